@@ -1,0 +1,68 @@
+# make demo   make .venv, install, run the benchmark on CartPole over every backend there is; table and chart
+# make test   make .venv, install what the tests need, run them
+# make lint   ruff and mypy        make constraints   pin the newest versions        make clean
+#
+# Versions come from constraints.txt. PYTHON=python3.12 picks another interpreter for a new .venv,
+# PYTEST_ARGS="-k seed -x" goes to pytest, DEMO_ARGS="--num-envs 8" to the benchmark.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+DEMO_EXTRAS := bench
+TEST_EXTRAS := test
+LINT_EXTRAS := bench,dev
+
+DEMO_ARGS ?=
+PYTEST_ARGS ?=
+TORCH := torch==2.13.0
+
+.PHONY: demo test lint constraints clean
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.extras-$(DEMO_EXTRAS)
+	@mkdir -p demo
+	$(BIN)/python -m vecenvs bench CartPole-v1 --json demo/cartpole.json --chart demo/cartpole.png $(DEMO_ARGS)
+
+test: $(VENV)/.extras-$(TEST_EXTRAS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.extras-$(LINT_EXTRAS)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# One stamp per set of extras, so that nothing is installed twice. The editable install follows the source by itself.
+# Without build isolation, because constraints do not reach an isolated build; without setuptools' caution about folders.
+$(VENV)/.extras-%: setup.py constraints.txt | $(BIN)/python
+	@echo "Installing vecenvs[$*] into $(VENV) ..."
+	@$(PIP) install --quiet --constraint constraints.txt pip setuptools
+	@PYTHONWARNINGS="ignore:Editable installation" \
+	    $(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[$*]'
+	@touch $@
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { \
+	    echo "vecenvs: no '$(PYTHON)' here. Install Python 3.10 or newer, or name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	    echo "vecenvs: $(PYTHON) is $$($(PYTHON) -V), but 3.10 or newer is needed. Name one: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	    echo "vecenvs: $(PYTHON) cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@echo "Making $(VENV) with $$($(PYTHON) -V) ..."
+	@$(PYTHON) -m venv --clear $(VENV)
+
+# The newest versions that go together on every Python from 3.10 on, with markers where they differ. What torch pins
+# itself (CUDA) is left to torch. Read the diff and run `make test` and `make lint` before committing it.
+constraints: $(VENV)/.extras-$(LINT_EXTRAS)
+	@$(PIP) install --quiet uv
+	@{ echo "# The versions that development, tests and benchmarks run on. Written by \`make constraints\`."; \
+	   printf '%s\n' pip setuptools '$(TORCH)' | $(BIN)/uv pip compile --quiet --universal --python-version 3.10 \
+	       --all-extras --no-header --no-annotate setup.py - | grep -Ev '^(cuda|nvidia|triton)'; } > constraints.new
+	@mv constraints.new constraints.txt
+	@git --no-pager diff --stat -- constraints.txt
+
+clean:
+	rm -rf $(VENV) build dist demo *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

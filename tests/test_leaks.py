@@ -1,0 +1,192 @@
+"""What is left of a program that ends in any way: nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Configuration
+
+from vecenvs.testing import leaks
+from vecenvs.testing.envs import CountingEnv, counting_fns
+
+matrix = "workers"
+SCRIPT = Path(__file__).parent / "scripts" / "stepper.py"
+TOKEN = "VECENVS_TEST_TOKEN"
+PATIENCE = 20.0  # seconds until a test gives up; what it waits for takes far less
+
+
+class Program:
+    """The script in a process group of its own, and everything it started, found by a token in its environment."""
+
+    def __init__(self, configuration: Configuration, ending: str, directory: Path) -> None:
+        self.token = uuid.uuid4().hex
+        command = [sys.executable, str(SCRIPT), configuration.backend, json.dumps(configuration.kwargs), ending]
+        self.process = subprocess.Popen(
+            [*command, str(directory)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, TOKEN: self.token},
+            start_new_session=True,
+        )
+
+    def wait_ready(self) -> None:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line == "ready\n", self.process.communicate()
+
+    def wait_for_workers(self, count: int) -> None:
+        leaks.wait_until_empty(lambda: [] if len(self.alive()) > count else ["too few"], PATIENCE)
+
+    def alive(self) -> dict[int, str]:
+        return leaks.processes_with(TOKEN, self.token)
+
+    def end(self) -> tuple[int, str]:
+        """Wait for its exit; return exit code and stderr."""
+        _, errors = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, errors
+
+    def assert_all_gone(self) -> None:
+        left = leaks.wait_until_empty(self.alive, PATIENCE)
+        assert not left
+
+
+@pytest.fixture
+def run(configuration: Configuration, tmp_path: Path) -> Iterator[type]:
+    """Start programs; whatever is left of them is killed after the test."""
+    programs: list[Program] = []
+
+    def start(ending: str) -> Program:
+        programs.append(Program(configuration, ending, tmp_path))
+        return programs[-1]
+
+    yield start  # type: ignore[misc]
+    for program in programs:
+        for pid in program.alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        program.process.communicate()
+
+
+@pytest.mark.parametrize("where", ["stepping", "in_step", "in_reset", "in_init"])
+def test_sigkill_of_the_caller(run, where: str) -> None:
+    program = run(where)
+    program.wait_ready()
+    if where == "in_init":
+        program.wait_for_workers(1)
+    os.kill(program.process.pid, signal.SIGKILL)
+    program.process.wait()
+    program.assert_all_gone()
+
+
+def test_sigterm_of_the_caller(run) -> None:
+    program = run("stepping")
+    program.wait_ready()
+    program.process.terminate()
+    program.end()
+    program.assert_all_gone()
+
+
+@pytest.mark.parametrize("where", ["stepping", "in_step", "in_reset"])
+def test_ctrl_c(run, where: str) -> None:
+    """The signal goes to the whole group, as from a terminal. One traceback, the caller's; workers keep quiet."""
+    program = run(where)
+    program.wait_ready()
+    os.killpg(program.process.pid, signal.SIGINT)
+    code, errors = program.end()
+    assert code in (-signal.SIGINT, 130)
+    assert errors.count("Traceback") == 1, errors
+    assert errors.rstrip().endswith("KeyboardInterrupt"), errors
+    program.assert_all_gone()
+
+
+def test_ctrl_c_in_the_constructor(run) -> None:
+    program = run("in_init")
+    program.wait_ready()
+    program.wait_for_workers(1)
+    os.killpg(program.process.pid, signal.SIGINT)
+    _, errors = program.end()
+    assert errors.rstrip().endswith("KeyboardInterrupt"), errors
+    program.assert_all_gone()
+
+
+def test_ctrl_c_that_is_caught(run) -> None:
+    """The VecEnv can still be closed in the usual way."""
+    program = run("catch")
+    program.wait_ready()
+    os.killpg(program.process.pid, signal.SIGINT)
+    assert program.end() == (0, "")
+    program.assert_all_gone()
+
+
+@pytest.mark.parametrize("ending", ["forget", "forget_mid_step"])
+def test_a_program_without_close(run, ending: str) -> None:
+    program = run(ending)
+    assert program.end() == (0, "")
+    program.assert_all_gone()
+
+
+def test_a_program_that_raises(run) -> None:
+    program = run("raise")
+    code, errors = program.end()
+    assert code == 1
+    assert errors.count("Traceback") == 1, errors
+    assert "ZeroDivisionError" in errors
+    program.assert_all_gone()
+
+
+def test_descriptors_threads_and_maps(configuration: Configuration) -> None:
+    """Making and closing again and again costs nothing in the end."""
+
+    def cycle() -> tuple[dict[str, int], int, int]:
+        with configuration.make_vec(counting_fns(4)) as vec:
+            vec.reset()
+            vec.step([0] * 4)
+        del vec
+        gc.collect()
+        maps = sum(any(word in line for word in ("memfd", "/dev/shm")) for line in open("/proc/self/maps"))  # noqa: SIM115
+        return leaks.open_files(), threading.active_count(), maps
+
+    cycle()
+    cycle()  # what is made once and kept (a fork server's pipe) is there now
+    assert cycle() == cycle()
+
+
+def test_dropped_without_close(configuration: Configuration) -> None:
+    """Nothing of it outlives its last reference, or at the latest the program: see `forget` above."""
+    vec = configuration.make_vec([CountingEnv] * 4)
+    vec.reset()
+    vec.close()
+    del vec
+
+
+class TestTheWatch:
+    """The checks themselves: a leak must not pass."""
+
+    def test_a_process(self) -> None:
+        with pytest.raises(AssertionError, match="left behind: process"), leaks.no_leaks(patience=0.1):
+            child = subprocess.Popen(["sleep", "60"])
+        child.kill()
+        child.wait()
+
+    def test_a_zombie(self) -> None:
+        with pytest.raises(AssertionError, match="zombie"), leaks.no_leaks(patience=0.1):
+            child = subprocess.Popen(["true"])
+        child.wait()
+
+    def test_a_file(self) -> None:
+        path = leaks.SHM / f"vecenvs-test-{os.getpid()}"
+        with pytest.raises(AssertionError, match=path.name), leaks.no_leaks(patience=0.1):
+            path.touch()
+        path.unlink()

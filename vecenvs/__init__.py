@@ -1,0 +1,9 @@
+"""Many reinforcement-learning environments at once: one contract, interchangeable engines."""
+
+from vecenvs.backends.dummy import DummyVecEnv
+from vecenvs.backends.subproc import SubprocVecEnv
+from vecenvs.vec_env import Batch, VecEnv
+
+__version__ = "0.1.0.dev0"
+
+__all__ = ["Batch", "DummyVecEnv", "SubprocVecEnv", "VecEnv", "__version__"]

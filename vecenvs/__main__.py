@@ -1,0 +1,68 @@
+"""`python -m vecenvs COMMAND ...`: finds the command's module in `vecenvs.cli` and runs it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import NoReturn
+
+from vecenvs import cli
+
+PROGRAM = "python -m vecenvs"
+_INTERRUPTED = 130  # what a shell reports for a command that SIGINT ended
+
+
+class Parser(argparse.ArgumentParser):
+    """An argparse parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message to stderr and exit with 2."""
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
+def commands() -> list[str]:
+    """Name the commands there are."""
+    return sorted(module.name for module in iter_modules(cli.__path__))
+
+
+def overview() -> str:
+    """List the commands, each with the first line of its module's docstring."""
+    lines = [f"usage: {PROGRAM} COMMAND ...", ""]
+    for name in commands():
+        summary = (import_module(f"vecenvs.cli.{name}").__doc__ or "").partition("\n")[0]
+        lines.append(f"  {name:<10}{summary}")
+    return "\n".join([*lines, "", f"{PROGRAM} COMMAND --help tells a command's arguments."])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit code: 2 for bad usage, 130 after Ctrl-C."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(overview())
+        return 0 if arguments else 2
+    name = arguments[0]
+    if name not in commands():
+        close = get_close_matches(name, commands(), n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(commands())}"
+        print(f"{PROGRAM}: error: no command {name!r}: {hint}", file=sys.stderr)
+        return 2
+    module = import_module(f"vecenvs.cli.{name}")
+    parser = Parser(prog=f"{PROGRAM} {name}", description=module.__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    module.add_arguments(parser)
+    try:
+        return int(module.run(parser.parse_args(arguments[1:])))
+    except cli.UsageError as error:
+        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"{parser.prog}: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""Checking and normalising what callers pass: indices, seeds and options, the same way for every method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vecenvs.vec_env import Indices, Options, Seeds
+
+
+def parse_indices(indices: Indices, n: int) -> list[int]:
+    """Give env indices as a list. IndexError for an unknown one, ValueError for a repeated one or a wrong mask."""
+    if indices is None:
+        return list(range(n))
+    array = np.atleast_1d(np.asarray(indices))
+    if array.size == 0 and array.ndim == 1:
+        return []
+    if array.ndim != 1 or array.dtype.kind not in "biu":
+        raise TypeError(f"indices must be ints or a bool mask of length {n}, not {indices!r}")
+    if array.dtype.kind == "b":
+        if len(array) != n:
+            raise ValueError(f"a mask of length {len(array)} for {n} envs: give one bool per env")
+        return [int(i) for i in np.flatnonzero(array)]
+    found = [int(i) for i in array]
+    for index in found:
+        if not 0 <= index < n:
+            raise IndexError(f"no env {index}: this VecEnv has envs 0 to {n - 1}")
+    if len(set(found)) != len(found):
+        twice = sorted({i for i in found if found.count(i) > 1})
+        raise ValueError(f"indices name env {', '.join(map(str, twice))} more than once")
+    return found
+
+
+def parse_seeds(seed: Seeds, indices: Sequence[int]) -> dict[int, int | None]:
+    """Give each env of `indices` its seed.
+
+    From a SeedSequence env i takes 32 bits of child i (the size that every generator in use takes), so that its
+    seed depends on its index alone; the sequence itself is not advanced.
+    """
+    if seed is None:
+        return dict.fromkeys(indices)
+    if isinstance(seed, np.random.SeedSequence):
+        return {i: _child_seed(seed, i) for i in indices}
+    if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
+        _check_seed(seed)
+        return {i: int(seed) + i for i in indices}
+    if isinstance(seed, (Sequence, np.ndarray)) and not isinstance(seed, (str, bytes)):
+        if len(seed) != len(indices):
+            raise ValueError(f"{len(seed)} seeds for {len(indices)} envs: give one each, or one int")
+        for item in seed:
+            if item is not None:
+                _check_seed(item)
+        return {i: None if item is None else int(item) for i, item in zip(indices, seed, strict=True)}
+    raise TypeError(f"seed must be an int, a list of ints, a numpy SeedSequence or None, not {seed!r}")
+
+
+def parse_options(options: Options, indices: Sequence[int]) -> dict[int, dict[str, Any] | None]:
+    """Give each env of `indices` options of its own."""
+    if options is None or isinstance(options, Mapping):
+        return {i: None if options is None else dict(options) for i in indices}
+    if isinstance(options, Sequence) and not isinstance(options, str):
+        if len(options) != len(indices):
+            raise ValueError(f"{len(options)} options for {len(indices)} envs: give one mapping each, or one for all")
+        return {i: None if item is None else dict(item) for i, item in zip(indices, options, strict=True)}
+    raise TypeError(f"options must be a mapping, a list of mappings or None, not {options!r}")
+
+
+def _check_seed(seed: Any) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        raise TypeError(f"a seed must be an int, not {seed!r}")
+    if seed < 0:
+        raise ValueError(f"a seed must not be negative, as {seed} is")
+
+
+def _child_seed(sequence: np.random.SeedSequence, index: int) -> int:
+    child = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, index))
+    return int(child.generate_state(1)[0])

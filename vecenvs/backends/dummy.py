@@ -1,0 +1,24 @@
+"""All envs in the caller's process, one after another: the reference that every other engine must equal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vecenvs.board import Board
+from vecenvs.pool import EnvFn, PoolVecEnv, plain_board
+from vecenvs.transport import Transport
+from vecenvs.transport.local import LocalTransport
+
+
+class DummyVecEnv(PoolVecEnv):
+    """Steps its envs in the calling process. For cheap envs, few envs, and debugging."""
+
+    def __init__(self, env_fns: Sequence[EnvFn], **common: Any) -> None:
+        super().__init__(env_fns, 1, **common)
+
+    def _launch(self, worker: int, shard: range) -> Transport:
+        return LocalTransport([self._env_fns[slot] for slot in shard], shard.start, self.autoreset)
+
+    def _lay_out(self) -> Board:
+        return plain_board(self)

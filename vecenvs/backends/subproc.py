@@ -1,0 +1,142 @@
+"""Workers as child processes of the caller."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import cloudpickle
+
+from vecenvs.board import Board
+from vecenvs.cpus import usable_cores
+from vecenvs.errors import VecEnvError
+from vecenvs.pool import EnvFn, PoolVecEnv
+from vecenvs.process import child_environment, run_worker
+from vecenvs.protocol import dumps, loads
+from vecenvs.transport import Message, Transport
+from vecenvs.transport.local import LocalTransport
+from vecenvs.transport.shared import SharedBoard, SharedTransport, Wiring
+
+START_METHODS = ("fork", "forkserver", "spawn")
+
+
+class SubprocVecEnv(PoolVecEnv):
+    """Steps its envs in `num_workers` processes, K envs each, any remainder allowed.
+
+    `num_workers` defaults to one per usable core, at most one per env. `start_method` is "fork", "forkserver", "spawn"
+    or None for Python's default. With `caller_steps` the calling process steps the last shard itself while the
+    workers step theirs (it counts in `num_workers`): the fastest on few cores when the caller would only wait.
+    """
+
+    def __init__(
+        self,
+        env_fns: Sequence[EnvFn],
+        num_workers: int | None = None,
+        start_method: str | None = None,
+        caller_steps: bool = False,
+        **common: Any,
+    ) -> None:
+        if start_method is not None and start_method not in START_METHODS:
+            raise ValueError(f"start_method {start_method!r} is none of {', '.join(START_METHODS)}")
+        workers = max(1, min(len(env_fns), usable_cores())) if num_workers is None else num_workers
+        self._context = multiprocessing.get_context(start_method)
+        self._caller_steps = caller_steps
+        self._processes = workers - bool(caller_steps)
+        super().__init__(env_fns, workers, **common)
+
+    def _launch(self, worker: int, shard: range) -> Transport:
+        env_fns = [self._env_fns[slot] for slot in shard]
+        if self._caller_steps and worker == len(self._shards) - 1:
+            return LocalTransport(env_fns, shard.start, self.autoreset)
+        return ProcessTransport(self._context, worker, shard, env_fns, self.autoreset, self._patience())
+
+    def _patience(self) -> tuple[float, float]:
+        return 0.0, 2e-4
+
+    def _lay_out(self) -> Board:
+        return SharedBoard(self.observation_space, self.action_space, self.num_envs)
+
+
+class ProcessTransport(SharedTransport):
+    """One child process, reached by a pipe until its rings stand."""
+
+    def __init__(
+        self,
+        context: Any,
+        worker: int,
+        shard: range,
+        env_fns: Sequence[EnvFn],
+        autoreset: str,
+        patience: tuple[float, float],
+    ) -> None:
+        super().__init__(len(shard), patience)
+        # A fork inherits the functions as they are; the others need them pickled, by value what no import reaches.
+        forks = context.get_start_method() == "fork"
+        payload = list(env_fns) if forks else _pickled(env_fns, shard.start)
+        self._pipe, theirs = context.Pipe()
+        _caller_ends.append(self._pipe)
+        with child_environment():
+            self._process = context.Process(
+                target=_main,
+                args=(theirs, payload, shard.start, autoreset, os.getpid()),
+                name=f"vecenvs-worker-{worker}",
+                daemon=False,  # so that envs may have children
+            )
+            try:
+                self._process.start()
+            finally:
+                theirs.close()
+
+    def boot_send(self, wiring: Wiring) -> None:
+        self._pipe.send_bytes(dumps(wiring))
+
+    def boot_get(self, timeout: float | None) -> Message | None:
+        try:
+            if self._pipe in wait([self._pipe, self._process.sentinel], timeout):
+                message: Message = loads(self._pipe.recv_bytes())
+                return message
+        except (EOFError, OSError):
+            return None
+        return None
+
+    def exit_status(self) -> tuple[bool, int | None]:
+        return not self._process.is_alive(), self._process.exitcode
+
+    def stop(self, grace: float) -> None:
+        if self._pipe.closed:
+            return
+        self._pipe.close()
+        _caller_ends.remove(self._pipe)
+        for end in (lambda: None, self._process.terminate, self._process.kill):
+            end()
+            self._process.join(max(grace, 0.1))
+            if not self._process.is_alive():
+                break
+        self._process.close()
+
+
+# The caller's ends of all pipes: a forked worker closes them, else it would keep its siblings' pipes open.
+_caller_ends: list[Connection] = []
+
+
+def _pickled(env_fns: Sequence[EnvFn], first: int) -> list[bytes]:
+    blobs = []
+    for slot, env_fn in enumerate(env_fns, first):
+        try:
+            blobs.append(cloudpickle.dumps(env_fn, protocol=5))
+        except Exception as exc:
+            raise VecEnvError(
+                f"the env function of env {slot} cannot be pickled ({exc}): make everything it needs inside it, "
+                "or use start_method='fork'"
+            ) from exc
+    return blobs
+
+
+def _main(pipe: Connection, payload: list[Any], first: int, autoreset: str, caller: int) -> None:
+    for end in _caller_ends:
+        end.close()
+    _caller_ends.clear()
+    run_worker(pipe, payload, first, autoreset, caller)

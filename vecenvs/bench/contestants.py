@@ -1,0 +1,196 @@
+"""Our backends as contestants, by what people write on the command line.
+
+    subproc                                    a backend as it comes
+    subproc:num_workers=1,caller_steps=true    with options of its constructor
+    subproc:w=1,caller   subproc:spawn         the same, in short
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector.utils import batch_space
+
+from vecenvs.backends import BACKENDS, backend_class
+from vecenvs.bench.measure import Stepper
+from vecenvs.bench.workloads import BadRequest, Workload
+from vecenvs.errors import BackendUnavailable
+
+_WORDS: dict[str, tuple[str, Any]] = {
+    "caller": ("caller_steps", True),
+    "fork": ("start_method", "fork"),
+    "forkserver": ("start_method", "forkserver"),
+    "spawn": ("start_method", "spawn"),
+}
+_SHORT = {"w": "num_workers"}
+_CONSTANTS = {"true": True, "false": False, "none": None}
+_BATCHES = 256  # of actions, drawn beforehand
+_BATCH_BYTES = 8 << 20  # at most, for all of them
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One backend in one configuration. `name` is what the user wrote."""
+
+    name: str
+    backend: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def parse(text: str) -> Backend:
+    """Read `NAME[:OPTION,...]`, an option being `key=value` or one of the words above.
+
+    BadRequest if there is no such backend, or if its constructor has no such option. BackendUnavailable if what the
+    backend needs is not installed.
+    """
+    name, _, rest = text.partition(":")
+    if name not in BACKENDS:
+        raise BadRequest(
+            f"unknown backend {name!r}: there are {', '.join(BACKENDS)}; options follow a colon, as in subproc:w=2,caller"
+        )
+    known = _options_of(name)
+    options: dict[str, Any] = {}
+    for option in filter(None, rest.split(",")):
+        key, value = _option(option, text)
+        if key not in known:
+            raise BadRequest(f"{text!r}: {name} has no option {key!r}; it has {', '.join(known)}")
+        options[key] = value
+    return Backend(text, name, options)
+
+
+def choose(texts: Sequence[str] | None) -> tuple[list[Backend], dict[str, str]]:
+    """Give the backends asked for, and for those that are not available here the reason, which names the remedy.
+
+    None stands for every backend there is as it comes, and with `caller_steps` where it can do that.
+    """
+    chosen: list[Backend] = []
+    unavailable: dict[str, str] = {}
+    for text in dict.fromkeys(BACKENDS if texts is None else texts):
+        try:
+            chosen.append(parse(text))
+            if texts is None and "caller_steps" in _options_of(text):
+                chosen.append(parse(f"{text}:caller"))
+        except BackendUnavailable as error:
+            unavailable[text] = str(error)
+    return chosen, unavailable
+
+
+class MakesVec(Protocol):
+    """Make and return a VecEnv of so many envs."""
+
+    def __call__(self, num_envs: int, backend: Backend) -> Any: ...
+
+
+def from_env_fn(env_fn: Workload) -> MakesVec:
+    """Make VecEnvs by their constructors, of envs that `env_fn` makes, with nothing around them."""
+
+    def make(num_envs: int, backend: Backend) -> Any:
+        construct: Callable[..., Any] = backend_class(backend.backend)
+        return construct([env_fn] * num_envs, **backend.options)
+
+    return make
+
+
+class VecContestant:
+    """A backend of ours in the contest."""
+
+    def __init__(self, backend: Backend, make_vec: MakesVec) -> None:
+        self.name = backend.name
+        self._backend = backend
+        self._make_vec = make_vec
+
+    def make(self, num_envs: int) -> Stepper:
+        """Construct and reset."""
+        vec = self._make_vec(num_envs, self._backend)
+        try:
+            return VecStepper(vec, vec.reset(seed=0))
+        except BaseException:
+            vec.close()
+            raise
+
+
+class VecStepper:
+    """The loop of a user's program, without the learning."""
+
+    def __init__(self, vec: Any, first: Any) -> None:
+        self._vec = vec
+        self._first = first  # held as a user would, so that it is weighed
+        self._actions: Iterator[Any] | None = None
+
+    def step(self, count: int) -> int:
+        """Step with actions that are drawn before the first of them."""
+        if self._actions is None:
+            self._actions = cycle(draw_actions(self._vec.action_space, self._vec.num_envs))
+        step, made = self._vec.step, 0
+        if self._vec.autoreset == "same_step":  # every row is a transition
+            for actions in islice(self._actions, count):
+                step(actions)
+            return count * int(self._vec.num_envs)
+        for actions in islice(self._actions, count):
+            step(actions)
+            made += int(np.count_nonzero(self._vec.active))
+        return made
+
+    def close(self) -> None:
+        """Close the VecEnv."""
+        self._vec.close()
+
+
+def draw_actions(space: gym.Space[Any], num_envs: int) -> list[Any]:
+    """Draw batches of random actions: arrays, and dicts and tuples of them; lists for spaces of no fixed shape."""
+    if not _has_arrays(space):
+        return [[space.sample() for _ in range(num_envs)] for _ in range(_BATCHES)]
+    batched = batch_space(space, num_envs)
+    batched.seed(0)
+    batches = max(8, min(_BATCHES, _BATCH_BYTES // max(1, _nbytes(batched))))
+    return [batched.sample() for _ in range(batches)]
+
+
+def _has_arrays(space: gym.Space[Any]) -> bool:
+    if isinstance(space, gym.spaces.Dict):
+        return all(map(_has_arrays, space.values()))
+    if isinstance(space, gym.spaces.Tuple):
+        return all(map(_has_arrays, space.spaces))
+    plain = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
+    return isinstance(space, plain)
+
+
+def _nbytes(space: gym.Space[Any]) -> int:
+    return 8 * int(gym.spaces.flatdim(space))
+
+
+def _options_of(name: str) -> list[str]:
+    """List what the constructor takes after the env functions, what it hands on to its base by keyword included."""
+    found: list[str] = []
+    kinds = {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    for cls in backend_class(name).__mro__:
+        if "__init__" not in vars(cls):
+            continue
+        _, _, *parameters = inspect.signature(vars(cls)["__init__"]).parameters.values()
+        found += [parameter.name for parameter in parameters if parameter.kind in kinds]
+        if all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+            break
+        kinds = {inspect.Parameter.KEYWORD_ONLY}  # what a base takes by position, its subclass fills in
+    return found
+
+
+def _option(option: str, text: str) -> tuple[str, Any]:
+    key, equals, value = option.partition("=")
+    if not equals:
+        if key not in _WORDS:
+            raise BadRequest(f"{text!r}: {key!r} is neither key=value nor one of {', '.join(_WORDS)}")
+        return _WORDS[key]
+    key = _SHORT.get(key, key)
+    if value.lower() in _CONSTANTS:
+        return key, _CONSTANTS[value.lower()]
+    try:
+        return key, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return key, value

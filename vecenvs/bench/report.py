@@ -1,0 +1,214 @@
+"""What the turns of a contest say: shares of the limit with their spread, as rows, a record and a table."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from vecenvs.bench.measure import LIMIT, Turn
+from vecenvs.bench.session import Session
+from vecenvs.bench.weigh import Footprint
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_RESETS_MATTER = 0.01  # as a share of a bare loop's time
+_PLAIN_WIDTH = 120  # of the table where there is no terminal that has a width
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The median of some readings and how far they lie apart."""
+
+    median: float
+    min: float
+    max: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread:
+        """Take it from readings: at least one."""
+        found = sorted(values)
+        return cls(statistics.median(found), found[0], found[-1])
+
+
+@dataclass(frozen=True)
+class Row:
+    """One contestant with one number of envs. Without any reading all but `failure` is None.
+
+    `share` is taken round by round: the rate over the mean of the limit's readings before and after it.
+    `rate` is in env steps per second, `startup` in seconds.
+    """
+
+    contestant: str
+    num_envs: int
+    share: Spread | None
+    rate: Spread | None
+    startup: Spread | None
+    memory: Footprint | None
+    failure: str | None
+
+
+def rows(turns: Sequence[Turn]) -> list[Row]:
+    """Sum up, in the order in which contestants came first. Turns may be of a contest that was broken off."""
+    keys = dict.fromkeys((turn.num_envs, turn.contestant) for turn in turns if turn.contestant != LIMIT)
+    found = []
+    for num_envs, contestant in keys:
+        own = [turn for turn in turns if (turn.num_envs, turn.contestant) == (num_envs, contestant)]
+        timings = [turn.timing for turn in own if turn.timing is not None]
+        startups = [turn.startup for turn in own if turn.startup is not None]
+        shares = [share for share in (share_of(turn, turns) for turn in own) if share is not None]
+        found.append(
+            Row(
+                contestant,
+                num_envs,
+                Spread.of(shares) if shares else None,
+                Spread.of(timing.rate for timing in timings) if timings else None,
+                Spread.of(startups) if startups else None,
+                next((turn.memory for turn in own if turn.memory is not None), None),
+                next((turn.failure for turn in own if turn.failure is not None), None),
+            )
+        )
+    return found
+
+
+def share_of(turn: Turn, turns: Sequence[Turn]) -> float | None:
+    """Divide a turn's rate by the limit of its round: the mean of the readings on both sides of it."""
+    around = [
+        other.timing.rate
+        for other in turns
+        if other.contestant == LIMIT
+        and other.num_envs == turn.num_envs
+        and other.round in (turn.round, turn.round + 1)
+        and other.timing is not None
+    ]
+    if turn.timing is None or not around:
+        return None
+    return turn.timing.rate / statistics.fmean(around)
+
+
+def limit_of(turns: Sequence[Turn]) -> Spread:
+    """Sum up all readings of the limit, in env steps per second."""
+    return Spread.of(turn.timing.rate for turn in turns if turn.contestant == LIMIT and turn.timing is not None)
+
+
+def notes(held: Session, how: str) -> list[str]:
+    """Say what the limit was, how it was measured, and what has to be kept in mind about the shares."""
+    limit = limit_of(held.turns)
+    loops = f"{held.cores} bare env.step loops, one per core, all at once" if held.cores > 1 else "one bare env.step loop"
+    said = [
+        f"The limit: {count(limit.median)} steps/s ({count(limit.min)}..{count(limit.max)}) by {loops}; "
+        "a share is taken of the readings before and after a round.",
+        how,
+    ]
+    steps, share = held.episodes.steps, held.episodes.reset_share
+    if steps is not None and share > _RESETS_MATTER and held.shortest < 3 * steps:
+        said.append(
+            f"Episodes last about {steps:.0f} steps and resets take {share:.0%} of a bare loop's time, but some envs made "
+            f"only {held.shortest:.0f} steps in a turn: their shares may be up to {share:.0%} too high. More --seconds help."
+        )
+    said += [f"{row.contestant} failed with {row.num_envs} envs: {row.failure}" for row in rows(held.turns) if row.failure]
+    return said
+
+
+def record(header: Mapping[str, Any], held: Session) -> dict[str, Any]:
+    """Put everything that was measured into plain data: `header`, the results, and every single reading."""
+    readings = []
+    for turn in held.turns:
+        reading = {key: value for key, value in asdict(turn).items() if value is not None}
+        if turn.timing is not None:
+            reading["rate"] = turn.timing.rate
+        if turn.contestant != LIMIT and turn.timing is not None:
+            reading["share"] = share_of(turn, held.turns)
+        readings.append(reading)
+    return {
+        "format": 1,
+        **header,
+        "settings": {"num_envs": list(held.num_envs), "seconds": held.seconds, "repeats": held.repeats},
+        "interrupted": held.interrupted,
+        "episodes": asdict(held.episodes),
+        "limit_steps_per_second": asdict(limit_of(held.turns)),
+        "results": [asdict(row) for row in rows(held.turns)],
+        "readings": readings,
+    }
+
+
+def to_json(data: Mapping[str, Any]) -> str:
+    """Write a record as text."""
+    return json.dumps(data, indent=1, default=str) + "\n"
+
+
+def show(found: Sequence[Row], title: str, said: Sequence[str]) -> None:
+    """Print the table and the notes under it to stdout, whatever that is."""
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
+    console.print(table(found, title))
+    for note in said:
+        console.print(f"- {note}", markup=False, soft_wrap=True)
+
+
+def table(found: Sequence[Row], title: str) -> Table:
+    """Lay rows out for people."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    result = Table(title=title, title_justify="left", title_style="bold", caption_justify="left")
+    result.add_column("backend", no_wrap=True)
+    for heading in ("envs", "share of the limit", "steps/s", "start-up", "memory", "per env"):
+        result.add_column(heading, justify="right", no_wrap=True)
+    for index, row in enumerate(found):
+        last = index + 1 == len(found) or found[index + 1].num_envs != row.num_envs
+        result.add_row(escape(row.contestant), *_cells(row), end_section=last)
+    return result
+
+
+def _cells(row: Row) -> list[str]:
+    if row.share is None or row.rate is None or row.startup is None:
+        return [str(row.num_envs), "[red]failed[/red]", "", "", "", ""]
+    share = f"[bold]{row.share.median:.2f}[/bold]  ({row.share.min:.2f}..{row.share.max:.2f})"
+    memory, per_env = "", ""
+    if row.memory is not None:
+        memory, per_env = nbytes(row.memory.total), nbytes(row.memory.total / row.num_envs)
+    return [
+        str(row.num_envs),
+        share,
+        count(row.rate.median),
+        duration(row.startup.median),
+        memory,
+        per_env,
+    ]
+
+
+def count(value: float) -> str:
+    """Write a number with three digits that count: 1.23 M, 456 k."""
+    for factor, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if value >= factor:
+            return f"{_digits(value / factor)}{unit}"
+    return _digits(value)
+
+
+def duration(seconds: float) -> str:
+    """Write a time with the unit that suits it."""
+    for factor, unit in ((1.0, "s"), (1e-3, "ms")):
+        if seconds >= factor:
+            return f"{_digits(seconds / factor)} {unit}"
+    return f"{_digits(seconds / 1e-6)} us"
+
+
+def nbytes(value: float) -> str:
+    """Write an amount of memory in binary units."""
+    size = abs(value)
+    sign = "-" if value < 0 else ""
+    for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= factor:
+            return f"{sign}{_digits(size / factor)} {unit}"
+    return f"{sign}{size:.0f} B"
+
+
+def _digits(value: float) -> str:
+    decimals = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:.{decimals}f}"

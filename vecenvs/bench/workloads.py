@@ -1,0 +1,171 @@
+"""What a benchmark steps: a Gymnasium env by its id, or a synthetic env whose cost is known.
+
+    CartPole-v1   ALE/Pong-v5   package.module:Env-v0      gym.make(id, disable_env_checker=True), nothing around it
+    spin:100us       steps that cost 100 us of CPU and return 4 floats
+    rows:84x84x4     steps that cost nothing and return 84x84x4 bytes
+    nested:10us      steps that cost 10 us of CPU and return a nested dict
+    sleep:1ms        steps that wait for 1 ms and need no CPU meanwhile
+
+A synthetic env never ends its episode, unless its name says when: `spin:100us,episode=50`.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import repeat
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+
+from vecenvs.env_types import find_spec
+
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+
+
+class BadRequest(ValueError):
+    """What was asked of the benchmark cannot be done. The message is one line and says what to change."""
+
+
+class Workload(Protocol):
+    """An env function that can be sent to another process."""
+
+    def __call__(self) -> gym.Env[Any, Any]: ...
+
+
+@dataclass(frozen=True)
+class GymEnv:
+    """`gym.make` without the environment checker, which alone costs more than a step of CartPole."""
+
+    spec: EnvSpec  # rather than its id, which a new process may not have registered
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self) -> gym.Env[Any, Any]:
+        return gym.make(self.spec, disable_env_checker=True, **self.kwargs)
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """A `SyntheticEnv` of fixed cost. The work is a number of iterations, calibrated once where this is made.
+
+    Time would be no measure for it: a spin until the clock says so passes for work while its process is pre-empted.
+    """
+
+    space: gym.Space[Any]
+    iterations: int = 0
+    sleep: float = 0.0
+    episode: int | None = None
+
+    def __call__(self) -> gym.Env[Any, Any]:
+        return SyntheticEnv(self)
+
+
+class SyntheticEnv(gym.Env[Any, Any]):
+    """Works or sleeps as told, then returns the same observation object each time."""
+
+    def __init__(self, workload: Synthetic) -> None:
+        self.observation_space = workload.space
+        self.action_space = gym.spaces.Discrete(2)
+        self._iterations = workload.iterations
+        self._sleep = workload.sleep
+        self._episode = workload.episode or float("inf")
+        self._taken = 0
+        workload.space.seed(0)
+        self._obs = workload.space.sample()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._taken = 0
+        return self._obs, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if self._iterations:
+            _spin(self._iterations)
+        if self._sleep:
+            time.sleep(self._sleep)
+        self._taken += 1
+        return self._obs, 1.0, self._taken >= self._episode, False, {}
+
+
+def workload(name: str, env_kwargs: Mapping[str, Any] | None = None) -> Workload:
+    """Find the env function a name stands for. BadRequest if there is no such env, or its name cannot be read."""
+    kind, _, rest = name.partition(":")
+    if kind not in _SYNTHETIC:
+        try:
+            return GymEnv(find_spec(name), dict(env_kwargs or {}))
+        except (gym.error.Error, ImportError) as error:
+            raise BadRequest(f"unknown env {name!r}: {' '.join(str(error).split())}") from None
+    if env_kwargs:
+        raise BadRequest(f"{name!r} is a synthetic workload: it takes no env kwargs")
+    what, _, option = rest.partition(",")
+    match = re.fullmatch(r"episode=([1-9]\d*)", option)
+    if option and match is None:
+        raise BadRequest(f"{name!r}: expected episode=STEPS after the comma, not {option!r}")
+    return _SYNTHETIC[kind](what, int(match[1]) if match else None)
+
+
+def _make_spin(text: str, episode: int | None) -> Synthetic:
+    return Synthetic(_floats(), iterations=iterations_for(_seconds(text)), episode=episode)
+
+
+def _make_sleep(text: str, episode: int | None) -> Synthetic:
+    return Synthetic(_floats(), sleep=_seconds(text), episode=episode)
+
+
+def _make_rows(text: str, episode: int | None) -> Synthetic:
+    if re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", text) is None:
+        raise BadRequest(f"rows:{text}: expected a shape such as rows:84x84x4")
+    shape = tuple(map(int, text.split("x")))
+    return Synthetic(gym.spaces.Box(0, 255, shape, np.uint8), episode=episode)
+
+
+def _make_nested(text: str, episode: int | None) -> Synthetic:
+    inner = gym.spaces.Dict({"goal": _floats(3), "mode": gym.spaces.Discrete(5)})
+    image = gym.spaces.Box(0, 255, (16, 16, 3), np.uint8)
+    space = gym.spaces.Dict({"image": image, "state": gym.spaces.Tuple((_floats(8), inner))})
+    return Synthetic(space, iterations=iterations_for(_seconds(text)), episode=episode)
+
+
+_SYNTHETIC: dict[str, Callable[[str, int | None], Synthetic]] = {
+    "spin": _make_spin,
+    "sleep": _make_sleep,
+    "rows": _make_rows,
+    "nested": _make_nested,
+}
+
+
+def _floats(count: int = 4) -> gym.spaces.Box:
+    return gym.spaces.Box(-1.0, 1.0, (count,), np.float32)
+
+
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|ms|us)", text)
+    if match is None:
+        raise BadRequest(f"{text!r} is no time: write it as 100us, 1.5ms or 2s")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def _spin(iterations: int) -> None:
+    for _ in repeat(None, iterations):
+        pass
+
+
+def iterations_for(seconds: float) -> int:
+    """Tell how many iterations of the spin cost so many seconds of CPU on this machine."""
+    return round(seconds / _iteration_seconds())
+
+
+@lru_cache(maxsize=1)
+def _iteration_seconds() -> float:
+    """Time one iteration: the best of many short tries, since whatever disturbs one can only make it longer."""
+    iterations, best = 20_000, float("inf")
+    for _ in range(100):
+        start = time.perf_counter()
+        _spin(iterations)
+        best = min(best, time.perf_counter() - start)
+    return best / iterations

@@ -1,0 +1,66 @@
+"""What a caller can ask of one env by name: functions that run where the env lives."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from gymnasium import Env
+
+
+def layers(env: Any) -> list[Any]:
+    """Give the wrappers from the outermost inwards, the bare env last."""
+    found = [env]
+    while isinstance(getattr(found[-1], "env", None), Env):
+        found.append(found[-1].env)
+    return found
+
+
+def get_attr(env: Any, name: str) -> Any:
+    """Read an attribute of the outermost layer that has it; `name` may be dotted, as in "unwrapped.state"."""
+    head, _, rest = name.partition(".")
+    for layer in layers(env):
+        if hasattr(layer, head):
+            value = getattr(layer, head)
+            return operator.attrgetter(rest)(value) if rest else value
+    raise AttributeError(f"neither {type(env.unwrapped).__name__} nor its wrappers have an attribute {name!r}")
+
+
+def set_attr(env: Any, name: str, value: Any) -> None:
+    """Write an attribute of the outermost layer that has it; the bare env gets it if none does.
+
+    `name` may be dotted: all but its last part is read as `get_attr` does.
+    """
+    owner, _, last = name.rpartition(".")
+    if owner:
+        setattr(get_attr(env, owner), last, value)
+        return
+    for layer in layers(env):
+        if hasattr(layer, name):
+            setattr(layer, name, value)
+            return
+    setattr(layers(env)[-1], name, value)
+
+
+def has_attr(env: Any, name: str) -> bool:
+    """Tell whether `get_attr` would find it."""
+    try:
+        get_attr(env, name)
+    except AttributeError:
+        return False
+    return True
+
+
+def env_method(env: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Call a method of the outermost layer that has it."""
+    return get_attr(env, name)(*args, **kwargs)
+
+
+def env_is_wrapped(env: Any, wrapper_class: type) -> bool:
+    """Tell whether a layer is an instance of the class."""
+    return any(isinstance(layer, wrapper_class) for layer in layers(env))
+
+
+def render(env: Any) -> Any:
+    """Give what the env's own render gives."""
+    return env.render()

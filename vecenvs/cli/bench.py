@@ -1,0 +1,158 @@
+"""Measure what share of the machine's limit each backend reaches with an env.
+
+The limit is what one bare env.step loop per core gives, all cores at once, in the same run; each backend takes its turns
+between readings of it. ENV is an id (CartPole-v1, ALE/Pong-v5, package.module:Env-v0) or a synthetic workload
+(spin:100us, rows:84x84x4, nested:10us, sleep:1ms; with episodes that end: spin:100us,episode=50). BACKEND is a name,
+with options after a colon: subproc, subproc:caller, subproc:w=4,spawn, subproc:num_workers=1,caller_steps=true.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vecenvs.cli import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from vecenvs.bench.session import Session
+
+_CHART_FORMATS = (".png", ".svg", ".pdf")
+_INTERRUPTED = 130
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line."""
+    parser.add_argument("env", metavar="ENV", help="env id or synthetic workload")
+    parser.add_argument("--num-envs", metavar="N", type=_count, nargs="+", default=[8, 64], help="default: 8 64")
+    parser.add_argument("--backends", metavar="BACKEND", nargs="+", help="default: every one there is")
+    parser.add_argument("--seconds", metavar="S", type=_seconds, default=1.0, help="per reading (default: 1)")
+    parser.add_argument("--repeats", metavar="R", type=_count, default=5, help="rounds (default: 5)")
+    parser.add_argument("--env-kwargs", metavar="JSON", type=_json_object, default={}, help="for gym.make")
+    parser.add_argument("--monitor", action="store_true", help="envs as make_vec_env makes them, Monitor included")
+    parser.add_argument("--json", metavar="FILE", type=_output, help="write every reading to FILE")
+    parser.add_argument("--chart", metavar="FILE", type=_picture, help="default: bench-ENV.png in this directory")
+    parser.add_argument("--no-chart", action="store_true", help="draw none")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, then print the table and say where the chart is. 1 if a backend failed, 130 after Ctrl-C."""
+    from vecenvs.bench import check_libraries, contestants, machine, report, session, workloads
+    from vecenvs.cpus import usable_cores
+
+    try:
+        check_libraries()
+        workload = workloads.workload(args.env, args.env_kwargs)
+        chosen, unavailable = contestants.choose(args.backends)
+        if not chosen:
+            raise UsageError("; ".join(unavailable.values()))
+        make_vec = contestants.from_env_fn(workload)
+        cores = usable_cores()
+        facts = machine.facts(cores)
+        held = session.hold(
+            [contestants.VecContestant(backend, make_vec) for backend in chosen],
+            workload,
+            cores=cores,
+            num_envs=args.num_envs,
+            seconds=args.seconds,
+            repeats=args.repeats,
+        )
+    except (ImportError, workloads.BadRequest) as error:
+        raise UsageError(str(error)) from None
+    found = report.rows(held.turns)
+    if found:
+        notes = report.notes(held, _how(args))
+        notes += [f"{name} is not available here: {reason}" for name, reason in unavailable.items()]
+        report.show(found, f"{args.env} on {cores} core{'s' * (cores > 1)}", notes)
+        header = {"command": command(args), "machine": facts, "versions": machine.versions(), "unavailable": unavailable}
+        _write(args, header, held)
+    if held.interrupted:
+        print("interrupted: what is shown are the turns up to then" if found else "interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    return 1 if any(row.failure for row in found) else 0
+
+
+def command(args: argparse.Namespace) -> str:
+    """Write the command that measures the same, without the files it wrote."""
+    words = ["python", "-m", "vecenvs", "bench", args.env, "--num-envs", *map(str, args.num_envs)]
+    if args.backends is not None:
+        words += ["--backends", *args.backends]
+    words += ["--seconds", f"{args.seconds:g}", "--repeats", str(args.repeats)]
+    if args.env_kwargs:
+        words += ["--env-kwargs", json.dumps(args.env_kwargs)]
+    return shlex.join([*words, *(["--monitor"] if args.monitor else [])])
+
+
+def _how(args: argparse.Namespace) -> str:
+    if args.monitor:
+        return "Envs as make_vec_env makes them, Monitor included, also in the bare loops."
+    kind = args.env.partition(":")[0]
+    if kind == "sleep":
+        return "Synthetic envs that wait without needing a core: more workers than cores may pass the limit."
+    if kind in ("spin", "rows", "nested"):
+        return "Synthetic envs with nothing around them."
+    return "Envs by gym.make(..., disable_env_checker=True) with nothing around them, no Monitor: --monitor adds it."
+
+
+def _write(args: argparse.Namespace, header: Mapping[str, Any], held: Session) -> None:
+    from vecenvs.bench import chart, report
+
+    if args.json is not None:
+        args.json.write_text(report.to_json(report.record({**header, "env": args.env}, held)), encoding="utf-8")
+        print(f"readings: {args.json}")
+    if not args.no_chart:
+        path = args.chart or Path(f"bench-{re.sub(r'[^A-Za-z0-9.]+', '-', args.env)}.png")
+        chart.draw(
+            report.rows(held.turns),
+            path,
+            title=f"{args.env}: share of what {held.cores} core{'s' * (held.cores > 1)} can give",
+            subtitle="1.0 = one bare env.step loop per core, all at once; "
+            f"median and range of {held.repeats} rounds of {held.seconds:g} s",
+            cores=held.cores,
+        )
+        print(f"chart: {path}")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object such as '{{\"frameskip\": 1}}'")
+    return value
+
+
+def _output(text: str) -> Path:
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: it is a directory, or its directory is missing")
+    return path
+
+
+def _picture(text: str) -> Path:
+    if Path(text).suffix not in _CHART_FORMATS:
+        raise argparse.ArgumentTypeError(f"{text!r} must end in {', '.join(_CHART_FORMATS)}")
+    return _output(text)

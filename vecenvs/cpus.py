@@ -1,0 +1,55 @@
+"""How many cores this process may use."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+
+def allowed_cpus() -> list[int]:
+    """The CPUs this process may run on, as far as the system tells."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def usable_cores() -> int:
+    """Allowed CPUs, or fewer if a cgroup's quota allows less time than they have; at least 1."""
+    quota = _cgroup_quota()
+    cores = len(allowed_cpus())
+    return max(1, cores if quota is None else min(cores, math.ceil(quota)))
+
+
+def _cgroup_quota(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float | None:
+    """The tightest CPU quota, in cores, of this process's cgroups (version 2, or 1 below `cpu`); None if unlimited."""
+    quotas: list[float] = []
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        base = root / "cpu" if controllers else root
+        group = base / path.lstrip("/")
+        for folder in [group, *group.parents]:
+            quota = _read_quota(folder, version=1 if controllers else 2)
+            if quota is not None:
+                quotas.append(quota)
+            if folder == base:
+                break
+    return min(quotas, default=None)
+
+
+def _read_quota(folder: Path, version: int) -> float | None:
+    try:
+        if version == 2:
+            limit, period = (folder / "cpu.max").read_text().split()
+        else:
+            limit = (folder / "cpu.cfs_quota_us").read_text().strip()
+            period = (folder / "cpu.cfs_period_us").read_text().strip()
+        return None if limit in ("max", "-1") else int(limit) / int(period)
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,130 @@
+"""What can go wrong, one class each. Every message names what, where (the env index) and the remedy."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vecenvs.vec_env import Batch
+
+
+class VecEnvError(RuntimeError):
+    """Base of every error that a VecEnv raises about itself, its envs or its workers."""
+
+
+class EnvError(VecEnvError):
+    """Code of one env raised. The VecEnv stays usable; the env's slot needs `reset([index])`.
+
+    `index` is the global env index, `remote_traceback` the traceback as text from where the env lives.
+    `__cause__` is the env's own exception where it can be pickled, else a `RemoteError` showing that text.
+    `errors` holds one EnvError for each env that failed in the same call, this one first. After a lock-step
+    `step`, `batch` holds the rows of the envs that did complete it, so that nothing is lost; otherwise None.
+    """
+
+    def __init__(self, index: int, message: str, remote_traceback: str = "") -> None:
+        super().__init__(message)
+        self.index = index
+        self.remote_traceback = remote_traceback
+        self.errors: tuple[EnvError, ...] = (self,)
+        self.batch: Batch | None = None
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        others = [str(error.index) for error in self.errors[1:]]
+        if others:
+            text += f" (so did env {', '.join(others)}: see .errors)"
+        if self.remote_traceback:
+            text += f"\n\nTraceback from where env {self.index} lives:\n{self.remote_traceback.rstrip()}"
+        return text
+
+
+class RemoteError(Exception):
+    """Stands in as `__cause__` for an exception that could not be brought over from its worker."""
+
+
+class WorkerDied(VecEnvError):
+    """The process that steps the envs `indices` is gone. The other workers' envs can still be used.
+
+    `exitcode` is as in `subprocess`: negative for a signal, None if unknown; `signal` is that signal's number.
+    """
+
+    def __init__(self, worker: int, indices: Sequence[int], exitcode: int | None = None, where: str = "") -> None:
+        self.worker = worker
+        self.indices = tuple(indices)
+        self.exitcode = exitcode
+        self.signal = -exitcode if exitcode is not None and exitcode < 0 else None
+        super().__init__(
+            f"worker {worker}{where} with envs {describe_indices(self.indices)} died ({describe_exit(exitcode)}). "
+            "Its envs are lost: close() this VecEnv and make a new one, or construct it with on_failure='restart'"
+        )
+
+
+class StepTimeout(VecEnvError, TimeoutError):
+    """The envs `indices` did not answer in time. Nothing is lost: their rows still come by a later wait."""
+
+    def __init__(self, indices: Sequence[int], seconds: float, what: str = "step") -> None:
+        self.indices = tuple(indices)
+        self.seconds = seconds
+        super().__init__(
+            f"envs {describe_indices(self.indices)} did not finish their {what} within {seconds:g} s. "
+            "Wait again for their rows, or close()"
+        )
+
+
+class AlreadySteppingError(VecEnvError):
+    """A command was given for an env that has not answered its last one. Nothing was sent."""
+
+
+class NotSteppingError(VecEnvError):
+    """Results were asked for while no command is pending."""
+
+
+class ClosedError(VecEnvError):
+    """The VecEnv has been closed."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} on a closed VecEnv: make a new one")
+
+
+class SpaceMismatch(VecEnvError):
+    """Env `index` has another observation or action space than env 0: a batch needs equal ones."""
+
+    def __init__(self, index: int, which: str, theirs: object, ours: object) -> None:
+        self.index = index
+        super().__init__(
+            f"env {index} has {which}_space {theirs}, but env 0 has {ours}. All envs of one VecEnv must agree: "
+            "wrap the envs so that they do, or put them into a VecEnv of their own"
+        )
+
+
+class BackendUnavailable(VecEnvError, ImportError):
+    """What a backend needs is missing here. The message says what to install or do."""
+
+
+def describe_indices(indices: Sequence[int]) -> str:
+    """Write `[0, 1, 2, 3, 9]` as `0-3, 9`."""
+    parts: list[str] = []
+    run: list[int] = []
+    ends: list[int | None] = [*sorted(indices), None]
+    for index in ends:
+        if run and index is not None and index == run[-1] + 1:
+            run.append(index)
+            continue
+        if run:
+            parts.append(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)))
+        run = [] if index is None else [index]
+    return ", ".join(parts)
+
+
+def describe_exit(exitcode: int | None) -> str:
+    """Write an exit code as a person would: the signal's name if one ended the process."""
+    if exitcode is None:
+        return "exit code unknown"
+    if exitcode >= 0:
+        return f"exit code {exitcode}"
+    try:
+        return f"signal {-exitcode}, {signal.Signals(-exitcode).name}"
+    except ValueError:
+        return f"signal {-exitcode}"

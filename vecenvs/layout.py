@@ -1,0 +1,235 @@
+"""How values of any Gymnasium space lie in a batch: one column per leaf of the space, one row per env.
+
+A *leaf* is a part of the space with one dtype and one fixed shape: Box, Discrete, MultiDiscrete, MultiBinary. Dict
+and Tuple are taken apart, at any depth. What has no fixed shape (Text, Sequence, Graph, OneOf, a custom space) is an
+object leaf: a numpy object array of n values, which transports pickle.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+FIXED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+OBJECT = np.dtype(object)
+
+Array = NDArray[Any]
+
+
+class Leaf(NamedTuple):
+    """One column: where it is found in a value, and the dtype and shape of one row."""
+
+    path: tuple[str | int, ...]
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def is_object(self) -> bool:
+        return self.dtype == OBJECT
+
+    def __str__(self) -> str:
+        return "".join(f"[{key!r}]" for key in self.path)
+
+
+class SpaceLayout:
+    """The leaves of one space, and the ways between a value and the list of its leaves' values."""
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        self.space = space
+        self.leaves = tuple(_leaves_of(space, ()))
+        self.is_flat = len(self.leaves) == 1 and not self.leaves[0].path
+        self.has_objects = any(leaf.is_object for leaf in self.leaves)
+
+    def flatten(self, value: Any) -> list[Any]:
+        """Take a value (or a batch) apart into its leaves. A missing or extra key raises ValueError."""
+        if self.is_flat:
+            return [value]
+        parts: list[Any] = []
+        _flatten(self.space, value, (), parts)
+        return parts
+
+    def unflatten(self, parts: Sequence[Any]) -> Any:
+        """Put leaves together again, as plain dict and tuple."""
+        return parts[0] if self.is_flat else _unflatten(self.space, iter(parts))
+
+    def own(self, value: Any) -> Any:
+        """Copy a value that an env may go on changing, as arrays of the space's dtypes."""
+        return self.unflatten([coerce(part, leaf) for part, leaf in zip(self.flatten(value), self.leaves, strict=True)])
+
+
+class Columns:
+    """n rows of one space. `arrays[k]` is leaf k's column, of shape (n, *leaf.shape)."""
+
+    def __init__(self, layout: SpaceLayout, n: int, take: Callable[[tuple[int, ...], np.dtype[Any]], Array]) -> None:
+        self.layout = layout
+        self.n = n
+        self.arrays = [
+            np.full(n, None, dtype=object) if leaf.is_object else take((n, *leaf.shape), leaf.dtype)
+            for leaf in layout.leaves
+        ]
+        # Rows laid end to end along their first axis: what np.concatenate writes a whole shard into in one call.
+        self._ends = [a.reshape(-1, *a.shape[2:]) if a.ndim > 1 else a for a in self.arrays]
+
+    def store(self, first: int, values: list[Any]) -> None:
+        """Write `values` into the rows first, first + 1, ... ValueError or TypeError if one does not fit its space.
+
+        On an error some rows may have been written: `store_row` each of them to find out which one is wrong.
+        """
+        if self.layout.is_flat:
+            self._store_leaf(0, first, values)
+            return
+        for k, parts in enumerate(zip(*map(self.layout.flatten, values), strict=True)):
+            self._store_leaf(k, first, list(parts))
+
+    def _store_leaf(self, k: int, first: int, values: list[Any]) -> None:
+        leaf, ends = self.layout.leaves[k], self._ends[k]
+        if leaf.is_object:
+            for row, value in enumerate(values, first):
+                ends[row] = copy.deepcopy(value)
+        elif leaf.shape:
+            length = leaf.shape[0]
+            np.concatenate(values, out=ends[first * length : (first + len(values)) * length], casting="same_kind")
+        else:
+            given = np.array(values)
+            if given.shape != (len(values),):
+                raise ValueError(f"values of shape {given.shape[1:]} where the space says a scalar")
+            np.copyto(ends[first : first + len(values)], given, casting="same_kind")
+
+    def store_row(self, row: int, value: Any) -> None:
+        """Write one row; the error names the leaf. Integers held by another dtype are taken where no value changes."""
+        for array, leaf, part in zip(self.arrays, self.layout.leaves, self.layout.flatten(value), strict=True):
+            array[row] = coerce(part, leaf)
+
+    def rows(self, first: int, count: int) -> list[Any]:
+        """Read `count` rows as separate values that share no memory with the columns."""
+        parts = [list(array[first : first + count].copy()) for array in self.arrays]
+        if self.layout.is_flat:
+            return parts[0]
+        return [self.layout.unflatten(row) for row in zip(*parts, strict=True)]
+
+    def batch(self, indices: Array | slice = slice(None), *, copy: bool = True) -> Any:
+        """Read rows as one batch. A slice with copy=False gives views; everything else is the reader's own."""
+        return self.layout.unflatten([a[indices].copy() if copy else a[indices] for a in self.arrays])
+
+    def assign(self, parts: Sequence[Array], indices: Array | slice = slice(None)) -> None:
+        """Write a batch, given leaf by leaf."""
+        for array, part in zip(self.arrays, parts, strict=True):
+            array[indices] = part
+
+    def objects(self, first: int, count: int) -> list[Array] | None:
+        """The rows of the object leaves, for a message; None if the space has none."""
+        if not self.layout.has_objects:
+            return None
+        return [a[first : first + count].copy() for a in self.arrays if a.dtype == OBJECT]
+
+    def take_objects(self, first: int, count: int, parts: list[Array] | None) -> None:
+        """Write what `objects` read elsewhere."""
+        if parts is not None:
+            for array, part in zip((a for a in self.arrays if a.dtype == OBJECT), parts, strict=True):
+                array[first : first + count] = part
+
+
+def coerce(value: Any, leaf: Leaf) -> Any:
+    """Copy one leaf's value as the leaf's dtype. ValueError for another shape, TypeError if the cast changes it."""
+    if leaf.is_object:
+        return copy.deepcopy(value)
+    given = np.asarray(value)
+    if given.shape != leaf.shape:
+        raise ValueError(f"value{leaf} has shape {given.shape}, its space says {leaf.shape}")
+    cast = given.astype(leaf.dtype) if given.dtype.kind in "biuf" else None
+    same_kind = np.can_cast(given.dtype, leaf.dtype, "same_kind")
+    if cast is None or not (same_kind or np.array_equal(cast, given)):
+        raise TypeError(f"value{leaf} has dtype {given.dtype}, its space says {leaf.dtype}")
+    return cast if leaf.shape else cast[()]
+
+
+def parse_actions(layout: SpaceLayout, actions: Any, n: int) -> list[Array]:
+    """Check a batch of n actions and give it leaf by leaf, each (n, *leaf.shape) of its space's dtype.
+
+    A list has one action per env; an array, dict or tuple is the batched structure, as in Gymnasium.
+    TypeError for a dtype that the space's does not hold, ValueError for a wrong number or shape.
+    """
+    if isinstance(actions, list) and len(actions) != n:
+        raise ValueError(f"{len(actions)} actions for {n} envs: give one action per env")
+    if layout.is_flat and not layout.has_objects:
+        return [_parse_leaf(layout.leaves[0], actions, n)]
+    if layout.is_flat:
+        return [_object_row(actions, n)]
+    if isinstance(actions, list):
+        flat = [layout.flatten(action) for action in actions]
+        columns: list[Any] = [list(column) for column in zip(*flat, strict=True)]
+    else:
+        columns = layout.flatten(actions)
+    return [
+        _object_row(column, n) if leaf.is_object else _parse_leaf(leaf, column, n)
+        for leaf, column in zip(layout.leaves, columns, strict=True)
+    ]
+
+
+def _parse_leaf(leaf: Leaf, column: Any, n: int) -> Array:
+    given = np.asarray(column)
+    if given.shape != (n, *leaf.shape):
+        raise ValueError(
+            f"actions{leaf} have shape {given.shape}, but {n} envs take {(n, *leaf.shape)}: "
+            "one row per env, each of the action space's shape"
+        )
+    if given.dtype != leaf.dtype and not np.can_cast(given.dtype, leaf.dtype, "same_kind"):
+        cast = given.astype(leaf.dtype) if given.dtype.kind in "biu" else None
+        if cast is None or not np.array_equal(cast, given):
+            raise TypeError(
+                f"actions{leaf} have dtype {given.dtype}, but the action space takes {leaf.dtype}: convert them first"
+            )
+        return cast
+    return given
+
+
+def _object_row(values: Any, n: int) -> Array:
+    if isinstance(values, str) or not hasattr(values, "__len__"):
+        raise TypeError(f"actions must be a sequence of {n} values, one per env, not {type(values).__name__}")
+    if len(values) != n:
+        raise ValueError(f"{len(values)} actions for {n} envs: give one action per env")
+    row = np.empty(n, dtype=object)
+    for i, value in enumerate(values):
+        row[i] = value
+    return row
+
+
+def _leaves_of(space: spaces.Space[Any], path: tuple[str | int, ...]) -> list[Leaf]:
+    if isinstance(space, spaces.Dict):
+        return [leaf for key, sub in space.spaces.items() for leaf in _leaves_of(sub, (*path, key))]
+    if isinstance(space, spaces.Tuple):
+        return [leaf for key, sub in enumerate(space.spaces) for leaf in _leaves_of(sub, (*path, key))]
+    if isinstance(space, FIXED) and space.shape is not None and space.dtype is not None:
+        dtype = np.dtype(space.dtype)
+        return [Leaf(path, dtype, tuple(space.shape))]
+    return [Leaf(path, OBJECT, ())]
+
+
+def _flatten(space: spaces.Space[Any], value: Any, path: tuple[str | int, ...], parts: list[Any]) -> None:
+    where = "".join(f"[{key!r}]" for key in path)
+    if isinstance(space, spaces.Dict):
+        if not hasattr(value, "keys") or set(value.keys()) != set(space.spaces):
+            has = sorted(map(str, value.keys())) if hasattr(value, "keys") else type(value).__name__
+            raise ValueError(f"value{where} has keys {has}, its Dict space has {sorted(map(str, space.spaces))}")
+        for key, sub in space.spaces.items():
+            _flatten(sub, value[key], (*path, key), parts)
+    elif isinstance(space, spaces.Tuple):
+        if not isinstance(value, (tuple, list)) or len(value) != len(space.spaces):
+            raise ValueError(f"value{where} must be a tuple of {len(space.spaces)}, as its space says")
+        for key, sub in enumerate(space.spaces):
+            _flatten(sub, value[key], (*path, key), parts)
+    else:
+        parts.append(value)
+
+
+def _unflatten(space: spaces.Space[Any], parts: Any) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _unflatten(sub, parts) for key, sub in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_unflatten(sub, parts) for sub in space.spaces)
+    return next(parts)

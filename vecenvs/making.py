@@ -1,0 +1,54 @@
+"""Making the envs of one shard and telling what they are: the first thing every worker does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vecenvs.errors import VecEnvError
+from vecenvs.protocol import Failure, MadeEnvs
+from vecenvs.worker import close_envs
+
+
+def make_envs(
+    env_fns: Sequence[Callable[[], Any]], first: int, *, remote: bool
+) -> tuple[list[Any], MadeEnvs | Failure]:
+    """Call every function. If one raises, the envs made so far are closed and the answer is its Failure."""
+    envs: list[Any] = []
+    try:
+        for slot, env_fn in enumerate(env_fns, first):
+            env = env_fn()
+            _check_env(env, slot)
+            envs.append(env)
+    except BaseException as exc:
+        slot = first + len(envs)
+        close_envs(envs, first, remote=remote)
+        if not isinstance(exc, Exception):
+            raise
+        return [], Failure.capture(slot, "its env function", exc, portable=remote)
+    return envs, MadeEnvs(
+        envs[0].observation_space,
+        envs[0].action_space,
+        getattr(envs[0], "spec", None),
+        dict(getattr(envs[0], "metadata", None) or {}),
+        getattr(envs[0], "render_mode", None),
+        _mismatch(envs, first),
+    )
+
+
+def _check_env(env: Any, slot: int) -> None:
+    for name in ("reset", "step", "close", "observation_space", "action_space"):
+        if not hasattr(env, name):
+            raise VecEnvError(
+                f"the env function of env {slot} gave a {type(env).__name__} without {name!r}: "
+                "it must return a new gymnasium.Env each time it is called"
+            )
+
+
+def _mismatch(envs: Sequence[Any], first: int) -> tuple[int, str, Any, Any] | None:
+    for slot, env in enumerate(envs, first):
+        for which in ("observation", "action"):
+            theirs, ours = getattr(env, f"{which}_space"), getattr(envs[0], f"{which}_space")
+            if theirs != ours:
+                return slot, which, theirs, ours
+    return None

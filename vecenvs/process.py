@@ -1,0 +1,123 @@
+"""What a worker process does about being a process: signals, a vanished caller, threads and environment variables."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+import cloudpickle
+
+from vecenvs.making import make_envs
+from vecenvs.protocol import Answer, Failure, dumps, loads
+from vecenvs.transport.memory import unlink_semaphores
+from vecenvs.transport.shared import Wiring, serve
+from vecenvs.worker import close_envs
+
+# An MPI launcher's variables would make a child that imports mpi4py take itself for its parent's rank.
+LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDI_", "HYDRA_", "MPI_LOCAL")
+# One thread per worker: the workers themselves fill the cores.
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+_environment_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def child_environment() -> Iterator[None]:
+    """Give processes started inside this block an environment without MPI's launcher and with one thread each.
+
+    Thread counts that the user has set stay. It is the caller's own environment for the time of the block, since that
+    is what a child inherits before any of our code runs in it.
+    """
+    with _environment_lock:
+        removed = {k: v for k, v in os.environ.items() if k.startswith(LAUNCHER_VARIABLES)}
+        added = [name for name in THREAD_VARIABLES if name not in os.environ]
+        try:
+            for name in removed:
+                del os.environ[name]
+            for name in added:
+                os.environ[name] = "1"
+            yield
+        finally:
+            os.environ.update(removed)
+            for name in added:
+                del os.environ[name]
+
+
+def run_worker(pipe: Connection, payload: list[Any], first: int, autoreset: str, caller: int) -> None:
+    """Make the envs, report them over `pipe`, and serve until told to close."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the caller closes its workers
+    signal.signal(signal.SIGTERM, _leave)
+    names: list[str] = []
+    watch_caller(caller, names)
+    limit_threads()
+    env_fns = [cloudpickle.loads(item) if isinstance(item, bytes) else item for item in payload]
+    envs, made = make_envs(env_fns, first, remote=True)
+    try:
+        pipe.send_bytes(dumps((int(Answer.MADE), made)))
+        wiring: Wiring = loads(pipe.recv_bytes())
+        if isinstance(made, Failure):
+            return
+        names.extend([*wiring.down, *wiring.up, wiring.wake])
+        serve(envs, made, first, autoreset, wiring, lambda: pipe.send_bytes(dumps((int(Answer.REPLY), None))))
+        envs = []
+    except (EOFError, ConnectionError):  # the caller gave up while starting
+        return
+    finally:
+        close_envs(envs, first, remote=True)
+
+
+def watch_caller(pid: int, names: list[str]) -> None:
+    """End this process soon after process `pid` has ended, however that happened; remove `names` before.
+
+    The envs get two seconds to close, as they may have processes of their own.
+    """
+
+    def watch() -> None:
+        _wait_for_end(pid)
+        unlink_semaphores(names)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(2.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="vecenvs-watch-caller", daemon=True).start()
+
+
+def _wait_for_end(pid: int) -> None:
+    if hasattr(os, "pidfd_open"):
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.poll()
+        return
+    while True:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.5)
+
+
+def limit_threads() -> None:
+    """Keep libraries that a fork has inherited to one thread, unless the user has set OMP_NUM_THREADS."""
+    if os.environ.get("OMP_NUM_THREADS", "1") != "1":
+        return
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+
+
+def _leave(_: int, __: object) -> None:
+    raise SystemExit(1)

@@ -1,0 +1,139 @@
+"""What callers and workers say to each other, whichever transport carries it.
+
+Every message is a tag and a body. Commands go to the worker, each is answered as the table in `Command` says, in the
+order given. Rows themselves lie in the `Board`'s columns: a row belongs to the worker from the command for its slot
+until the answer, and to the caller otherwise, so neither side ever reads what the other is writing.
+"""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import cloudpickle
+import numpy as np
+
+from vecenvs.errors import EnvError, RemoteError, VecEnvError
+
+
+class Command(IntEnum):
+    """Tag, and the answers it gets. `slot` is carried in the tag's upper bits: see `tag`."""
+
+    STEP = 1  # step every slot of the shard -> one ROWS
+    STEP_ONE = 2  # step one slot -> ROW
+    RESET = 3  # body {slot: (seed, options)} -> a ROW each
+    AWAIT_RESET = 4  # an async autoreset of one slot: report its first row -> ROW
+    CALL = 5  # body (function, slots, args, kwargs) -> REPLY with a list of results or Failures
+    PREPARE = 6  # body ({slot: seed}, {slot: options}) for the next reset of each slot -> REPLY None
+    ATTACH = 7  # body: where the board lies -> REPLY None
+    CLOSE = 8  # close the envs and leave -> REPLY list of Failures
+
+
+class Answer(IntEnum):
+    """Tags of what a worker sends back."""
+
+    ROWS = 32  # body None or RowBody: every slot of the shard has its row
+    ROW = 33  # the same for one slot
+    REPLY = 34  # body as the command says
+    MADE = 35  # body MadeEnvs or Failure: unasked, the first message of every worker
+
+
+def tag(kind: IntEnum, slot: int = 0) -> int:
+    """Put a message's kind and slot into one integer."""
+    return int(kind) | slot << 8
+
+
+def kind_of(tag: int) -> int:
+    return tag & 0xFF
+
+
+def slot_of(tag: int) -> int:
+    return tag >> 8
+
+
+class Extra(NamedTuple):
+    """What a row has besides its columns; most rows have none."""
+
+    slot: int
+    info: dict[str, Any]
+    reset_info: dict[str, Any] | None = None
+    failure: Failure | None = None
+
+
+class RowBody(NamedTuple):
+    """Body of ROW and ROWS: extras of some slots, and the rows of object leaves if the space has any."""
+
+    extras: list[Extra]
+    objects: list[Any] | None = None
+
+
+class MadeEnvs(NamedTuple):
+    """What a worker tells of the envs it has made; `mismatch` is (index, which, theirs, ours) if they disagree."""
+
+    observation_space: Any
+    action_space: Any
+    spec: Any
+    metadata: dict[str, Any]
+    render_mode: str | None
+    mismatch: tuple[int, str, Any, Any] | None
+
+
+class Failure(NamedTuple):
+    """An exception on its way to the caller."""
+
+    index: int
+    summary: str
+    traceback: str
+    exception: BaseException | None
+
+    @classmethod
+    def capture(cls, index: int, doing: str, exc: BaseException, *, portable: bool) -> Failure:
+        """Describe `exc`. With `portable` it is kept only if it survives pickling, else as text alone."""
+        text = "".join(traceback.format_exception(type(exc), exc, exc.__traceback__))
+        kept: BaseException | None = exc
+        if portable:
+            exc.__traceback__ = None
+            try:
+                kept = pickle.loads(dumps(exc))
+            except Exception:  # whatever a foreign __reduce__ raises
+                kept = None
+        ours = isinstance(exc, VecEnvError)
+        summary = str(exc) if ours else f"env {index} raised {type(exc).__name__} in {doing}: {exc}"
+        return cls(index, summary, text, kept if isinstance(kept, BaseException) else None)
+
+    def to_error(self) -> EnvError:
+        error = EnvError(self.index, self.summary, self.traceback)
+        error.__cause__ = self.exception or RemoteError(self.traceback)
+        return error
+
+
+def dumps(value: object) -> bytes:
+    """Pickle; by value (cloudpickle) what plain pickle cannot reach by name."""
+    try:
+        return pickle.dumps(value, protocol=5)
+    except Exception:  # PicklingError, TypeError, AttributeError, or what a __reduce__ raises
+        data: bytes = cloudpickle.dumps(value, protocol=5)
+        return data
+
+
+loads: Callable[[Any], Any] = pickle.loads
+
+
+def own(value: Any) -> Any:
+    """Copy the containers and arrays of an info, so that nothing in it is changed later by its env."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    kind = type(value)
+    if kind is dict:
+        return {key: own(item) if type(item) in _DEEP else item for key, item in value.items()}
+    if kind is list:
+        return [own(item) for item in value]
+    if kind is tuple:
+        return tuple(own(item) for item in value)
+    return value
+
+
+_DEEP = frozenset({dict, list, tuple, np.ndarray})

@@ -1,0 +1,67 @@
+"""Bit-for-bit comparison of observations, batches and infos."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+_ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+def stack(space: spaces.Space[Any], values: Sequence[Any]) -> Any:
+    """Batch one value per env as a VecEnv promises to: arrays (n, ...), dicts, tuples; else an object array (n,)."""
+    if isinstance(space, spaces.Dict):
+        return {key: stack(sub, [value[key] for value in values]) for key, sub in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(stack(sub, [value[k] for value in values]) for k, sub in enumerate(space.spaces))
+    if isinstance(space, _ARRAY_SPACES):
+        assert space.shape is not None
+        return np.array(values, dtype=space.dtype).reshape(len(values), *space.shape)
+    batch = np.empty(len(values), dtype=object)
+    for row, value in enumerate(values):
+        batch[row] = value
+    return batch
+
+
+def difference(actual: Any, expected: Any, where: str = "value") -> str | None:
+    """Say where two nested values differ in type, keys, dtype, shape or any bit; None where they do not."""
+    if isinstance(expected, np.ndarray) and expected.dtype != object:
+        if expected.shape == () and isinstance(actual, np.generic):
+            actual = np.asarray(actual)  # one number, as an array or not: the same bits
+        return _array_difference(actual, expected, where)
+    if type(actual) is not type(expected):
+        return f"{where}: {type(actual).__name__} {actual!r} instead of {type(expected).__name__} {expected!r}"
+    if isinstance(expected, dict):
+        if set(actual) != set(expected):
+            return f"{where}: keys {sorted(map(str, actual))} instead of {sorted(map(str, expected))}"
+        parts = [(f"{where}[{key!r}]", actual[key], expected[key]) for key in expected]
+    elif isinstance(expected, (tuple, list, np.ndarray)):
+        if len(actual) != len(expected):
+            return f"{where}: length {len(actual)} instead of {len(expected)}"
+        parts = [(f"{where}[{k}]", *pair) for k, pair in enumerate(zip(actual, expected, strict=True))]
+    elif isinstance(expected, (float, np.generic)):
+        return _array_difference(np.asarray(actual), np.asarray(expected), where)
+    else:
+        return None if actual == expected else f"{where}: {actual!r} instead of {expected!r}"
+    found = (difference(ours, theirs, path) for path, ours, theirs in parts)
+    return next((text for text in found if text is not None), None)
+
+
+def assert_same(actual: Any, expected: Any, where: str = "value") -> None:
+    """Raise AssertionError naming the first place where two nested values are not the same bits."""
+    text = difference(actual, expected, where)
+    if text is not None:
+        raise AssertionError(text)
+
+
+def _array_difference(actual: Any, expected: Any, where: str) -> str | None:
+    if not isinstance(actual, np.ndarray):
+        return f"{where}: {type(actual).__name__} {actual!r} instead of an array"
+    if (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
+        return f"{where}: {actual.dtype} {actual.shape} instead of {expected.dtype} {expected.shape}"
+    if actual.tobytes() == expected.tobytes():
+        return None
+    return f"{where}: {actual.tolist()} instead of {expected.tolist()}"

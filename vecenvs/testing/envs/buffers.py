@@ -1,0 +1,77 @@
+"""Envs that keep hold of arrays: what they return, and what they are given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Dict
+from numpy.typing import NDArray
+
+Observation = dict[str, NDArray[Any]]
+
+
+class BufferReusingEnv(gymnasium.Env[Observation, Any]):
+    """Return the same observation dict, arrays and info array every time, written over in place.
+
+    As emulators and simulators do that own their frame. The values count steps, so a late change shows. `tampered`
+    tells whether somebody else wrote into the buffers between two calls.
+    """
+
+    def __init__(self, tag: int = 0, length: int = 4) -> None:
+        self.observation_space = Dict({"pixels": Box(0, 255, (5, 5), np.uint8), "x": Box(-1e9, 1e9, (2,), np.float64)})
+        self.action_space = Box(-1.0, 1.0, (2,), np.float32)
+        self.tag, self.length = tag, length
+        self.tampered = False
+        self._clock = self._t = 0
+        self._obs = {"pixels": np.zeros((5, 5), np.uint8), "x": np.zeros(2)}
+        self._info = {"array": np.zeros(3), "nested": {"array": np.zeros(2)}}
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._t = 0
+        self._refresh()
+        return self._obs, self._info
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        self._t += 1
+        self._refresh()
+        return self._obs, float(self._clock), self._t >= self.length, False, self._info
+
+    def _refresh(self) -> None:
+        self.tampered |= bool((self._obs["pixels"] != self._clock % 256).any()) or self._obs["x"][0] != self._clock
+        self._clock += 1
+        self._obs["pixels"][...] = self._clock % 256
+        self._obs["x"][...] = self._clock
+        self._info["array"][...] = self._clock
+        self._info["nested"]["array"][...] = self._clock
+
+
+class ActionKeepingEnv(gymnasium.Env[NDArray[np.float32], Any]):
+    """Keep every action without a copy, and at last write into it.
+
+    `changed` tells whether a kept action had another value when looked at one step later.
+    """
+
+    def __init__(self) -> None:
+        self.observation_space = Box(-10.0, 10.0, (2,), np.float32)
+        self.action_space = Box(-1.0, 1.0, (2,), np.float32)
+        self.changed = False
+        self._kept: NDArray[np.float32] | None = None
+        self._value: list[float] = []
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        if self._kept is not None:
+            self.changed |= self._kept.tolist() != self._value
+            self._kept[...] = 9.0
+        self._kept, self._value = action, action.tolist()
+        return np.array(action), float(action[0]), False, False, {}

@@ -1,0 +1,75 @@
+"""An env whose every row tells which env, episode and step it came from."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from numpy.typing import NDArray
+
+Observation = NDArray[np.int64]
+
+
+class CountingEnv(gymnasium.Env[Observation, Any]):
+    """Count steps and episodes; nothing in it is random.
+
+    Observation int64 (3,): [tag, episode, t], both counted from 1 and 0. Reward: t + tag / 8, exact in float32.
+    The episode ends after `length` steps, by `ends`: "terminated", "truncated" or "both".
+
+    It remembers what it was given, for `get_attr`: `seeds` and `options` of every reset, `actions` and their `kinds`
+    (type and dtype) of every step. With `closed_file` it appends its tag and a newline to that file when closed.
+    """
+
+    def __init__(
+        self, tag: int = 0, length: int = 5, *, ends: str = "terminated", closed_file: Path | None = None
+    ) -> None:
+        self.observation_space = Box(-1, 1_000_000, (3,), np.int64)
+        self.action_space = Discrete(3)
+        self.tag, self.length, self.ends = tag, length, ends
+        self.episode = self.t = self.steps = 0
+        self.seeds: list[int | None] = []
+        self.options: list[dict[str, Any] | None] = []
+        self.actions: list[Any] = []
+        self.kinds: list[str] = []
+        self.closed_file = closed_file
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.seeds.append(seed)
+        self.options.append(options)
+        self.episode += 1
+        self.t = 0
+        return self._observe(), {"tag": self.tag, "episode": self.episode}
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        self.actions.append(action)
+        self.kinds.append(f"{type(action).__name__}:{getattr(action, 'dtype', None)}")
+        self.t += 1
+        self.steps += 1
+        over = self.t >= self.length
+        terminated, truncated = over and self.ends != "truncated", over and self.ends != "terminated"
+        return self._observe(), self.t + self.tag / 8, terminated, truncated, {"tag": self.tag, "t": self.t}
+
+    def close(self) -> None:
+        if self.closed_file is not None:
+            with self.closed_file.open("a") as file:
+                file.write(f"{self.tag}\n")
+
+    def add(self, amount: int, *, times: int = 1) -> int:
+        """Return tag + amount * times: something to call by `env_method`."""
+        return self.tag + amount * times
+
+    def _observe(self) -> Observation:
+        return np.array([self.tag, self.episode, self.t])
+
+
+def counting_fns(num_envs: int, **kwargs: Any) -> list[Callable[[], CountingEnv]]:
+    """Return env functions of CountingEnv, tagged 0..num_envs-1."""
+    return [functools.partial(CountingEnv, tag, **kwargs) for tag in range(num_envs)]

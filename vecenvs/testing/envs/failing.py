@@ -1,0 +1,103 @@
+"""Envs that raise, and envs whose values do not travel."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from vecenvs.testing.envs.counting import CountingEnv, Observation
+
+
+class ToyError(ValueError):
+    """What a FailingEnv raises."""
+
+
+class AwkwardError(Exception):
+    """Pickles, but cannot be unpickled: its constructor wants another number of arguments than it passes on."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(f"{reason} (code {code})")
+
+
+class UnpicklableError(Exception):
+    """Holds a lock, so it cannot be pickled."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.lock = threading.Lock()
+
+
+class FailingEnv(CountingEnv):
+    """Raise in `where` ("init", "reset", "step", "close", "render" or "method") at its `at`-th call, counted from 1.
+
+    `kind` is what it raises: "toy", "awkward", "unpicklable", "exit" (SystemExit) or "interrupt" (KeyboardInterrupt).
+    The message names the tag, so a report can be traced to its env.
+    """
+
+    def __init__(self, tag: int = 0, where: str = "step", at: int = 1, kind: str = "toy", length: int = 5) -> None:
+        super().__init__(tag, length)
+        self.where, self.at, self.kind = where, at, kind
+        self._calls = 0
+        self._maybe_fail("init")
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        self._maybe_fail("reset")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        self._maybe_fail("step")
+        return super().step(action)
+
+    def close(self) -> None:
+        self._maybe_fail("close")
+
+    def add(self, amount: int, *, times: int = 1) -> int:
+        self._maybe_fail("method")
+        return super().add(amount, times=times)
+
+    def _maybe_fail(self, where: str) -> None:
+        if where != self.where:
+            return
+        self._calls += 1
+        if self._calls == self.at:
+            raise self._error(f"env {self.tag} failed in {where}")
+
+    def _error(self, message: str) -> BaseException:
+        if self.kind == "awkward":
+            return AwkwardError(7, message)
+        kinds: dict[str, type[BaseException]] = {
+            "toy": ToyError,
+            "unpicklable": UnpicklableError,
+            "exit": SystemExit,
+            "interrupt": KeyboardInterrupt,
+        }
+        return kinds[self.kind](message)
+
+
+class BadObservationEnv(CountingEnv):
+    """Return an observation of the wrong shape, (size,), from its `at`-th step on."""
+
+    def __init__(self, tag: int = 0, at: int = 2, size: int = 4) -> None:
+        super().__init__(tag)
+        self.at, self.size = at, size
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        obs, *rest = super().step(action)
+        return (np.zeros(self.size, np.int64) if self.steps >= self.at else obs, *rest)
+
+
+class UnpicklableEnv(CountingEnv):
+    """Have an attribute `lock` that does not pickle; put it into the info of its `at`-th step."""
+
+    def __init__(self, tag: int = 0, at: int = 2) -> None:
+        super().__init__(tag)
+        self.at = at
+        self.lock = threading.Lock()
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, reward, terminated, truncated, {**info, "lock": self.lock} if self.steps == self.at else info

@@ -1,0 +1,105 @@
+"""Envs that take their process with them, or do not come back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from vecenvs.testing.envs.counting import CountingEnv, Observation
+
+EXIT_CODE = 17
+
+
+class DyingEnv(CountingEnv):
+    """End its process in `where` ("init", "reset" or "step") at its `at`-th call, counted from 1.
+
+    `how` is "exit" (`os._exit(17)`) or "kill" (SIGKILL to itself). With `lives_file` the file gets a byte per death,
+    and the env lives on once it has `deaths` of them: a worker started in its place finds a healthy env.
+    """
+
+    def __init__(
+        self,
+        tag: int = 0,
+        where: str = "step",
+        at: int = 1,
+        how: str = "exit",
+        length: int = 5,
+        lives_file: Path | None = None,
+        deaths: int = 1,
+    ) -> None:
+        super().__init__(tag, length)
+        self.where, self.at, self.how = where, at, how
+        self.lives_file, self.deaths = lives_file, deaths
+        self._calls = 0
+        self._maybe_die("init")
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        self._maybe_die("reset")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        self._maybe_die("step")
+        return super().step(action)
+
+    def exit_now(self) -> None:
+        """End the process by `env_method`."""
+        os._exit(EXIT_CODE)
+
+    def _maybe_die(self, where: str) -> None:
+        if where != self.where:
+            return
+        self._calls += 1
+        if self._calls != self.at:
+            return
+        if self.lives_file is not None:
+            if self.lives_file.exists() and self.lives_file.stat().st_size >= self.deaths:
+                return
+            with self.lives_file.open("a") as file:
+                file.write("x")
+        if self.how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(EXIT_CODE)
+
+
+class GatedEnv(CountingEnv):
+    """Wait in `where` ("init", "reset" or "step"), at its `at`-th call, until the file `gate` exists.
+
+    A gate that nobody opens makes an env that hangs. Waiting for a file instead of sleeping keeps tests free of times.
+    """
+
+    def __init__(self, tag: int, gate: Path, where: str = "step", at: int = 1, length: int = 5) -> None:
+        super().__init__(tag, length)
+        self.gate, self.where, self.at = gate, where, at
+        self._calls = 0
+        self._maybe_wait("init")
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        self._maybe_wait("reset")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        self._maybe_wait("step")
+        return super().step(action)
+
+    def _maybe_wait(self, where: str) -> None:
+        if where != self.where:
+            return
+        self._calls += 1
+        while self._calls == self.at and not self.gate.exists():
+            time.sleep(0.005)
+
+
+class StubbornEnv(GatedEnv):
+    """A GatedEnv whose process ignores SIGTERM and SIGINT: only SIGKILL ends it while it waits."""
+
+    def __init__(self, tag: int, gate: Path, where: str = "step", at: int = 1) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        super().__init__(tag, gate, where, at)

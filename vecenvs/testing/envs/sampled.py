@@ -1,0 +1,57 @@
+"""A random env over any spaces: the whole of a trajectory hangs on (seed, actions)."""
+
+from __future__ import annotations
+
+import pickle
+import zlib
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class SampledEnv(gymnasium.Env[Any, Any]):
+    """Return samples of `observation_space`, drawn from the env's own random state.
+
+    The reward mixes a random number with a digest of the action, so that an action that arrives with a wrong value or
+    dtype changes the trajectory. Episodes end with probability `end` per step, terminated, truncated or both; every
+    third info holds an array, the others are empty.
+    """
+
+    def __init__(
+        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any] | None = None, *, end: float = 0.15
+    ) -> None:
+        self.observation_space = observation_space
+        self.action_space = spaces.Discrete(4) if action_space is None else action_space
+        self.end = end
+        self._t = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._t = 0
+        return self._sample(), {"first": float(self.np_random.random())}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._t += 1
+        over = bool(self.np_random.random() < self.end)
+        why = self.np_random.integers(3)
+        reward = float(self.np_random.normal()) + digest(action) / 2**32
+        info = {} if self._t % 3 else {"array": self.np_random.random(2), "t": self._t}
+        return self._sample(), reward, over and why != 0, over and why != 1, info
+
+    def _sample(self) -> Any:
+        self.observation_space.seed(int(self.np_random.integers(2**31)))
+        return self.observation_space.sample()
+
+
+def digest(value: Any) -> int:
+    """Return a checksum of the values, dtypes, shapes and nesting in `value` (a uint32)."""
+    if isinstance(value, dict):
+        return zlib.crc32(b"".join(key.encode() + digest(value[key]).to_bytes(4, "little") for key in sorted(value)))
+    if isinstance(value, tuple):
+        return zlib.crc32(b"(" + b"".join(digest(item).to_bytes(4, "little") for item in value))
+    if isinstance(value, (np.ndarray, np.generic)):
+        array = np.asarray(value)
+        return zlib.crc32(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+    return zlib.crc32(pickle.dumps(value, protocol=4))

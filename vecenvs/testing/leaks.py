@@ -1,0 +1,110 @@
+"""Find what a VecEnv left behind: processes, shared-memory files, file descriptors.
+
+Processes are found by descent from this one, or by a token in the environment they were started with, which also
+finds orphans. On systems without /proc and /dev/shm the checks that need them find nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+SHM = Path("/dev/shm")
+EXEMPT = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+"""Words in the command line of processes that may stay: Python's own, one of each per program."""
+
+
+def child_processes(exempt: Collection[str] = EXEMPT) -> dict[int, str]:
+    """Return the living descendants of this process, and its zombies: {pid: command line}."""
+    import psutil
+
+    found = {}
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            zombie = process.status() == psutil.STATUS_ZOMBIE
+            if zombie and process.ppid() != os.getpid():
+                continue  # its parent (the fork server) will reap it
+            words = "zombie" if zombie else " ".join(process.cmdline())
+            if not any(word in words for word in exempt) or _is_worker_of_forkserver(process):
+                found[process.pid] = words
+    return found
+
+
+def processes_with(name: str, value: str) -> dict[int, str]:
+    """Return the processes started with `name=value` in their environment, whoever their parent: {pid: command line}."""
+    import psutil
+
+    found = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(name) == value:
+                found[process.pid] = " ".join(process.cmdline())
+    return found
+
+
+def shared_memory_files() -> frozenset[str]:
+    """Return the names in /dev/shm: shared memory segments, and named semaphores as "sem.*"."""
+    return frozenset(os.listdir(SHM)) if SHM.is_dir() else frozenset()
+
+
+def open_files() -> dict[str, int]:
+    """Count the targets of this process's file descriptors, e.g. {"/memfd:x (deleted)": 1}."""
+    counts: dict[str, int] = {}
+    for link in Path("/proc/self/fd").glob("*"):
+        with contextlib.suppress(OSError):
+            target = os.readlink(link).partition(":[")[0]
+            counts[target] = counts.get(target, 0) + 1
+    return counts
+
+
+@contextlib.contextmanager
+def no_leaks(exempt: Collection[str] = EXEMPT, patience: float = 5.0) -> Iterator[None]:
+    """Raise AssertionError if processes or shared-memory files made in the block are still there after it.
+
+    They have `patience` seconds to go: a kill takes effect a little later. A file that only other programs have open
+    is theirs.
+    """
+    processes, files = child_processes(exempt), shared_memory_files()
+
+    def left_behind() -> list[Any]:
+        new_processes = {pid: words for pid, words in child_processes(exempt).items() if pid not in processes}
+        new_files = [name for name in shared_memory_files() - files if not _in_use_elsewhere(name)]
+        return [f"process {pid} ({words})" for pid, words in new_processes.items()] + [str(SHM / n) for n in new_files]
+
+    yield
+    if left_behind():
+        gc.collect()  # a traceback's frames may have kept the last reference
+    left = wait_until_empty(left_behind, patience)
+    assert not left, f"left behind: {', '.join(left)}"
+
+
+def wait_until_empty(look: Callable[[], Collection[Any]], patience: float) -> Collection[Any]:
+    """Call `look` until it answers nothing, for up to `patience` seconds; return its last answer."""
+    end = time.monotonic() + patience
+    while (found := look()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return found
+
+
+def _is_worker_of_forkserver(process: Any) -> bool:
+    """A fork server's children carry its command line."""
+    parent = process.parent()
+    return parent is not None and parent.pid != os.getpid() and "forkserver" in " ".join(parent.cmdline())
+
+
+def _in_use_elsewhere(name: str) -> bool:
+    """Tell whether processes map the file `name`, none of which descends from this one."""
+    import psutil
+
+    ours = {os.getpid(), *(process.pid for process in psutil.Process().children(recursive=True))}
+    users = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            if f"{SHM / name}\n" in maps.read_text():
+                users.add(int(maps.parent.name))
+    return bool(users) and not users & ours

@@ -1,0 +1,72 @@
+"""A VecEnv and a plain loop over the same envs, side by side, every row compared."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from vecenvs.testing.compare import assert_same, stack
+from vecenvs.testing.oracle import EnvFn, PlainLoop, Row
+from vecenvs.vec_env import VecEnv
+
+StepResult = tuple[Any, Any, Any, list[dict[str, Any]]]
+
+
+class Lockstep:
+    """Gives the same seeds and actions to `vec` and to `plain`, and raises AssertionError where they differ.
+
+    Actions are drawn from the action space (generator seeded with 0), and passed in turn as a list and as a batch.
+    """
+
+    def __init__(
+        self, make: Callable[..., VecEnv], env_fns: Sequence[EnvFn], *, autoreset: str = "same_step", **kwargs: Any
+    ) -> None:
+        self.vec = make(env_fns, autoreset=autoreset, **kwargs)
+        self.plain = PlainLoop(env_fns, autoreset)
+        self.steps = 0
+        self._actions = copy.deepcopy(self.plain.envs[0].action_space)
+        self._actions.seed(0)
+
+    def reset(self, indices: Iterable[int] | None = None, **kwargs: Any) -> Any:
+        """Reset both, and compare first observations and reset infos. Returns the VecEnv's observations."""
+        chosen = None if indices is None else list(indices)
+        obs = self.vec.reset(chosen, **kwargs)
+        self.check_obs(obs, self.plain.reset(chosen, **kwargs))
+        assert_same(list(self.vec.reset_infos), self.plain.reset_infos, "reset_infos")
+        return obs
+
+    def step(self) -> StepResult:
+        """Step both with random actions, and compare everything. Returns what the VecEnv returned."""
+        actions = self.sample_actions()
+        as_list = self.steps % 2 == 0
+        result = self.vec.step(actions if as_list else stack(self._actions, actions))
+        self.check(result, self.plain.step(actions))
+        self.steps += 1
+        return result
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            self.step()
+
+    def sample_actions(self) -> list[Any]:
+        """Draw one action per env."""
+        return [self._actions.sample() for _ in self.plain.envs]
+
+    def check_obs(self, obs: Any, expected: Sequence[Any], where: str = "obs") -> None:
+        """Compare a batch of observations with single ones."""
+        assert_same(obs, stack(self.plain.envs[0].observation_space, expected), where)
+
+    def check(self, result: StepResult, rows: Sequence[Row]) -> None:
+        """Compare what `step` returned, and what the VecEnv tells of it, with the plain loop's rows."""
+        obs, rewards, dones, infos = result
+        where = f"step {self.steps} "
+        self.check_obs(obs, [row.obs for row in rows], where + "obs")
+        assert_same(rewards, np.array([row.reward for row in rows], np.float32), where + "rewards")
+        assert_same(dones, np.array([row.terminated or row.truncated for row in rows]), where + "dones")
+        assert_same(infos, [row.info for row in rows], where + "infos")
+        assert_same(self.vec.terminated, np.array([row.terminated for row in rows]), where + "terminated")
+        assert_same(self.vec.truncated, np.array([row.truncated for row in rows]), where + "truncated")
+        assert_same(list(self.vec.reset_infos), self.plain.reset_infos, where + "reset_infos")

@@ -1,0 +1,76 @@
+"""The contract of VecEnv as tests, which run unchanged on every backend.
+
+`VecEnvConformance` is for any VecEnv; `WorkerConformance` adds what holds where envs live in other processes: they may
+die, hang or be told to stop. A backend's own test file is three lines:
+
+    class TestMine(WorkerConformance):
+        make_vec = staticmethod(lambda env_fns, **common: MyVecEnv(env_fns, num_workers=2, **common))
+
+Make it with two workers or more, so that of four envs the first and the third belong to different ones, and neither
+to the calling process.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+
+
+import pytest
+
+# pytest explains the asserts of test files only, unless told before their import.
+pytest.register_assert_rewrite(*(module.name for module in pkgutil.iter_modules(__path__, f"{__name__}.")))
+
+from vecenvs.testing.suite.actions import ActionConformance
+from vecenvs.testing.suite.attributes import AttributeConformance
+from vecenvs.testing.suite.autoreset import AutoresetConformance
+from vecenvs.testing.suite.base import Conformance, Make
+from vecenvs.testing.suite.deaths import DeathConformance
+from vecenvs.testing.suite.errors import ErrorConformance
+from vecenvs.testing.suite.indices import IndexConformance
+from vecenvs.testing.suite.lifecycle import LifecycleConformance
+from vecenvs.testing.suite.ownership import OwnershipConformance
+from vecenvs.testing.suite.rendering import RenderingConformance
+from vecenvs.testing.suite.restarts import RestartConformance
+from vecenvs.testing.suite.seeding import SeedingConformance
+from vecenvs.testing.suite.timeouts import TimeoutConformance
+from vecenvs.testing.suite.trajectories import TrajectoryConformance, WorldConformance
+
+__all__ = [
+    "ActionConformance",
+    "AttributeConformance",
+    "AutoresetConformance",
+    "Conformance",
+    "DeathConformance",
+    "ErrorConformance",
+    "IndexConformance",
+    "LifecycleConformance",
+    "Make",
+    "OwnershipConformance",
+    "RenderingConformance",
+    "RestartConformance",
+    "SeedingConformance",
+    "TimeoutConformance",
+    "TrajectoryConformance",
+    "VecEnvConformance",
+    "WorkerConformance",
+    "WorldConformance",
+]
+
+
+class VecEnvConformance(
+    TrajectoryConformance,
+    AutoresetConformance,
+    OwnershipConformance,
+    ActionConformance,
+    SeedingConformance,
+    IndexConformance,
+    AttributeConformance,
+    RenderingConformance,
+    ErrorConformance,
+    LifecycleConformance,
+):
+    """What every VecEnv promises."""
+
+
+class WorkerConformance(VecEnvConformance, DeathConformance, RestartConformance, TimeoutConformance):
+    """What a VecEnv promises whose envs live in other processes."""

@@ -1,0 +1,99 @@
+"""Which actions are taken, how they reach the envs, and that a wrong batch is refused before anything is sent."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from vecenvs.testing.envs import NESTED, ActionKeepingEnv, SampledEnv, counting_fns
+from vecenvs.testing.suite.base import Conformance, Make
+from vecenvs.vec_env import VecEnv
+
+WRONG_DISCRETE: dict[str, Any] = {
+    "too few": [0, 1],
+    "too many": [0, 1, 2, 0, 1],
+    "array too short": np.zeros(3, np.int64),
+    "array too deep": np.zeros((4, 1), np.int64),
+    "fractions": [0.5, 0.0, 0.0, 0.0],
+    "strings": ["a", "b", "c", "d"],
+    "none": None,
+    "one none": [0, 1, None, 0],
+    "a number": 1,
+    "ragged": [0, [1, 2], 0, 0],
+}
+WRONG_BOX: dict[str, Any] = {
+    "too few": np.zeros((3, 2), np.float32),
+    "too wide": np.zeros((4, 3), np.float32),
+    "flat": np.zeros(8, np.float32),
+    "complex": np.zeros((4, 2), np.complex64),
+    "ragged": [[0.0, 0.0], [0.0], [0.0, 0.0], [0.0, 0.0]],
+    "objects": np.array([[object()] * 2] * 4),
+}
+
+
+class ActionConformance(Conformance):
+    """Actions in, checked at the door."""
+
+    @pytest.mark.parametrize("case", WRONG_DISCRETE)
+    def test_wrong_discrete_actions(self, make: Make, case: str) -> None:
+        vec = make(counting_fns(4))
+        vec.reset()
+        vec.step([0, 0, 0, 0])
+        refuses(vec, WRONG_DISCRETE[case])
+        assert vec.get_attr("steps") == [1] * 4, "nothing was sent"
+        obs, *_ = vec.step([0, 1, 2, 0])
+        assert obs[:, 2].tolist() == [2] * 4
+
+    @pytest.mark.parametrize("case", WRONG_BOX)
+    def test_wrong_box_actions(self, make: Make, case: str) -> None:
+        vec = make([ActionKeepingEnv] * 4)
+        vec.reset()
+        refuses(vec, WRONG_BOX[case])
+        vec.step(np.zeros((4, 2), np.float32))
+
+    def test_wrong_nested_actions(self, make: Make) -> None:
+        vec = make([functools.partial(SampledEnv, NESTED, NESTED)] * 2)
+        vec.reset(seed=0)
+        action = vec.action_space.sample()
+        refuses(vec, [action, {key: action[key] for key in ("image", "inner")}])
+        refuses(vec, [action, {**action, "more": 1}])
+        refuses(vec, [action, {**action, "pair": action["pair"][:1]}])
+        refuses(vec, [action, {**action, "image": action["image"][:2]}])
+        refuses(vec, action)
+        vec.step([action, action])
+
+    def test_list_and_batch_mean_the_same(self, make: Make) -> None:
+        for batch in ([0, 1, 2, 1], np.array([0, 1, 2, 1]), np.array([0, 1, 2, 1], np.int32), [np.int64(0), 1, 2, 1]):
+            vec = make(counting_fns(4))
+            vec.reset()
+            vec.step(batch)
+            assert [int(actions[0]) for actions in vec.get_attr("actions")] == [0, 1, 2, 1]
+            assert vec.get_attr("kinds") == [["int64:int64"]] * 4, "scalars of the space's dtype"
+
+    def test_box_actions_come_as_the_space_says(self, make: Make) -> None:
+        """A float64 policy output becomes the space's float32, without a change of the caller's array."""
+        vec = make([functools.partial(SampledEnv, spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32))] * 2)
+        wide, narrow = np.full((2, 2), 1 / 3), np.full((2, 2), 1 / 3, np.float32)
+        vec.reset(seed=0)
+        first = vec.step(narrow)[1]
+        vec.reset(seed=0)
+        second = vec.step(wide)[1]
+        assert first.tolist() == second.tolist()
+        assert wide.dtype == np.float64
+
+    def test_discrete_with_a_start(self, make: Make) -> None:
+        vec = make([functools.partial(SampledEnv, spaces.Discrete(3), spaces.Discrete(3, start=-1))] * 2)
+        vec.reset(seed=0)
+        vec.step([-1, 1])
+
+
+def refuses(vec: VecEnv, actions: Any) -> None:
+    """Check that neither way of stepping takes `actions`, and that none is left pending."""
+    with pytest.raises((ValueError, TypeError), match="action|value"):
+        vec.step(actions)
+    with pytest.raises((ValueError, TypeError), match="action|value"):
+        vec.step_async(actions)

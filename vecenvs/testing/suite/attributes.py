@@ -1,0 +1,121 @@
+"""Attributes and methods of the envs, wherever they live."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.wrappers import TimeLimit
+
+from vecenvs.errors import EnvError, VecEnvError
+from vecenvs.testing.envs import CountingEnv, FailingEnv, UnpicklableEnv, counting_fns
+from vecenvs.testing.suite.base import Conformance, Make
+
+
+def wrapped(tag: int, limit: int = 3) -> gymnasium.Env[Any, Any]:
+    """A CountingEnv within a TimeLimit."""
+    return TimeLimit(CountingEnv(tag), limit)
+
+
+WRAPPED = [functools.partial(wrapped, tag) for tag in range(4)]
+
+
+class AttributeConformance(Conformance):
+    """get_attr, set_attr, has_attr, env_method, env_is_wrapped."""
+
+    def test_get_attr(self, make: Make) -> None:
+        vec = make(counting_fns(4))
+        assert vec.get_attr("tag") == [0, 1, 2, 3]
+        assert vec.get_attr("tag", [2]) == [2]
+        assert vec.get_attr("tag", [3, 0]) == [3, 0]
+        assert vec.get_attr("tag", np.array([False, True, True, False])) == [1, 2]
+        assert vec.get_attr("tag", []) == []
+
+    def test_set_attr(self, make: Make) -> None:
+        vec = make(counting_fns(4))
+        vec.set_attr("length", 50)
+        vec.set_attr("length", 2, [1, 3])
+        assert vec.get_attr("length") == [50, 2, 50, 2]
+        vec.set_attr("brand_new", {"a": [1]}, [0])
+        assert vec.get_attr("brand_new", [0]) == [{"a": [1]}]
+
+    def test_has_attr(self, make: Make) -> None:
+        vec = make(counting_fns(2))
+        assert vec.has_attr("tag") is True
+        assert vec.has_attr("nothing") is False
+        vec.set_attr("only_here", 1, [1])
+        assert vec.has_attr("only_here") is False, "not every env has it"
+
+    def test_env_method(self, make: Make) -> None:
+        vec = make(counting_fns(4))
+        assert vec.env_method("add", 10) == [10, 11, 12, 13]
+        assert vec.env_method("add", 10, times=2, indices=[3, 1]) == [23, 21]
+
+    def test_wrappers_are_looked_through(self, make: Make) -> None:
+        vec = make(WRAPPED)
+        assert vec.get_attr("tag") == [0, 1, 2, 3]
+        assert vec.env_method("add", 1) == [1, 2, 3, 4]
+        vec.set_attr("length", 1, [2])
+        vec.reset()
+        assert vec.step([0] * 4)[2].tolist() == [False, False, True, False], "set where it is, inside"
+        assert vec.has_attr("tag")
+
+    def test_env_is_wrapped(self, make: Make) -> None:
+        vec = make([*WRAPPED[:2], *counting_fns(2)])
+        assert vec.env_is_wrapped(TimeLimit) == [True, True, False, False]
+        assert vec.env_is_wrapped(TimeLimit, [3, 0]) == [False, True]
+        assert vec.env_is_wrapped(gymnasium.wrappers.ClipReward) == [False] * 4
+
+    def test_missing_attributes_name_the_env(self, make: Make) -> None:
+        vec = make(counting_fns(3))
+        with pytest.raises((AttributeError, EnvError), match="nothing"):
+            vec.get_attr("nothing")
+        with pytest.raises((AttributeError, EnvError), match="nothing"):
+            vec.env_method("nothing")
+        assert vec.get_attr("tag") == [0, 1, 2]
+
+    def test_a_method_that_raises(self, make: Make) -> None:
+        """Its env is named; nobody needs a reset, and the other envs ran theirs."""
+        vec = make([functools.partial(FailingEnv, tag, "method" if tag == 1 else "never") for tag in range(3)])
+        vec.reset()
+        with pytest.raises(EnvError, match="env 1 failed in method") as caught:
+            vec.env_method("add", 1)
+        assert caught.value.index == 1
+        assert vec.env_method("add", 1) == [1, 2, 3]
+        vec.step([0] * 3)
+
+    def test_values_that_do_not_pickle(self, make: Make) -> None:
+        """They come over where nothing has to be pickled; elsewhere an error names the env, and all goes on."""
+        vec = make([UnpicklableEnv if tag == 1 else functools.partial(CountingEnv, tag) for tag in range(3)])
+        try:
+            locks = vec.get_attr("lock", [1])
+        except (VecEnvError, TypeError, AttributeError) as error:
+            assert "1" in str(error) and "pickle" in str(error)  # noqa: PT018
+        else:
+            assert hasattr(locks[0], "acquire")
+        try:
+            vec.set_attr("lock", vec_lock())
+        except (VecEnvError, TypeError, AttributeError) as error:
+            assert "pickle" in str(error)
+        vec.reset()
+        assert vec.step([0] * 3)[0][:, 2].tolist() == [1, 1, 1]
+
+    def test_not_while_stepping(self, make: Make) -> None:
+        """A call would find envs in the middle of a step."""
+        vec = make(counting_fns(2))
+        vec.reset()
+        vec.step_async([0, 0])
+        with pytest.raises(VecEnvError, match="step"):
+            vec.get_attr("tag")
+        assert vec.step_wait()[0][:, 2].tolist() == [1, 1]
+        assert vec.get_attr("tag") == [0, 1]
+
+
+def vec_lock() -> Any:
+    """Something that does not pickle."""
+    import threading
+
+    return threading.Lock()

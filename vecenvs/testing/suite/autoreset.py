@@ -1,0 +1,108 @@
+"""What happens when an episode ends, in the modes that work in lock-step."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+from vecenvs.errors import EnvError
+from vecenvs.testing.envs import NESTED, CountingEnv, SampledEnv, counting_fns
+from vecenvs.testing.lockstep import Lockstep
+from vecenvs.testing.suite.base import Conformance, Make
+from vecenvs.testing.suite.trajectories import gym_fn
+
+
+class AutoresetConformance(Conformance):
+    """Modes same_step, next_step and disabled."""
+
+    @pytest.mark.parametrize("mode", ["same_step", "next_step"])
+    def test_envs_of_different_lengths(self, make: Make, mode: str) -> None:
+        kinds = ["terminated", "truncated", "both"]
+        fns = [functools.partial(CountingEnv, i, length=1 + i, ends=kinds[i % 3]) for i in range(5)]
+        both = Lockstep(make, fns, autoreset=mode)
+        both.reset(seed=0)
+        both.run(15)
+
+    @pytest.mark.parametrize("mode", ["same_step", "next_step"])
+    def test_nested_spaces_and_time_limits(self, make: Make, mode: str) -> None:
+        both = Lockstep(make, [functools.partial(SampledEnv, NESTED, NESTED)] * 3, autoreset=mode)
+        both.reset(seed=1)
+        both.run(30)
+        both = Lockstep(make, [gym_fn("CartPole-v1", 6)] * 3, autoreset=mode)
+        both.reset(seed=1)
+        both.run(20)
+
+    def test_same_step_row_of_an_end(self, make: Make) -> None:
+        vec = make(counting_fns(2, length=2, ends="truncated"))
+        vec.reset()
+        vec.step([0, 0])
+        obs, rewards, dones, infos = vec.step([0, 0])
+        assert dones.all()
+        assert obs[:, 1:].tolist() == [[2, 0], [2, 0]], "first observation of the second episode"
+        assert rewards.tolist() == [2.0, 2.125]
+        for tag, info in enumerate(infos):
+            assert info["terminal_observation"].tolist() == [tag, 1, 2]
+            assert info["TimeLimit.truncated"] is True
+            assert info["episode_start"] is True
+            assert info["t"] == 2, "the info of the last step"
+            assert vec.reset_infos[tag] == {"tag": tag, "episode": 2, "episode_start": True}
+
+    def test_next_step_rows_of_an_end(self, make: Make) -> None:
+        vec = make(counting_fns(2, length=2), autoreset="next_step")
+        vec.reset()
+        vec.step([0, 0])
+        obs, _, dones, infos = vec.step([0, 0])
+        assert dones.all()
+        assert obs[:, 1:].tolist() == [[1, 2], [1, 2]]
+        assert infos[0]["terminal_observation"].tolist() == [0, 1, 2]
+        assert "episode_start" not in infos[0]
+        obs, rewards, dones, infos = vec.step([0, 0])
+        assert obs[:, 1:].tolist() == [[2, 0], [2, 0]]
+        assert not dones.any()
+        assert rewards.tolist() == [0.0, 0.0]
+        assert infos[0]["episode_start"] is True
+        assert "terminal_observation" not in infos[0]
+        assert vec.get_attr("steps") == [2, 2], "the action was ignored"
+
+    def test_truncated_and_terminated_is_no_time_limit(self, make: Make) -> None:
+        vec = make(counting_fns(2, length=1, ends="both"))
+        vec.reset()
+        _, _, dones, infos = vec.step([0, 0])
+        assert dones.all()
+        assert vec.terminated.all()
+        assert vec.truncated.all()
+        assert infos[0]["TimeLimit.truncated"] is False
+
+    def test_disabled_needs_a_reset(self, make: Make) -> None:
+        fns = [functools.partial(CountingEnv, i, length=2 + i) for i in range(4)]
+        both = Lockstep(make, fns, autoreset="disabled")
+        both.reset(seed=3)
+        both.run(2)
+        assert both.vec.terminated.tolist() == [True, False, False, False]
+        with pytest.raises(EnvError, match=r"env 0\b.*reset") as caught:
+            both.vec.step([0, 0, 0, 0])
+        assert caught.value.index == 0
+        rows = both.plain.step([0, 0, 0], indices=[1, 2, 3])
+        assert caught.value.batch is not None
+        assert caught.value.batch.obs.tolist() == [row.obs.tolist() for row in rows], "the others did step"
+        assert caught.value.batch.terminated.tolist() == [True, False, False]
+        both.reset([0, 1], seed=[8, 9])
+        both.run(1)
+        assert both.vec.terminated.tolist() == [False, False, True, False]
+
+    def test_unknown_mode(self, make: Make) -> None:
+        with pytest.raises(ValueError, match="autoreset.*same_step"):
+            make(counting_fns(2), autoreset="sometimes")
+
+    def test_flags_are_the_callers(self, make: Make) -> None:
+        vec = make(counting_fns(2, length=1))
+        vec.reset()
+        vec.step([0, 0])
+        flags = vec.terminated
+        flags[:] = False
+        assert vec.terminated.all()
+        vec.step([0, 0])
+        assert isinstance(vec.truncated, np.ndarray)
+        assert not flags.any()

@@ -1,0 +1,126 @@
+"""Workers that die: somebody says so, soon, and nothing hangs or stays behind."""
+
+from __future__ import annotations
+
+import functools
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vecenvs.errors import VecEnvError, WorkerDied
+from vecenvs.testing.envs import CountingEnv, DyingEnv, GatedEnv
+from vecenvs.testing.envs.ill import EXIT_CODE
+from vecenvs.testing.suite.base import Conformance, Make
+
+PROMPT = pytest.mark.timeout(40)
+"""Beside a neighbour that never comes back: to wait for it is to fail."""
+
+
+def dying_fns(num_envs: int = 4, **kwargs: Any) -> list[Any]:
+    """Env functions of which env 0 dies as `kwargs` say."""
+    return [functools.partial(DyingEnv, 0, **kwargs), *(functools.partial(CountingEnv, i) for i in range(1, num_envs))]
+
+
+def expect_death(error: WorkerDied, how: str) -> None:
+    """Check what the error tells: a worker's number, its slots (0 among them), its end."""
+    assert error.worker == 0
+    assert 0 in error.indices
+    assert 2 not in error.indices
+    if how == "kill":
+        assert error.signal == signal.SIGKILL
+        assert "SIGKILL" in str(error)
+    else:
+        assert error.exitcode == EXIT_CODE
+        assert str(EXIT_CODE) in str(error)
+
+
+class DeathConformance(Conformance):
+    """WorkerDied."""
+
+    @PROMPT
+    @pytest.mark.parametrize("how", ["exit", "kill"])
+    def test_in_a_step(self, make: Make, how: str, tmp_path: Path) -> None:
+        """Reported while env 2 is still at its step, which never ends."""
+        fns = dying_fns(at=2, how=how)
+        fns[2] = functools.partial(GatedEnv, 2, tmp_path / "never", at=2)
+        vec = make(fns)
+        vec.reset()
+        vec.step([0] * 4)
+        with pytest.raises(WorkerDied) as caught:
+            vec.step([0] * 4)
+        expect_death(caught.value, how)
+
+    @PROMPT
+    def test_in_a_reset(self, make: Make) -> None:
+        vec = make(dying_fns(where="reset", at=2))
+        vec.reset()
+        with pytest.raises(WorkerDied) as caught:
+            vec.reset()
+        expect_death(caught.value, "exit")
+
+    @PROMPT
+    def test_in_an_autoreset(self, make: Make) -> None:
+        vec = make(dying_fns(where="reset", at=2, length=1))
+        vec.reset()
+        with pytest.raises(WorkerDied):
+            vec.step([0] * 4)
+
+    @PROMPT
+    @pytest.mark.parametrize("how", ["exit", "kill"])
+    def test_while_being_made(self, make: Make, how: str, tmp_path: Path) -> None:
+        """The constructor raises, though env 2 is never finished, and leaves nothing (the fixture no_leaks looks)."""
+        fns = dying_fns(where="init", how=how)
+        fns[2] = functools.partial(GatedEnv, 2, tmp_path / "never", "init")
+        with pytest.raises(WorkerDied) as caught:
+            make(fns)
+        expect_death(caught.value, how)
+
+    @PROMPT
+    def test_in_a_method(self, make: Make) -> None:
+        vec = make(dying_fns(where="never"))
+        vec.reset()
+        vec.step([0] * 4)
+        with pytest.raises(WorkerDied) as caught:
+            vec.env_method("exit_now", indices=[0])
+        expect_death(caught.value, "exit")
+
+    @PROMPT
+    def test_every_later_call_says_so_too(self, make: Make) -> None:
+        vec = make(dying_fns())
+        vec.reset()
+        for call in (
+            lambda: vec.step([0] * 4),
+            lambda: vec.step([0] * 4),
+            lambda: vec.reset(),
+            lambda: vec.get_attr("tag"),
+        ):
+            with pytest.raises(WorkerDied) as caught:
+                call()
+            expect_death(caught.value, "exit")
+
+    @PROMPT
+    def test_the_others_can_still_be_used(self, make: Make) -> None:
+        vec = make(dying_fns())
+        vec.reset()
+        with pytest.raises(WorkerDied):
+            vec.step([0] * 4)
+        assert vec.get_attr("tag", [2]) == [2]
+        assert vec.reset([2])[0, 0] == 2
+
+    @PROMPT
+    def test_close_afterwards(self, make: Make) -> None:
+        vec = make(dying_fns())
+        vec.reset()
+        vec.step_async([0] * 4)
+        vec.close()
+        assert vec.closed
+        vec.close()
+
+    @PROMPT
+    def test_all_at_once(self, make: Make) -> None:
+        vec = make([functools.partial(DyingEnv, tag) for tag in (0, 1)])
+        vec.reset()
+        with pytest.raises(VecEnvError):
+            vec.step([0, 0])

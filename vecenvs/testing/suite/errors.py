@@ -1,0 +1,228 @@
+"""An exception in an env: who is named, what is kept, what still works."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import threading
+from typing import Any
+
+import pytest
+from gymnasium import spaces
+
+from vecenvs.errors import EnvError, SpaceMismatch, VecEnvError
+from vecenvs.testing.compare import assert_same
+from vecenvs.testing.envs import (
+    BadObservationEnv,
+    CountingEnv,
+    FailingEnv,
+    SampledEnv,
+    ToyError,
+    UnpicklableEnv,
+    counting_fns,
+)
+from vecenvs.testing.suite.base import Conformance, Make
+
+
+def failing_fns(bad: int, num_envs: int = 4, **kwargs: Any) -> list[Any]:
+    """Env functions of which env `bad` fails as `kwargs` say."""
+    never = {"where": "never", "length": kwargs.get("length", 5)}
+    return [functools.partial(FailingEnv, tag, **(kwargs if tag == bad else never)) for tag in range(num_envs)]
+
+
+class ErrorConformance(Conformance):
+    """EnvError and SpaceMismatch."""
+
+    @pytest.mark.parametrize("bad", [0, 2, 3])
+    def test_a_step_that_raises(self, make: Make, bad: int) -> None:
+        vec = make(failing_fns(bad, where="step", at=3))
+        vec.reset(seed=0)
+        vec.step([0] * 4)
+        vec.step([0] * 4)
+        with pytest.raises(EnvError, match=f"env {bad}") as caught:
+            vec.step([0] * 4)
+        error = caught.value
+        assert error.index == bad
+        assert [one.index for one in error.errors] == [bad]
+        assert "ToyError" in error.remote_traceback
+        assert "_maybe_fail" in error.remote_traceback
+        assert f"env {bad} failed in step" in str(error), "shown without asking for it"
+        assert isinstance(error.__cause__, ToyError)
+        assert str(error.__cause__) == f"env {bad} failed in step"
+        others = [tag for tag in range(4) if tag != bad]
+        assert error.batch is not None
+        assert list(error.batch.indices) == others
+        assert_same(error.batch.obs[:, 0].tolist(), others)
+        assert error.batch.obs[:, 2].tolist() == [3] * 3
+        assert error.batch.rewards.tolist() == [3 + tag / 8 for tag in others]
+        assert not error.batch.terminated.any()
+        assert not error.batch.truncated.any()
+        assert not error.batch.dones.any()
+        assert [info["tag"] for info in error.batch.infos] == others
+
+    def test_usable_after_a_reset_of_the_slot(self, make: Make) -> None:
+        vec = make(failing_fns(2, where="step", at=3, length=9))
+        vec.reset(seed=0)
+        vec.step([0] * 4)
+        vec.step([0] * 4)
+        with pytest.raises(EnvError):
+            vec.step([0] * 4)
+        with pytest.raises(EnvError, match=r"env 2\b.*reset") as caught:
+            vec.step([0] * 4)
+        assert caught.value.index == 2
+        assert caught.value.batch is not None
+        assert caught.value.batch.obs[:, 2].tolist() == [4, 4, 4]
+        assert vec.reset([2]).tolist() == [[2, 2, 0]]
+        assert vec.step([0] * 4)[0][:, 2].tolist() == [5, 5, 1, 5]
+
+    def test_a_full_reset_will_do_too(self, make: Make) -> None:
+        vec = make(failing_fns(1, where="step"))
+        vec.reset()
+        with pytest.raises(EnvError):
+            vec.step([0] * 4)
+        vec.reset()
+        assert vec.step([0] * 4)[0][:, 1:].tolist() == [[2, 1]] * 4
+
+    def test_several_fail_at_once(self, make: Make) -> None:
+        fns = [functools.partial(FailingEnv, tag, "step" if tag in (0, 1, 3) else "never") for tag in range(4)]
+        vec = make(fns)
+        vec.reset()
+        with pytest.raises(EnvError) as caught:
+            vec.step([0] * 4)
+        assert [one.index for one in caught.value.errors] == [0, 1, 3]
+        assert [str(one.__cause__) for one in caught.value.errors] == [f"env {i} failed in step" for i in (0, 1, 3)]
+        assert caught.value.batch is not None
+        assert list(caught.value.batch.indices) == [2]
+        vec.reset([0, 1, 3])
+        vec.step([0] * 4)
+
+    def test_a_reset_that_raises(self, make: Make) -> None:
+        vec = make(failing_fns(3, where="reset", at=1))
+        with pytest.raises(EnvError, match="env 3 failed in reset") as caught:
+            vec.reset(seed=0)
+        assert caught.value.index == 3
+        assert isinstance(caught.value.__cause__, ToyError)
+        vec.reset([3])
+        assert vec.step([0] * 4)[0][:, 2].tolist() == [1] * 4
+
+    @pytest.mark.parametrize("mode", ["same_step", "next_step"])
+    def test_an_autoreset_that_raises(self, make: Make, mode: str) -> None:
+        vec = make(failing_fns(1, where="reset", at=2, length=2), autoreset=mode)
+        vec.reset()
+        vec.step([0] * 4)
+        if mode == "next_step":
+            vec.step([0] * 4)
+        with pytest.raises(EnvError, match="env 1 failed in reset") as caught:
+            vec.step([0] * 4)
+        assert caught.value.index == 1
+        vec.reset([1])
+        assert vec.step([0] * 4)[0][:, 2].tolist() == [1] * 4
+
+    @pytest.mark.parametrize("kind", ["awkward", "unpicklable"])
+    def test_exceptions_that_do_not_travel(self, make: Make, kind: str) -> None:
+        vec = make(failing_fns(1, where="step", kind=kind))
+        vec.reset()
+        with pytest.raises(EnvError, match="env 1 failed in step") as caught:
+            vec.step([0] * 4)
+        assert caught.value.index == 1
+        assert "Error: env 1 failed in step" in caught.value.remote_traceback
+        assert caught.value.__cause__ is not None
+        vec.reset([1])
+        vec.step([0] * 4)
+
+    def test_an_env_that_calls_sys_exit(self, make: Make) -> None:
+        vec = make(failing_fns(2, where="step", kind="exit"))
+        vec.reset()
+        with pytest.raises(EnvError, match="SystemExit") as caught:
+            vec.step([0] * 4)
+        assert caught.value.index == 2
+        vec.reset([2])
+        vec.step([0] * 4)
+
+    def test_an_env_that_cannot_be_made(self, make: Make) -> None:
+        """The error names it, and nothing half-started stays behind (the fixture no_leaks looks)."""
+        with pytest.raises(EnvError, match="env 2 failed in init") as caught:
+            make(failing_fns(2, where="init"))
+        assert caught.value.index == 2
+        assert isinstance(caught.value.__cause__, ToyError)
+
+    def test_envs_made_before_it_are_closed(self, make: Make, tmp_path: Any) -> None:
+        closed = tmp_path / "closed"
+        fns = [*counting_fns(2, closed_file=closed), functools.partial(FailingEnv, 2, "init")]
+        with pytest.raises(EnvError):
+            make(fns)
+        assert sorted(closed.read_text().split()) == ["0", "1"]
+
+    def test_env_functions_that_are_none(self, make: Make) -> None:
+        with pytest.raises((TypeError, ValueError), match="env"):
+            make([CountingEnv()])
+        with pytest.raises((TypeError, ValueError), match="env"):
+            make([])
+        with pytest.raises((VecEnvError, TypeError), match=r"env 1\b"):
+            make([CountingEnv, dict])
+
+    def test_env_functions_that_do_not_pickle(self, make: Make) -> None:
+        """Run as they are where nothing is pickled, else refused by number."""
+        lock = threading.Lock()
+
+        def fn() -> CountingEnv:
+            assert lock is not None
+            return CountingEnv(1)
+
+        try:
+            vec = make([CountingEnv, fn])
+        except (VecEnvError, TypeError, ValueError, pickle.PicklingError) as error:
+            assert "env_fns[1]" in str(error) or "env 1" in str(error)
+            assert "pickle" in str(error)
+        else:
+            assert vec.get_attr("tag") == [0, 1]
+
+    def test_closures_and_lambdas_travel(self, make: Make) -> None:
+        vec = make([lambda tag=tag: CountingEnv(tag) for tag in (5, 6)])
+        assert vec.get_attr("tag") == [5, 6]
+
+    def test_spaces_that_differ(self, make: Make) -> None:
+        odd_obs, odd_action = spaces.Discrete(3), spaces.Discrete(4)
+        normal = functools.partial(SampledEnv, spaces.Discrete(2), spaces.Discrete(2))
+        for which, odd in {
+            "observation_space": functools.partial(SampledEnv, odd_obs, spaces.Discrete(2)),
+            "action_space": functools.partial(SampledEnv, spaces.Discrete(2), odd_action),
+        }.items():
+            for index in (1, 3):
+                fns = [odd if i == index else normal for i in range(4)]
+                with pytest.raises(SpaceMismatch, match=f"env {index}.*{which}") as caught:
+                    make(fns)
+                assert caught.value.index == index
+
+    def test_observations_of_the_wrong_shape(self, make: Make) -> None:
+        vec = make([functools.partial(BadObservationEnv, tag, 2 if tag == 1 else 99) for tag in range(4)])
+        vec.reset()
+        vec.step([0] * 4)
+        with pytest.raises(EnvError, match="shape") as caught:
+            vec.step([0] * 4)
+        assert caught.value.index == 1
+        assert caught.value.batch is not None
+        assert caught.value.batch.obs.tolist() == [[0, 1, 2], [2, 1, 2], [3, 1, 2]]
+
+    def test_wrong_shapes_that_make_up_for_each_other(self, make: Make) -> None:
+        """4 + 2 values where 3 + 3 belong must not be stored as if they fitted."""
+        vec = make([functools.partial(BadObservationEnv, 0, 1, 4), functools.partial(BadObservationEnv, 1, 1, 2)])
+        vec.reset()
+        with pytest.raises(EnvError, match="shape") as caught:
+            vec.step([0, 0])
+        assert [one.index for one in caught.value.errors] == [0, 1]
+
+    def test_infos_that_do_not_pickle(self, make: Make) -> None:
+        """They come over where nothing has to be pickled; elsewhere an error names the env, and all goes on."""
+        vec = make([functools.partial(UnpicklableEnv, tag, 2 if tag == 1 else 99) for tag in range(3)])
+        vec.reset()
+        vec.step([0] * 3)
+        try:
+            infos = vec.step([0] * 3)[3]
+        except EnvError as error:
+            assert error.index == 1
+            assert "pickle" in str(error)
+            vec.reset([1])
+        else:
+            assert hasattr(infos[1]["lock"], "acquire")
+        assert vec.step([0] * 3)[0][[0, 2], 2].tolist() == [3, 3]

@@ -1,0 +1,119 @@
+"""Calls out of order, and the end: close() always works, and works once."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, NotSteppingError, VecEnvError
+from vecenvs.testing.envs import FailingEnv, counting_fns
+from vecenvs.testing.suite.base import Conformance, Make
+
+
+class LifecycleConformance(Conformance):
+    """Order of calls, and close."""
+
+    def test_wait_without_async(self, make: Make) -> None:
+        vec = make(counting_fns(2))
+        vec.reset()
+        with pytest.raises(NotSteppingError):
+            vec.step_wait()
+        vec.step([0, 0])
+        with pytest.raises(NotSteppingError):
+            vec.step_wait()
+
+    def test_async_twice(self, make: Make) -> None:
+        vec = make(counting_fns(2))
+        vec.reset()
+        vec.step_async([0, 0])
+        for call in (lambda: vec.step_async([1, 1]), lambda: vec.step([1, 1]), lambda: vec.reset(), lambda: vec.seed(1)):
+            with pytest.raises(AlreadySteppingError):
+                call()
+        vec.step_wait()
+        assert vec.get_attr("actions") == [[0], [0]], "nothing of it was sent"
+
+    def test_step_before_reset(self, make: Make) -> None:
+        vec = make(counting_fns(2))
+        with pytest.raises(VecEnvError, match="reset"):
+            vec.step([0, 0])
+        assert vec.get_attr("steps") == [0, 0]
+        vec.reset()
+        vec.step([0, 0])
+
+    def test_closed(self, make: Make) -> None:
+        vec = make(counting_fns(2))
+        vec.reset()
+        assert vec.closed is False
+        vec.close()
+        assert vec.closed is True
+        calls: list[Any] = [
+            lambda: vec.reset(),
+            lambda: vec.step([0, 0]),
+            lambda: vec.step_async([0, 0]),
+            lambda: vec.step_wait(),
+            lambda: vec.seed(0),
+            lambda: vec.set_options({}),
+            lambda: vec.get_attr("tag"),
+            lambda: vec.set_attr("tag", 0),
+            lambda: vec.has_attr("tag"),
+            lambda: vec.env_method("add", 1),
+            lambda: vec.env_is_wrapped(object),
+            lambda: vec.get_images(),
+            lambda: vec.render(),
+        ]
+        for call in calls:
+            with pytest.raises(ClosedError, match="closed"):
+                call()
+        vec.close()
+        assert vec.num_envs == 2
+        assert vec.closed is True
+
+    def test_close_is_asked_of_every_env_once(self, make: Make, tmp_path: Path) -> None:
+        closed = tmp_path / "closed"
+        vec = make(counting_fns(4, closed_file=closed))
+        vec.reset()
+        vec.close()
+        vec.close()
+        assert sorted(closed.read_text().split()) == ["0", "1", "2", "3"]
+
+    def test_with_statement(self, make: Make) -> None:
+        with make(counting_fns(2)) as vec:
+            vec.reset()
+        assert vec.closed
+        with pytest.raises(ZeroDivisionError), make(counting_fns(2)) as vec:
+            vec.reset()
+            raise ZeroDivisionError
+        assert vec.closed
+
+    def test_close_before_reset(self, make: Make) -> None:
+        make(counting_fns(2)).close()
+
+    def test_close_mid_step(self, make: Make, tmp_path: Path) -> None:
+        closed = tmp_path / "closed"
+        vec = make(counting_fns(4, closed_file=closed))
+        vec.reset()
+        vec.step_async([0] * 4)
+        vec.close()
+        assert vec.closed
+        assert sorted(closed.read_text().split()) == ["0", "1", "2", "3"]
+
+    def test_close_after_an_error(self, make: Make) -> None:
+        vec = make([functools.partial(FailingEnv, tag) for tag in range(4)])
+        vec.reset()
+        with pytest.raises(EnvError):
+            vec.step([0] * 4)
+        vec.close()
+        assert vec.closed
+
+    def test_an_env_that_raises_in_close(self, make: Make, tmp_path: Path) -> None:
+        """It is reported as a warning or an error, and the others are closed all the same."""
+        closed = tmp_path / "closed"
+        vec = make([functools.partial(FailingEnv, 0, "close"), *counting_fns(3, closed_file=closed)])
+        vec.reset()
+        with pytest.warns(Warning, match="env 0"):
+            vec.close()
+        assert vec.closed
+        assert sorted(closed.read_text().split()) == ["0", "1", "2"]

@@ -1,0 +1,80 @@
+"""Arrays belong to whoever holds them: nothing returned changes later, nothing given is touched."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from typing import Any
+
+import numpy as np
+
+from vecenvs.testing.compare import assert_same
+from vecenvs.testing.envs import NESTED, ActionKeepingEnv, BufferReusingEnv, SampledEnv
+from vecenvs.testing.lockstep import Lockstep
+from vecenvs.testing.suite.base import Conformance, Make
+
+
+class OwnershipConformance(Conformance):
+    """No array is shared between caller, VecEnv and envs."""
+
+    def test_returned_values_never_change(self, make: Make) -> None:
+        """Observations, rewards, dones, terminal observations and arrays in infos, over resets and steps."""
+        for fn in (BufferReusingEnv, functools.partial(SampledEnv, NESTED)):
+            vec = make([fn] * 4)
+            kept: list[tuple[Any, Any]] = []
+            for seed in (1, 2):
+                obs = vec.reset(seed=seed)
+                held = (obs, list(vec.reset_infos))
+                kept.append((held, copy.deepcopy(held)))
+                for _ in range(15):
+                    result = (*vec.step([vec.action_space.sample()] * 4), vec.terminated, vec.truncated)
+                    kept.append((result, copy.deepcopy(result)))
+            for now, then in kept:
+                assert_same(now, then)
+
+    def test_envs_that_reuse_their_buffers(self, make: Make) -> None:
+        for mode in ("same_step", "next_step"):
+            both = Lockstep(make, [BufferReusingEnv] * 4, autoreset=mode)
+            both.reset(seed=0)
+            both.run(15)
+            assert both.vec.get_attr("tampered") == [False] * 4
+
+    def test_the_caller_may_write_into_what_it_got(self, make: Make) -> None:
+        both = Lockstep(make, [BufferReusingEnv] * 4)
+        for part in both.reset(seed=0).values():
+            part[...] = 77
+        for _ in range(10):
+            obs, rewards, dones, infos = both.step()
+            for array in (*obs.values(), rewards, dones, infos[0]["array"], infos[0]["nested"]["array"]):
+                array[...] = 55
+            for part in infos[0].get("terminal_observation", {}).values():
+                part[...] = 66
+            infos[1].clear()
+        assert both.vec.get_attr("tampered") == [False] * 4
+
+    def test_infos_are_distinct_and_fresh(self, make: Make) -> None:
+        vec = make([BufferReusingEnv] * 4)
+        vec.reset()
+        seen = [info for _ in range(6) for info in vec.step([vec.action_space.sample()] * 4)[3]]
+        assert len({id(info) for info in seen}) == len(seen)
+
+    def test_terminal_observation_is_not_the_next_first(self, make: Make) -> None:
+        vec = make([functools.partial(BufferReusingEnv, length=1)] * 2)
+        vec.reset()
+        obs, _, dones, infos = vec.step([vec.action_space.sample()] * 2)
+        assert dones.all()
+        assert obs["x"][0, 0] == infos[0]["terminal_observation"]["x"][0] + 1
+
+    def test_actions_are_never_aliased(self, make: Make) -> None:
+        """An env may keep its action and write into it; the caller may write into its array after step_async."""
+        vec = make([ActionKeepingEnv] * 4)
+        vec.reset()
+        actions = np.zeros((4, 2), np.float32)
+        for step in range(5):
+            actions[...] = step / 8
+            vec.step_async(actions)
+            actions[...] = -1.0
+            obs, *_ = vec.step_wait()
+            assert (obs == step / 8).all()
+            assert (actions == -1.0).all()
+        assert vec.get_attr("changed") == [False] * 4

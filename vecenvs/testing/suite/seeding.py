@@ -1,0 +1,139 @@
+"""Who gets which seed and which options, and when."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+from vecenvs.backends.dummy import DummyVecEnv
+from vecenvs.testing.compare import assert_same
+from vecenvs.testing.envs import NESTED, SampledEnv, counting_fns
+from vecenvs.testing.suite.base import Conformance, Make
+
+
+class SeedingConformance(Conformance):
+    """Seeds and options are applied at the next reset, then consumed."""
+
+    def test_an_int_gives_each_env_its_own(self, make: Make) -> None:
+        vec = make(counting_fns(4))
+        vec.reset(seed=10)
+        assert vec.get_attr("seeds") == [[10], [11], [12], [13]]
+        vec.reset()
+        assert vec.get_attr("seeds") == [[10, None], [11, None], [12, None], [13, None]]
+
+    def test_adjacent_envs_differ(self, make: Make) -> None:
+        vec = make([functools.partial(SampledEnv, NESTED)] * 4)
+        obs = vec.reset(seed=0)
+        rows = {obs["inner"]["speed"][i].tobytes() for i in range(4)}
+        assert len(rows) == 4
+
+    def test_a_list_gives_one_each(self, make: Make) -> None:
+        vec = make(counting_fns(3))
+        vec.reset(seed=[5, 3, 9])
+        assert vec.get_attr("seeds") == [[5], [3], [9]]
+        vec.reset(seed=[1, None, 2])
+        assert vec.get_attr("seeds") == [[5, 1], [3, None], [9, 2]]
+        vec.reset([2, 0], seed=[20, 21])
+        assert [seeds[-1] for seeds in vec.get_attr("seeds")] == [21, None, 20]
+
+    def test_an_int_on_some_indices_follows_the_env_index(self, make: Make) -> None:
+        vec = make(counting_fns(4))
+        vec.reset()
+        vec.reset([3, 1], seed=100)
+        assert [seeds[-1] for seeds in vec.get_attr("seeds")] == [None, 101, None, 103]
+
+    def test_seed_waits_for_the_next_reset(self, make: Make) -> None:
+        vec = make(counting_fns(3))
+        vec.reset()
+        vec.seed(7)
+        assert vec.get_attr("seeds") == [[None]] * 3
+        vec.reset()
+        vec.reset()
+        assert vec.get_attr("seeds") == [[None, 7, None], [None, 8, None], [None, 9, None]]
+
+    def test_seed_is_kept_for_slots_not_reset(self, make: Make) -> None:
+        vec = make(counting_fns(3))
+        vec.reset()
+        vec.seed([4, 5, 6])
+        vec.reset([1])
+        assert vec.get_attr("seeds") == [[None], [None, 5], [None]]
+        vec.reset()
+        assert vec.get_attr("seeds") == [[None, 4], [None, 5, None], [None, 6]]
+
+    def test_seed_applies_to_an_autoreset(self, make: Make) -> None:
+        vec = make(counting_fns(2, length=1))
+        vec.reset()
+        vec.seed(7)
+        vec.step([0, 0])
+        vec.step([0, 0])
+        assert vec.get_attr("seeds") == [[None, 7, None], [None, 8, None]]
+
+    def test_reset_overrides_seed(self, make: Make) -> None:
+        vec = make(counting_fns(2))
+        vec.seed(7)
+        vec.reset(seed=40)
+        vec.reset()
+        assert vec.get_attr("seeds") == [[40, None], [41, None]]
+
+    def test_seed_sequence_gives_independent_streams(self, make: Make) -> None:
+        vec = make(counting_fns(4))
+        with DummyVecEnv(counting_fns(4)) as reference:
+            for entropy in (0, 1):
+                vec.reset(seed=np.random.SeedSequence(entropy))
+                reference.reset(seed=np.random.SeedSequence(entropy))
+            expected = reference.get_attr("seeds")
+        given = vec.get_attr("seeds")
+        assert given == expected
+        assert len({seed for seeds in given for seed in seeds}) == 8
+        assert all(type(seed) is int for seeds in given for seed in seeds)
+
+    def test_same_seeds_same_trajectories(self, make: Make) -> None:
+        vec = make([functools.partial(SampledEnv, NESTED)] * 3)
+        runs = []
+        for _ in range(2):
+            first = vec.reset(seed=11)
+            runs.append((first, [vec.step([step % 4] * 3) for step in range(10)]))
+        assert_same(*runs)
+
+    @pytest.mark.parametrize("seed", [[1, 2], [1, 2, 3, 4], "seven", 1.5, -1, [1, -2, 3]])
+    def test_wrong_seeds(self, make: Make, seed: object) -> None:
+        vec = make(counting_fns(3))
+        for give in (vec.seed, lambda seed: vec.reset(seed=seed)):
+            with pytest.raises((ValueError, TypeError), match="seed"):
+                give(seed)  # type: ignore[arg-type]
+        vec.reset()
+        assert vec.get_attr("seeds") == [[None]] * 3
+
+    def test_numpy_seeds(self, make: Make) -> None:
+        vec = make(counting_fns(2))
+        vec.reset(seed=np.int64(3))  # type: ignore[arg-type]
+        vec.reset(seed=[np.uint32(8), np.int32(9)])  # type: ignore[list-item]
+        assert vec.get_attr("seeds") == [[3, 8], [4, 9]]
+
+    def test_options_of_a_reset(self, make: Make) -> None:
+        options = {"low": -1, "nested": {"a": np.arange(2)}}
+        vec = make(counting_fns(3))
+        vec.reset(options=options)
+        vec.reset([1])
+        assert_same(vec.get_attr("options"), [[options], [options, None], [options]])
+        assert set(options) == {"low", "nested"}, "the caller's dict is not written to"
+
+    def test_set_options_waits_for_the_next_reset(self, make: Make) -> None:
+        vec = make(counting_fns(3))
+        vec.set_options({"a": 1})
+        vec.reset()
+        vec.reset()
+        assert vec.get_attr("options") == [[{"a": 1}, None]] * 3
+        vec.set_options([{"b": i} for i in range(3)])
+        vec.reset([2])
+        vec.reset()
+        assert [options[2:] for options in vec.get_attr("options")] == [[{"b": 0}], [{"b": 1}], [{"b": 2}, None]]
+
+    def test_wrong_options(self, make: Make) -> None:
+        vec = make(counting_fns(3))
+        with pytest.raises((ValueError, TypeError), match="options"):
+            vec.set_options([{"a": 1}])
+        with pytest.raises((ValueError, TypeError), match="options"):
+            vec.set_options("fast")  # type: ignore[arg-type]

@@ -1,0 +1,86 @@
+"""Envs that take too long: who they are is told, and nothing is lost."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vecenvs.errors import AlreadySteppingError, StepTimeout
+from vecenvs.testing.envs import CountingEnv, GatedEnv, StubbornEnv
+from vecenvs.testing.suite.base import Conformance, Make
+from vecenvs.testing.suite.deaths import PROMPT
+
+
+def gated_fns(gate: Path, num_envs: int = 4, **kwargs: Any) -> list[Any]:
+    """Env functions of which env 0 waits for the gate as `kwargs` say."""
+    return [functools.partial(GatedEnv, 0, gate, **kwargs), *(functools.partial(CountingEnv, i) for i in range(1, num_envs))]
+
+
+class TimeoutConformance(Conformance):
+    """StepTimeout."""
+
+    def test_step_wait(self, make: Make, tmp_path: Path) -> None:
+        gate = tmp_path / "gate"
+        vec = make(gated_fns(gate, at=2))
+        vec.reset()
+        vec.step([0] * 4)
+        vec.step_async([0] * 4)
+        for _ in range(2):
+            with pytest.raises(StepTimeout) as caught:
+                vec.step_wait(timeout=0.2)
+            assert 0 in caught.value.indices
+            assert 3 not in caught.value.indices
+            assert "0" in str(caught.value)
+        with pytest.raises(AlreadySteppingError):
+            vec.step_async([0] * 4)
+        gate.touch()
+        obs, rewards, dones, _ = vec.step_wait()
+        assert obs[:, 2].tolist() == [2] * 4, "the rows of that very step"
+        assert rewards.tolist() == [2.0, 2.125, 2.25, 2.375]
+        assert not dones.any()
+        assert vec.step([0] * 4)[0][:, 2].tolist() == [3] * 4
+
+    def test_step_timeout_of_the_constructor(self, make: Make, tmp_path: Path) -> None:
+        gate = tmp_path / "gate"
+        vec = make(gated_fns(gate), step_timeout=0.5)
+        vec.reset()
+        with pytest.raises(StepTimeout) as caught:
+            vec.step([0] * 4)
+        assert 0 in caught.value.indices
+        gate.touch()
+        assert vec.step_wait(timeout=30.0)[0][:, 2].tolist() == [1] * 4
+
+    def test_a_reset_that_takes_too_long(self, make: Make, tmp_path: Path) -> None:
+        gate = tmp_path / "gate"
+        vec = make(gated_fns(gate, where="reset"), step_timeout=0.5)
+        with pytest.raises(StepTimeout) as caught:
+            vec.reset()
+        assert 0 in caught.value.indices
+        gate.touch()
+
+    @PROMPT
+    @pytest.mark.parametrize("kind", [GatedEnv, StubbornEnv])
+    def test_close_does_not_wait_for_them(self, make: Make, tmp_path: Path, kind: type) -> None:
+        """Asked, told to end, killed: one of these works even where the process ignores SIGTERM."""
+        fns = gated_fns(tmp_path / "never")
+        fns[0] = functools.partial(kind, 0, tmp_path / "never")
+        vec = make(fns)
+        vec.reset()
+        vec.step_async([0] * 4)
+        vec.close()
+        assert vec.closed
+        vec.close()
+
+    @pytest.mark.parametrize("timeout", [-1.0, "soon"])
+    def test_wrong_timeouts(self, make: Make, timeout: Any) -> None:
+        vec = make([CountingEnv] * 2)
+        vec.reset()
+        vec.step_async([0, 0])
+        with pytest.raises((ValueError, TypeError), match="timeout"):
+            vec.step_wait(timeout=timeout)
+        vec.step_wait()
+        with pytest.raises((ValueError, TypeError), match="timeout"):
+            make([CountingEnv] * 2, step_timeout=timeout)

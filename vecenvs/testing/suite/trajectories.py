@@ -1,0 +1,113 @@
+"""Trajectories equal a plain loop's, bit for bit."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, SampledEnv, counting_fns
+from vecenvs.testing.lockstep import Lockstep
+from vecenvs.testing.oracle import EnvFn
+from vecenvs.testing.suite.base import Conformance, Make
+
+NUM_ENVS = 7
+"""Divides by no number of workers in 2..5: shards of different sizes."""
+
+
+def gym_fn(env_id: str, max_episode_steps: int) -> EnvFn:
+    """An env function of a registered env with short episodes."""
+    return functools.partial(gymnasium.make, env_id, max_episode_steps=max_episode_steps, disable_env_checker=True)
+
+
+WORLDS: dict[str, EnvFn] = {
+    "CartPole": gym_fn("CartPole-v1", 12),  # ends both ways
+    "Pendulum": gym_fn("Pendulum-v1", 9),
+    "HalfCheetah": gym_fn("HalfCheetah-v5", 7),
+    "nested": functools.partial(SampledEnv, NESTED, NESTED),
+}
+
+
+class WorldConformance(Conformance):
+    """Real envs, as many workers and ways to start them as there are."""
+
+    @pytest.mark.parametrize("world", WORLDS)
+    def test_equals_a_plain_loop(self, make: Make, world: str) -> None:
+        both = Lockstep(make, [WORLDS[world]] * NUM_ENVS)
+        both.reset(seed=123)
+        both.run(40)
+        both.reset(seed=7)
+        both.run(5)
+        both.reset()
+        both.run(5)
+
+
+class TrajectoryConformance(WorldConformance):
+    """Rows of every kind of space."""
+
+    @pytest.mark.parametrize("name", SPACES)
+    def test_observations_of_any_space(self, make: Make, name: str) -> None:
+        both = Lockstep(make, [functools.partial(SampledEnv, SPACES[name])] * 3)
+        both.reset(seed=5)
+        both.run(25)
+
+    @pytest.mark.parametrize("name", SPACES)
+    def test_actions_of_any_space(self, make: Make, name: str) -> None:
+        small = spaces.Discrete(2)
+        both = Lockstep(make, [functools.partial(SampledEnv, small, SPACES[name])] * 3)
+        both.reset(seed=5)
+        both.run(8)
+
+    def test_shapes_and_types_of_a_step(self, make: Make) -> None:
+        vec = make(counting_fns(3))
+        assert vec.num_envs == 3
+        assert vec.observation_space == CountingEnv().observation_space
+        assert vec.action_space == CountingEnv().action_space
+        vec.reset(seed=0)
+        obs, rewards, dones, infos = vec.step([0, 1, 2])
+        assert (obs.shape, obs.dtype) == ((3, 3), np.int64)
+        assert (rewards.shape, rewards.dtype) == ((3,), np.float32)
+        assert (dones.shape, dones.dtype) == ((3,), np.bool_)
+        assert type(infos) is list
+        assert [type(info) for info in infos] == [dict] * 3
+        assert rewards.flags.writeable
+        rewards += 1  # as SB3 does with time limits
+
+    def test_one_env(self, make: Make) -> None:
+        both = Lockstep(make, counting_fns(1))
+        both.reset(seed=0)
+        both.run(12)
+
+    def test_rewards_of_any_number_type(self, make: Make) -> None:
+        vec = make([functools.partial(RewardEnv, kind) for kind in RewardEnv.KINDS])
+        vec.reset()
+        _, rewards, dones, _ = vec.step([0] * len(RewardEnv.KINDS))
+        assert rewards.dtype == np.float32
+        assert rewards.tolist() == [1.5, 1.5, 1.0, 1.5, 1.0, 1.5]
+        assert not dones.any()
+
+
+class RewardEnv(CountingEnv):
+    """Pay in other types than float, and flag in other types than bool, as envs in the wild do."""
+
+    KINDS = ("float", "float32", "int", "array", "bool", "zero_dim")
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def step(self, action: Any) -> Any:
+        obs, _, terminated, truncated, info = super().step(action)
+        rewards = {
+            "float": 1.5,
+            "float32": np.float32(1.5),
+            "int": 1,
+            "array": np.array([1.5], np.float32)[0],
+            "bool": True,
+            "zero_dim": np.array(1.5),
+        }
+        return obs, rewards[self.kind], np.bool_(terminated), int(truncated), info

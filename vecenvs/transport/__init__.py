@@ -1,0 +1,43 @@
+"""The seam between a pool and its workers: `Transport`, one per worker, and the ways to carry messages."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+from vecenvs.board import Board
+
+Message = tuple[int, Any]
+
+
+class Transport(abc.ABC):
+    """The caller's end of one worker. Messages arrive in the order in which they were put.
+
+    A backend supplies these five methods and has the whole VecEnv.
+    """
+
+    wakes = False  # whether the arrival of a ROW releases the board's `wake`; others are polled by who waits for several
+
+    @abc.abstractmethod
+    def put(self, tag: int, body: object = None) -> None:
+        """Send a command (see `protocol.Command`). Never waits for the worker to finish an earlier one."""
+
+    @abc.abstractmethod
+    def get(self, timeout: float | None) -> Message | None:
+        """Take the worker's next answer, waiting up to `timeout` seconds; None if there is none yet.
+
+        Once an answer about rows has been taken, they lie in the board's columns. Returns early, with None, if the
+        worker is gone.
+        """
+
+    @abc.abstractmethod
+    def attach(self, board: Board) -> None:
+        """Connect the worker, which has made its envs, to the columns. Raises if it cannot be."""
+
+    @abc.abstractmethod
+    def exit_status(self) -> tuple[bool, int | None]:
+        """Tell whether the worker is gone, and its exit code if known (negative: a signal)."""
+
+    @abc.abstractmethod
+    def stop(self, grace: float) -> None:
+        """End the worker within about `grace` seconds, by force if need be, and free what it held. Repeatable."""

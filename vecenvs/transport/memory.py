@@ -1,0 +1,80 @@
+"""Memory and semaphores that any process of this machine can open, and that no kill leaves behind."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+import tempfile
+from typing import NamedTuple
+
+import _multiprocessing  # CPython's own semaphores by name: an MPI rank or a Ray actor, no child of ours, opens them too
+
+_SEMAPHORE = 1  # the kind that counts, as in multiprocessing.synchronize
+_MAX = _multiprocessing.SemLock.SEM_VALUE_MAX
+
+
+class Address(NamedTuple):
+    """Where a `Segment` is found: a path (of a descriptor under /proc, or of a file) and its size in bytes."""
+
+    path: str
+    size: int
+
+
+class Segment:
+    """Zeroed memory, shared with whoever opens its address.
+
+    On Linux an anonymous file, gone with the last process that maps it, however that one ends. Elsewhere a temporary
+    file, which `forget` unlinks as soon as everybody has opened it.
+    """
+
+    def __init__(self, size: int) -> None:
+        size = max(size, mmap.PAGESIZE)
+        if hasattr(os, "memfd_create"):
+            self._fd = os.memfd_create("vecenvs", os.MFD_CLOEXEC)
+            path = f"/proc/{os.getpid()}/fd/{self._fd}"
+        else:
+            self._fd, path = tempfile.mkstemp(prefix="vecenvs-")
+        os.ftruncate(self._fd, size)
+        self.address = Address(path, size)
+        self.buffer = memoryview(mmap.mmap(self._fd, size))
+
+    def forget(self) -> None:
+        """Close the way in: called once everybody who should has opened the segment. Repeatable."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            if not self.address.path.startswith("/proc/"):
+                os.unlink(self.address.path)
+
+
+def open_segment(address: Address) -> memoryview:
+    """Map a segment that another process made. FileNotFoundError or PermissionError if it is not reachable here."""
+    fd = os.open(address.path, os.O_RDWR)
+    try:
+        return memoryview(mmap.mmap(fd, address.size))
+    finally:
+        os.close(fd)
+
+
+class Semaphore:
+    """A counting semaphore with a name. `acquire` and `release` are CPython's own, without a layer between."""
+
+    def __init__(self, name: str | None = None) -> None:
+        if name is None:
+            self.name = f"/vecenvs-{secrets.token_hex(8)}"
+            self._lock = _multiprocessing.SemLock(_SEMAPHORE, 0, _MAX, self.name, False)
+        else:
+            self.name = name
+            self._lock = _multiprocessing.SemLock._rebuild(0, _SEMAPHORE, _MAX, name)
+        self.acquire = self._lock.acquire
+        self.release = self._lock.release
+
+
+def unlink_semaphores(names: list[str]) -> None:
+    """Remove names; those who have opened a semaphore go on using it. Names already gone are no error."""
+    for name in names:
+        try:
+            _multiprocessing.sem_unlink(name)
+        except FileNotFoundError:
+            continue

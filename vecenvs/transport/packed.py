@@ -1,0 +1,126 @@
+"""Workers that cannot reach the caller's memory: a message carries its rows, packed, in either direction.
+
+One message per worker per step each way. The worker keeps a board of its own, in which only its shard's rows are ever
+touched (untouched pages cost nothing).
+"""
+
+from __future__ import annotations
+
+import abc
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vecenvs.board import Arena, Board
+from vecenvs.protocol import Answer, Command, MadeEnvs, dumps, kind_of, loads, slot_of
+from vecenvs.transport import Message, Transport
+from vecenvs.worker import Worker
+
+_HEADER = struct.Struct("=qq")  # tag, bytes of rows; the pickled body is the rest
+_OF_SHARD = frozenset({int(Command.STEP), int(Answer.ROWS)})
+_OF_SLOT = frozenset({int(Command.STEP_ONE), int(Answer.ROW)})
+
+
+class Packer:
+    """Packs messages of one direction: `arrays` are the columns whose rows go with a message about rows."""
+
+    def __init__(self, arrays: Sequence[NDArray[Any]], shard: range) -> None:
+        self._arrays = [array for array in arrays if array.dtype != object]
+        self._shard = shard
+
+    @classmethod
+    def of_commands(cls, board: Board, shard: range) -> Packer:
+        return cls(board.actions.arrays, shard)
+
+    @classmethod
+    def of_answers(cls, board: Board, shard: range) -> Packer:
+        return cls([*board.observations.arrays, board.rewards, board.flags], shard)
+
+    def pack(self, tag: int, body: object) -> bytes:
+        rows = self._rows(tag)
+        packed = b"".join([array[rows].tobytes() for array in self._arrays]) if rows is not None else b""
+        return b"".join([_HEADER.pack(tag, len(packed)), packed, b"" if body is None else dumps(body)])
+
+    def unpack(self, data: bytes | memoryview) -> Message:
+        """Write the message's rows into the columns; give its tag and body."""
+        view = memoryview(data)
+        tag, length = _HEADER.unpack_from(view)
+        at = _HEADER.size
+        rows = self._rows(tag)
+        if rows is not None:
+            for array in self._arrays:
+                block = array[rows]
+                if block.nbytes:
+                    block[...] = np.frombuffer(view, block.dtype, block.size, at).reshape(block.shape)
+                    at += block.nbytes
+        rest = view[_HEADER.size + length :]
+        return tag, loads(rest) if len(rest) else None
+
+    def _rows(self, tag: int) -> slice | None:
+        kind = kind_of(tag)
+        if kind in _OF_SHARD:
+            return slice(self._shard.start, self._shard.stop)
+        if kind in _OF_SLOT:
+            return slice(slot_of(tag), slot_of(tag) + 1)
+        return None
+
+
+class PackedTransport(Transport):
+    """The caller's end. A backend's subclass adds `deliver`, `collect`, `boot`, `exit_status` and `stop`."""
+
+    def __init__(self, shard: range) -> None:
+        self._shard = shard
+        self._commands: Packer | None = None
+        self._answers: Packer | None = None
+
+    @abc.abstractmethod
+    def deliver(self, data: bytes) -> None:
+        """Send bytes to the worker, in order, without waiting for it."""
+
+    @abc.abstractmethod
+    def collect(self, timeout: float | None) -> bytes | memoryview | None:
+        """Take the worker's next bytes, waiting up to `timeout` seconds; None if there are none."""
+
+    @abc.abstractmethod
+    def boot(self, n: int) -> None:
+        """Tell the worker how many envs the whole VecEnv has, and that it now serves; wait until it does."""
+
+    def attach(self, board: Board) -> None:
+        self.boot(board.n)
+        self._commands = Packer.of_commands(board, self._shard)
+        self._answers = Packer.of_answers(board, self._shard)
+
+    def put(self, tag: int, body: object = None) -> None:
+        if self._commands is None:
+            raise BrokenPipeError("a command for a worker that is not attached")
+        self.deliver(self._commands.pack(tag, body))
+
+    def get(self, timeout: float | None) -> Message | None:
+        data = self.collect(timeout)
+        if data is None:
+            return None
+        if self._answers is None:
+            tag_and_body: Message = loads(data)
+            return tag_and_body
+        return self._answers.unpack(data)
+
+
+class PackedWorker:
+    """The worker's end: bytes of a command in, bytes of its answers out through `send`."""
+
+    def __init__(
+        self, envs: Sequence[Any], made: MadeEnvs, shard: range, n: int, autoreset: str, send: Callable[[bytes], None]
+    ) -> None:
+        board = Board(made.observation_space, made.action_space, n, Arena())
+        self._commands = Packer.of_commands(board, shard)
+        answers = Packer.of_answers(board, shard)
+        self._worker = Worker(
+            envs, shard.start, board, autoreset, lambda tag, body: send(answers.pack(tag, body)), remote=True
+        )
+
+    def handle(self, data: bytes | memoryview) -> bool:
+        """Carry out one command; False after CLOSE."""
+        return self._worker.handle(*self._commands.unpack(data))

@@ -1,0 +1,140 @@
+"""A queue of messages between exactly two processes: entries and payload bytes in shared memory.
+
+One semaphore counts entries written, another payloads read. Every hand-over is a release and an acquire, so the order
+of memory holds on any processor. An entry without payload costs about 0.3 us on either side.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from vecenvs.board import Arena
+from vecenvs.transport.memory import Semaphore
+
+PAYLOAD = 1 << 16  # bytes; longer messages travel in pieces
+_MORE = 0  # tag of a piece that is not the last one
+_FIELDS = 3  # tag, offset, length
+
+
+class RingNames(NamedTuple):
+    """The names of a ring's two semaphores."""
+
+    written: str
+    read: str
+
+
+class _Ring:
+    def __init__(self, arena: Arena, capacity: int, names: RingNames | None) -> None:
+        self._written = Semaphore(names.written if names else None)
+        self._read = Semaphore(names.read if names else None)
+        entries = arena.take((capacity * _FIELDS,), np.dtype(np.int64))
+        self._entries = memoryview(entries).cast("B").cast("q")  # an item costs half of what numpy takes
+        self._payload = memoryview(arena.take((PAYLOAD,), np.dtype(np.uint8)))
+        self._end = capacity * _FIELDS
+        self._at = 0
+
+    @property
+    def names(self) -> RingNames:
+        return RingNames(self._written.name, self._read.name)
+
+
+class RingWriter(_Ring):
+    """The end that puts. `wake` is released after every entry if the reader waits for several rings at once."""
+
+    def __init__(
+        self, arena: Arena, capacity: int, names: RingNames | None = None, wake: Semaphore | None = None
+    ) -> None:
+        super().__init__(arena, capacity, names)
+        self._wake = wake
+        self._unread: deque[int] = deque()  # lengths of payloads that the reader still has to take
+        self._offset = 0
+
+    def put(self, tag: int, payload: bytes = b"", stalled: Callable[[], None] | None = None, wake: bool = False) -> None:
+        """Append a message. Waits for room if its payload needs some, calling `stalled` again and again meanwhile."""
+        if not payload:
+            self._enter(tag, 0, 0, wake)
+            return
+        rest = memoryview(payload)
+        piece = PAYLOAD // 2
+        while len(rest) > piece:
+            self._enter(_MORE, self._place(rest[:piece], stalled), piece, wake)
+            rest = rest[piece:]
+        self._enter(tag, self._place(rest, stalled), len(rest), wake)
+
+    def _enter(self, tag: int, offset: int, length: int, wake: bool) -> None:
+        entries, at = self._entries, self._at
+        entries[at] = tag
+        entries[at + 1] = offset
+        entries[at + 2] = length
+        at += _FIELDS
+        self._at = 0 if at == self._end else at
+        self._written.release()
+        if wake and self._wake is not None:
+            self._wake.release()
+
+    def _place(self, data: memoryview, stalled: Callable[[], None] | None) -> int:
+        """Copy `data` to where it does not touch what is still unread; give its offset."""
+        while self._unread and self._read.acquire(False):
+            self._unread.popleft()
+        if not self._unread:
+            self._offset = 0  # the first pages over and over: unused ones cost no memory
+        length = len(data)
+        if self._offset + length > PAYLOAD or len(self._unread) * 4 * _FIELDS > self._end:
+            while self._unread:
+                if self._read.acquire(True, 0.05):
+                    self._unread.popleft()
+                elif stalled is not None:
+                    stalled()
+            self._offset = 0
+        offset = self._offset
+        self._payload[offset : offset + length] = data
+        self._offset = offset + length
+        self._unread.append(length)
+        return offset
+
+
+class RingReader(_Ring):
+    """The end that gets. `patience` is how long to try, in seconds, before sleeping in the kernel."""
+
+    def __init__(
+        self, arena: Arena, capacity: int, names: RingNames | None = None, patience: float = 0.0
+    ) -> None:
+        super().__init__(arena, capacity, names)
+        self.patience = patience
+        self._pieces: list[bytes] = []
+
+    def get(self, timeout: float | None) -> tuple[int, bytes] | None:
+        """Take the next message, waiting up to `timeout` seconds (0: not at all); None if there is none by then."""
+        while True:
+            if not self._written.acquire(False) and (timeout == 0 or not self._wait(timeout)):
+                return None
+            entries, at = self._entries, self._at
+            tag, offset, length = entries[at], entries[at + 1], entries[at + 2]
+            at += _FIELDS
+            self._at = 0 if at == self._end else at
+            if not length:
+                return tag, b""
+            data = bytes(self._payload[offset : offset + length])
+            self._read.release()
+            if tag == _MORE:
+                self._pieces.append(data)
+                continue
+            if self._pieces:
+                data = b"".join([*self._pieces, data])
+                self._pieces.clear()
+            return tag, data
+
+    def _wait(self, timeout: float | None) -> bool:
+        acquire = self._written.acquire
+        if self.patience:
+            clock = time.perf_counter
+            end = clock() + self.patience
+            while clock() < end:
+                if acquire(False):
+                    return True
+        return acquire(True) if timeout is None else acquire(True, timeout)

@@ -1,0 +1,139 @@
+"""Workers on the caller's machine, whoever launched them: rows in shared memory, messages through two rings.
+
+A process comes with a slow *boot channel* of its engine's (a pipe, MPI messages, actor calls), over which it says what
+envs it has made and learns where the memory is. After that the boot channel is silent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+
+from vecenvs.board import Arena, Board
+from vecenvs.errors import VecEnvError
+from vecenvs.protocol import Answer, MadeEnvs, dumps, kind_of, loads
+from vecenvs.transport import Message, Transport
+from vecenvs.transport.memory import Address, Segment, Semaphore, open_segment, unlink_semaphores
+from vecenvs.transport.ring import PAYLOAD, RingNames, RingReader, RingWriter
+from vecenvs.worker import Worker
+
+
+class Wiring(NamedTuple):
+    """What a worker needs to find its caller's memory."""
+
+    board: Address
+    n: int
+    rings: Address
+    entries: int
+    down: RingNames
+    up: RingNames
+    wake: str
+    patience: float
+
+
+class SharedBoard(Board):
+    """A board in a segment, with the semaphore that wakes a caller waiting for any of several workers."""
+
+    def __init__(self, observation_space: Any, action_space: Any, n: int) -> None:
+        sizing = Arena()
+        Board(observation_space, action_space, n, sizing)
+        self.segment = Segment(sizing.size)
+        self.wake = Semaphore()
+        super().__init__(observation_space, action_space, n, Arena(self.segment.buffer))
+
+    def forget(self) -> None:
+        """Remove the names by which workers have found it. Repeatable."""
+        self.segment.forget()
+        unlink_semaphores([self.wake.name])
+
+
+class SharedTransport(Transport):
+    """The rings. A backend's subclass adds the process: `boot_send`, `boot_get`, `exit_status`, `stop`.
+
+    `patience` is how long, in seconds, this side and the worker try before they sleep in the kernel.
+    """
+
+    wakes = True
+
+    def __init__(self, count: int, patience: tuple[float, float] = (0.0, 0.0)) -> None:
+        self._entries = 2 * count + 64
+        self._patience = patience
+        self._down: RingWriter | None = None
+        self._up: RingReader | None = None
+        self._inbox: deque[Message] = deque()
+
+    def attach(self, board: Board) -> None:
+        if not isinstance(board, SharedBoard):
+            raise TypeError("a worker in another process needs a SharedBoard")
+        segment = Segment(2 * (self._entries * 24 + PAYLOAD + 256))
+        arena = Arena(segment.buffer)
+        self._down = RingWriter(arena, self._entries)
+        up = RingReader(arena, self._entries, patience=self._patience[0])
+        wiring = Wiring(
+            board.segment.address, board.n, segment.address, self._entries, self._down.names, up.names, board.wake.name,
+            self._patience[1],
+        )  # fmt: skip
+        try:
+            self.boot_send(wiring)
+            answer = self.boot_get(30.0)
+        finally:
+            segment.forget()
+            unlink_semaphores([*self._down.names, *up.names])
+        if answer is None or kind_of(answer[0]) != Answer.REPLY:
+            raise VecEnvError(f"a worker did not open the shared memory: {answer[1] if answer else 'no answer'}")
+        self._up = up
+
+    def boot_send(self, wiring: Wiring) -> None:
+        """Bring the wiring to the worker."""
+        raise NotImplementedError
+
+    def boot_get(self, timeout: float | None) -> Message | None:
+        """Wait for a message by the boot channel; None if there is none or the worker is gone."""
+        raise NotImplementedError
+
+    def put(self, tag: int, body: object = None) -> None:
+        if self._down is None:
+            raise VecEnvError("a command for a worker that is not attached")
+        self._down.put(tag, b"" if body is None else dumps(body), self._stalled)
+
+    def get(self, timeout: float | None) -> Message | None:
+        if self._inbox:
+            return self._inbox.popleft()
+        if self._up is None:
+            return self.boot_get(timeout)
+        message = self._up.get(timeout)
+        if message is None:
+            return None
+        tag, payload = message
+        return tag, loads(payload) if payload else None
+
+    def _stalled(self) -> None:
+        """The worker takes nothing: it may be waiting for room itself, so take what it has."""
+        gone, exitcode = self.exit_status()
+        if gone:
+            raise BrokenPipeError(f"the worker is gone ({exitcode})")
+        if self._up is not None and (message := self._up.get(0)) is not None:
+            self._inbox.append((message[0], loads(message[1]) if message[1] else None))
+
+
+def serve(envs: Sequence[Any], made: MadeEnvs, first: int, autoreset: str, wiring: Wiring, ready: Callable[[], None]) -> None:
+    """Run a worker on shared memory until it is told to close. `ready` is called once everything is open."""
+    arena = Arena(open_segment(wiring.board))
+    board = Board(made.observation_space, made.action_space, wiring.n, arena)
+    rings = Arena(open_segment(wiring.rings))
+    down = RingReader(rings, wiring.entries, wiring.down, patience=wiring.patience)
+    up = RingWriter(rings, wiring.entries, wiring.up, wake=Semaphore(wiring.wake))
+
+    def answer(tag: int, body: object) -> None:
+        up.put(tag, b"" if body is None else dumps(body), wake=kind_of(tag) == Answer.ROW)
+
+    worker = Worker(envs, first, board, autoreset, answer, remote=True)
+    ready()
+    going = True
+    while going:
+        message = down.get(None)
+        if message is not None:
+            tag, payload = message
+            going = worker.handle(tag, loads(payload) if payload else None)

@@ -1,0 +1,222 @@
+"""The contract: what every VecEnv promises, whichever engine steps its envs.
+
+A VecEnv steps `num_envs` environments at once. Env i has *slot* i of every batch, from the first to the last call.
+
+* Observations are batched by the space: an array (n, *shape) of the space's dtype for Box, Discrete, MultiDiscrete and
+  MultiBinary, a dict or tuple of batches for Dict and Tuple, a numpy object array (n,) for any other space.
+* `rewards` are float32 (n,), `dones` bool (n,) = terminated | truncated, `infos` a list of n distinct dicts.
+* All arrays returned are the caller's own: no later call changes them (unless constructed with `copy=False`).
+* Trajectories depend on the seed, the env's index and the actions alone, not on the engine or its layout.
+
+Infos: every row of a step has "TimeLimit.truncated" (truncated and not terminated); the row on which an episode ends
+has "terminal_observation"; a row whose observation is the first of an episode has "episode_start": True.
+
+What follows an episode's end is the `autoreset` mode:
+
+* "same_step" (as baselines and SB3): the same row holds the first observation of the new episode.
+* "next_step" (as Gymnasium): the row holds the terminal observation; the next step ignores its action and gives the
+  first observation with reward 0.
+* "async": the row holds the terminal observation and the reset starts at once. Steps do not wait for it: until it is
+  done the slot's row repeats, with info["resetting"]; then comes one row with the first observation, its action
+  ignored. `active` is False on all of these. Only if no env could step does `step` wait, for the first reset to end.
+* "disabled": the row holds the terminal observation; stepping that env is an error until `reset([i])`.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+Indices = int | Sequence[int] | NDArray[Any] | None
+StepReturn = tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]
+Seeds = int | Sequence[int | None] | np.random.SeedSequence | None
+Options = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
+
+Self = TypeVar("Self", bound="VecEnv")
+
+
+@dataclass
+class Batch:
+    """Rows of some envs, in the order in which they were finished.
+
+    `indices` int64 (k,) are the envs; row j of `obs`, `rewards` (float32), `terminated`, `truncated` (bool) and
+    `infos` belongs to env `indices[j]`. `active[j]` is False on a row that is no transition: the first row of an
+    episode after a reset, whose reward is 0.
+    """
+
+    indices: NDArray[np.int64]
+    obs: Any
+    rewards: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    infos: list[dict[str, Any]]
+    active: NDArray[np.bool_]
+
+    @property
+    def dones(self) -> NDArray[np.bool_]:
+        """terminated | truncated."""
+        return self.terminated | self.truncated
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class VecEnv(abc.ABC):
+    """Many environments behind one interface. See the module's text for what every method's batches look like.
+
+    `observation_space` and `action_space` are those of one env. `reset_infos[i]` is the info of env i's last reset,
+    autoresets included. Indices are an int, a list of ints without repetition, or a bool mask of length num_envs;
+    None means all envs. Errors are those of `vecenvs.errors`: ClosedError after `close`, AlreadySteppingError for an
+    env whose last command is unanswered, EnvError for what an env raised, WorkerDied, StepTimeout.
+    """
+
+    num_envs: int
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+    spec: Any
+    metadata: dict[str, Any]
+    render_mode: str | None
+    closed: bool
+    reset_infos: list[dict[str, Any]]
+    autoreset: str
+
+    # Lock-step
+
+    @abc.abstractmethod
+    def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
+        """Reset the envs of `indices`; give their first observations, one row each in that order.
+
+        `seed` and `options` are applied as `seed()` and `set_options()` describe, to this reset.
+        """
+
+    def step(self, actions: Any) -> StepReturn:
+        """Step every env once: obs, rewards, dones, infos. Same as `step_async` and `step_wait`."""
+        self.step_async(actions)
+        return self.step_wait()
+
+    @abc.abstractmethod
+    def step_async(self, actions: Any) -> None:
+        """Start a step of every env and return.
+
+        A list of actions has one per env; an array, dict or tuple is the batched structure. TypeError or ValueError
+        for a wrong number, shape or dtype, before any env is touched.
+        """
+
+    @abc.abstractmethod
+    def step_wait(self, timeout: float | None = None) -> StepReturn:
+        """Finish the step. StepTimeout after `timeout` seconds; a later `step_wait` then gets the same rows.
+
+        If envs raised, an EnvError is raised once all have answered; its `batch` has the other envs' rows.
+        """
+
+    # Any subset, first ready first
+
+    @abc.abstractmethod
+    def send(self, actions: Any, indices: Indices = None) -> None:
+        """Start a step of the envs of `indices`; `actions` has one row for each, in that order.
+
+        AlreadySteppingError, before anything is sent, if one of them has an unanswered command.
+        """
+
+    @abc.abstractmethod
+    def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
+        """Start a reset of the envs of `indices`. `recv` gives their rows, with reward 0 and `episode_start`."""
+
+    @abc.abstractmethod
+    def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
+        """Wait until `min_envs` rows are there, and give what is there, up to `max_envs`, first ready first.
+
+        StepTimeout after `timeout` seconds; nothing is lost by it. NotSteppingError if nothing is pending, ValueError
+        if `min_envs` is more than what is. If the first row in turn is of an env that raised, its EnvError is raised.
+        """
+
+    @property
+    @abc.abstractmethod
+    def active(self) -> NDArray[np.bool_]:
+        """Which rows of the last step are transitions, bool (num_envs,); the others repeat or begin an episode."""
+
+    @property
+    @abc.abstractmethod
+    def terminated(self) -> NDArray[np.bool_]:
+        """Which rows of the last step ended by the task's own rule, bool (num_envs,)."""
+
+    @property
+    @abc.abstractmethod
+    def truncated(self) -> NDArray[np.bool_]:
+        """Which rows of the last step ended by a limit from outside the task, bool (num_envs,)."""
+
+    # Seeds and options
+
+    @abc.abstractmethod
+    def seed(self, seed: Seeds = None) -> list[int | None]:
+        """Seed each env's next reset, whatever causes it; give the seeds.
+
+        An int s gives env i the seed s + i, a list gives one each, a numpy SeedSequence independent streams.
+        """
+
+    @abc.abstractmethod
+    def set_options(self, options: Options = None) -> None:
+        """Give each env's next reset its options: one mapping for all, or a list of one each."""
+
+    # The envs behind it
+
+    @abc.abstractmethod
+    def get_attr(self, name: str, indices: Indices = None) -> list[Any]:
+        """Read an attribute of each env, from its outermost wrapper that has it. Dotted names are followed."""
+
+    @abc.abstractmethod
+    def set_attr(self, name: str, value: Any, indices: Indices = None) -> None:
+        """Write an attribute of each env, where `get_attr` finds it; the bare env gets it if nothing has it."""
+
+    @abc.abstractmethod
+    def has_attr(self, name: str) -> bool:
+        """Tell whether every env has the attribute."""
+
+    @abc.abstractmethod
+    def env_method(self, name: str, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
+        """Call a method of each env; give what they return."""
+
+    @abc.abstractmethod
+    def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
+        """Tell of each env whether one of its layers is an instance of the class."""
+
+    @abc.abstractmethod
+    def get_images(self) -> list[Any]:
+        """Render each env: a list of rgb arrays (h, w, 3), or of None where the env draws by itself ("human")."""
+
+    @abc.abstractmethod
+    def render(self) -> NDArray[np.uint8] | None:
+        """Render all envs: one tiled rgb array (H, W, 3), or None if they draw by themselves ("human")."""
+
+    # The end
+
+    @abc.abstractmethod
+    def stats(self) -> dict[str, Any]:
+        """Give counters since construction: steps, rows, resets, restarts, and what the workers are."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Close every env and end the workers, within a bounded time and whatever has happened. Repeatable."""
+
+    @property
+    def unwrapped(self) -> VecEnv:
+        """The VecEnv inside all wrappers."""
+        return self
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self.num_envs

@@ -1,0 +1,346 @@
+"""The only code that steps and resets envs, the same for every engine.
+
+A `Worker` owns a shard: `count` envs whose slots are first, first + 1, ... It takes the commands of `protocol.Command`
+and writes rows into the board's columns before it answers.
+
+What happens next to an env is held as one callable per slot, `_act[local]`: usually the env's own `step`; after an
+episode's end, or an error, what the autoreset mode puts in its place. So the loop over the envs asks no questions.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from vecenvs.board import TERMINATED, TRUNCATED, Board
+from vecenvs.errors import VecEnvError
+from vecenvs.protocol import Answer, Command, Extra, Failure, RowBody, dumps, kind_of, own, slot_of, tag
+
+Answering = Callable[[int, object], None]
+StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
+
+AUTORESET_MODES = ("same_step", "next_step", "async", "disabled")
+
+
+class Worker:
+    """A shard of envs.
+
+    `answer(tag, body)` sends to the caller. `remote` says that this pickles: then exceptions and infos are made
+    fit for it. In process, infos are copied instead, since the env may go on changing them.
+    """
+
+    def __init__(
+        self, envs: Sequence[Any], first: int, board: Board, autoreset: str, answer: Answering, *, remote: bool
+    ) -> None:
+        self.envs = list(envs)
+        self._first = first
+        self._board = board
+        self._autoreset = autoreset
+        self._remote = remote
+        self._answer = answer
+        count = len(self.envs)
+        self._all = range(count)
+        self._rewards = board.rewards[first : first + count]
+        self._flags = board.flags[first : first + count]
+        self._flagged = False
+        self._act: list[Callable[[Any], StepResult]] = [
+            partial(_refuse, "env {} has not been reset: call reset() first", first + local) for local in self._all
+        ]
+        self._seeds: dict[int, Any] = {}
+        self._options: dict[int, Any] = {}
+        self._reset_infos: dict[int, dict[str, Any]] = {}
+        self._interrupt: BaseException | None = None
+        self._ended: list[int] = []  # async mode: episodes whose reset begins once their last row is out
+        # One env alone in its process holds nobody up while it resets; others get a thread for each reset.
+        self._threads = autoreset == "async" and (count > 1 or not remote)
+        self._lock = threading.Lock()
+        self._first_rows: dict[int, Failure | tuple[Any, dict[str, Any]]] = {}
+        self._awaited: set[int] = set()
+        self._commands: dict[int, Callable[[int, Any], None]] = {
+            Command.STEP: self._on_step,
+            Command.STEP_ONE: self._on_step_one,
+            Command.RESET: self._on_reset,
+            Command.AWAIT_RESET: self._on_await_reset,
+            Command.CALL: self._on_call,
+            Command.PREPARE: self._on_prepare,
+            Command.CLOSE: self._on_close,
+        }
+
+    def handle(self, tag: int, body: Any) -> bool:
+        """Carry out one command and answer it. False after CLOSE: the worker is done."""
+        kind = kind_of(tag)
+        self._commands[kind](slot_of(tag) - self._first, body)
+        if self._ended:
+            self._begin_resets()
+        if self._interrupt is not None:
+            interrupt, self._interrupt = self._interrupt, None
+            raise interrupt
+        return kind != Command.CLOSE
+
+    # Stepping
+
+    def _on_step(self, _: int, objects: Any) -> None:
+        actions = self._board.actions
+        actions.take_objects(self._first, len(self.envs), objects)
+        self._send(Answer.ROWS, self._step(self._all, actions.rows(self._first, len(self.envs))))
+
+    def _on_step_one(self, local: int, objects: Any) -> None:
+        actions, slot = self._board.actions, self._first + local
+        actions.take_objects(slot, 1, objects)
+        self._send(tag(Answer.ROW, slot), self._step(range(local, local + 1), actions.rows(slot, 1)))
+
+    def _step(self, shard: range, actions: list[Any]) -> RowBody | None:
+        """Step some adjacent slots one after another and write their rows."""
+        if self._flagged:
+            self._flags[shard.start : shard.stop] = 0
+            self._flagged = bool(self._flags.any())
+        act = self._act
+        observations: list[Any] = []
+        rewards: list[Any] = []
+        extras: list[Extra] = []
+        try:
+            for local, action in zip(shard, actions):  # noqa: B905  equal lengths by construction; strict= costs time here
+                try:
+                    obs, reward, terminated, truncated, info = act[local](action)
+                    if terminated or truncated or info:
+                        obs = self._finish(local, obs, terminated, truncated, info, extras)
+                except Exception as exc:
+                    obs, reward = self._fail(local, "step", exc, extras), 0.0
+                observations.append(obs)
+                rewards.append(reward)
+        except BaseException as exc:  # Ctrl-C: answer first, so that no command stays without one
+            self._interrupt = exc
+            for local in shard[len(observations) :]:
+                observations.append(self._fail(local, "step", exc, extras))
+            rewards.extend([0.0] * (len(observations) - len(rewards)))
+        self._write(shard, observations, rewards, extras)
+        objects = self._board.observations.objects(self._first + shard.start, len(shard))
+        return RowBody(extras, objects) if extras or objects else None
+
+    def _finish(
+        self, local: int, obs: Any, terminated: Any, truncated: Any, info: dict[str, Any], extras: list[Extra]
+    ) -> Any:
+        """Complete a row that has infos or ends an episode; give the observation that belongs into it."""
+        slot = self._first + local
+        if terminated or truncated:
+            info = dict(info) if self._remote else own(info)
+            info["terminal_observation"] = self._board.observations.layout.own(obs)
+            self._flags[local] = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
+            self._flagged = True
+            if self._autoreset == "same_step":
+                obs = self._reset(local)
+                info["episode_start"] = True
+            elif self._autoreset == "next_step":
+                self._act[local] = partial(self._first_step, local)
+            elif self._autoreset == "async":
+                self._act[local] = partial(_refuse, "env {} is being reset: wait for its first row", slot)
+                self._ended.append(local)
+            else:
+                self._act[local] = partial(_refuse, "env {} has ended its episode: reset([{}]) it first", slot)
+        elif not self._remote:
+            info = own(info)
+        extras.append(Extra(slot, info, self._reset_infos.pop(local, None)))
+        return obs
+
+    def _first_step(self, local: int, _: Any) -> StepResult:
+        """Stand in for `step` on the step after an episode's end, in next_step mode."""
+        obs = self._reset(local)
+        return obs, 0.0, False, False, dict(self._reset_infos[local])
+
+    def _reset(self, local: int) -> Any:
+        """Reset one env with the seed and options that wait for it. Its info waits in `_reset_infos`."""
+        env = self.envs[local]
+        obs, info = env.reset(seed=self._seeds.pop(local, None), options=self._options.pop(local, None))
+        info = dict(info) if self._remote else own(info)
+        info["episode_start"] = True
+        self._reset_infos[local] = info
+        self._act[local] = env.step
+        return obs
+
+    def _fail(self, local: int, doing: str, exc: BaseException, extras: list[Extra]) -> Any:
+        """Note an exception; give the row as it was, for the columns."""
+        slot = self._first + local
+        self._act[local] = partial(_refuse, "env {} failed before: reset([{}]) it first", slot)
+        self._reset_infos.pop(local, None)
+        extras[:] = [extra for extra in extras if extra.slot != slot]
+        if local in self._ended:
+            self._ended.remove(local)
+        extras.append(Extra(slot, {}, None, Failure.capture(slot, doing, exc, portable=self._remote)))
+        self._flags[local] = 0
+        return self._board.observations.rows(slot, 1)[0]
+
+    def _write(self, shard: range, observations: list[Any], rewards: list[Any], extras: list[Extra]) -> None:
+        columns, first = self._board.observations, self._first + shard.start
+        try:
+            columns.store(first, observations)
+        except Exception:  # some env's row does not fit its space: find out whose
+            for local, obs in zip(shard, observations, strict=True):
+                try:
+                    columns.store_row(self._first + local, obs)
+                except Exception as exc:
+                    self._fail(local, "step", exc, extras)
+        try:
+            self._rewards[shard.start : shard.stop] = rewards
+        except (TypeError, ValueError):
+            for local, reward in zip(shard, rewards, strict=True):
+                try:
+                    self._rewards[local] = np.asarray(reward, np.float64).item()
+                except Exception as exc:
+                    self._rewards[local] = 0.0
+                    self._fail(local, f"step (its reward is {reward!r})", exc, extras)
+
+    # Resetting
+
+    def _on_reset(self, _: int, wanted: dict[int, tuple[Any, Any]]) -> None:
+        for slot, (seed, options) in wanted.items():
+            local = slot - self._first
+            self._hold(local, seed, options)
+            self._send_first_row(local, self._try_reset(local))
+
+    def _try_reset(self, local: int) -> Failure | tuple[Any, dict[str, Any]]:
+        try:
+            return self._reset(local), self._reset_infos.pop(local)
+        except Exception as exc:
+            self._act[local] = partial(_refuse, "env {} failed in reset: reset([{}]) it again", self._first + local)
+            return Failure.capture(self._first + local, "reset", exc, portable=self._remote)
+        except BaseException as exc:
+            self._interrupt = exc
+            return Failure.capture(self._first + local, "reset", exc, portable=self._remote)
+
+    def _send_first_row(self, local: int, outcome: Failure | tuple[Any, dict[str, Any]]) -> None:
+        """Answer with the first row of an episode: reward 0, no flags."""
+        slot = self._first + local
+        self._flags[local] = 0
+        self._rewards[local] = 0.0
+        extras: list[Extra] = []
+        if isinstance(outcome, Failure):
+            extras.append(Extra(slot, {}, None, outcome))
+        else:
+            obs, info = outcome
+            try:
+                self._board.observations.store_row(slot, obs)
+                extras.append(Extra(slot, dict(info), info))
+            except Exception as exc:
+                self._fail(local, "reset", exc, extras)
+        self._send(tag(Answer.ROW, slot), RowBody(extras, self._board.observations.objects(slot, 1)))
+
+    def _begin_resets(self) -> None:
+        ended, self._ended = self._ended, []
+        for local in ended:
+            if self._threads:
+                threading.Thread(target=self._reset_aside, args=(local,), daemon=True).start()
+            else:
+                self._reset_aside(local)
+
+    def _reset_aside(self, local: int) -> None:
+        outcome = self._try_reset(local)
+        with self._lock:
+            self._first_rows[local] = outcome
+            awaited = local in self._awaited
+        if awaited:
+            self._on_await_reset(local, None)
+
+    def _on_await_reset(self, local: int, _: Any) -> None:
+        with self._lock:
+            self._awaited.add(local)
+            outcome = self._first_rows.pop(local, None)
+            if outcome is None:
+                return
+            self._awaited.discard(local)
+        self._send_first_row(local, outcome)
+
+    def _hold(self, local: int, seed: Any, options: Any) -> None:
+        if seed is not None:
+            self._seeds[local] = seed
+        if options is not None:
+            self._options[local] = options
+
+    def _on_prepare(self, _: int, body: tuple[dict[int, Any], dict[int, Any]]) -> None:
+        seeds, options = body
+        for slot in {*seeds, *options}:
+            self._hold(slot - self._first, seeds.get(slot), options.get(slot))
+        self._send(Answer.REPLY, None)
+
+    # Everything else
+
+    def _on_call(self, _: int, body: tuple[Callable[..., Any], list[int], tuple[Any, ...], dict[str, Any]]) -> None:
+        function, slots, args, kwargs = body
+        results: list[Any] = []
+        for slot in slots:
+            try:
+                results.append(function(self.envs[slot - self._first], *args, **kwargs))
+            except Exception as exc:
+                results.append(Failure.capture(slot, _describe(function, args), exc, portable=self._remote))
+        try:
+            self._send(Answer.REPLY, results)
+        except Exception:  # some result that no pickle takes
+            checked = [_portable_result(slot, _describe(function, args), r) for slot, r in zip(slots, results, strict=True)]
+            self._send(Answer.REPLY, checked)
+
+    def _on_close(self, _: int, __: Any) -> None:
+        self._send(Answer.REPLY, close_envs(self.envs, self._first, remote=self._remote))
+
+    def _send(self, tag: int, body: Any) -> None:
+        if not self._threads:
+            self._send_now(tag, body)
+            return
+        with self._lock:
+            self._send_now(tag, body)
+
+    def _send_now(self, tag: int, body: Any) -> None:
+        try:
+            self._answer(tag, body)
+        except Exception:
+            if not isinstance(body, RowBody):
+                raise
+            self._answer(tag, RowBody([self._portable(extra) for extra in body.extras], body.objects))
+
+    def _portable(self, extra: Extra) -> Extra:
+        """Turn infos that no pickle takes into an error of their env."""
+        try:
+            dumps(extra)
+        except Exception as exc:
+            keys = [key for key, value in extra.info.items() if not _can_pickle(value)]
+            problem = VecEnvError(f"its info{keys} cannot be pickled ({exc}): leave it out, or use DummyVecEnv")
+            return Extra(extra.slot, {}, None, Failure.capture(extra.slot, "step", problem, portable=True))
+        return extra
+
+
+def close_envs(envs: Sequence[Any], first: int, *, remote: bool) -> list[Failure]:
+    """Close every env, whatever the others do."""
+    failures = []
+    for slot, env in enumerate(envs, first):
+        try:
+            env.close()
+        except Exception as exc:
+            failures.append(Failure.capture(slot, "close", exc, portable=remote))
+    return failures
+
+
+def _refuse(why: str, slot: int, _: Any) -> StepResult:
+    raise VecEnvError(why.format(slot, slot))
+
+
+def _describe(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
+    return f"{function.__name__}({', '.join(map(repr, args[:1]))})"
+
+
+def _portable_result(slot: int, doing: str, result: Any) -> Any:
+    try:
+        dumps(result)
+    except Exception as exc:
+        problem = VecEnvError(f"{doing} of env {slot} gives a {type(result).__name__} that cannot be pickled ({exc})")
+        return Failure.capture(slot, doing, problem, portable=True)
+    return result
+
+
+def _can_pickle(value: Any) -> bool:
+    try:
+        dumps(value)
+    except Exception:
+        return False
+    return True

@@ -1,0 +1,80 @@
+"""What baselines' wrap_deepmind does to an Atari env and Gymnasium has no wrapper for."""
+
+from __future__ import annotations
+
+from typing import Any, SupportsFloat
+
+import gymnasium as gym
+from gymnasium.core import ActType, ObsType
+
+_NOOP, _FIRE, _THIRD = 0, 1, 2
+
+
+class EpisodicLife(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordConstructorArgs):
+    """End the episode when a life is lost, but reset the game only when it is over (Mnih et al. 2015; baselines).
+
+    After the loss of a life `reset` goes on with the same game by one no-op; its info is that step's. A reset with a
+    seed or options always begins a new game. Gymnasium's `AtariPreprocessing(terminal_on_life_loss=True)` differs:
+    it begins a new game after each life, so that what comes late in a game is never seen.
+    """
+
+    def __init__(self, env: gym.Env[ObsType, ActType]) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self)
+        super().__init__(env)
+        self._ale: Any = _unwrapped_ale(env)
+        self._lives = 0
+        self._game_over = True
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[ObsType, dict[str, Any]]:
+        if self._game_over or seed is not None or options is not None:
+            first = self.env.reset(seed=seed, options=options)
+        else:
+            obs, _, terminated, truncated, info = self.env.step(_NOOP)  # type: ignore[arg-type]
+            first = self.env.reset() if terminated or truncated else (obs, info)
+        self._game_over = False
+        self._lives = self._ale.lives()
+        return first
+
+    def step(self, action: ActType) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self._game_over = terminated or truncated
+        # Some games (Qbert) show 0 lives for a few frames before they end: that is not yet a life lost.
+        lives = self._ale.lives()
+        lost, self._lives = 0 < lives < self._lives, lives
+        return obs, reward, terminated or lost, truncated, info
+
+
+class FireReset(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordConstructorArgs):
+    """Begin each episode with the actions 1 (FIRE) and 2, for games that stand still until they are fired (baselines).
+
+    The first observation is the one after them. `env` must have FIRE as its action 1 (ValueError).
+    """
+
+    def __init__(self, env: gym.Env[ObsType, ActType]) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self)
+        super().__init__(env)
+        meanings = action_meanings(env)
+        if len(meanings) < 3 or meanings[_FIRE] != "FIRE":
+            raise ValueError(f"FireReset needs an env whose action 1 is FIRE; this one's actions are {meanings}")
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[ObsType, dict[str, Any]]:
+        first = self.env.reset(seed=seed, options=options)
+        for action in (_FIRE, _THIRD):
+            obs, _, terminated, truncated, info = self.env.step(action)  # type: ignore[arg-type]
+            first = self.env.reset() if terminated or truncated else (obs, info)
+        return first
+
+
+def action_meanings(env: gym.Env[Any, Any]) -> list[str]:
+    """Give the names of an Atari env's actions."""
+    return list(env.get_wrapper_attr("get_action_meanings")())
+
+
+def _unwrapped_ale(env: gym.Env[Any, Any]) -> Any:
+    if not hasattr(env.unwrapped, "ale"):
+        raise ValueError(f"{env.unwrapped} is no Atari env: it has no attribute 'ale'")
+    return env.unwrapped.ale

@@ -1,0 +1,220 @@
+"""Reading monitor files: Stable-Baselines3's, baselines' and our own, which are all of one format.
+
+A file is one line `#{"t_start": ..., "env_id": ...}` (a space after `#` occurs), a line of column names
+`r,l,t` and the keywords, then one row per episode: its return, its length in steps, and the seconds from
+`t_start` to its end. Old baselines wrote the same as JSON lines, in files `*monitor.json`; those are read too.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from dataclasses import dataclass
+from glob import escape, glob
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+EXT = "monitor.csv"
+_OLD_EXT = "monitor.json"
+_NUMBERS = ("r", "l", "t")
+
+
+class LoadMonitorResultsError(Exception):
+    """There are no monitor files, or one of them is malformed. The message names the file and the place."""
+
+
+@dataclass(frozen=True)
+class MonitorResults:
+    """The episodes of some monitor files, in the order in which they ended. All arrays have one entry per episode.
+
+    `columns` has every column by name: always `r` (return, float64), `l` (length in steps, int64) and `t`
+    (float64: seconds from the earliest `t_start` of all files to the episode's end), then the keywords: int64,
+    float64 or bool where every value reads as one, else objects. Where a file lacks a column its episodes have
+    NaN (a column of ints then is float64), or None in a column of anything but numbers. `file_index[k]` says from
+    which of `files` episode k came, `row[k]` which one of that file it was, from 0; `headers` go with `files`.
+    """
+
+    columns: dict[str, NDArray[Any]]
+    file_index: NDArray[np.int64]
+    row: NDArray[np.int64]
+    files: tuple[str, ...]
+    headers: tuple[dict[str, Any], ...]
+
+    @property
+    def r(self) -> NDArray[np.float64]:
+        return self.columns["r"]
+
+    @property
+    def l(self) -> NDArray[np.int64]:  # noqa: E743 - it is the column's name in every monitor file
+        return self.columns["l"]
+
+    @property
+    def t(self) -> NDArray[np.float64]:
+        return self.columns["t"]
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def to_pandas(self) -> Any:
+        """Make the DataFrame that SB3's `load_results` returns: `index` (the row in its file), then `columns`."""
+        try:
+            pandas = import_module("pandas")
+        except ImportError as error:
+            raise ImportError("to_pandas() needs pandas: pip install pandas") from error
+        return pandas.DataFrame({"index": self.row, **self.columns})
+
+
+@dataclass(frozen=True)
+class MonitorFile:
+    """One monitor file as it stands on disk; the values of `rows` are text, or what JSON gave (absent: None).
+
+    `cut` says that a last row, cut short, was left out.
+    """
+
+    path: str
+    header: dict[str, Any]
+    names: tuple[str, ...]
+    rows: list[list[Any]]
+    cut: bool = False
+
+    def values(self, name: str) -> list[Any]:
+        """Give the column `name`, with None where there is no value."""
+        if name not in self.names:
+            return [None] * len(self.rows)
+        k = self.names.index(name)
+        return [None if row[k] == "" else row[k] for row in self.rows]
+
+
+def get_monitor_files(path: str | os.PathLike[str]) -> list[str]:
+    """List the monitor files in the directory `path`, sorted by name."""
+    directory = escape(os.fspath(path))
+    return sorted(name for ext in (EXT, _OLD_EXT) for name in glob(os.path.join(directory, "*" + ext)))
+
+
+def load_results(path: str | os.PathLike[str]) -> MonitorResults:
+    """Read all monitor files of the directory `path`, or the one file `path`, into one record of episodes.
+
+    A last row cut short, by a run that was killed or one that is still writing, is left out. Raises
+    LoadMonitorResultsError if there is no monitor file or one is malformed.
+    """
+    paths = [os.fspath(path)] if os.path.isfile(path) else get_monitor_files(path)
+    if not paths:
+        raise LoadMonitorResultsError(f"no monitor files (*{EXT}) in {os.fspath(path)!r}")
+    files = [read_monitor_file(name) for name in paths]
+    file_index = np.array([i for i, file in enumerate(files) for _ in file.rows], dtype=np.int64)
+    row = np.array([k for file in files for k in range(len(file.rows))], dtype=np.int64)
+
+    names = dict.fromkeys([*_NUMBERS, *(name for file in files for name in file.names)])
+    columns = {name: _column([value for file in files for value in file.values(name)]) for name in names}
+    columns["r"] = columns["r"].astype(np.float64)
+    columns["l"] = columns["l"].astype(np.int64)
+    starts = np.array([file.header["t_start"] for file in files], dtype=np.float64)
+    ends = columns["t"] + starts[file_index]
+    columns["t"] = ends - starts.min()
+
+    order = np.argsort(ends, kind="stable")
+    return MonitorResults(
+        columns={name: column[order] for name, column in columns.items()},
+        file_index=file_index[order],
+        row=row[order],
+        files=tuple(paths),
+        headers=tuple(file.header for file in files),
+    )
+
+
+def read_monitor_file(path: str | os.PathLike[str]) -> MonitorFile:
+    """Read one monitor file; LoadMonitorResultsError says where it is malformed."""
+    path = os.fspath(path)
+    with open(path, encoding="utf-8", newline="") as file:
+        first, _, rest = file.read().partition("\n")
+    is_json = path.endswith("json")
+    try:
+        if not is_json and not first.startswith("#"):
+            raise ValueError
+        header = dict(json.loads(first if is_json else first[1:]))
+        float(header["t_start"])
+    except (ValueError, TypeError, KeyError):
+        raise LoadMonitorResultsError(
+            f'{path!r} should begin with a header like #{{"t_start": 0.0, "env_id": null}}, not with {first[:80]!r}'
+        ) from None
+
+    names, rows = _json_rows(rest) if is_json else _csv_rows(rest)
+    missing = [name for name in _NUMBERS if name not in names]
+    if missing:
+        raise LoadMonitorResultsError(f"{path!r} has the columns {names}, without {', '.join(missing)}")
+    numbers = [names.index(name) for name in _NUMBERS]
+    for k, row in enumerate(rows):
+        if len(row) != len(names) or not all(_is_number(row[i]) for i in numbers):
+            if k == len(rows) - 1 and not rest.endswith("\n"):
+                return MonitorFile(path, header, tuple(names), rows[:-1], cut=True)
+            raise LoadMonitorResultsError(f"{path!r}: row {k + 1} is {row}, the columns are {names}")
+    return MonitorFile(path, header, tuple(names), rows)
+
+
+def _csv_rows(text: str) -> tuple[list[str], list[list[Any]]]:
+    table = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    return (table[0], list(table[1:])) if table else (list(_NUMBERS), [])
+
+
+def _json_rows(text: str) -> tuple[list[str], list[list[Any]]]:
+    episodes: list[dict[str, Any]] = []
+    for line in filter(None, text.split("\n")):
+        try:
+            episodes.append(dict(json.loads(line)))
+        except (ValueError, TypeError):
+            episodes.append({"r": line})  # no number: reported, or left out if it is the last row, cut short
+    names = list(dict.fromkeys([*_NUMBERS, *(name for episode in episodes for name in episode)]))
+    return names, [[episode.get(name) for name in names] for episode in episodes]
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        _as_float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _column(values: list[Any]) -> NDArray[Any]:
+    """Make the column that `values` (text or JSON values, None where there is none) reads as."""
+    present = [value for value in values if value is not None]
+    complete = len(present) == len(values)
+    for dtype, convert in ((np.int64, _as_int), (np.float64, _as_float), (np.bool_, _as_bool)):
+        try:
+            converted = iter([convert(value) for value in present])
+        except (TypeError, ValueError):
+            continue
+        if complete:
+            return np.array(list(converted), dtype=dtype)
+        if dtype is not np.bool_:
+            return np.array([np.nan if value is None else next(converted) for value in values], dtype=np.float64)
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
+
+
+def _as_int(value: Any) -> int:
+    number = _as_float(value)
+    exact = int(value) if isinstance(value, (int, str)) else None  # text like "1.0" raises: a column of floats
+    if exact is None or abs(number) >= 2**63:
+        raise ValueError
+    return exact
+
+
+def _as_float(value: Any) -> float:
+    # "1_000" is a number to Python, but not in a file.
+    if isinstance(value, bool) or (isinstance(value, str) and "_" in value):
+        raise ValueError
+    return float(value)
+
+
+def _as_bool(value: Any) -> bool:
+    text = str(value)
+    if text not in ("True", "False"):
+        raise ValueError
+    return text == "True"
