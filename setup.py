@@ -5,9 +5,15 @@ have run on; lower one by running the tests on it. There are no upper bounds: a 
 cannot be installed beside others for long.
 """
 
+import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "vecenvs" / "__init__.py").read_text(encoding="utf-8"), re.MULTILINE)
+if VERSION is None:
+    raise SystemExit("vecenvs/__init__.py has no __version__")
 
 ENVS = {
     "classic-control": ["gymnasium[classic-control]"],  # pygame: only rendering needs it
@@ -42,9 +48,9 @@ DEV = ["mypy>=2.0", "ruff>=0.15", "pre-commit>=4.0"]
 
 setup(
     name="vecenvs",
-    version="0.1.0.dev0",
+    version=VERSION[1],
     description="One vectorised environment API; steps in process, on every core, under MPI or on a Ray cluster",
-    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE"],

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from vecenvs.vec_env import Indices, Options, Seeds
+
+
+def check_env_fns(env_fns: Any) -> None:
+    """Refuse what is no list of functions, naming the entry."""
+    if callable(env_fns) or not isinstance(env_fns, Sequence):
+        raise TypeError(f"env_fns must be a list of functions that make an env each, not {env_fns!r}")
+    if not env_fns:
+        raise ValueError("env_fns is empty: give one function per env")
+    for i, env_fn in enumerate(env_fns):
+        if not callable(env_fn):
+            raise TypeError(f"env_fns[{i}] is {env_fn!r}: give a function that makes an env (lambda: gym.make(...))")
+
+
+def split(n: int, num_workers: int) -> list[range]:
+    """Divide n slots into contiguous shards whose sizes differ by one at most, larger ones first."""
+    if isinstance(num_workers, bool) or not isinstance(num_workers, int):
+        raise TypeError(f"num_workers must be an int, not {num_workers!r}")
+    if not 1 <= num_workers <= n:
+        raise ValueError(f"num_workers={num_workers} for {n} envs: give 1 to {n}, or None for one per usable core")
+    size, rest = divmod(n, num_workers)
+    starts = [worker * size + min(worker, rest) for worker in range(num_workers + 1)]
+    return [range(a, b) for a, b in itertools.pairwise(starts)]
 
 
 def parse_indices(indices: Indices, n: int) -> list[int]:
@@ -60,7 +83,7 @@ def parse_options(options: Options, indices: Sequence[int]) -> dict[int, dict[st
     """Give each env of `indices` options of its own."""
     if options is None or isinstance(options, Mapping):
         return {i: None if options is None else dict(options) for i in indices}
-    if isinstance(options, Sequence) and not isinstance(options, str):
+    if isinstance(options, (list, tuple)):
         if len(options) != len(indices):
             raise ValueError(f"{len(options)} options for {len(indices)} envs: give one mapping each, or one for all")
         return {i: None if item is None else dict(item) for i, item in zip(indices, options, strict=True)}

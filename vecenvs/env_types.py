@@ -1,25 +1,12 @@
-"""Env types: which one an env is of, and the preprocessing that each brings, as baselines' cmd_util has it.
-
-A type's preprocessing comes in two parts, since the Monitor stands in its middle: it shall see the raw rewards and whole
-games, though the agent sees clipped rewards and an episode per life. Only `atari` and `retro` have any.
-"""
+"""Env types: of which one an env is, from its id. What each does to an env is in preprocessing.py."""
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
-from gymnasium import spaces
-from gymnasium.envs.registration import EnvSpec
-from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, TransformObservation
-
-from vecenvs.wrappers.atari import EpisodicLife, FireReset, action_meanings
-from vecenvs.wrappers.reward import clip_reward
+from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 
 # Where the entry point of an id lies, and the type that makes it. `plain` is the type of everything else.
 _PACKAGES = {
@@ -32,8 +19,6 @@ _PACKAGES = {
 }
 PLAIN = "plain"
 ENV_TYPES = tuple(sorted({*_PACKAGES.values(), PLAIN, "retro"}))
-
-Env = gym.Env[Any, Any]
 
 
 def find_spec(env_id: str) -> EnvSpec:
@@ -59,9 +44,7 @@ def find_spec(env_id: str) -> EnvSpec:
 
 def get_env_type(env: str | EnvSpec) -> str:
     """Give the type of a registered env, by where its entry point lies; `plain` if that is no package known here."""
-    spec = find_spec(env) if isinstance(env, str) else env
-    entry = spec.entry_point
-    module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
+    module = _module(find_spec(env) if isinstance(env, str) else env)
     for package, env_type in _PACKAGES.items():
         if f"{module}.".startswith(f"{package}."):
             return env_type
@@ -71,11 +54,12 @@ def get_env_type(env: str | EnvSpec) -> str:
 def check_env_type(env_type: Any, spec: EnvSpec | None) -> str:
     """Settle the type of the env of `spec`, or of an env function's (None): `env_type`, or derived if that is None.
 
-    Any env may be called `plain`, to have no preprocessing. ValueError for an unknown type, or another one than the
-    id's own.
+    Any env may be called `plain`, to have no preprocessing. The names in the path of the entry point's module stand for
+    the id's own type too, for they are what baselines' get_env_type finds ("cartpole", a package of one's own).
+    ValueError for an unknown type, or another one than the id's own.
     """
     own = PLAIN if spec is None else get_env_type(spec)
-    if env_type is None:
+    if env_type is None or (spec is not None and env_type in _module(spec).split(".")):
         return own
     if env_type not in ENV_TYPES:
         raise ValueError(f"unknown env_type {env_type!r}: the types are {', '.join(ENV_TYPES)} (None: by the env id)")
@@ -87,115 +71,13 @@ def check_env_type(env_type: Any, spec: EnvSpec | None) -> str:
     return str(env_type)
 
 
-@dataclass(frozen=True)
-class Preprocessing:
-    """What a type does to an env: nothing, unless a subclass says so. Its fields are the `wrapper_kwargs` it takes."""
-
-    def make_kwargs(self) -> dict[str, Any]:
-        """Give what gym.make must be told."""
-        return {}
-
-    def below_monitor(self, env: Env) -> Env:
-        """Wrap what the Monitor shall see."""
-        return env
-
-    def above_monitor(self, env: Env) -> Env:
-        """Wrap what the Monitor shall not see."""
-        return env
-
-    def clip(self, env: Env) -> Env:
-        """Clip the rewards; the user's own wrapper is below this and sees them raw."""
-        return env
-
-
-@dataclass(frozen=True)
-class Atari(Preprocessing):
-    """Atari as in Mnih et al. 2015, by baselines' names and defaults (make_atari and wrap_deepmind).
-
-    Up to `noop_max` no-ops at reset, every `frame_skip`-th frame (the pixel-wise maximum of the last two) in grey,
-    (*screen_size, 1) uint8, or float32 in [0, 1] with `scale`; FIRE after reset where the game has it; an episode per
-    life; rewards by their sign. `frame_stack` True stacks 4 frames, a number that many, oldest first, in the last axis.
-    The emulator's own frame skip is set to 1; `repeat_action_probability` stays as the id has it (0.25 in ALE/*-v5, 0 in
-    *NoFrameskip-v4).
-    """
-
-    episode_life: bool = True
-    clip_rewards: bool = True
-    frame_stack: bool | int = False
-    scale: bool = False
-    fire_reset: bool = True
-    noop_max: int = 30
-    frame_skip: int = 4
-    screen_size: int | tuple[int, int] = 84
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.frame_stack, (int, np.integer)) or self.frame_stack < 0:
-            raise ValueError(f"frame_stack must be a bool or a number of frames, not {self.frame_stack!r}")
-
-    def make_kwargs(self) -> dict[str, Any]:
-        return {"frameskip": 1}
-
-    def below_monitor(self, env: Env) -> Env:
-        if not hasattr(env.unwrapped, "ale"):
-            raise ValueError(f"env_type is 'atari', but {env.unwrapped} is no Atari env: it has no attribute 'ale'")
-        return AtariPreprocessing(
-            env,
-            noop_max=self.noop_max,
-            frame_skip=self.frame_skip,
-            screen_size=self.screen_size,
-            grayscale_newaxis=self._frames == 1,
-            scale_obs=self.scale,
-        )
-
-    def above_monitor(self, env: Env) -> Env:
-        if self.episode_life:
-            env = EpisodicLife(env)
-        if self.fire_reset and "FIRE" in action_meanings(env):
-            env = FireReset(env)
-        # The stack is outermost, so that no frame of the life before is in the first observation of the next one.
-        return stack_last(env, self._frames) if self._frames > 1 else env
-
-    def clip(self, env: Env) -> Env:
-        return clip_reward(env) if self.clip_rewards else env
-
-    @property
-    def _frames(self) -> int:
-        return 4 if self.frame_stack is True else max(int(self.frame_stack), 1)
-
-
-def preprocessing(env_type: str, wrapper_kwargs: Mapping[str, Any] | None, gamestate: Any = None) -> Preprocessing:
-    """Make the preprocessing of a type; TypeError for `wrapper_kwargs` that it does not take."""
-    cls = {"atari": Atari}.get(env_type, Preprocessing)
-    kwargs = dict(wrapper_kwargs or {})
-    known = [field.name for field in dataclasses.fields(cls)]
-    unknown = sorted(set(kwargs) - set(known))
-    if unknown and not known:
-        raise TypeError(
-            f"wrapper_kwargs {unknown} mean nothing to env_type {env_type!r}, which has no preprocessing; arguments of "
-            "your own wrapper go into wrapper_class=functools.partial(...)"
-        )
-    if unknown:
-        raise TypeError(f"unknown wrapper_kwargs {unknown}: env_type {env_type!r} takes {', '.join(known)}")
-    return cls(**kwargs)
-
-
-def stack_last(env: Env, frames: int) -> Env:
-    """Stack `frames` grey frames (height, width) into (height, width, frames), the newest last."""
-    stacked = FrameStackObservation(env, frames)
-    below = stacked.observation_space
-    if not isinstance(below, spaces.Box):
-        raise TypeError(f"only image observations can be stacked here, not {below}")
-    above = spaces.Box(np.moveaxis(below.low, 0, -1), np.moveaxis(below.high, 0, -1), dtype=below.dtype.type)
-    return TransformObservation(stacked, _last_axis, above)
-
-
-def _last_axis(frames: Any) -> Any:
-    return np.moveaxis(frames, 0, -1)
+def _module(spec: EnvSpec) -> str:
+    """Give the dotted name of the module that the entry point of `spec` lies in."""
+    entry = spec.entry_point
+    return entry.partition(":")[0] if isinstance(entry, str) else str(getattr(entry, "__module__", ""))
 
 
 def _registered(name: str) -> EnvSpec:
-    from gymnasium.envs.registration import find_highest_version, get_env_id, parse_env_id
-
     namespace, base, version = parse_env_id(name)
     if version is None and name not in gym.registry:
         version = find_highest_version(namespace, base)

@@ -57,6 +57,11 @@ class SpaceLayout:
         """Put leaves together again, as plain dict and tuple."""
         return parts[0] if self.is_flat else _unflatten(self.space, iter(parts))
 
+    def set_row(self, batch: Any, row: int, parts: Sequence[Any]) -> None:
+        """Write one row of a batch, given leaf by leaf."""
+        for array, part in zip(self.flatten(batch), parts, strict=True):
+            array[row] = part
+
     def own(self, value: Any) -> Any:
         """Copy a value that an env may go on changing, as arrays of the space's dtypes."""
         return self.unflatten([coerce(part, leaf) for part, leaf in zip(self.flatten(value), self.leaves, strict=True)])
@@ -68,6 +73,7 @@ class Columns:
     def __init__(self, layout: SpaceLayout, n: int, take: Callable[[tuple[int, ...], np.dtype[Any]], Array]) -> None:
         self.layout = layout
         self.n = n
+        self._single = layout.is_flat
         self.arrays = [
             np.full(n, None, dtype=object) if leaf.is_object else take((n, *leaf.shape), leaf.dtype)
             for leaf in layout.leaves
@@ -80,7 +86,7 @@ class Columns:
 
         On an error some rows may have been written: `store_row` each of them to find out which one is wrong.
         """
-        if self.layout.is_flat:
+        if self._single:
             self._store_leaf(0, first, values)
             return
         for k, parts in enumerate(zip(*map(self.layout.flatten, values), strict=True)):
@@ -107,19 +113,21 @@ class Columns:
 
     def rows(self, first: int, count: int) -> list[Any]:
         """Read `count` rows as separate values that share no memory with the columns."""
+        if self._single:
+            return list(self.arrays[0][first : first + count].copy())
         parts = [list(array[first : first + count].copy()) for array in self.arrays]
-        if self.layout.is_flat:
-            return parts[0]
         return [self.layout.unflatten(row) for row in zip(*parts, strict=True)]
 
     def batch(self, indices: Array | slice = slice(None), *, copy: bool = True) -> Any:
         """Read rows as one batch. A slice with copy=False gives views; everything else is the reader's own."""
+        if self.layout.is_flat:
+            return self.arrays[0][indices].copy() if copy else self.arrays[0][indices]
         return self.layout.unflatten([a[indices].copy() if copy else a[indices] for a in self.arrays])
 
     def assign(self, parts: Sequence[Array], indices: Array | slice = slice(None)) -> None:
         """Write a batch, given leaf by leaf."""
-        for array, part in zip(self.arrays, parts, strict=True):
-            array[indices] = part
+        for k, part in enumerate(parts):
+            self.arrays[k][indices] = part
 
     def objects(self, first: int, count: int) -> list[Array] | None:
         """The rows of the object leaves, for a message; None if the space has none."""
@@ -173,7 +181,7 @@ def parse_actions(layout: SpaceLayout, actions: Any, n: int) -> list[Array]:
 
 def _parse_leaf(leaf: Leaf, column: Any, n: int) -> Array:
     given = np.asarray(column)
-    if given.shape != (n, *leaf.shape):
+    if given.shape[:1] != (n,) or given.shape[1:] != leaf.shape:
         raise ValueError(
             f"actions{leaf} have shape {given.shape}, but {n} envs take {(n, *leaf.shape)}: "
             "one row per env, each of the action space's shape"
@@ -221,8 +229,8 @@ def _flatten(space: spaces.Space[Any], value: Any, path: tuple[str | int, ...], 
     elif isinstance(space, spaces.Tuple):
         if not isinstance(value, (tuple, list)) or len(value) != len(space.spaces):
             raise ValueError(f"value{where} must be a tuple of {len(space.spaces)}, as its space says")
-        for key, sub in enumerate(space.spaces):
-            _flatten(sub, value[key], (*path, key), parts)
+        for position, sub in enumerate(space.spaces):
+            _flatten(sub, value[position], (*path, position), parts)
     else:
         parts.append(value)
 

@@ -13,45 +13,54 @@ import os
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Env
 from numpy.typing import NDArray
 
-from vecenvs import calls
-from vecenvs.arguments import parse_indices, parse_options, parse_seeds
+from vecenvs.arguments import check_env_fns, parse_indices, parse_options, parse_seeds, split
 from vecenvs.board import TERMINATED, TRUNCATED, Arena, Board
+from vecenvs.crew import CLOSE_GRACE, EXIT_GRACE, LIVENESS, Crew
 from vecenvs.errors import (
     AlreadySteppingError,
     ClosedError,
     NotSteppingError,
-    SpaceMismatch,
     StepTimeout,
     VecEnvError,
     WorkerDied,
     describe_indices,
 )
-from vecenvs.images import tile
 from vecenvs.layout import parse_actions
-from vecenvs.protocol import Answer, Command, Extra, Failure, MadeEnvs, RowBody, kind_of, slot_of, tag
-from vecenvs.rows import env_error, finish_info, gather, lock_step
+from vecenvs.protocol import Answer, Command, Extra, Failure, RowBody, kind_of, slot_of, tag
+from vecenvs.rows import env_error, gather, lock_step, plain_lock_step
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.shared import SharedBoard
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
 from vecenvs.worker import AUTORESET_MODES
 
 EnvFn = Callable[[], "Env[Any, Any]"]
+Row = tuple[int, "Extra | None"]
+_ROW, _ROWS, _STEP = int(Answer.ROW), int(Answer.ROWS), int(Command.STEP)  # plain ints: they compare faster
 
-LIVENESS = 0.2  # seconds between looks at whether the workers live, while waiting for them
-START_TIMEOUT = 300.0  # seconds for the envs of one worker to be made
-CLOSE_GRACE = 5.0  # seconds for workers to close their envs, before force
-EXIT_GRACE = 1.0
+
+class Pending(NamedTuple):
+    """An unanswered command for one slot, kept so that it can be given to a replaced worker again."""
+
+    since: float
+    kind: Command
+    body: Any
 
 
 class PoolVecEnv(VecEnv):
-    """A VecEnv over workers, each the owner of a contiguous shard of slots."""
+    """A VecEnv over workers, each the owner of a contiguous shard of slots.
+
+    Common to all engines: `autoreset` (see `vec_env`); `copy=False` lets `step` give views that are valid until the
+    next call; `step_timeout` seconds without an answer from an env raise StepTimeout; `on_failure="restart"` replaces
+    a dead worker, or one over `step_timeout`, at most `max_restarts` times: its envs give a truncated row with
+    info["worker_restarted"] and begin new episodes.
+    """
 
     def __init__(
         self,
@@ -81,210 +90,154 @@ class PoolVecEnv(VecEnv):
         self._pid = os.getpid()
         self._shards = split(n, num_workers)
         self._owner = [worker for worker, shard in enumerate(self._shards) for _ in shard]
-        self._transports: list[Transport] = []
-        self._pending: dict[int, float] = {}
-        self._autoresetting: set[int] = set()
+        self._pending: dict[int, Pending] = {}
+        self._stepping: dict[int, float] = {}  # worker -> when its STEP was sent
         self._ready: dict[int, Extra | None] = {}
-        self._stepping: dict[int, float] = {}
-        self._step_slots: set[int] | None = None
-        self._extras: list[Extra] = []
-        self._restarted: set[int] = set()
-        self._resting: dict[int, Any] = {}
-        self._last_flags: NDArray[np.uint8] = np.zeros(n, np.uint8)
+        self._extras: list[Extra] = []  # of the lock-step under way
+        self._step_slots: set[int] | None = None  # the slots of a lock-step that goes by single slots
+        self._autoresetting: dict[int, list[Any]] = {}  # async mode: slot -> the row it repeats
+        self._dead: dict[int, WorkerDied] = {}
+        self._seeds: dict[int, int] = {}  # the last seed given to each slot: what a restart's seeds derive from
+        self._no_flags: NDArray[np.uint8] = np.zeros(n, np.uint8)
+        self._last_flags = self._no_flags
         self._inactive: list[int] = []
-        self._counters = dict.fromkeys(("steps", "rows", "resets", "restarts"), 0)
+        self._counters = dict.fromkeys(("steps", "received", "resets", "restarts"), 0)
         self.reset_infos = [{} for _ in range(n)]
+        self._crew = Crew(self._shards, self._launch)
         try:
-            for worker in range(num_workers):
-                self._transports.append(self._launch(worker, self._shards[worker]))
-            made = self._made()
+            made = self._crew.start()
             self.observation_space, self.action_space = made.observation_space, made.action_space
             self.spec, self.metadata, self.render_mode = made.spec, made.metadata, made.render_mode
             self._board = self._lay_out()
-            for transport in self._transports:
-                transport.attach(self._board)
-            if isinstance(self._board, SharedBoard) and not self._restarts_left:
-                self._board.forget()
+            shared = self._board if isinstance(self._board, SharedBoard) else None
+            self._crew.attach(self._board, shared.wake if shared else None)
+            if shared is not None and not self._restarts_left:
+                shared.forget()
         except BaseException:
-            _stop_all(self._transports, 0.0)
+            self._crew.close(0.0)
             raise
-        self._wake = self._board.wake if isinstance(self._board, SharedBoard) else None
         self.closed = False
         _open.add(self)
-        self._finalizer = weakref.finalize(self, _abandon, self._transports, self._pid, type(self).__name__)
+        self._finalizer = weakref.finalize(self, _abandon, self._crew, self._pid, type(self).__name__)
         self._finalizer.atexit = False  # _close_all does it then, in the right order
 
     @abc.abstractmethod
     def _launch(self, worker: int, shard: range) -> Transport:
         """Start a worker that makes the envs of `shard`, and return without waiting for it."""
 
-    @abc.abstractmethod
     def _lay_out(self) -> Board:
-        """Give the columns, now that the spaces are known: shared if any worker lives in another process."""
-
-    def _made(self) -> MadeEnvs:
-        """Wait until every worker has made its envs; check that their spaces agree."""
-        first: MadeEnvs | None = None
-        for worker in range(len(self._transports)):
-            made = self._wait_made(worker)
-            first = first or made
-            self._check_spaces(first, made, self._shards[worker][0])
-        if first is None:
-            raise VecEnvError("a VecEnv without workers")
-        return first
-
-    def _wait_made(self, worker: int) -> MadeEnvs:
-        message = self._get(worker, time.monotonic() + START_TIMEOUT)
-        if message is None:
-            raise StepTimeout(self._shards[worker], START_TIMEOUT, "making")
-        made = message[1]
-        if isinstance(made, Failure):
-            raise made.to_error()
-        assert isinstance(made, MadeEnvs)
-        return made
-
-    def _check_spaces(self, first: MadeEnvs, made: MadeEnvs, slot: int) -> None:
-        if made.mismatch is not None:
-            index, which, theirs, ours = made.mismatch
-            raise SpaceMismatch(index, which, theirs, ours)
-        for which in ("observation", "action"):
-            theirs, ours = getattr(made, f"{which}_space"), getattr(first, f"{which}_space")
-            if theirs != ours:
-                raise SpaceMismatch(slot, which, theirs, ours)
+        """Give the columns, now that the spaces are known: shared, for workers in other processes."""
+        return SharedBoard(self.observation_space, self.action_space, self.num_envs)
 
     # Stepping in lock-step
 
     def step_async(self, actions: Any) -> None:
-        self._check_idle("step_async", autoresets=False)
-        self._board.actions.assign(parse_actions(self._board.actions.layout, actions, self.num_envs))
-        now = time.monotonic()
-        if self._autoresetting or self._restarted:
-            self._step_slots = set(range(self.num_envs)) - self._autoresetting
-            self._put_slots(sorted(self._step_slots), now)
+        self._check_free("step_async", range(self.num_envs), autoresets=False)
+        board = self._board
+        board.actions.assign(parse_actions(board.actions.layout, actions, self.num_envs))
+        if self._autoresetting:
+            self._step_slots = set(range(self.num_envs)) - self._autoresetting.keys()
+            self._put_slots(sorted(self._step_slots))
             return
-        for worker in range(len(self._transports)):
-            self._put_step(worker, now)
+        now = time.monotonic()
+        for worker in range(len(self._shards)):
+            self._stepping[worker] = now
+            self._put_step(worker)
 
-    def _put_step(self, worker: int, now: float) -> None:
+    def _put_step(self, worker: int) -> None:
         shard = self._shards[worker]
-        self._stepping[worker] = now
-        self._put(worker, Command.STEP, self._board.actions.objects(shard.start, len(shard)))
+        self._put(worker, _STEP, self._board.actions.objects(shard.start, len(shard)))
 
     def step_wait(self, timeout: float | None = None) -> StepReturn:
         self._check_open("step_wait")
-        if not self._stepping and self._step_slots is None:
-            raise NotSteppingError("step_wait without a step_async before it")
         deadline = None if timeout is None else time.monotonic() + timeout
-        while self._stepping:
-            worker = next(reversed(self._stepping))  # the caller's own shard is the last one
-            message = self._get(worker, self._limit(deadline, self._stepping[worker]))
-            if message is None:
-                slots = [slot for w in sorted(self._stepping) for slot in self._shards[w]]
-                raise self._timed_out(slots, timeout)
-            self._take_rows(worker, message)
         if self._step_slots is not None:
-            return self._finish_slots(deadline, timeout)
+            return self._wait_slots(self._step_slots, deadline, timeout)
+        if not self._stepping:
+            raise NotSteppingError("step_wait without a step_async before it")
+        while self._stepping:
+            worker = next(reversed(self._stepping))  # the caller's own shard is the last one: it steps here
+            message = self._get(worker, self._limit(deadline, self._stepping[worker]))
+            if message is not None:
+                self._take(worker, message)
+            elif self._stepping:
+                slots = [slot for w in sorted(self._stepping) for slot in self._shards[w]]
+                self._time_out(slots, deadline, timeout)
         return self._finish_step()
 
-    def _take_rows(self, worker: int, message: Message) -> None:
-        """Take the answer to STEP."""
-        del self._stepping[worker]
-        body: RowBody | None = message[1]
-        if body is not None:
-            self._extras.extend(body.extras)
-            shard = self._shards[worker]
-            self._board.observations.take_objects(shard.start, len(shard), body.objects)
+    def _wait_slots(self, wanted: set[int], deadline: float | None, timeout: float | None) -> StepReturn:
+        """Finish a step in which some envs take no part, since they are being reset."""
+        if wanted:
+            self._gather(lambda: wanted <= self._ready.keys(), wanted, deadline, timeout)
+        else:
+            self._gather(lambda: bool(self._ready), self._autoresetting.keys(), deadline, timeout)
+        self._take_all(self._crew.sweep(self._busy_workers()))
+        self._step_slots = None
+        for slot in self._ready.keys() - wanted:
+            del self._autoresetting[slot]
+        self._extras = [extra for extra in self._ready.values() if extra is not None]
+        self._ready.clear()
+        return self._finish_step()
 
     def _finish_step(self) -> StepReturn:
+        self._counters["steps"] += 1
         extras, self._extras = self._extras, []
-        self._inactive = []
+        if not extras and not self._autoresetting:  # no episode ended, no env had infos: most steps of most envs
+            self._last_flags, self._inactive = self._no_flags, []
+            return plain_lock_step(self._board, copy=self._copy)
+        flags = self._last_flags = self._board.flags.copy()
+        resting, self._inactive = dict(self._autoresetting), list(self._autoresetting)
         for extra in extras:
             if extra.reset_info is not None:
                 self.reset_infos[extra.slot] = extra.reset_info
-                if not self._board.flags[extra.slot]:
+                if not flags[extra.slot]:
                     self._inactive.append(extra.slot)
-        self._last_flags = self._board.flags.copy()
-        self._counters["steps"] += 1
-        self._counters["rows"] += self.num_envs
+        for slot in resting:
+            flags[slot] = 0
+            extras.append(Extra(slot, {"resetting": True}))
         error = env_error(extras)
         if error is not None:
-            failed = {e.index for e in error.errors}
+            failed = {e.index for e in error.errors} | resting.keys()
             found = {extra.slot: extra for extra in extras}
             rows = [(slot, found.get(slot)) for slot in range(self.num_envs) if slot not in failed]
             error.batch = gather(self._board, rows)
             self._begin_autoresets(rows)
             raise error
-        result = lock_step(self._board, extras, copy=self._copy)
+        result = lock_step(self._board, flags, extras, resting, copy=self._copy)
         if self.autoreset == "async":
-            self._begin_autoresets([(extra.slot, extra) for extra in extras])
+            self._begin_autoresets([(extra.slot, extra) for extra in extras if extra.slot not in resting])
         return result
-
-    def _finish_slots(self, deadline: float | None, timeout: float | None) -> StepReturn:
-        """Finish a step in which some envs take no part, since they are being reset."""
-        wanted = self._step_slots or set()
-        self._gather(lambda: wanted <= self._ready.keys(), deadline, timeout, wanted)
-        if not wanted:
-            self._gather(lambda: bool(self._ready), deadline, timeout, set(self._autoresetting))
-        self._poll()
-        self._step_slots = None
-        resting = sorted(self._autoresetting - self._ready.keys())
-        fresh = set(self._ready) - wanted
-        self._autoresetting -= fresh
-        self._extras = [extra for extra in self._ready.values() if extra is not None]
-        self._ready.clear()
-        for slot in resting:
-            self._extras.append(Extra(slot, {"resetting": True}))
-        for slot in fresh:
-            self._resting.pop(slot, None)
-        obs, rewards, dones, infos = self._finish_step()
-        for slot in resting:
-            for array, part in zip(
-                self._board.observations.layout.flatten(obs), self._resting[slot], strict=True
-            ):
-                array[slot] = part
-            rewards[slot] = 0.0
-            dones[slot] = False
-            self._last_flags[slot] = 0
-            infos[slot] = finish_info({"resetting": True}, 0)
-        self._inactive.extend(resting)
-        return obs, rewards, dones, infos
 
     # Any subset
 
     def send(self, actions: Any, indices: Indices = None) -> None:
-        slots = self._check_slots("send", indices)
+        slots = self._parse_slots("send", indices)
+        self._check_free("send", slots)
         parts = parse_actions(self._board.actions.layout, actions, len(slots))
         self._board.actions.assign(parts, np.array(slots, dtype=np.int64))
-        self._put_slots(slots, time.monotonic())
+        self._put_slots(slots)
 
-    def _put_slots(self, slots: Sequence[int], now: float) -> None:
-        actions = self._board.actions
+    def _put_slots(self, slots: Iterable[int]) -> None:
+        now = time.monotonic()
         for slot in slots:
-            if slot in self._restarted:
-                self._restarted.discard(slot)
-                self._ready[slot] = self._restarted_row(slot)
-                continue
-            self._pending[slot] = now
-            self._put(self._owner[slot], tag(Command.STEP_ONE, slot), actions.objects(slot, 1))
+            self._command(slot, Pending(now, Command.STEP_ONE, self._board.actions.objects(slot, 1)))
 
     def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
-        slots = parse_indices(indices, self.num_envs)
+        slots = self._parse_slots("reset", indices)
         seeds, all_options = parse_seeds(seed, slots), parse_options(options, slots)
-        self._settle(slots, "reset")
-        self._check_slots("reset", slots)
+        self._check_free("reset", slots, autoresets=False)
+        self._settle(slots, drop=True)
+        self._note_seeds(seeds)
         now = time.monotonic()
-        for worker, shard in self._by_worker(slots).items():
-            for slot in shard:
-                self._pending[slot] = now
-                self._restarted.discard(slot)
-            self._put(worker, Command.RESET, {slot: (seeds[slot], all_options[slot]) for slot in shard})
+        for slot in slots:
+            self._command(slot, Pending(now, Command.RESET, {slot: (seeds[slot], all_options[slot])}))
         self._counters["resets"] += len(slots)
 
     def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
         self._check_open("recv")
-        if self._stepping or self._step_slots is not None:
-            raise NotSteppingError("recv after step_async: finish with step_wait, or use send")
-        due = len(self._pending) + len(self._ready)
+        if self._step_slots is not None or (self._stepping and not self._dead):
+            raise NotSteppingError("recv after step_async: finish it with step_wait, or use send instead")
+        due = len(self._pending) + len(self._ready) + sum(len(self._shards[worker]) for worker in self._stepping)
         if not due:
             raise NotSteppingError("recv while nothing is pending: send or reset_async first")
         if not 1 <= min_envs <= due:
@@ -292,46 +245,47 @@ class PoolVecEnv(VecEnv):
         if max_envs is not None and max_envs < min_envs:
             raise ValueError(f"max_envs={max_envs} is less than min_envs={min_envs}")
         deadline = None if timeout is None else time.monotonic() + timeout
-        self._gather(lambda: len(self._ready) >= min_envs, deadline, timeout, self._pending.keys())
-        rows: list[tuple[int, Extra | None]] = []
+        self._gather(lambda: len(self._ready) >= min_envs, range(self.num_envs), deadline, timeout)
+        rows: list[Row] = []
         for slot, extra in list(self._ready.items())[:max_envs]:
             if extra is not None and extra.failure is not None:
                 if rows:
                     break
-                del self._ready[slot]
-                self._autoresetting.discard(slot)
+                self._drop(slot)
                 raise extra.failure.to_error()
             rows.append((slot, extra))
         return self._hand_out(rows)
 
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
-        slots = parse_indices(indices, self.num_envs)
+        slots = self._parse_slots("reset", indices)
         self.reset_async(slots, seed=seed, options=options)
         wanted = set(slots)
-        self._gather(lambda: wanted <= self._ready.keys(), None, None, wanted)
-        extras = [extra for slot in slots if (extra := self._ready[slot]) is not None]
-        error = env_error(extras)
-        failed = {e.index for e in error.errors} if error else set()
-        for slot in failed:
-            del self._ready[slot]
-        batch = self._hand_out([(slot, self._ready[slot]) for slot in slots if slot not in failed])
+        self._gather(lambda: wanted <= self._ready.keys(), wanted, None, None)
+        error = env_error(extra for slot in slots if (extra := self._ready[slot]) is not None)
+        for failed in error.errors if error else ():
+            self._drop(failed.index)
+        batch = self._hand_out([(slot, self._ready[slot]) for slot in slots if slot in self._ready])
         if error is not None:
             error.batch = batch
             raise error
+        self._inactive = []
         return batch.obs
 
-    def _hand_out(self, rows: list[tuple[int, Extra | None]]) -> Batch:
+    def _drop(self, slot: int) -> None:
+        del self._ready[slot]
+        self._autoresetting.pop(slot, None)
+
+    def _hand_out(self, rows: list[Row]) -> Batch:
         for slot, extra in rows:
-            del self._ready[slot]
-            self._autoresetting.discard(slot)
+            self._drop(slot)
             if extra is not None and extra.reset_info is not None:
                 self.reset_infos[slot] = extra.reset_info
         batch = gather(self._board, rows)
-        self._counters["rows"] += len(rows)
+        self._counters["received"] += len(rows)
         self._begin_autoresets(rows)
         return batch
 
-    def _begin_autoresets(self, rows: Sequence[tuple[int, Extra | None]]) -> None:
+    def _begin_autoresets(self, rows: Iterable[Row]) -> None:
         """In async mode, ask for the first rows of the episodes that follow those which have just ended.
 
         Only now may the worker write these slots' rows again: the last ones have been copied.
@@ -339,152 +293,184 @@ class PoolVecEnv(VecEnv):
         if self.autoreset != "async":
             return
         now = time.monotonic()
-        for slot, extra in rows:
-            if extra is not None and self._board.flags[slot] and "worker_restarted" not in extra.info:
-                self._resting[slot] = [array[slot].copy() for array in self._board.observations.arrays]
-                self._autoresetting.add(slot)
-                self._pending[slot] = now
-                self._put(self._owner[slot], tag(Command.AWAIT_RESET, slot))
+        for slot, _ in rows:
+            if self._board.flags[slot]:
+                self._autoresetting[slot] = [array[slot].copy() for array in self._board.observations.arrays]
+                self._command(slot, Pending(now, Command.AWAIT_RESET, None))
 
-    # Waiting
+    # Commands and answers
+
+    def _command(self, slot: int, command: Pending) -> None:
+        self._pending[slot] = command
+        self._put(self._owner[slot], tag(command.kind, slot), command.body)
+
+    def _put(self, worker: int, tag: int, body: object) -> None:
+        """Send a command already noted in `_pending` or `_stepping`."""
+        try:
+            self._crew.put(worker, tag, body)
+        except WorkerDied as died:
+            self._bury(died)
+
+    def _get(self, worker: int, limit: float | None) -> Message | None:
+        try:
+            return self._crew.get(worker, limit)
+        except WorkerDied as died:
+            self._bury(died)
+            return None
+
+    def _busy_workers(self) -> list[int]:
+        return sorted({self._owner[slot] for slot in self._pending} | self._stepping.keys())
 
     def _gather(
-        self, enough: Callable[[], bool], deadline: float | None, timeout: float | None, waited_for: Any
+        self, enough: Callable[[], bool], waited_for: Collection[int], deadline: float | None, timeout: float | None
     ) -> None:
         """Take rows as they come until `enough`; StepTimeout names those of `waited_for` that are missing."""
-        self._poll()
+        self._take_all(self._crew.sweep(self._busy_workers()))
         while not enough():
-            since = min(self._pending.values(), default=None)
-            limit = self._limit(deadline, since)
+            first = min((command.since for command in self._pending.values()), default=None)
+            limit = self._limit(deadline, first)
             if limit is not None and time.monotonic() >= limit:
-                raise self._timed_out([slot for slot in sorted(waited_for) if slot not in self._ready], timeout)
-            self._rest(LIVENESS if limit is None else min(LIVENESS, max(limit - time.monotonic(), 0.0)))
-            if not self._poll():
-                for worker in {self._owner[slot] for slot in self._pending}:
-                    self._check_alive(worker)
-
-    def _poll(self) -> bool:
-        """Take every row that is there; tell whether there was any."""
-        found = False
-        if self._wake is not None:
-            while self._wake.acquire(False):
+                missing = [slot for slot in waited_for if slot in self._pending]
+                self._time_out(missing, deadline, timeout)
                 continue
-        for worker in {self._owner[slot] for slot in self._pending}:
-            while (message := self._transports[worker].get(0)) is not None:
-                self._take_row(message)
-                found = True
-        return found
+            try:
+                seconds = LIVENESS if limit is None else limit - time.monotonic()
+                self._take_all(self._crew.rest(self._busy_workers(), seconds))
+            except WorkerDied as died:
+                self._bury(died)
 
-    def _rest(self, seconds: float) -> None:
-        """Sleep until a worker has something, at most `seconds`."""
-        workers = {self._owner[slot] for slot in self._pending}
-        if len(workers) == 1:
-            message = self._transports[workers.pop()].get(seconds)
-            if message is not None:
-                self._take_row(message)
-        elif self._wake is not None and all(self._transports[worker].wakes for worker in workers):
-            self._wake.acquire(True, seconds)
-        else:
-            time.sleep(min(seconds, 2e-4))
+    def _take_all(self, messages: Iterable[tuple[int, Message]]) -> None:
+        for worker, message in messages:
+            self._take(worker, message)
 
-    def _take_row(self, message: Message) -> None:
-        """Take the answer about one slot."""
-        if kind_of(message[0]) != Answer.ROW:
-            raise VecEnvError(f"a worker answered {message[0]} out of turn")
-        slot = slot_of(message[0])
-        body: RowBody | None = message[1]
-        del self._pending[slot]
-        extra = None
-        if body is not None:
-            extra = body.extras[0] if body.extras else None
+    def _take(self, worker: int, message: Message) -> None:
+        """Take an answer about rows."""
+        kind, body = message[0] & 0xFF, message[1]
+        if body is None:
+            if kind == _ROWS and not self._dead:  # by far the most frequent answer
+                del self._stepping[worker]
+                return
+            body = RowBody([])
+        if kind == _ROW:
+            slot = slot_of(message[0])
             self._board.observations.take_objects(slot, 1, body.objects)
-        self._ready[slot] = extra
+            del self._pending[slot]
+            self._ready[slot] = body.extras[0] if body.extras else None
+        elif kind == _ROWS:
+            shard = self._shards[worker]
+            self._board.observations.take_objects(shard.start, len(shard), body.objects)
+            del self._stepping[worker]
+            if self._dead:  # the step has failed: its rows come by recv
+                found = {extra.slot: extra for extra in body.extras}
+                self._ready.update((slot, found.get(slot)) for slot in shard)
+            else:
+                self._extras.extend(body.extras)
+        else:
+            raise VecEnvError(f"worker {worker} gave an answer of kind {kind} out of turn")
 
     def _limit(self, deadline: float | None, since: float | None) -> float | None:
-        """When to give up: the caller's deadline or the step_timeout of a command sent at `since`."""
+        """When to give up: at the caller's deadline, or `step_timeout` after a command was sent."""
         if self._step_timeout is None or since is None:
             return deadline
         own = since + self._step_timeout
         return own if deadline is None else min(own, deadline)
 
-    def _timed_out(self, slots: list[int], timeout: float | None) -> StepTimeout:
-        seconds = self._step_timeout if timeout is None else timeout
-        return StepTimeout(slots, seconds or 0.0)
+    def _time_out(self, slots: Sequence[int], deadline: float | None, timeout: float | None) -> None:
+        """Raise StepTimeout; or, if an env is over `step_timeout` and restarts are left, replace its worker."""
+        if deadline is not None and time.monotonic() >= deadline:
+            raise StepTimeout(slots, timeout or 0.0)
+        if self._step_timeout is None:
+            return
+        late = time.monotonic() - self._step_timeout
+        hung = {worker for worker, since in self._stepping.items() if since <= late}
+        hung |= {self._owner[slot] for slot, command in self._pending.items() if command.since <= late}
+        if hung and not self._restarts_left:
+            raise StepTimeout([slot for slot in slots if self._owner[slot] in hung] or slots, self._step_timeout)
+        for worker in hung:
+            self._restart(worker)
 
-    def _get(self, worker: int, limit: float | None) -> Message | None:
-        """Wait for a worker's next message; None once `limit` has passed. WorkerDied if none can come any more."""
-        transport = self._transports[worker]
-        while True:
-            rest = LIVENESS if limit is None else min(LIVENESS, limit - time.monotonic())
-            message = transport.get(max(rest, 0.0))
-            if message is not None:
-                return message
-            if limit is not None and time.monotonic() >= limit:
-                return None
-            self._check_alive(worker)
+    # Deaths
 
-    def _check_alive(self, worker: int) -> None:
-        transport = self._transports[worker]
-        gone, exitcode = transport.exit_status()
-        if gone:
-            message = transport.get(0)  # what it said before it died
-            if message is not None and kind_of(message[0]) == Answer.ROW:
-                self._take_row(message)
-                return
-            raise WorkerDied(worker, self._shards[worker], exitcode)
+    def _bury(self, died: WorkerDied) -> None:
+        """Replace a dead worker; or raise its error, with its commands taken off."""
+        if self._restarts_left:
+            self._restart(died.worker)
+            return
+        self._dead[died.worker] = died
+        self._stepping.pop(died.worker, None)
+        for slot in died.indices:
+            self._pending.pop(slot, None)
+        if self._step_slots is not None:
+            self._step_slots = None
+        if self._extras:  # rows of this step that came before: recv hands them out
+            self._extras = []
+        raise died
 
-    def _put(self, worker: int, tag: int, body: object = None) -> None:
-        try:
-            self._transports[worker].put(tag, body)
-        except (BrokenPipeError, ConnectionError):
-            raise WorkerDied(worker, self._shards[worker], self._transports[worker].exit_status()[1]) from None
+    def _restart(self, worker: int) -> None:
+        """Replace a worker. Its envs that were in an episode go through `Worker.resume`; then it gets its commands."""
+        self._restarts_left -= 1
+        self._counters["restarts"] += 1
+        shard = self._shards[worker]
+        rows = self._board.observations.rows(shard.start, len(shard))
+        self._crew.replace(worker, self._board)
+        begun = [(slot, row) for slot, row in zip(shard, rows, strict=True) if self.reset_infos[slot]]
+        lost = {slot: (row, self._next_seed(slot)) for slot, row in begun}
+        self._crew.put(worker, Command.RESUME, lost)
+        self._reply(worker)
+        now = time.monotonic()
+        if worker in self._stepping:
+            self._stepping[worker] = now
+            self._put_step(worker)
+        for slot in shard:
+            command = self._pending.get(slot)
+            if command is None:
+                continue
+            if command.kind == Command.AWAIT_RESET:  # the reset it waited for is gone
+                command = Pending(now, Command.RESET, {slot: (None, None)})
+            self._command(slot, command._replace(since=now))
 
-    def _restarted_row(self, slot: int) -> Extra:
-        raise NotImplementedError
+    def _next_seed(self, slot: int) -> int | None:
+        """A seed for an env whose generator is lost: a new one, but a function of what was seeded."""
+        if slot not in self._seeds:
+            return None
+        return int(np.random.SeedSequence([self._seeds[slot], self._counters["restarts"]]).generate_state(1)[0])
 
-    # State
+    def _note_seeds(self, seeds: dict[int, int | None]) -> None:
+        self._seeds.update((slot, seed) for slot, seed in seeds.items() if seed is not None)
+
+    # Checks
 
     def _check_open(self, what: str) -> None:
         if self.closed:
             raise ClosedError(what)
 
-    def _check_idle(self, what: str, *, autoresets: bool = True) -> None:
-        """Raise unless no command is unanswered; autoresets under way count only if `autoresets`."""
+    def _parse_slots(self, what: str, indices: Indices) -> list[int]:
         self._check_open(what)
-        if self._stepping or self._step_slots is not None:
+        return parse_indices(indices, self.num_envs)
+
+    def _check_free(self, what: str, slots: Sequence[int], *, autoresets: bool = True) -> None:
+        """Raise unless these slots can take a command. With `autoresets` False a slot under autoreset can."""
+        self._check_open(what)
+        if self._step_slots is not None or (self._stepping and not self._dead):
             raise AlreadySteppingError(f"{what} after a step_async: step_wait first")
-        busy = {*self._pending, *self._ready}
-        if not autoresets:
-            busy -= self._autoresetting
-        if busy:
-            raise AlreadySteppingError(f"{what} while envs {describe_indices(sorted(busy))} have a command: recv first")
+        if self._dead:
+            for slot in slots:
+                if self._owner[slot] in self._dead:
+                    raise self._dead[self._owner[slot]]
+        if self._pending or self._ready or self._stepping:
+            busy = [s for s in slots if s in self._pending or s in self._ready or self._owner[s] in self._stepping]
+            busy = busy if autoresets else [slot for slot in busy if slot not in self._autoresetting]
+            if busy:
+                raise AlreadySteppingError(f"{what} while envs {describe_indices(busy)} have a command: recv first")
 
-    def _check_slots(self, what: str, indices: Indices) -> list[int]:
-        self._check_open(what)
-        slots = parse_indices(indices, self.num_envs)
-        if self._stepping or self._step_slots is not None:
-            raise AlreadySteppingError(f"{what} after a step_async: step_wait first")
-        busy = [slot for slot in slots if slot in self._pending or slot in self._ready]
-        if busy:
-            raise AlreadySteppingError(f"{what} while envs {describe_indices(busy)} have a command pending: recv first")
-        return slots
-
-    def _settle(self, slots: Sequence[int], what: str) -> None:
-        """Wait out the async autoresets of some slots, and drop their first rows: they are overtaken by `what`."""
-        self._check_open(what)
-        waiting = self._autoresetting.intersection(slots)
-        if waiting and not self._stepping and self._step_slots is None:
-            self._gather(lambda: waiting <= self._ready.keys(), None, None, waiting)
-            for slot in waiting:
-                del self._ready[slot]
-                self._autoresetting.discard(slot)
-                self._resting.pop(slot, None)
-
-    def _by_worker(self, slots: Sequence[int]) -> dict[int, list[int]]:
-        groups: dict[int, list[int]] = {}
-        for slot in slots:
-            groups.setdefault(self._owner[slot], []).append(slot)
-        return groups
+    def _settle(self, slots: Sequence[int], *, drop: bool) -> None:
+        """Wait out the async autoresets of some slots; with `drop` forget their first rows, being overtaken."""
+        waiting = self._autoresetting.keys() & set(slots)
+        if waiting:
+            self._gather(lambda: waiting <= self._ready.keys(), waiting, None, None)
+            if drop:
+                for slot in waiting:
+                    self._drop(slot)
 
     @property
     def active(self) -> NDArray[np.bool_]:
@@ -494,98 +480,80 @@ class PoolVecEnv(VecEnv):
 
     @property
     def terminated(self) -> NDArray[np.bool_]:
-        return (self._last_flags & TERMINATED) != 0
+        return (self._last_flags & TERMINATED).astype(bool)
 
     @property
     def truncated(self) -> NDArray[np.bool_]:
-        return (self._last_flags & TRUNCATED) != 0
+        return (self._last_flags & TRUNCATED).astype(bool)
+
+    @property
+    def rewards64(self) -> NDArray[np.float64]:
+        rewards = self._board.rewards.copy()
+        rewards[list(self._autoresetting)] = 0.0
+        return rewards
 
     # Asking the envs
 
-    def _call(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
-        """Run a function on some envs, where they live; give its results in the order of `indices`."""
-        slots = parse_indices(indices, self.num_envs)
-        self._check_open(function.__name__)
-        self._wait_autoresets(slots)
-        self._check_slots(function.__name__, [slot for slot in slots if slot not in self._autoresetting])
+    def call(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
+        slots = self._parse_slots(function.__name__, indices)
+        self._check_free(function.__name__, slots, autoresets=False)
+        self._settle(slots, drop=False)
         groups = self._by_worker(slots)
-        for worker, shard in groups.items():
-            self._put(worker, Command.CALL, (function, shard, args, kwargs))
-        results: dict[int, Any] = {}
-        for worker, shard in groups.items():
-            results.update(zip(shard, self._reply(worker), strict=True))
-        error = env_error(Extra(s, {}, None, r) for s, r in results.items() if isinstance(r, Failure))
+        answers = self._ask({w: (Command.CALL, (function, group, args, kwargs)) for w, group in groups.items()})
+        results = {slot: r for worker, group in groups.items() for slot, r in zip(group, answers[worker], strict=True)}
+        error = env_error(Extra(slot, {}, None, r) for slot, r in results.items() if isinstance(r, Failure))
         if error is not None:
             raise error
         return [results[slot] for slot in slots]
 
-    def _wait_autoresets(self, slots: Sequence[int]) -> None:
-        """Let the async autoresets of some slots finish; their first rows stay to be handed out."""
-        waiting = self._autoresetting.intersection(slots)
-        if waiting and not self._stepping and self._step_slots is None:
-            self._gather(lambda: waiting <= self._ready.keys(), None, None, waiting)
-
-    def _reply(self, worker: int) -> Any:
-        while True:
-            message = self._get(worker, None)
-            if message is not None and kind_of(message[0]) == Answer.REPLY:
-                return message[1]
-            if message is not None:
-                self._take_row(message)
-
-    def _prepare(self, seeds: dict[int, Any], options: dict[int, Any]) -> None:
-        self._check_idle("seed or set_options", autoresets=False)
-        slots = sorted({*seeds, *options})
-        self._wait_autoresets(slots)
-        groups = self._by_worker(slots)
-        for worker, shard in groups.items():
-            body = [{slot: values[slot] for slot in shard if slot in values} for values in (seeds, options)]
-            self._put(worker, Command.PREPARE, tuple(body))
-        for worker in groups:
-            self._reply(worker)
-
     def seed(self, seed: Seeds = None) -> list[int | None]:
         seeds = parse_seeds(seed, range(self.num_envs))
-        self._prepare(seeds, {})
+        self._prepare("seed", seeds, {})
+        self._note_seeds(seeds)
         return [seeds[slot] for slot in range(self.num_envs)]
 
     def set_options(self, options: Options = None) -> None:
-        self._prepare({}, parse_options(options, range(self.num_envs)))
+        self._prepare("set_options", {}, parse_options(options, range(self.num_envs)))
 
-    def get_attr(self, name: str, indices: Indices = None) -> list[Any]:
-        return self._call(calls.get_attr, indices, name)
+    def _prepare(self, what: str, seeds: dict[int, Any], options: dict[int, Any]) -> None:
+        everyone = range(self.num_envs)
+        self._check_free(what, everyone, autoresets=False)
+        self._settle(everyone, drop=False)
+        bodies = {
+            worker: tuple({s: given[s] for s in shard if s in given} for given in (seeds, options))
+            for worker, shard in enumerate(self._shards)
+        }
+        self._ask({worker: (Command.PREPARE, body) for worker, body in bodies.items()})
 
-    def set_attr(self, name: str, value: Any, indices: Indices = None) -> None:
-        self._call(calls.set_attr, indices, name, value)
+    def _ask(self, requests: dict[int, tuple[Command, Any]]) -> dict[int, Any]:
+        """Send one request to each worker, then collect the replies. A worker's death is an error in any case."""
+        try:
+            for worker, (command, body) in requests.items():
+                self._crew.put(worker, command, body)
+            return {worker: self._reply(worker) for worker in requests}
+        except WorkerDied as died:
+            self._bury(died)
+            raise
 
-    def has_attr(self, name: str) -> bool:
-        return all(self._call(calls.has_attr, None, name))
+    def _reply(self, worker: int) -> Any:
+        while True:
+            message = self._crew.get(worker, None)
+            if message is not None and kind_of(message[0]) == Answer.REPLY:
+                return message[1]
+            if message is not None:
+                self._take(worker, message)
 
-    def env_method(self, name: str, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
-        return self._call(calls.env_method, indices, name, *args, **kwargs)
-
-    def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
-        return self._call(calls.env_is_wrapped, indices, wrapper_class)
-
-    def get_images(self) -> list[Any]:
-        if self.render_mode is None:
-            raise VecEnvError("these envs were made without a render_mode: make them with render_mode='rgb_array'")
-        if self.render_mode not in ("rgb_array", "human"):
-            raise VecEnvError(
-                f"render_mode {self.render_mode!r} gives no images: make the envs with render_mode='rgb_array', "
-                "or call env_method('render')"
-            )
-        return self._call(calls.render, None)
-
-    def render(self) -> NDArray[np.uint8] | None:
-        images = self.get_images()
-        return tile(images) if self.render_mode == "rgb_array" else None
+    def _by_worker(self, slots: Sequence[int]) -> dict[int, list[int]]:
+        groups: dict[int, list[int]] = {}
+        for slot in slots:
+            groups.setdefault(self._owner[slot], []).append(slot)
+        return groups
 
     def stats(self) -> dict[str, Any]:
         return {
             "backend": type(self).__name__,
             "num_envs": self.num_envs,
-            "num_workers": len(self._transports),
+            "num_workers": len(self._shards),
             "autoreset": self.autoreset,
             **self._counters,
         }
@@ -598,34 +566,11 @@ class PoolVecEnv(VecEnv):
         _open.discard(self)
         if self._pid != os.getpid():  # a fork of the caller: the workers are not its own
             return
-        failures = _ask_to_close(self._transports, CLOSE_GRACE)
-        _stop_all(self._transports, EXIT_GRACE)
+        failures = self._crew.close(CLOSE_GRACE)
         if isinstance(self._board, SharedBoard):
             self._board.forget()
         for failure in failures:
             warnings.warn(f"{failure.summary} while being closed", RuntimeWarning, stacklevel=2)
-
-
-def split(n: int, num_workers: int) -> list[range]:
-    """Divide n slots into contiguous shards whose sizes differ by one at most, larger ones first."""
-    if isinstance(num_workers, bool) or not isinstance(num_workers, int):
-        raise TypeError(f"num_workers must be an int, not {num_workers!r}")
-    if not 1 <= num_workers <= n:
-        raise ValueError(f"num_workers={num_workers} for {n} envs: give 1 to {n}, or None for one per usable core")
-    size, rest = divmod(n, num_workers)
-    starts = [worker * size + min(worker, rest) for worker in range(num_workers + 1)]
-    return [range(a, b) for a, b in zip(starts, starts[1:], strict=False)]
-
-
-def check_env_fns(env_fns: Any) -> None:
-    """Refuse what is no list of functions, naming the entry."""
-    if callable(env_fns) or not isinstance(env_fns, Sequence):
-        raise TypeError(f"env_fns must be a list of functions that make an env each, not {env_fns!r}")
-    if not env_fns:
-        raise ValueError("env_fns is empty: give one function per env")
-    for i, env_fn in enumerate(env_fns):
-        if not callable(env_fn):
-            raise TypeError(f"env_fns[{i}] is {env_fn!r}: give a function that makes an env (lambda: gym.make(...))")
 
 
 def plain_board(vec: PoolVecEnv) -> Board:
@@ -633,41 +578,11 @@ def plain_board(vec: PoolVecEnv) -> Board:
     return Board(vec.observation_space, vec.action_space, vec.num_envs, Arena())
 
 
-def _ask_to_close(transports: list[Transport], grace: float) -> list[Failure]:
-    """Tell every worker to close its envs, all at once; give what their close() raised."""
-    deadline = time.monotonic() + grace
-    asked = []
-    for transport in transports:
-        try:
-            transport.put(Command.CLOSE)
-            asked.append(transport)
-        except Exception:  # it is gone already, or never stood: `stop` sees to it
-            continue
-    failures: list[Failure] = []
-    for transport in asked:
-        while True:
-            message = transport.get(min(0.05, max(deadline - time.monotonic(), 0.0)))
-            if message is None:
-                if transport.exit_status()[0] or time.monotonic() >= deadline:
-                    break
-            elif kind_of(message[0]) == Answer.REPLY and isinstance(message[1], list):
-                failures.extend(message[1])
-                break
-    return failures
-
-
-def _stop_all(transports: list[Transport], grace: float) -> None:
-    deadline = time.monotonic() + grace
-    for transport in transports:
-        transport.stop(max(deadline - time.monotonic(), 0.0))
-
-
-def _abandon(transports: list[Transport], pid: int, name: str) -> None:
+def _abandon(crew: Crew, pid: int, name: str) -> None:
     """What happens to a VecEnv that is collected without close()."""
     if pid == os.getpid():
-        warnings.warn(f"{name} was not closed: call close() or use it in a with-statement", ResourceWarning, stacklevel=2)
-        _ask_to_close(transports, EXIT_GRACE)
-        _stop_all(transports, EXIT_GRACE)
+        warnings.warn(f"{name} was not closed: call close() or use a with-statement", ResourceWarning, stacklevel=2)
+        crew.close(EXIT_GRACE)
 
 
 _open: weakref.WeakSet[PoolVecEnv] = weakref.WeakSet()

@@ -28,7 +28,7 @@ class Command(IntEnum):
     AWAIT_RESET = 4  # an async autoreset of one slot: report its first row -> ROW
     CALL = 5  # body (function, slots, args, kwargs) -> REPLY with a list of results or Failures
     PREPARE = 6  # body ({slot: seed}, {slot: options}) for the next reset of each slot -> REPLY None
-    ATTACH = 7  # body: where the board lies -> REPLY None
+    RESUME = 7  # body {slot: (last row, seed)}: this worker replaces another, whose episodes are lost -> REPLY None
     CLOSE = 8  # close the envs and leave -> REPLY list of Failures
 
 
@@ -84,13 +84,13 @@ class MadeEnvs(NamedTuple):
 class Failure(NamedTuple):
     """An exception on its way to the caller."""
 
-    index: int
+    slot: int
     summary: str
     traceback: str
     exception: BaseException | None
 
     @classmethod
-    def capture(cls, index: int, doing: str, exc: BaseException, *, portable: bool) -> Failure:
+    def capture(cls, slot: int, doing: str, exc: BaseException, *, portable: bool) -> Failure:
         """Describe `exc`. With `portable` it is kept only if it survives pickling, else as text alone."""
         text = "".join(traceback.format_exception(type(exc), exc, exc.__traceback__))
         kept: BaseException | None = exc
@@ -101,11 +101,11 @@ class Failure(NamedTuple):
             except Exception:  # whatever a foreign __reduce__ raises
                 kept = None
         ours = isinstance(exc, VecEnvError)
-        summary = str(exc) if ours else f"env {index} raised {type(exc).__name__} in {doing}: {exc}"
-        return cls(index, summary, text, kept if isinstance(kept, BaseException) else None)
+        summary = str(exc) if ours else f"env {slot} raised {type(exc).__name__} in {doing}: {exc}"
+        return cls(slot, summary, text, kept if isinstance(kept, BaseException) else None)
 
     def to_error(self) -> EnvError:
-        error = EnvError(self.index, self.summary, self.traceback)
+        error = EnvError(self.slot, self.summary, self.traceback)
         error.__cause__ = self.exception or RemoteError(self.traceback)
         return error
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vecenvs.board import TERMINATED, TRUNCATED, Board
 from vecenvs.errors import EnvError
@@ -13,14 +14,25 @@ from vecenvs.protocol import Extra
 from vecenvs.vec_env import Batch, StepReturn
 
 
-def lock_step(board: Board, extras: Iterable[Extra], *, copy: bool) -> StepReturn:
-    """All rows, in the order of their slots."""
+def lock_step(
+    board: Board, flags: NDArray[np.uint8], extras: Iterable[Extra], repeats: Mapping[int, list[Any]], *, copy: bool
+) -> StepReturn:
+    """All rows, in the order of their slots. `repeats` are rows to give instead of what the columns hold."""
     infos = [{"TimeLimit.truncated": False} for _ in range(board.n)]
-    flags = board.flags
     for extra in extras:
         infos[extra.slot] = finish_info(extra.info, int(flags[extra.slot]))
-    dones = flags != 0
-    return board.observations.batch(copy=copy), board.rewards.astype(np.float32), dones, infos
+    observations, rewards = board.observations.batch(copy=copy or bool(repeats)), board.rewards.astype(np.float32)
+    for slot, parts in repeats.items():
+        board.observations.layout.set_row(observations, slot, parts)
+        rewards[slot] = 0.0
+    return observations, rewards, flags != 0, infos
+
+
+def plain_lock_step(board: Board, *, copy: bool) -> StepReturn:
+    """All rows of a step in which nothing came besides the columns."""
+    infos = [{"TimeLimit.truncated": False} for _ in range(board.n)]
+    observations = board.observations.batch(copy=copy)
+    return observations, board.rewards.astype(np.float32), np.zeros(board.n, bool), infos
 
 
 def finish_info(info: dict[str, Any], flags: int) -> dict[str, Any]:
@@ -48,9 +60,10 @@ def gather(board: Board, rows: Sequence[tuple[int, Extra | None]]) -> Batch:
 
 def env_error(extras: Iterable[Extra]) -> EnvError | None:
     """One error for all envs that failed, the lowest index first; None if none did."""
-    failures = sorted((extra.failure for extra in extras if extra.failure is not None), key=lambda f: f.index)
-    errors = [failure.to_error() for failure in failures]
-    if not errors:
+    extras = list(extras)
+    if not any(extra.failure for extra in extras):
         return None
+    failures = sorted((extra.failure for extra in extras if extra.failure is not None), key=lambda f: f.slot)
+    errors = [failure.to_error() for failure in failures]
     errors[0].errors = tuple(errors)
     return errors[0]

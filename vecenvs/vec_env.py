@@ -25,7 +25,7 @@ What follows an episode's end is the `autoreset` mode:
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
@@ -33,6 +33,10 @@ from typing import Any, TypeVar
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
+
+from vecenvs import calls
+from vecenvs.errors import VecEnvError
+from vecenvs.images import tile
 
 Indices = int | Sequence[int] | NDArray[Any] | None
 StepReturn = tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]
@@ -152,6 +156,14 @@ class VecEnv(abc.ABC):
     def truncated(self) -> NDArray[np.bool_]:
         """Which rows of the last step ended by a limit from outside the task, bool (num_envs,)."""
 
+    @property
+    @abc.abstractmethod
+    def rewards64(self) -> NDArray[np.float64]:
+        """The rewards of the last step as the envs gave them, float64 (num_envs,), before rounding to float32.
+
+        To be read before the next call.
+        """
+
     # Seeds and options
 
     @abc.abstractmethod
@@ -168,32 +180,47 @@ class VecEnv(abc.ABC):
     # The envs behind it
 
     @abc.abstractmethod
+    def call(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
+        """Run `function(env, *args, **kwargs)` on each env, where it lives; give what it returns, picklable.
+
+        The function itself is sent to the workers: by name if it can be imported there, else by value.
+        """
+
     def get_attr(self, name: str, indices: Indices = None) -> list[Any]:
         """Read an attribute of each env, from its outermost wrapper that has it. Dotted names are followed."""
+        return self.call(calls.get_attr, indices, name)
 
-    @abc.abstractmethod
     def set_attr(self, name: str, value: Any, indices: Indices = None) -> None:
         """Write an attribute of each env, where `get_attr` finds it; the bare env gets it if nothing has it."""
+        self.call(calls.set_attr, indices, name, value)
 
-    @abc.abstractmethod
     def has_attr(self, name: str) -> bool:
         """Tell whether every env has the attribute."""
+        return all(self.call(calls.has_attr, None, name))
 
-    @abc.abstractmethod
     def env_method(self, name: str, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
-        """Call a method of each env; give what they return."""
+        """Call a method of each env, of its outermost wrapper that has it; give what they return."""
+        return self.call(calls.env_method, indices, name, *args, **kwargs)
 
-    @abc.abstractmethod
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
         """Tell of each env whether one of its layers is an instance of the class."""
+        return self.call(calls.env_is_wrapped, indices, wrapper_class)
 
-    @abc.abstractmethod
     def get_images(self) -> list[Any]:
-        """Render each env: a list of rgb arrays (h, w, 3), or of None where the env draws by itself ("human")."""
+        """Render each env: a list of rgb arrays (h, w, 3), or of None where the envs draw by themselves ("human").
 
-    @abc.abstractmethod
+        VecEnvError if the envs were made with no render_mode, or one that gives no images.
+        """
+        if self.render_mode not in ("rgb_array", "human"):
+            raise VecEnvError(
+                f"envs with render_mode={self.render_mode!r} give no images: make them with render_mode='rgb_array'"
+            )
+        return self.call(calls.render, None)
+
     def render(self) -> NDArray[np.uint8] | None:
         """Render all envs: one tiled rgb array (H, W, 3), or None if they draw by themselves ("human")."""
+        images = self.get_images()
+        return tile(images) if self.render_mode == "rgb_array" else None
 
     # The end
 

@@ -18,10 +18,12 @@ import numpy as np
 
 from vecenvs.board import TERMINATED, TRUNCATED, Board
 from vecenvs.errors import VecEnvError
-from vecenvs.protocol import Answer, Command, Extra, Failure, RowBody, dumps, kind_of, own, slot_of, tag
+from vecenvs.protocol import Answer, Command, Extra, Failure, RowBody, dumps, own, tag
 
 Answering = Callable[[int, object], None]
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
+
+_ROWS = int(Answer.ROWS)
 
 AUTORESET_MODES = ("same_step", "next_step", "async", "disabled")
 
@@ -43,6 +45,8 @@ class Worker:
         self._remote = remote
         self._answer = answer
         count = len(self.envs)
+        self._has_objects = board.observations.layout.has_objects
+        self._objects = board.observations.objects
         self._all = range(count)
         self._rewards = board.rewards[first : first + count]
         self._flags = board.flags[first : first + count]
@@ -58,6 +62,7 @@ class Worker:
         # One env alone in its process holds nobody up while it resets; others get a thread for each reset.
         self._threads = autoreset == "async" and (count > 1 or not remote)
         self._lock = threading.Lock()
+        self._send = self._send_locked if self._threads else self._send_now
         self._first_rows: dict[int, Failure | tuple[Any, dict[str, Any]]] = {}
         self._awaited: set[int] = set()
         self._commands: dict[int, Callable[[int, Any], None]] = {
@@ -67,13 +72,14 @@ class Worker:
             Command.AWAIT_RESET: self._on_await_reset,
             Command.CALL: self._on_call,
             Command.PREPARE: self._on_prepare,
+            Command.RESUME: self._on_resume,
             Command.CLOSE: self._on_close,
         }
 
     def handle(self, tag: int, body: Any) -> bool:
         """Carry out one command and answer it. False after CLOSE: the worker is done."""
-        kind = kind_of(tag)
-        self._commands[kind](slot_of(tag) - self._first, body)
+        kind = tag & 0xFF
+        self._commands[kind]((tag >> 8) - self._first, body)
         if self._ended:
             self._begin_resets()
         if self._interrupt is not None:
@@ -85,8 +91,9 @@ class Worker:
 
     def _on_step(self, _: int, objects: Any) -> None:
         actions = self._board.actions
-        actions.take_objects(self._first, len(self.envs), objects)
-        self._send(Answer.ROWS, self._step(self._all, actions.rows(self._first, len(self.envs))))
+        if objects is not None:
+            actions.take_objects(self._first, len(self.envs), objects)
+        self._send(_ROWS, self._step(self._all, actions.rows(self._first, len(self.envs))))
 
     def _on_step_one(self, local: int, objects: Any) -> None:
         actions, slot = self._board.actions, self._first + local
@@ -98,27 +105,29 @@ class Worker:
         if self._flagged:
             self._flags[shard.start : shard.stop] = 0
             self._flagged = bool(self._flags.any())
-        act = self._act
+        # This loop is the library's price per env: about half a microsecond. What a plain row needs is all it does.
+        acts = self._act if len(shard) == len(self._act) else self._act[shard.start : shard.stop]
         observations: list[Any] = []
         rewards: list[Any] = []
         extras: list[Extra] = []
+        add_observation, add_reward = observations.append, rewards.append
         try:
-            for local, action in zip(shard, actions):  # noqa: B905  equal lengths by construction; strict= costs time here
+            for act, action in zip(acts, actions):  # noqa: B905  equal lengths by construction; strict= costs time here
                 try:
-                    obs, reward, terminated, truncated, info = act[local](action)
+                    obs, reward, terminated, truncated, info = act(action)
                     if terminated or truncated or info:
+                        local = shard.start + len(observations)
                         obs = self._finish(local, obs, terminated, truncated, info, extras)
                 except Exception as exc:
-                    obs, reward = self._fail(local, "step", exc, extras), 0.0
-                observations.append(obs)
-                rewards.append(reward)
+                    obs, reward = self._fail(shard.start + len(observations), "step", exc, extras), 0.0
+                add_observation(obs)
+                add_reward(reward)
         except BaseException as exc:  # Ctrl-C: answer first, so that no command stays without one
             self._interrupt = exc
-            for local in shard[len(observations) :]:
-                observations.append(self._fail(local, "step", exc, extras))
+            observations.extend([self._fail(local, "step", exc, extras) for local in shard[len(observations) :]])
             rewards.extend([0.0] * (len(observations) - len(rewards)))
         self._write(shard, observations, rewards, extras)
-        objects = self._board.observations.objects(self._first + shard.start, len(shard))
+        objects = self._objects(self._first + shard.start, len(shard)) if self._has_objects else None
         return RowBody(extras, objects) if extras or objects else None
 
     def _finish(
@@ -265,6 +274,13 @@ class Worker:
             self._hold(slot - self._first, seeds.get(slot), options.get(slot))
         self._send(Answer.REPLY, None)
 
+    def _on_resume(self, _: int, lost: dict[int, tuple[Any, int | None]]) -> None:
+        """Take over slots whose episodes ended with another worker: their next step gives a truncated row."""
+        for slot, (row, seed) in lost.items():
+            self._act[slot - self._first] = partial(_lost_step, row)
+            self._hold(slot - self._first, seed, None)
+        self._send(Answer.REPLY, None)
+
     # Everything else
 
     def _on_call(self, _: int, body: tuple[Callable[..., Any], list[int], tuple[Any, ...], dict[str, Any]]) -> None:
@@ -278,16 +294,14 @@ class Worker:
         try:
             self._send(Answer.REPLY, results)
         except Exception:  # some result that no pickle takes
-            checked = [_portable_result(slot, _describe(function, args), r) for slot, r in zip(slots, results, strict=True)]
+            doing = _describe(function, args)
+            checked = [_portable_result(slot, doing, result) for slot, result in zip(slots, results, strict=True)]
             self._send(Answer.REPLY, checked)
 
     def _on_close(self, _: int, __: Any) -> None:
         self._send(Answer.REPLY, close_envs(self.envs, self._first, remote=self._remote))
 
-    def _send(self, tag: int, body: Any) -> None:
-        if not self._threads:
-            self._send_now(tag, body)
-            return
+    def _send_locked(self, tag: int, body: Any) -> None:
         with self._lock:
             self._send_now(tag, body)
 
@@ -323,6 +337,10 @@ def close_envs(envs: Sequence[Any], first: int, *, remote: bool) -> list[Failure
 
 def _refuse(why: str, slot: int, _: Any) -> StepResult:
     raise VecEnvError(why.format(slot, slot))
+
+
+def _lost_step(row: Any, _: Any) -> StepResult:
+    return row, 0.0, False, True, {"worker_restarted": True}
 
 
 def _describe(function: Callable[..., Any], args: tuple[Any, ...]) -> str:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 BACKENDS: dict[str, str] = {
     "dummy": "vecenvs.backends.dummy:DummyVecEnv",
     "subproc": "vecenvs.backends.subproc:SubprocVecEnv",
+    "mpi": "vecenvs.backends.mpi:MpiVecEnv",
+    "ray": "vecenvs.backends.ray:RayVecEnv",
 }
 
 

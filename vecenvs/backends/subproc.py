@@ -10,7 +10,6 @@ from typing import Any
 
 import cloudpickle
 
-from vecenvs.board import Board
 from vecenvs.cpus import usable_cores
 from vecenvs.errors import VecEnvError
 from vecenvs.pool import EnvFn, PoolVecEnv
@@ -18,7 +17,7 @@ from vecenvs.process import child_environment, run_worker
 from vecenvs.protocol import dumps, loads
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.local import LocalTransport
-from vecenvs.transport.shared import SharedBoard, SharedTransport, Wiring
+from vecenvs.transport.shared import SharedTransport, Wiring
 
 START_METHODS = ("fork", "forkserver", "spawn")
 
@@ -55,9 +54,6 @@ class SubprocVecEnv(PoolVecEnv):
 
     def _patience(self) -> tuple[float, float]:
         return 0.0, 2e-4
-
-    def _lay_out(self) -> Board:
-        return SharedBoard(self.observation_space, self.action_space, self.num_envs)
 
 
 class ProcessTransport(SharedTransport):

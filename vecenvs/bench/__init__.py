@@ -3,6 +3,7 @@
     workloads    what is stepped: any Gymnasium env, or a synthetic one of a known cost
     limit        the bare loops
     contestants  our backends, by name, ready to be measured
+    made         envs as make_vec_env makes them, for both
     measure      turns in rounds: the limit, A, B, ..., the limit, A, B, ...
     report       shares of the limit with their spread, as a record (JSON) and a table
     chart        the same as a picture

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -26,9 +27,10 @@ class Child:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         payload = cloudpickle.dumps((serve, args))
-        self._process = context.Process(target=_main, args=(theirs, payload))
+        default = multiprocessing.get_start_method(allow_none=True)
+        self._process = context.Process(target=_main, args=(theirs, payload, default))
         try:
-            with child_environment():
+            with child_environment(), _ctrl_c_later():
                 self._process.start()
         finally:
             theirs.close()  # so that its death shows as the end of the pipe
@@ -51,14 +53,30 @@ class Child:
     def close(self) -> None:
         """Close the pipe, at which it leaves; end it if it does not. Repeatable."""
         self._connection.close()
-        for end in (lambda: None, self._process.terminate, self._process.kill):
-            end()
+        self._process.join(timeout=1.0)
+        if self._process.is_alive():
+            self._process.terminate()
             self._process.join(timeout=1.0)
-            if not self._process.is_alive():
-                return
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
 
 
-def _main(connection: Connection, payload: bytes) -> None:
+@contextmanager
+def _ctrl_c_later() -> Iterator[None]:
+    """Hold Ctrl-C back, also from a child that starts meanwhile: it inherits that, before it runs any code of ours."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _main(connection: Connection, payload: bytes, start_method: str | None) -> None:
+    multiprocessing.set_start_method(start_method, force=True)  # else what it starts would be spawned as it is itself
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's, who then closes the pipe
     serve, args = cloudpickle.loads(payload)
     try:

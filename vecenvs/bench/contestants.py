@@ -1,8 +1,8 @@
 """Our backends as contestants, by what people write on the command line.
 
-    subproc                                    a backend as it comes
-    subproc:num_workers=1,caller_steps=true    with options of its constructor
-    subproc:w=1,caller   subproc:spawn         the same, in short
+subproc                                    a backend as it comes
+subproc:num_workers=1,caller_steps=true    with options of its constructor
+subproc:w=1,caller   subproc:spawn         the same, in short
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from gymnasium.vector.utils import batch_space
 from vecenvs.backends import BACKENDS, backend_class
 from vecenvs.bench.measure import Stepper
 from vecenvs.bench.workloads import BadRequest, Workload
-from vecenvs.errors import BackendUnavailable
 
 _WORDS: dict[str, tuple[str, Any]] = {
     "caller": ("caller_steps", True),
@@ -47,14 +46,13 @@ class Backend:
 def parse(text: str) -> Backend:
     """Read `NAME[:OPTION,...]`, an option being `key=value` or one of the words above.
 
-    BadRequest if there is no such backend, or if its constructor has no such option. BackendUnavailable if what the
-    backend needs is not installed.
+    BadRequest if there is no such backend, or if its constructor has no such option. ImportError (BackendUnavailable)
+    if what the backend needs is not installed.
     """
     name, _, rest = text.partition(":")
     if name not in BACKENDS:
-        raise BadRequest(
-            f"unknown backend {name!r}: there are {', '.join(BACKENDS)}; options follow a colon, as in subproc:w=2,caller"
-        )
+        there = ", ".join(BACKENDS)
+        raise BadRequest(f"unknown backend {name!r}: there are {there}; options follow a colon: subproc:w=2,caller")
     known = _options_of(name)
     options: dict[str, Any] = {}
     for option in filter(None, rest.split(",")):
@@ -77,7 +75,7 @@ def choose(texts: Sequence[str] | None) -> tuple[list[Backend], dict[str, str]]:
             chosen.append(parse(text))
             if texts is None and "caller_steps" in _options_of(text):
                 chosen.append(parse(f"{text}:caller"))
-        except BackendUnavailable as error:
+        except ImportError as error:
             unavailable[text] = str(error)
     return chosen, unavailable
 

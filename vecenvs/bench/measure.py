@@ -1,4 +1,4 @@
-"""Turns in rounds: the limit, A, B, ..., the limit, A, B, ..., so that all of them meet the same state of the machine."""
+"""Turns in rounds: the limit, A, B, ..., the limit, A, B, ..., so that all meet the same state of the machine."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ class Limit(Protocol):
 
 @dataclass(frozen=True)
 class Turn:
-    """One reading. `timing` is None if the contestant failed, and `failure` then says how, in one line."""
+    """One reading. `timing` is None if the contestant failed, and `failure` then says how, in one line.
+
+    `unavailable` if it did because something is not installed here (an ImportError).
+    """
 
     contestant: str
     num_envs: int
@@ -70,6 +73,7 @@ class Turn:
     startup: float | None = None
     memory: Footprint | None = None
     failure: str | None = None
+    unavailable: bool = False
 
 
 def contest(
@@ -121,6 +125,8 @@ def _take_turn(
             timing = run_for(stepper.step, seconds)
         finally:
             stepper.close()
+    except ImportError as error:
+        return Turn(contestant.name, num_envs, number, failure=" ".join(str(error).split()), unavailable=True)
     except Exception as error:  # whatever a contestant does wrong is a result of the contest, not the end of it
         return Turn(contestant.name, num_envs, number, failure=describe(error))
     time.sleep(_SETTLE)

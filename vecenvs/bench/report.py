@@ -50,6 +50,7 @@ class Row:
     startup: Spread | None
     memory: Footprint | None
     failure: str | None
+    unavailable: bool = False
 
 
 def rows(turns: Sequence[Turn]) -> list[Row]:
@@ -70,6 +71,7 @@ def rows(turns: Sequence[Turn]) -> list[Row]:
                 Spread.of(startups) if startups else None,
                 next((turn.memory for turn in own if turn.memory is not None), None),
                 next((turn.failure for turn in own if turn.failure is not None), None),
+                any(turn.unavailable for turn in own),
             )
         )
     return found
@@ -98,7 +100,7 @@ def limit_of(turns: Sequence[Turn]) -> Spread:
 def notes(held: Session, how: str) -> list[str]:
     """Say what the limit was, how it was measured, and what has to be kept in mind about the shares."""
     limit = limit_of(held.turns)
-    loops = f"{held.cores} bare env.step loops, one per core, all at once" if held.cores > 1 else "one bare env.step loop"
+    loops = f"{held.cores} bare env.step loops, one per core" if held.cores > 1 else "one bare env.step loop"
     said = [
         f"The limit: {count(limit.median)} steps/s ({count(limit.min)}..{count(limit.max)}) by {loops}; "
         "a share is taken of the readings before and after a round.",
@@ -107,18 +109,23 @@ def notes(held: Session, how: str) -> list[str]:
     steps, share = held.episodes.steps, held.episodes.reset_share
     if steps is not None and share > _RESETS_MATTER and held.shortest < 3 * steps:
         said.append(
-            f"Episodes last about {steps:.0f} steps and resets take {share:.0%} of a bare loop's time, but some envs made "
-            f"only {held.shortest:.0f} steps in a turn: their shares may be up to {share:.0%} too high. More --seconds help."
+            f"Episodes last about {steps:.0f} steps, and resets take {share:.0%} of a bare loop's time. Some envs made "
+            f"only {held.shortest:.0f} steps in a turn: shares may be up to {share:.0%} too high. More --seconds help."
         )
-    said += [f"{row.contestant} failed with {row.num_envs} envs: {row.failure}" for row in rows(held.turns) if row.failure]
-    return said
+    failed = [row for row in rows(held.turns) if row.failure and not row.unavailable]
+    return said + [f"{row.contestant} failed with {row.num_envs} envs: {row.failure}" for row in failed]
+
+
+def unavailable(held: Session) -> dict[str, str]:
+    """Tell who could not take part because of what is not installed here, and the remedy."""
+    return {turn.contestant: turn.failure or "" for turn in held.turns if turn.unavailable}
 
 
 def record(header: Mapping[str, Any], held: Session) -> dict[str, Any]:
     """Put everything that was measured into plain data: `header`, the results, and every single reading."""
     readings = []
     for turn in held.turns:
-        reading = {key: value for key, value in asdict(turn).items() if value is not None}
+        reading = {key: value for key, value in asdict(turn).items() if value is not None and value is not False}
         if turn.timing is not None:
             reading["rate"] = turn.timing.rate
         if turn.contestant != LIMIT and turn.timing is not None:
@@ -168,7 +175,7 @@ def table(found: Sequence[Row], title: str) -> Table:
 
 def _cells(row: Row) -> list[str]:
     if row.share is None or row.rate is None or row.startup is None:
-        return [str(row.num_envs), "[red]failed[/red]", "", "", "", ""]
+        return [str(row.num_envs), "unavailable" if row.unavailable else "[red]failed[/red]", "", "", "", ""]
     share = f"[bold]{row.share.median:.2f}[/bold]  ({row.share.min:.2f}..{row.share.max:.2f})"
     memory, per_env = "", ""
     if row.memory is not None:

@@ -25,7 +25,7 @@ class Session:
     seconds: float
     repeats: int
     turns: list[Turn] = field(default_factory=list)
-    episodes: Episodes = Episodes()
+    episodes: Episodes = field(default_factory=Episodes)
     interrupted: bool = False
 
     @property
@@ -92,4 +92,4 @@ class _Bar:
 class _Lines:
     def advance(self, turn: Turn, repeats: int) -> None:
         if turn.round == repeats:  # the limit's last reading
-            sys.stderr.write(f"measured {turn.num_envs} envs, {repeats} rounds\n")
+            sys.stderr.write(f"measured {turn.num_envs} env{'s' * (turn.num_envs > 1)}, {repeats} rounds\n")

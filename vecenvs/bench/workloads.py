@@ -46,6 +46,10 @@ class GymEnv:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self) -> gym.Env[Any, Any]:
+        if str(self.spec.entry_point).startswith("ale_py"):
+            import ale_py
+
+            ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else every process prints a banner
         return gym.make(self.spec, disable_env_checker=True, **self.kwargs)
 
 

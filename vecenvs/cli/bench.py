@@ -1,7 +1,7 @@
 """Measure what share of the machine's limit each backend reaches with an env.
 
-The limit is what one bare env.step loop per core gives, all cores at once, in the same run; each backend takes its turns
-between readings of it. ENV is an id (CartPole-v1, ALE/Pong-v5, package.module:Env-v0) or a synthetic workload
+The limit is what one bare env.step loop per core gives, all cores at once, in the same run; each backend takes its
+turns between readings of it. ENV is an id (CartPole-v1, ALE/Pong-v5, package.module:Env-v0) or a synthetic workload
 (spin:100us, rows:84x84x4, nested:10us, sleep:1ms; with episodes that end: spin:100us,episode=50). BACKEND is a name,
 with options after a colon: subproc, subproc:caller, subproc:w=4,spawn, subproc:num_workers=1,caller_steps=true.
 """
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, then print the table and say where the chart is. 1 if a backend failed, 130 after Ctrl-C."""
-    from vecenvs.bench import check_libraries, contestants, machine, report, session, workloads
+    from vecenvs.bench import check_libraries, contestants, machine, made, report, session, workloads
     from vecenvs.cpus import usable_cores
 
     try:
@@ -52,12 +52,12 @@ def run(args: argparse.Namespace) -> int:
         chosen, unavailable = contestants.choose(args.backends)
         if not chosen:
             raise UsageError("; ".join(unavailable.values()))
-        make_vec = contestants.from_env_fn(workload)
+        make_vec = made.from_make_vec_env(workload) if args.monitor else contestants.from_env_fn(workload)
         cores = usable_cores()
         facts = machine.facts(cores)
         held = session.hold(
             [contestants.VecContestant(backend, make_vec) for backend in chosen],
-            workload,
+            made.as_made(workload) if args.monitor else workload,
             cores=cores,
             num_envs=args.num_envs,
             seconds=args.seconds,
@@ -67,15 +67,16 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(str(error)) from None
     found = report.rows(held.turns)
     if found:
+        unavailable.update(report.unavailable(held))
         notes = report.notes(held, _how(args))
         notes += [f"{name} is not available here: {reason}" for name, reason in unavailable.items()]
         report.show(found, f"{args.env} on {cores} core{'s' * (cores > 1)}", notes)
-        header = {"command": command(args), "machine": facts, "versions": machine.versions(), "unavailable": unavailable}
-        _write(args, header, held)
+        header = {"command": command(args), "env": args.env, "machine": facts, "versions": machine.versions()}
+        _write(args, {**header, "unavailable": unavailable}, held)
     if held.interrupted:
-        print("interrupted: what is shown are the turns up to then" if found else "interrupted", file=sys.stderr)
+        sys.stderr.write("interrupted: what is shown are the turns up to then\n" if found else "interrupted\n")
         return _INTERRUPTED
-    return 1 if any(row.failure for row in found) else 0
+    return 1 if any(row.failure and not row.unavailable for row in found) else 0
 
 
 def command(args: argparse.Namespace) -> str:
@@ -104,8 +105,8 @@ def _write(args: argparse.Namespace, header: Mapping[str, Any], held: Session) -
     from vecenvs.bench import chart, report
 
     if args.json is not None:
-        args.json.write_text(report.to_json(report.record({**header, "env": args.env}, held)), encoding="utf-8")
-        print(f"readings: {args.json}")
+        args.json.write_text(report.to_json(report.record(header, held)), encoding="utf-8")
+        sys.stdout.write(f"readings: {args.json}\n")
     if not args.no_chart:
         path = args.chart or Path(f"bench-{re.sub(r'[^A-Za-z0-9.]+', '-', args.env)}.png")
         chart.draw(
@@ -116,7 +117,7 @@ def _write(args: argparse.Namespace, header: Mapping[str, Any], held: Session) -
             f"median and range of {held.repeats} rounds of {held.seconds:g} s",
             cores=held.cores,
         )
-        print(f"chart: {path}")
+        sys.stdout.write(f"chart: {path}\n")
 
 
 def _count(text: str) -> int:

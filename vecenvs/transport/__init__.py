@@ -16,7 +16,8 @@ class Transport(abc.ABC):
     A backend supplies these five methods and has the whole VecEnv.
     """
 
-    wakes = False  # whether the arrival of a ROW releases the board's `wake`; others are polled by who waits for several
+    # Whether a ROW releases the board's `wake`; who waits for several workers polls the others.
+    wakes = False
 
     @abc.abstractmethod
     def put(self, tag: int, body: object = None) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from queue import Empty, SimpleQueue
 from typing import Any
 
 from gymnasium import Env
@@ -23,26 +23,34 @@ class LocalTransport(Transport):
         self._first = first
         self._autoreset = autoreset
         self._commands: deque[tuple[int, Any]] = deque()
-        self._answers: SimpleQueue[Message] = SimpleQueue()  # threads of async resets answer too
+        self._answers: deque[Message] = deque()
+        self._answered = threading.Event()  # for the threads of async resets, which answer by themselves
         self._worker: Worker | None = None
         self._envs, made = make_envs(env_fns, first, remote=False)
-        self._answers.put((Answer.MADE, made))
+        self._answers.append((Answer.MADE, made))
 
     def attach(self, board: Board) -> None:
-        self._worker = Worker(
-            self._envs, self._first, board, self._autoreset, lambda tag, body: self._answers.put((tag, body)), remote=False
-        )
+        asynchronous = self._autoreset == "async"
+
+        def answer(tag: int, body: object) -> None:
+            self._answers.append((tag, body))
+            if asynchronous:
+                self._answered.set()
+
+        self._worker = Worker(self._envs, self._first, board, self._autoreset, answer, remote=False)
 
     def put(self, tag: int, body: object = None) -> None:
         self._commands.append((tag, body))
 
     def get(self, timeout: float | None) -> Message | None:
-        if self._answers.empty() and self._commands and self._worker is not None:
+        answers = self._answers
+        if not answers and self._commands and self._worker is not None:
             self._worker.handle(*self._commands.popleft())
-        try:
-            return self._answers.get(timeout != 0 and not self._commands, timeout)
-        except Empty:
-            return None
+        if not answers and timeout != 0 and not self._commands:
+            self._answered.clear()
+            if not answers:
+                self._answered.wait(timeout)
+        return answers.popleft() if answers else None
 
     def exit_status(self) -> tuple[bool, int | None]:
         return False, None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+# CPython's own semaphores. By name, any process of the machine can open them, be it no child of ours.
+import _multiprocessing
 import mmap
 import os
 import secrets
 import tempfile
 from typing import NamedTuple
-
-import _multiprocessing  # CPython's own semaphores by name: an MPI rank or a Ray actor, no child of ours, opens them too
 
 _SEMAPHORE = 1  # the kind that counts, as in multiprocessing.synchronize
 _MAX = _multiprocessing.SemLock.SEM_VALUE_MAX
@@ -66,7 +66,7 @@ class Semaphore:
             self._lock = _multiprocessing.SemLock(_SEMAPHORE, 0, _MAX, self.name, False)
         else:
             self.name = name
-            self._lock = _multiprocessing.SemLock._rebuild(0, _SEMAPHORE, _MAX, name)
+            self._lock = _multiprocessing.SemLock._rebuild(0, _SEMAPHORE, _MAX, name)  # noqa: SLF001  the only way to open one
         self.acquire = self._lock.acquire
         self.release = self._lock.release
 

@@ -33,8 +33,8 @@ class _Ring:
         self._written = Semaphore(names.written if names else None)
         self._read = Semaphore(names.read if names else None)
         entries = arena.take((capacity * _FIELDS,), np.dtype(np.int64))
-        self._entries = memoryview(entries).cast("B").cast("q")  # an item costs half of what numpy takes
-        self._payload = memoryview(arena.take((PAYLOAD,), np.dtype(np.uint8)))
+        self._entries = entries.data.cast("B").cast("q")  # an item costs half of what numpy takes
+        self._payload = arena.take((PAYLOAD,), np.dtype(np.uint8)).data
         self._end = capacity * _FIELDS
         self._at = 0
 
@@ -54,7 +54,9 @@ class RingWriter(_Ring):
         self._unread: deque[int] = deque()  # lengths of payloads that the reader still has to take
         self._offset = 0
 
-    def put(self, tag: int, payload: bytes = b"", stalled: Callable[[], None] | None = None, wake: bool = False) -> None:
+    def put(
+        self, tag: int, payload: bytes = b"", stalled: Callable[[], None] | None = None, wake: bool = False
+    ) -> None:
         """Append a message. Waits for room if its payload needs some, calling `stalled` again and again meanwhile."""
         if not payload:
             self._enter(tag, 0, 0, wake)
@@ -137,4 +139,4 @@ class RingReader(_Ring):
             while clock() < end:
                 if acquire(False):
                     return True
-        return acquire(True) if timeout is None else acquire(True, timeout)
+        return bool(acquire(True) if timeout is None else acquire(True, timeout))

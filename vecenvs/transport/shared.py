@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-
 from vecenvs.board import Arena, Board
 from vecenvs.errors import VecEnvError
 from vecenvs.protocol import Answer, MadeEnvs, dumps, kind_of, loads
@@ -118,7 +117,9 @@ class SharedTransport(Transport):
             self._inbox.append((message[0], loads(message[1]) if message[1] else None))
 
 
-def serve(envs: Sequence[Any], made: MadeEnvs, first: int, autoreset: str, wiring: Wiring, ready: Callable[[], None]) -> None:
+def serve(
+    envs: Sequence[Any], made: MadeEnvs, first: int, autoreset: str, wiring: Wiring, ready: Callable[[], None]
+) -> None:
     """Run a worker on shared memory until it is told to close. `ready` is called once everything is open."""
     arena = Arena(open_segment(wiring.board))
     board = Board(made.observation_space, made.action_space, wiring.n, arena)

@@ -174,7 +174,7 @@ class ResultsWriter:
         if append:
             self._continue(fields)
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
-        self._file = open(self.path, "a" if append else "w", encoding="utf-8", newline="")
+        self._file = open(self.path, "a" if append else "w", encoding="utf-8", newline="")  # noqa: SIM115 - until close()
         self._rows = csv.DictWriter(self._file, fieldnames=fields)
         if not append:
             self._file.write(f"#{json.dumps(dict(header))}\n")

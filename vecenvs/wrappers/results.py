@@ -130,20 +130,10 @@ def load_results(path: str | os.PathLike[str]) -> MonitorResults:
 def read_monitor_file(path: str | os.PathLike[str]) -> MonitorFile:
     """Read one monitor file; LoadMonitorResultsError says where it is malformed."""
     path = os.fspath(path)
+    header = read_header(path)
     with open(path, encoding="utf-8", newline="") as file:
-        first, _, rest = file.read().partition("\n")
-    is_json = path.endswith("json")
-    try:
-        if not is_json and not first.startswith("#"):
-            raise ValueError
-        header = dict(json.loads(first if is_json else first[1:]))
-        float(header["t_start"])
-    except (ValueError, TypeError, KeyError):
-        raise LoadMonitorResultsError(
-            f'{path!r} should begin with a header like #{{"t_start": 0.0, "env_id": null}}, not with {first[:80]!r}'
-        ) from None
-
-    names, rows = _json_rows(rest) if is_json else _csv_rows(rest)
+        rest = file.read().partition("\n")[2]
+    names, rows = _json_rows(rest) if path.endswith("json") else _csv_rows(rest)
     missing = [name for name in _NUMBERS if name not in names]
     if missing:
         raise LoadMonitorResultsError(f"{path!r} has the columns {names}, without {', '.join(missing)}")
@@ -154,6 +144,23 @@ def read_monitor_file(path: str | os.PathLike[str]) -> MonitorFile:
                 return MonitorFile(path, header, tuple(names), rows[:-1], cut=True)
             raise LoadMonitorResultsError(f"{path!r}: row {k + 1} is {row}, the columns are {names}")
     return MonitorFile(path, header, tuple(names), rows)
+
+
+def read_header(path: str) -> dict[str, Any]:
+    """Read the first line of a monitor file; LoadMonitorResultsError if it is no header."""
+    with open(path, encoding="utf-8", newline="") as file:
+        line = file.readline()
+    is_json = path.endswith("json")
+    try:
+        if not is_json and not line.startswith("#"):
+            raise ValueError
+        header = dict(json.loads(line if is_json else line[1:]))
+        float(header["t_start"])
+    except (ValueError, TypeError, KeyError):
+        raise LoadMonitorResultsError(
+            f'{path!r} should begin with a header like #{{"t_start": 0.0, "env_id": null}}, not with {line[:80]!r}'
+        ) from None
+    return header
 
 
 def _csv_rows(text: str) -> tuple[list[str], list[list[Any]]]:
@@ -193,6 +200,7 @@ def _column(values: list[Any]) -> NDArray[Any]:
             return np.array(list(converted), dtype=dtype)
         if dtype is not np.bool_:
             return np.array([np.nan if value is None else next(converted) for value in values], dtype=np.float64)
+        values = [None if value is None else next(converted) for value in values]
     column = np.empty(len(values), dtype=object)
     column[:] = values
     return column

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -19,6 +19,11 @@ class _Scale:
 
     def __call__(self, reward: Any) -> Any:
         return self.factor * reward
+
+
+def _sign(reward: SupportsFloat) -> float:
+    value = float(reward)
+    return 1.0 if value > 0 else -1.0 if value < 0 else value  # 0 and NaN stay
 
 
 class _Clip:
@@ -48,7 +53,7 @@ def scale_reward(env: gym.Env[Any, Any], scale: float) -> gym.Env[Any, Any]:
 
 def clip_reward(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     """Replace every reward by its sign, -1, 0 or 1 (Mnih et al. 2015; baselines' ClipRewardEnv)."""
-    return TransformReward(env, np.sign)
+    return TransformReward(env, _sign)
 
 
 def clip_action(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:

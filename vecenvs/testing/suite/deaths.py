@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vecenvs.errors import VecEnvError, WorkerDied
+from vecenvs.errors import WorkerDied
 from vecenvs.testing.envs import CountingEnv, DyingEnv, GatedEnv
 from vecenvs.testing.envs.ill import EXIT_CODE
 from vecenvs.testing.suite.base import Conformance, Make
@@ -119,8 +119,14 @@ class DeathConformance(Conformance):
         vec.close()
 
     @PROMPT
-    def test_all_at_once(self, make: Make) -> None:
-        vec = make([functools.partial(DyingEnv, tag) for tag in (0, 1)])
+    def test_two_workers_at_once(self, make: Make) -> None:
+        fns = dying_fns()
+        fns[2] = functools.partial(DyingEnv, 2)
+        vec = make(fns)
         vec.reset()
-        with pytest.raises(VecEnvError):
-            vec.step([0, 0])
+        with pytest.raises(WorkerDied):
+            vec.step([0] * 4)
+        with pytest.raises(WorkerDied):
+            vec.get_attr("tag", [0])
+        with pytest.raises(WorkerDied):
+            vec.get_attr("tag", [2])

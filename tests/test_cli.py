@@ -1,0 +1,152 @@
+"""`python -m vecenvs`: finding commands, and the benchmark from the command line to its files."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vecenvs.__main__ import commands, main
+
+QUICK = ["--seconds", "0.02", "--repeats", "2"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> int:
+    """The exit code of a command, also where argparse exits by itself."""
+    try:
+        return main(arguments)
+    except SystemExit as leaving:
+        return int(str(leaving.code))
+
+
+class TestCommands:
+    def test_help_lists_every_command(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run("--help") == 0
+        out = capsys.readouterr().out
+        assert "bench" in commands()
+        assert all(name in out for name in commands())
+
+    def test_no_command_is_bad_usage(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run() == 2
+        assert "COMMAND" in capsys.readouterr().out
+
+    def test_a_command_explains_itself(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run("bench", "--help") == 0
+        out = capsys.readouterr().out
+        assert "--num-envs" in out
+        assert "spin:100us" in out
+
+    @pytest.mark.parametrize(("name", "hint"), [("bnech", "did you mean 'bench'?"), ("qqq", "there are bench")])
+    def test_an_unknown_command_names_those_there_are(
+        self, name: str, hint: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert run(name) == 2
+        err = capsys.readouterr().err
+        assert hint in err
+        assert err.count("\n") == 1
+
+
+class TestBench:
+    def test_measures_prints_and_writes(self, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        code = run("bench", "CartPole-v1", "--num-envs", "2", "4", *QUICK, "--json", "out.json")
+        out = capsys.readouterr().out
+        assert code == 0
+        for text in ("dummy", "subproc:caller", "share of the limit", "no Monitor", "chart: bench-CartPole-v1.png"):
+            assert text in out
+        assert (here / "bench-CartPole-v1.png").read_bytes().startswith(b"\x89PNG")
+        data = json.loads((here / "out.json").read_text())
+        assert {(row["contestant"], row["num_envs"]) for row in data["results"]} >= {("dummy", 2), ("subproc", 4)}
+        assert data["settings"] == {"num_envs": [2, 4], "seconds": 0.02, "repeats": 2}
+        expected = "python -m vecenvs bench CartPole-v1 --num-envs 2 4 --seconds 0.02 --repeats 2"
+        assert data["command"] == expected
+
+    def test_the_record_does_not_tell_whose_machine_it_is(self, here: Path) -> None:
+        run("bench", "spin:0us", "--num-envs", "1", "--backends", "dummy", *QUICK, "--json", str(here / "out.json"))
+        text = (here / "out.json").read_text()
+        assert str(here) not in text
+        assert json.dumps(platform.node())[1:-1] not in text.replace(platform.release(), "")
+        assert "gymnasium" in json.loads(text)["versions"]
+
+    def test_with_monitor(self, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        arguments = ["--num-envs", "2", "--backends", "dummy", "--monitor", "--no-chart"]
+        assert run("bench", "CartPole-v1", *arguments, *QUICK) == 0
+        assert "Monitor included" in capsys.readouterr().out
+        assert list(here.iterdir()) == []
+
+    def test_a_backend_that_fails_does_not_end_the_others(self, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        arguments = ["--num-envs", "2", "--backends", "subproc:w=3", "dummy", "--no-chart"]
+        assert run("bench", "spin:0us", *arguments, *QUICK) == 1
+        out = capsys.readouterr().out
+        assert "subproc:w=3 failed with 2 envs" in out
+        assert "KiB" in out
+
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            (["CartPol-v1"], "unknown env 'CartPol-v1'"),
+            (["CartPole-v1", "--backends", "subprocess"], "unknown backend 'subprocess'"),
+            (["CartPole-v1", "--num-envs", "0"], "at least 1"),
+            (["CartPole-v1", "--num-envs", "8", "-3"], "-3"),
+            (["CartPole-v1", "--seconds", "0"], "above 0"),
+            (["CartPole-v1", "--seconds", "inf"], "above 0"),
+            (["CartPole-v1", "--repeats", "x"], "at least 1"),
+            (["CartPole-v1", "--env-kwargs", "[1]"], "JSON object"),
+            (["CartPole-v1", "--env-kwargs", '{"no_such": 1}'], "cannot make the env"),
+            (["CartPole-v1", "--json", "nowhere/out.json"], "cannot be written"),
+            (["CartPole-v1", "--chart", "chart.gif"], ".png"),
+            (["spin:fast"], "'fast' is no time"),
+            ([], "ENV"),
+        ],
+    )
+    def test_bad_input_is_one_line(
+        self, here: Path, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert run("bench", *arguments) == 2
+        err = capsys.readouterr().err
+        assert says in err
+        assert err.startswith("python -m vecenvs bench: error: ")
+        assert err.count("\n") == 1
+        assert list(here.iterdir()) == []
+
+    @pytest.mark.parametrize("name", ["rich", "matplotlib", "psutil"])
+    def test_a_missing_library_names_the_extra(
+        self, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        found = sys.modules["vecenvs.bench"].find_spec
+        monkeypatch.setattr("vecenvs.bench.find_spec", lambda asked: None if asked == name else found(asked))
+        assert run("bench", "CartPole-v1") == 2
+        err = capsys.readouterr().err
+        assert name in err
+        assert 'pip install "vecenvs[bench]"' in err
+
+    def test_ctrl_c_ends_it_cleanly(self, here: Path) -> None:
+        sizes = [str(size) for size in range(1, 60)]
+        command = [sys.executable, "-m", "vecenvs", "bench", "spin:0us", "--num-envs", *sizes, *QUICK]
+        with subprocess.Popen(
+            [*command, "--backends", "dummy", "subproc:caller"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+            start_new_session=True,
+        ) as process:
+            assert process.stderr is not None
+            assert "measured 1 env" in process.stderr.readline()
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: everybody in the foreground gets it
+            out, err = process.communicate(timeout=30)
+        assert process.returncode == 130
+        assert "Traceback" not in err
+        assert "interrupted" in err
+        assert "share of the limit" in out

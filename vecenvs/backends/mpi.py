@@ -1,0 +1,118 @@
+"""Workers on the ranks of an MPI job, on one node or many."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import cloudpickle
+
+from vecenvs.errors import VecEnvError
+from vecenvs.mpi.hosting import Order
+from vecenvs.mpi.nodes import Peer
+from vecenvs.mpi.session import Line, session_of
+from vecenvs.pool import EnvFn, PoolVecEnv
+from vecenvs.protocol import Answer, dumps, kind_of, loads
+from vecenvs.transport import Message, Transport
+from vecenvs.transport.packed import PackedTransport
+from vecenvs.transport.shared import SharedTransport, Wiring
+
+BOOT_TIMEOUT = 30.0
+
+
+class MpiVecEnv(PoolVecEnv):
+    """Steps its envs on the ranks of `comm` (default: all), whose rank 0 is the caller.
+
+    The other ranks leave the user's script where it constructs its first MpiVecEnv, and from there on serve any number
+    of them, until rank 0 ends. `num_workers` defaults to one per worker rank, at most one per env; there may be more.
+    Workers on the caller's node use shared memory, those of other nodes get a packed message per step; with
+    `shared_memory=False` all do. BackendUnavailable if MPI is missing or this program was not started by its mpirun.
+    """
+
+    def __init__(
+        self,
+        env_fns: Sequence[EnvFn],
+        comm: Any = None,
+        num_workers: int | None = None,
+        shared_memory: bool = True,
+        **common: Any,
+    ) -> None:
+        self._session = session_of(comm)
+        self._shared_memory = shared_memory
+        self._used: dict[int, Peer] = {}
+        if num_workers is None:
+            num_workers = max(1, min(len(env_fns), len(self._session.peers)))
+        super().__init__(env_fns, num_workers, **common)
+        self._session.vec_envs.add(self)
+
+    def _launch(self, worker: int, shard: range) -> Transport:
+        self._used.pop(worker, None)
+        peer = self._used[worker] = self._session.least_busy(list(self._used.values()))
+        shared = self._shared_memory and peer.shares
+        order = Order(
+            [_pickled(self._env_fns[slot], slot) for slot in shard], shard.start, self.autoreset, shared, list(sys.path)
+        )
+        line = self._session.host(peer, order)
+        return SharedRankTransport(line, len(shard)) if shared else PackedRankTransport(line, shard)
+
+
+class SharedRankTransport(SharedTransport):
+    """A worker hosted by a rank of the caller's node: MPI messages until its rings stand, and news of its end."""
+
+    def __init__(self, line: Line, count: int) -> None:
+        super().__init__(count, (0.0, 2e-4))
+        self._line = line
+
+    def boot_send(self, wiring: Wiring) -> None:
+        self._line.send(dumps(wiring))
+
+    def boot_get(self, timeout: float | None) -> Message | None:
+        return _unpickled(self._line.receive(timeout))
+
+    def exit_status(self) -> tuple[bool, int | None]:
+        return self._line.exit_status()
+
+    def stop(self, grace: float) -> None:
+        self._line.stop(grace)
+
+
+class PackedRankTransport(PackedTransport):
+    """A worker hosted by a rank of another node: one MPI message per step each way."""
+
+    def __init__(self, line: Line, shard: range) -> None:
+        super().__init__(shard)
+        self._line = line
+
+    def deliver(self, data: bytes) -> None:
+        self._line.send(data)
+
+    def collect(self, timeout: float | None) -> bytes | memoryview | None:
+        data = self._line.receive(timeout)
+        return None if data is None else memoryview(data)
+
+    def boot(self, n: int) -> None:
+        self._line.send(dumps(n))
+        answer = _unpickled(self._line.receive(BOOT_TIMEOUT))
+        if answer is None or kind_of(answer[0]) != Answer.REPLY:
+            raise VecEnvError(f"the worker on {self._line.peer} does not serve: {answer[1] if answer else 'no answer'}")
+
+    def exit_status(self) -> tuple[bool, int | None]:
+        return self._line.exit_status()
+
+    def stop(self, grace: float) -> None:
+        self._line.stop(grace)
+
+
+def _pickled(env_fn: EnvFn, slot: int) -> bytes:
+    try:
+        data: bytes = cloudpickle.dumps(env_fn, protocol=5)
+    except Exception as exc:
+        raise VecEnvError(
+            f"the env function of env {slot} cannot be pickled ({exc}): make everything it needs inside it"
+        ) from exc
+    return data
+
+
+def _unpickled(data: bytearray | None) -> Message | None:
+    return None if data is None else loads(data)

@@ -1,0 +1,96 @@
+"""Workers as Ray actors: placed, supervised and replaced by Ray, on this machine or over a cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import cloudpickle
+
+from vecenvs.arguments import check_env_fns
+from vecenvs.backends.ray_actor import EnvActor
+from vecenvs.backends.ray_cluster import Session, check_ray, default_workers, remote_class
+from vecenvs.backends.ray_transport import ActorTransport
+from vecenvs.board import Board
+from vecenvs.errors import VecEnvError
+from vecenvs.pool import EnvFn, PoolVecEnv, plain_board
+from vecenvs.transport import Transport
+
+TRANSPORTS = ("auto", "messages")
+
+
+class RayVecEnv(PoolVecEnv):
+    """Steps its envs in `num_workers` Ray actors, K envs each, any remainder allowed.
+
+    Uses the Ray this process is connected to, else a cluster that RAY_ADDRESS names or that runs on this machine, else
+    starts one here with `ray_init_kwargs` (arguments of `ray.init`), which ends with the last VecEnv that uses it.
+
+    `num_workers` defaults to what the cluster has CPUs for, at most one per env. `actor_options` go to each actor's
+    `.options()`: num_cpus (1 unless given), num_gpus, resources, runtime_env and so on. `placement` is None for Ray's
+    default, "local" for the caller's node, "spread", a placement group or any scheduling strategy of Ray's.
+
+    An actor on the caller's node steps through shared memory; others, and all with `transport="messages"`, by one actor
+    call per worker per step. `stats()["workers"]` says for each which it is, and why. If an actor has not found a place
+    on the cluster within `ready_timeout` seconds, BackendUnavailable says what it waits for.
+    """
+
+    def __init__(
+        self,
+        env_fns: Sequence[EnvFn],
+        num_workers: int | None = None,
+        ray_init_kwargs: Mapping[str, Any] | None = None,
+        actor_options: Mapping[str, Any] | None = None,
+        placement: Any = None,
+        *,
+        transport: str = "auto",
+        ready_timeout: float = 60.0,
+        **common: Any,
+    ) -> None:
+        self.closed = True  # until everything stands
+        check_ray()
+        check_env_fns(env_fns)
+        if transport not in TRANSPORTS:
+            raise ValueError(f"transport {transport!r} is none of {', '.join(TRANSPORTS)}")
+        self._forced = transport == "messages"
+        self._ready_timeout = ready_timeout
+        self._options = dict(actor_options or {})
+        self._session = Session(num_workers, ray_init_kwargs)
+        try:
+            self._remote_class = remote_class(EnvActor, self._options, placement, self._session.node)
+            if num_workers is None:
+                num_workers = default_workers(len(env_fns), self._options.get("num_cpus", 1))
+            super().__init__(env_fns, num_workers, **common)
+        except BaseException:
+            self._session.release()
+            raise
+
+    def _launch(self, worker: int, shard: range) -> Transport:
+        env_fns = [_pickled(self._env_fns[slot], slot) for slot in shard]
+        return ActorTransport(
+            self._session, self._remote_class, self._options, shard, env_fns, self.autoreset, self._forced,
+            self._ready_timeout,
+        )  # fmt: skip
+
+    def _lay_out(self) -> Board:
+        return plain_board(self) if self._forced else super()._lay_out()
+
+    def stats(self) -> dict[str, Any]:
+        """As every VecEnv, and `workers`: a dict of node, ip, pid, transport and why for each."""
+        workers = [t.describe() for t in self._crew.transports if isinstance(t, ActorTransport)]
+        ways = Counter(worker["transport"] for worker in workers)
+        return {**super().stats(), "transports": dict(ways), "workers": workers}
+
+    def close(self) -> None:
+        super().close()
+        self._session.release()
+
+
+def _pickled(env_fn: EnvFn, slot: int) -> bytes:
+    try:
+        data: bytes = cloudpickle.dumps(env_fn, protocol=5)
+    except Exception as exc:  # whatever a foreign __reduce__ raises
+        raise VecEnvError(
+            f"the env function of env {slot} cannot be pickled ({exc}): make what it needs inside it"
+        ) from exc
+    return data

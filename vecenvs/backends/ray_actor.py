@@ -1,0 +1,118 @@
+"""What runs inside a Ray actor: the owner of one shard of envs.
+
+Ray runs the actor's methods one after another on its process's main thread, which is where envs may install signal
+handlers or open windows. So while `serve` steps envs through shared memory no other method runs; in messages `handle`
+does one command per call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple
+
+import cloudpickle
+
+from vecenvs.making import make_envs
+from vecenvs.process import limit_threads, watch_caller
+from vecenvs.protocol import Answer, MadeEnvs, dumps
+from vecenvs.transport.memory import Address, Semaphore, open_segment
+from vecenvs.transport.packed import PackedWorker
+from vecenvs.transport.shared import Wiring, serve
+from vecenvs.worker import close_envs
+
+
+class Home(NamedTuple):
+    """Where an actor runs: the node's id and address, and the process."""
+
+    node: str
+    ip: str
+    pid: int
+
+
+class EnvActor:
+    """A shard of envs in a process that Ray has placed. `first` is its first slot."""
+
+    def __init__(self, first: int, count: int, autoreset: str) -> None:
+        self._first = first
+        self._shard = range(first, first + count)
+        self._autoreset = autoreset
+        self._envs: list[Any] = []
+        self._made: MadeEnvs | None = None
+        self._worker: PackedWorker | None = None
+        self._answers: SimpleQueue[bytes] = SimpleQueue()  # threads of async resets answer too
+
+    def home(self) -> Home:
+        """Tell where this is. The first answer says that the actor has been placed and runs."""
+        import ray
+
+        return Home(ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address(), os.getpid())
+
+    def make(self, env_fns: Sequence[bytes], paths: Sequence[str]) -> bytes:
+        """Make the envs; give the message MADE. `paths` are where the caller's imports look: they come last here."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's, who closes its workers
+        sys.path.extend(path for path in paths if path not in sys.path)
+        limit_threads()
+        self._envs, made = make_envs([partial(_make, env_fn) for env_fn in env_fns], self._first, remote=True)
+        self._made = made if isinstance(made, MadeEnvs) else None
+        return dumps((int(Answer.MADE), made))
+
+    def reaches(self, address: Address, semaphore: str) -> str | None:
+        """Try to open the caller's memory; None if that works, else why not."""
+        try:
+            open_segment(address).release()
+            Semaphore(semaphore)
+        except (OSError, ValueError) as exc:
+            return f"{type(exc).__name__}: {exc}"
+        return None
+
+    def serve(self, wiring: Wiring, ready: str, caller: int) -> None:
+        """Step the envs through shared memory until told to close. The semaphore `ready` is released at the start.
+
+        Ends with process `caller`, whatever ended that.
+        """
+        opened = Semaphore(ready)
+        names = [*wiring.down, *wiring.up, wiring.wake]
+        watch_caller(caller, names)
+        try:
+            serve(self._envs, self._checked(), self._first, self._autoreset, wiring, opened.release)
+            self._envs = []
+        finally:
+            close_envs(self._envs, self._first, remote=True)
+            self._envs = []
+
+    def begin(self, n: int) -> None:
+        """Get ready for `handle`: the shard is one of a VecEnv of `n` envs."""
+        self._worker = PackedWorker(self._envs, self._checked(), self._shard, n, self._autoreset, self._answers.put)
+
+    def handle(self, command: bytes) -> bytes | list[bytes]:
+        """Carry out one command; give every answer there is by then (one as it is: Ray moves bare bytes fastest)."""
+        if self._worker is None:
+            raise RuntimeError("a command before begin()")
+        if not self._worker.handle(command):
+            self._envs = []
+        answers = self.late()
+        return answers[0] if len(answers) == 1 else answers
+
+    def late(self) -> list[bytes]:
+        """Give the answers of async resets that have come since the last call."""
+        answers = []
+        with contextlib.suppress(Empty):
+            while True:
+                answers.append(self._answers.get_nowait())
+        return answers
+
+    def _checked(self) -> MadeEnvs:
+        if self._made is None:
+            raise RuntimeError("this actor has made no envs")
+        return self._made
+
+
+def _make(env_fn: bytes) -> Any:
+    """Unpickle and call: what cannot be imported here is then reported like everything else its env raises."""
+    return cloudpickle.loads(env_fn)()

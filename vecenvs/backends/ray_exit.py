@@ -1,0 +1,41 @@
+"""How a process that is no child of this one has ended. Linux 6.15 and later tell whoever holds a pidfd of it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+
+# From linux/pidfd.h: struct pidfd_info, version 0, and the request that fills it.
+_SIZE = 64
+_EXIT = 1 << 3  # mask: ask for, and then confirm, the exit code
+_GET_INFO = (3 << 30) | (_SIZE << 16) | (0xFF << 8) | 11
+
+
+class ForeignProcess:
+    """A process of this machine, watched from now on."""
+
+    def __init__(self, pid: int) -> None:
+        try:
+            self._fd = os.pidfd_open(pid)
+        except (AttributeError, OSError):  # not Linux, or gone already
+            self._fd = -1
+
+    def exit_code(self) -> int | None:
+        """Its exit code as in `subprocess`, negative for a signal. None while it runs and where nobody tells."""
+        if self._fd < 0:
+            return None
+        info = bytearray(_SIZE)
+        struct.pack_into("=Q", info, 0, _EXIT)
+        try:
+            fcntl.ioctl(self._fd, _GET_INFO, info)
+        except OSError:
+            return None
+        mask, code = struct.unpack_from("=Q", info, 0)[0], struct.unpack_from("=i", info, _SIZE - 4)[0]
+        return os.waitstatus_to_exitcode(code) if mask & _EXIT else None
+
+    def close(self) -> None:
+        """Watch no longer. Repeatable."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

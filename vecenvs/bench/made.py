@@ -1,0 +1,53 @@
+"""Envs as make_vec_env makes them, with its preprocessing and Monitor: for the bare loops, and for the contestants."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gymnasium.envs.registration import EnvSpec
+
+from vecenvs.bench.contestants import Backend, MakesVec
+from vecenvs.bench.workloads import GymEnv, Workload
+from vecenvs.env_fn import EnvFn, Recipe, this_process
+from vecenvs.env_types import check_env_type
+from vecenvs.make import make_vec_env
+from vecenvs.preprocessing import preprocessing
+
+
+def from_make_vec_env(workload: Workload) -> MakesVec:
+    """Make VecEnvs by make_vec_env, all its arguments but those of the backend left at their defaults."""
+    source, env_kwargs = _parts(workload)
+
+    def make(num_envs: int, backend: Backend) -> Any:
+        return make_vec_env(source, num_env=num_envs, env_kwargs=env_kwargs, backend=backend.backend, **backend.options)
+
+    return make
+
+
+def as_made(workload: Workload) -> Workload:
+    """Give the function that makes one such env, for the limit: its loops step the same wrappers."""
+    source, env_kwargs = _parts(workload)
+    recipe = Recipe(
+        preprocessing=preprocessing(check_env_type(None, source if isinstance(source, EnvSpec) else None), {}),
+        env_kwargs=env_kwargs,
+        module="",
+        flatten=True,
+        wrappers=(),
+        reward_scale=1.0,
+        monitor_dir=None,
+        monitor_kwargs={},
+        seed=None,
+        mpi_rank=0,
+        initializer=None,
+        home=this_process(),
+        begun=time.time(),
+    )
+    return EnvFn(recipe, source, 0)
+
+
+def _parts(workload: Workload) -> tuple[EnvSpec | Callable[..., Any], Mapping[str, Any]]:
+    if isinstance(workload, GymEnv):
+        return workload.spec, workload.kwargs
+    return workload, {}

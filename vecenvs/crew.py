@@ -1,0 +1,157 @@
+"""The workers of one VecEnv as a group: launching, waiting for any of them, noticing deaths, ending them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from vecenvs.board import Board
+from vecenvs.errors import SpaceMismatch, StepTimeout, WorkerDied
+from vecenvs.protocol import Answer, Command, Failure, MadeEnvs, kind_of
+from vecenvs.transport import Message, Transport
+from vecenvs.transport.memory import Semaphore
+
+LIVENESS = 0.2  # seconds between looks at whether the workers live, while waiting for them
+START_TIMEOUT = 300.0  # seconds for the envs of one worker to be made
+CLOSE_GRACE = 5.0  # seconds for workers to close their envs, before force
+EXIT_GRACE = 1.0
+
+Launch = Callable[[int, range], Transport]
+
+
+class Crew:
+    """Worker w steps the slots `shards[w]`. Whatever waits here raises WorkerDied if what it waits for cannot come."""
+
+    def __init__(self, shards: Sequence[range], launch: Launch) -> None:
+        self.shards = shards
+        self.transports: list[Transport] = []
+        self.wake: Semaphore | None = None  # released by workers whose transport `wakes`
+        self._launch = launch
+
+    def start(self) -> MadeEnvs:
+        """Launch every worker and wait until each has made its envs; SpaceMismatch if those do not agree."""
+        for worker, shard in enumerate(self.shards):
+            self.transports.append(self._launch(worker, shard))
+        first = self._made(0)
+        for worker in range(len(self.shards)):
+            self._check_spaces(worker, first, self._made(worker) if worker else first)
+        self._first_made = first
+        return first
+
+    def attach(self, board: Board, wake: Semaphore | None) -> None:
+        """Connect every worker to the columns."""
+        self.wake = wake
+        for transport in self.transports:
+            transport.attach(board)
+
+    def replace(self, worker: int, board: Board) -> None:
+        """End a worker that is dead or hung, and launch another one for its shard."""
+        self.transports[worker].stop(0.0)
+        self.transports[worker] = self._launch(worker, self.shards[worker])
+        self._check_spaces(worker, self._first_made, self._made(worker))
+        self.transports[worker].attach(board)
+
+    def put(self, worker: int, tag: int, body: object = None) -> None:
+        """Send a command."""
+        try:
+            self.transports[worker].put(tag, body)
+        except ConnectionError:
+            raise self._died(worker) from None
+
+    def get(self, worker: int, limit: float | None) -> Message | None:
+        """Wait for a worker's next message; None once the monotonic clock has passed `limit`."""
+        transport = self.transports[worker]
+        while True:
+            seconds = LIVENESS if limit is None else min(LIVENESS, limit - time.monotonic())
+            message = transport.get(max(seconds, 0.0))
+            if message is not None:
+                return message
+            if limit is not None and time.monotonic() >= limit:
+                return None
+            if transport.exit_status()[0]:
+                message = transport.get(0)  # what it said before it died
+                if message is None:
+                    raise self._died(worker)
+                return message
+
+    def sweep(self, workers: Iterable[int]) -> list[tuple[int, Message]]:
+        """Take every message of these workers that is there, without waiting."""
+        if self.wake is not None:
+            while self.wake.acquire(False):
+                continue
+        found = []
+        for worker in workers:
+            while (message := self.transports[worker].get(0)) is not None:
+                found.append((worker, message))
+        return found
+
+    def rest(self, workers: Sequence[int], seconds: float) -> list[tuple[int, Message]]:
+        """Sleep until one of these workers has something, at most `seconds`; then do as `sweep`."""
+        seconds = min(LIVENESS, max(seconds, 0.0))
+        found = []
+        if len(workers) == 1:
+            message = self.transports[workers[0]].get(seconds)
+            if message is not None:
+                found.append((workers[0], message))
+        elif self.wake is not None and all(self.transports[worker].wakes for worker in workers):
+            self.wake.acquire(True, seconds)
+        else:
+            time.sleep(min(seconds, 2e-4))
+        found.extend(self.sweep(workers))
+        if not found:
+            for worker in workers:
+                if self.transports[worker].exit_status()[0]:
+                    found.extend(self.sweep([worker]))
+                    if not found:
+                        raise self._died(worker)
+        return found
+
+    def close(self, close_grace: float = CLOSE_GRACE) -> list[Failure]:
+        """Let every worker close its envs, all at once, then end them all; give what closing envs raised."""
+        failures = self._ask(close_grace)
+        deadline = time.monotonic() + EXIT_GRACE
+        for transport in self.transports:
+            transport.stop(max(deadline - time.monotonic(), 0.0))
+        return failures
+
+    def _ask(self, grace: float) -> list[Failure]:
+        deadline = time.monotonic() + grace
+        asked = []
+        for transport in self.transports:
+            try:
+                transport.put(Command.CLOSE)
+                asked.append(transport)
+            except Exception:  # it is gone already, or never stood: `stop` sees to it
+                continue
+        failures: list[Failure] = []
+        for transport in asked:
+            while True:
+                message = transport.get(min(0.05, max(deadline - time.monotonic(), 0.0)))
+                if message is None:
+                    if transport.exit_status()[0] or time.monotonic() >= deadline:
+                        break
+                elif kind_of(message[0]) == Answer.REPLY and isinstance(message[1], list):
+                    failures.extend(message[1])
+                    break
+        return failures
+
+    def _made(self, worker: int) -> MadeEnvs:
+        message = self.get(worker, time.monotonic() + START_TIMEOUT)
+        if message is None:
+            raise StepTimeout(self.shards[worker], START_TIMEOUT, "making")
+        made: MadeEnvs | Failure = message[1]
+        if isinstance(made, Failure):
+            raise made.to_error()
+        return made
+
+    def _check_spaces(self, worker: int, first: MadeEnvs, made: MadeEnvs) -> None:
+        if made.mismatch is not None:
+            index, which, theirs, ours = made.mismatch
+            raise SpaceMismatch(index, which, theirs, ours)
+        for which in ("observation", "action"):
+            theirs, ours = getattr(made, f"{which}_space"), getattr(first, f"{which}_space")
+            if theirs != ours:
+                raise SpaceMismatch(self.shards[worker][0], which, theirs, ours)
+
+    def _died(self, worker: int) -> WorkerDied:
+        return WorkerDied(worker, self.shards[worker], self.transports[worker].exit_status()[1])

@@ -1,0 +1,127 @@
+"""The processes in which a rank's envs live.
+
+A worker rank steps no env itself. For each shard it is given it starts a process of its own, from a fork server
+without MPI, and passes messages on between MPI and that process. So a shard's envs have a main thread and an
+interpreter to themselves, however many VecEnvs the rank serves; an env that crashes, exits or hangs costs its own shard
+and not the job; and an env may import mpi4py without being taken for a rank.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import time
+import types
+from multiprocessing import forkserver
+from typing import Any, NamedTuple, cast
+
+import cloudpickle
+
+from vecenvs.making import make_envs
+from vecenvs.mpi.channel import Channel, RelayEnd
+from vecenvs.process import child_environment, limit_threads, run_worker, watch_caller
+from vecenvs.protocol import Answer, Failure, dumps, loads
+from vecenvs.transport.packed import PackedWorker
+from vecenvs.worker import close_envs
+
+
+class Order(NamedTuple):
+    """What rank 0 wants hosted: envs by their pickled functions, and how their rows travel."""
+
+    env_fns: list[bytes]
+    first: int
+    autoreset: str
+    shared: bool
+    sys_path: list[str]
+
+
+def start_server() -> None:
+    """Start the fork server. Its processes never see this rank's script: functions come from rank 0, pickled by value."""
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    multiprocessing.set_forkserver_preload([__name__])
+    with child_environment():
+        forkserver.ensure_running()
+
+
+class Hosted:
+    """One process, from the rank's side. `exitcode` is None while it lives."""
+
+    def __init__(self, number: int, order: Order) -> None:
+        self.number = number
+        ours, theirs = socket.socketpair()
+        self.relay = RelayEnd(ours)
+        context = multiprocessing.get_context("forkserver")
+        self._process = context.Process(
+            target=_main, args=(theirs, order, os.getpid()), name=f"vecenvs-hosted-{number}", daemon=False
+        )
+        with child_environment():
+            self._process.start()
+        theirs.close()
+        self.sentinel = self._process.sentinel
+        self._ends: list[tuple[float, str]] = []
+
+    @property
+    def exitcode(self) -> int | None:
+        return self._process.exitcode
+
+    def stop(self, grace: float) -> None:
+        """Have it ended: by itself within `grace` seconds, else by SIGTERM, after as long again by SIGKILL."""
+        now = time.monotonic()
+        self._ends = [(now + 2 * grace, "kill"), (now + grace, "terminate")]
+
+    def enforce(self) -> None:
+        """Do what `stop` has announced, when its time has come."""
+        while self._ends and time.monotonic() >= self._ends[-1][0]:
+            _, end = self._ends.pop()
+            (self._process.kill if end == "kill" else self._process.terminate)()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join(1.0)
+
+    def free(self) -> None:
+        self.relay.close()
+        self._process.join(1.0)
+        if self._process.exitcode is not None:
+            self._process.close()
+
+
+def _main(end: socket.socket, order: Order, rank_pid: int) -> None:
+    channel = Channel(end)
+    sys.path.extend(path for path in order.sys_path if path not in sys.path)
+    payload: list[Any] = list(order.env_fns)
+    if order.shared:
+        run_worker(cast("Any", channel), payload, order.first, order.autoreset, rank_pid)
+    else:
+        _run_packed(channel, payload, order.first, order.autoreset, rank_pid)
+
+
+def _run_packed(channel: Channel, payload: list[bytes], first: int, autoreset: str, rank_pid: int) -> None:
+    """As `process.run_worker`, with rows in the messages."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave)
+    watch_caller(rank_pid, [])
+    limit_threads()
+    envs, made = make_envs([cloudpickle.loads(item) for item in payload], first, remote=True)
+    try:
+        channel.send_bytes(dumps((int(Answer.MADE), made)))
+        n: int = loads(channel.recv_bytes())
+        if isinstance(made, Failure):
+            return
+        shard = range(first, first + len(envs))
+        worker = PackedWorker(envs, made, shard, n, autoreset, channel.send_bytes)
+        channel.send_bytes(dumps((int(Answer.REPLY), None)))
+        while worker.handle(channel.recv_bytes()):
+            continue
+        envs = []
+    except (EOFError, ConnectionError):
+        return
+    finally:
+        close_envs(envs, first, remote=True)
+
+
+def _leave(_: int, __: object) -> None:
+    raise SystemExit(1)

@@ -1,0 +1,53 @@
+"""Sending and taking messages of bytes without ever blocking, the same on both ends.
+
+An MPI tag says what a message is about: CONTROL, or the number of the hosted worker whose message it is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+CONTROL = 0
+
+
+class Mail:
+    """One end of a private communicator. Use from one thread."""
+
+    def __init__(self, mpi: Any, comm: Any, source: int) -> None:
+        self._mpi = mpi
+        self._comm = comm
+        self._source = source
+        self._status = mpi.Status()
+        self._unsent: deque[tuple[Any, bytes | bytearray]] = deque()
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._unsent)
+
+    def send(self, rank: int, tag: int, data: bytes | bytearray) -> None:
+        """Send in order. Large messages go out while `take` is called."""
+        request = self._comm.Isend([data, self._mpi.BYTE], dest=rank, tag=tag)
+        self._unsent.append((request, data))
+        self.flush()
+
+    def flush(self) -> None:
+        while self._unsent and self._unsent[0][0].Test():
+            self._unsent.popleft()
+
+    def take(self) -> tuple[int, int, bytearray] | None:
+        """Give a message that has arrived, as (rank, tag, data); None if there is none."""
+        if self._unsent:
+            self.flush()
+        message = self._comm.Improbe(self._source, self._mpi.ANY_TAG, self._status)
+        if message is None:
+            return None
+        status = self._status
+        data = bytearray(status.Get_count(self._mpi.BYTE))
+        rank, tag = status.Get_source(), status.Get_tag()
+        message.Recv([data, self._mpi.BYTE])
+        return rank, tag, data
+
+    def drop_unsent(self) -> None:
+        """Give up what could not be sent: its receiver is gone."""
+        self._unsent.clear()

@@ -1,0 +1,82 @@
+"""Who the ranks of a communicator are, and which of them reach rank 0's memory."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from typing import Any, NamedTuple
+
+from vecenvs.errors import VecEnvError
+from vecenvs.mpi.waiting import wait_for
+from vecenvs.transport.memory import Address, Segment, Semaphore, open_segment, unlink_semaphores
+
+ARRIVAL_TIMEOUT = 120.0  # seconds for all ranks to reach their first MpiVecEnv
+
+
+class Peer(NamedTuple):
+    """A worker rank, by its number in the communicator."""
+
+    rank: int
+    host: str
+    pid: int
+    shares: bool  # whether rank 0's memory and semaphores can be opened there
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} on {self.host} (pid {self.pid})"
+
+
+class Probe(NamedTuple):
+    """A segment with a known content and the name of a semaphore, for the other ranks to try."""
+
+    segment: Address
+    semaphore: str
+    token: bytes
+
+
+def private_copy(mpi: Any, comm: Any) -> tuple[Any, bool]:
+    """Duplicate `comm`, so that our messages never meet the user's; tell whether rank 0 is on this node.
+
+    Collective over `comm`. Nodes are what MPI says (its split by shared memory). VecEnvError if not all ranks come.
+    """
+    private, request = comm.Idup()
+    if not wait_for(request.Test, ARRIVAL_TIMEOUT):
+        raise VecEnvError(
+            f"not all {comm.Get_size()} ranks reached their first MpiVecEnv within {ARRIVAL_TIMEOUT:g} s. Every rank of "
+            "its communicator must construct it (the worker ranks serve from there on), or none but rank 0 may run "
+            "the script: python -m vecenvs.mpi train.py"
+        )
+    node = private.Split_type(mpi.COMM_TYPE_SHARED, private.Get_rank())
+    root_here = mpi.Group.Translate_ranks(private.Get_group(), [0], node.Get_group())[0] != mpi.UNDEFINED
+    node.Free()
+    return private, bool(root_here)
+
+
+class ProbeTarget:
+    """Rank 0's side of a `Probe`."""
+
+    def __init__(self) -> None:
+        self._segment = Segment(64)
+        self._semaphore = Semaphore()
+        token = secrets.token_bytes(16)
+        self._segment.buffer[:16] = token
+        self.probe = Probe(self._segment.address, self._semaphore.name, token)
+
+    def forget(self) -> None:
+        self._segment.forget()
+        unlink_semaphores([self._semaphore.name])
+
+
+def introduce(rank: int, root_here: bool, probe: Probe) -> Peer:
+    """Say who this rank is; try the probe if MPI says that rank 0 is on this node."""
+    return Peer(rank, socket.gethostname(), os.getpid(), root_here and _can_open(probe))
+
+
+def _can_open(probe: Probe) -> bool:
+    """Containers and other users may share a node without sharing /proc or /dev/shm."""
+    try:
+        same = bytes(open_segment(probe.segment)[:16]) == probe.token
+        Semaphore(probe.semaphore)
+    except (OSError, ValueError):
+        return False
+    return same

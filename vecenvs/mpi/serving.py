@@ -1,0 +1,150 @@
+"""What a worker rank does: it serves any number of VecEnvs of rank 0 until that one ends.
+
+The rank leaves the user's script for good. It only passes messages on: between MPI and the processes that step the envs
+(see `hosting`), in one loop and one thread, so MPI needs no support for threads.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from typing import Any, NoReturn
+
+from vecenvs.mpi.hosting import Hosted, start_server
+from vecenvs.mpi.mail import CONTROL, Mail
+from vecenvs.mpi.nodes import introduce
+from vecenvs.mpi.waiting import Patience
+from vecenvs.process import watch_caller
+from vecenvs.protocol import dumps, loads
+
+END_GRACE = 1.0  # seconds for hosted processes to leave when rank 0 has ended
+
+
+def serve(mpi: Any, private: Any, root_here: bool) -> NoReturn:
+    """Serve rank 0 of a communicator of ours, then end this process; code after the script's VecEnv never runs here."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for rank 0 to act upon
+    signal.signal(signal.SIGTERM, _leave)
+    watch_caller(os.getppid(), [])  # the launcher: if it is killed, nobody else ends this rank
+    code = 1
+    try:
+        start_server()
+        Server(mpi, private, root_here).run()
+        mpi.Finalize()
+        code = 0
+    except SystemExit as exc:  # by signal: hosted processes see that this one is gone
+        code = exc.code if isinstance(exc.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        private.Abort(1)
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+
+
+class Server:
+    """Passes messages on."""
+
+    def __init__(self, mpi: Any, private: Any, root_here: bool) -> None:
+        self._rank = private.Get_rank()
+        self._root_here = root_here
+        self._mail = Mail(mpi, private, source=0)
+        self._hosted: dict[int, Hosted] = {}
+        self._patience = Patience()
+        self._serving = True
+
+    def run(self) -> None:
+        """Until told to end, or until rank 0 cannot be heard any more (an MPI exception)."""
+        while self._serving:
+            busy = self._take_mail()
+            rest = 0.0 if busy else self._patience.next_rest()
+            busy = self._take_answers(rest) or busy
+            if busy:
+                self._patience.restart()
+        self._end_hosted()
+        while self._mail.has_unsent:
+            self._mail.flush()
+
+    def _take_mail(self) -> bool:
+        found = False
+        while (message := self._mail.take()) is not None:
+            found = True
+            _, tag, data = message
+            if tag == CONTROL:
+                what, *rest = loads(data)
+                self._control(what, *rest)
+            elif tag in self._hosted:
+                self._hosted[tag].relay.put(data)
+        return found
+
+    def _control(self, what: str, *rest: Any) -> None:
+        if what == "probe":
+            self._say("hello", introduce(self._rank, self._root_here, rest[0]))
+        elif what == "host":
+            number, order = rest
+            self._hosted[number] = Hosted(number, order)
+        elif what == "stop":
+            number, grace = rest
+            if number in self._hosted:
+                self._hosted[number].stop(grace)
+        elif what == "end":
+            self._serving = False
+
+    def _take_answers(self, rest: float) -> bool:
+        """Rest until a hosted process says something, at most `rest` seconds; send it on."""
+        hosted = list(self._hosted.values())
+        readers = {h.relay.fileno(): h for h in hosted if not h.relay.closed}
+        sentinels = {h.sentinel: h for h in hosted}
+        writers = {h.relay.fileno(): h for h in hosted if h.relay.has_unsent and not h.relay.closed}
+        if self._mail.has_unsent:
+            rest = min(rest, 2e-5)
+        ready, writable, _ = select.select([*readers, *sentinels], list(writers), [], rest)
+        for fd in writable:
+            writers[fd].relay.flush()
+        for fd in ready:
+            if fd in readers:
+                self._pass_on(readers[fd])
+        for fd in ready:
+            if fd in sentinels:
+                self._note_exit(sentinels[fd])
+        for h in hosted:
+            h.enforce()
+        return bool(ready or writable)
+
+    def _pass_on(self, hosted: Hosted) -> None:
+        for data in hosted.relay.take():
+            self._mail.send(0, hosted.number, data)
+
+    def _note_exit(self, hosted: Hosted) -> None:
+        code = hosted.exitcode
+        if code is None:
+            return
+        if not hosted.relay.closed:
+            self._pass_on(hosted)  # what it said before
+        del self._hosted[hosted.number]
+        hosted.free()
+        self._say("exited", hosted.number, code)
+
+    def _say(self, *what: Any) -> None:
+        self._mail.send(0, CONTROL, dumps(what))
+
+    def _end_hosted(self) -> None:
+        for hosted in self._hosted.values():
+            hosted.stop(0.0)
+            hosted.enforce()
+        deadline = time.monotonic() + END_GRACE
+        for hosted in self._hosted.values():
+            while hosted.exitcode is None and time.monotonic() < deadline:
+                time.sleep(0.005)
+            hosted.kill()
+            hosted.free()
+        self._hosted.clear()
+
+
+def _leave(number: int, _: object) -> None:
+    raise SystemExit(128 + number)

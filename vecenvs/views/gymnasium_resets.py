@@ -1,0 +1,78 @@
+"""Resets in Gymnasium's terms: of all envs, or of those that options["reset_mask"] names."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from vecenvs.errors import EnvError
+from vecenvs.layout import SpaceLayout
+from vecenvs.vec_env import Batch, VecEnv
+
+
+@dataclass
+class Reset:
+    """A reset of the envs `indices`, and what has come in of it."""
+
+    indices: list[int]
+    seed: Any
+    options: dict[str, Any] | None
+    batches: list[Batch] = field(default_factory=list)
+    errors: list[EnvError] = field(default_factory=list)
+
+    def receive(self, vec: VecEnv, deadline: float | None) -> Any:
+        """Wait for the rows still missing; give all, in the order of `indices`.
+
+        StepTimeout at the deadline: what has come stays here, and the next call goes on. If envs raised, the error of
+        the first of them, once all have answered.
+        """
+        while (missing := self._missing()) > 0:
+            timeout = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            try:
+                self.batches.append(vec.recv(missing, timeout=timeout))
+            except EnvError as error:
+                self.errors.append(error)
+        if self.errors:
+            self.errors.sort(key=lambda error: error.index)
+            self.errors[0].errors = tuple(self.errors)
+            raise self.errors[0]
+        return self._rows(vec)
+
+    def _missing(self) -> int:
+        return len(self.indices) - len(self.errors) - sum(len(batch) for batch in self.batches)
+
+    def _rows(self, vec: VecEnv) -> Any:
+        if len(self.batches) == 1 and self.batches[0].indices.tolist() == self.indices:
+            return self.batches[0].obs
+        layout = SpaceLayout(vec.observation_space)
+        order = np.argsort(np.concatenate([batch.indices for batch in self.batches]))  # `indices` ascend
+        parts = [layout.flatten(batch.obs) for batch in self.batches]
+        return layout.unflatten([np.concatenate(column)[order] for column in zip(*parts, strict=True)])
+
+
+def parse_reset(num_envs: int, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None) -> Reset:
+    """Check the arguments of a reset. `options` is left as it is; the envs get it without the mask."""
+    if isinstance(seed, (list, tuple, np.ndarray)) and len(seed) != num_envs:
+        raise ValueError(f"{len(seed)} seeds for {num_envs} envs: give one each, or one int")
+    if options is None or "reset_mask" not in options:
+        return Reset(list(range(num_envs)), seed, options)
+    indices = np.flatnonzero(_check_mask(options["reset_mask"], num_envs)).tolist()
+    if isinstance(seed, (list, tuple, np.ndarray)):
+        seed = [seed[i] for i in indices]
+    return Reset(indices, seed, {key: value for key, value in options.items() if key != "reset_mask"})
+
+
+def _check_mask(mask: Any, num_envs: int) -> Any:
+    if not isinstance(mask, np.ndarray):
+        raise TypeError(f"options['reset_mask'] must be a numpy array, not {type(mask).__name__}")
+    if mask.shape != (num_envs,):
+        raise ValueError(f"options['reset_mask'] has shape {mask.shape}: give one bool for each of the {num_envs} envs")
+    if mask.dtype != np.bool_:
+        raise TypeError(f"options['reset_mask'] has dtype {mask.dtype}: give bool")
+    if not mask.any():
+        raise ValueError("options['reset_mask'] names no env: set at least one of its entries")
+    return mask

@@ -1,0 +1,284 @@
+"""`as_gymnasium`: any VecEnv as a gymnasium.vector.VectorEnv with the methods of Gymnasium's AsyncVectorEnv.
+
+What comes out equals, value for value, what Gymnasium's own vector envs give in the same autoreset mode: observations
+batched as `gymnasium.vector.utils.concatenate` does, float64 rewards, infos as one dict of arrays with `_key` masks.
+It differs where AsyncVectorEnv loses something: a timeout loses no rows, an exception in one env leaves the others
+usable, and the caller's `options` are never changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError, ResetNeeded
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from vecenvs.errors import EnvError, StepTimeout, VecEnvError, describe_indices
+from vecenvs.vec_env import Batch, VecEnv
+from vecenvs.views.gymnasium_calls import call_attribute, check_callable, set_attribute
+from vecenvs.views.gymnasium_errors import pending_error, raise_as_gymnasium
+from vecenvs.views.gymnasium_infos import BatchForm, without_ours
+from vecenvs.views.gymnasium_resets import Reset, parse_reset
+
+AUTORESET_MODES = {
+    "next_step": AutoresetMode.NEXT_STEP,
+    "same_step": AutoresetMode.SAME_STEP,
+    "disabled": AutoresetMode.DISABLED,
+}
+
+StepResult = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
+
+
+def as_gymnasium(vec: VecEnv) -> GymnasiumView:
+    """Give a gymnasium.vector.VectorEnv over `vec`; closing it closes `vec`.
+
+    ValueError if the autoreset mode of `vec` is "async", which Gymnasium has no word for.
+    """
+    return GymnasiumView(vec)
+
+
+class GymnasiumView(VectorEnv[Any, Any, NDArray[Any]]):
+    """A VecEnv behind Gymnasium's interface. `vec` is the VecEnv: step and reset it through the view alone."""
+
+    def __init__(self, vec: VecEnv) -> None:
+        if vec.autoreset not in AUTORESET_MODES:
+            raise ValueError(
+                f"Gymnasium has no autoreset mode {vec.autoreset!r}: "
+                f"make the VecEnv with autoreset={', '.join(map(repr, AUTORESET_MODES))}"
+            )
+        self.vec = vec
+        self.num_envs = vec.num_envs
+        self.autoreset_mode = AUTORESET_MODES[vec.autoreset]
+        self.metadata = {**vec.metadata, "autoreset_mode": self.autoreset_mode}
+        self.render_mode = vec.render_mode
+        self.single_observation_space, self.single_action_space = vec.observation_space, vec.action_space
+        self.observation_space = batch_space(vec.observation_space, vec.num_envs)
+        self.action_space = batch_space(vec.action_space, vec.num_envs)
+        self._observations = BatchForm(vec.observation_space)
+        self._actions = BatchForm(vec.action_space)
+        self._wrapped = vec.unwrapped is not vec
+        self._pending: str | None = None
+        self._reset: Reset | None = None
+        self._call: tuple[str, tuple[Any, ...], dict[str, Any]] | None = None
+        self._last: Any = None  # the rows last given out, for those that a masked reset leaves alone
+        self._ended: NDArray[np.bool_] | None = None  # envs to be reset first; only without autoreset
+
+    # Resetting
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset all envs, or those of `options["reset_mask"]`; give the rows of all and the infos of those reset.
+
+        An int s gives env i the seed s + i; a list has one seed for each of the num_envs, reset or not.
+        """
+        self._check_free("reset")
+        reset = parse_reset(self.num_envs, seed, options)
+        self._check_maskable(reset)
+        try:
+            rows = self.vec.reset(reset.indices, seed=reset.seed, options=reset.options)
+        except VecEnvError as error:
+            self._raise(error, "reset")
+        return self._finish_reset(reset, rows)
+
+    def reset_async(
+        self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> None:
+        """Start what `reset` does and return."""
+        self._check_free("reset_async")
+        reset = parse_reset(self.num_envs, seed, options)
+        self._check_maskable(reset)
+        try:
+            self.vec.reset_async(reset.indices, seed=reset.seed, options=reset.options)
+        except VecEnvError as error:
+            self._raise(error, "reset")
+        self._pending, self._reset = "reset", reset
+
+    def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
+        """Finish the reset. CallTimeout after `timeout` seconds; a later `reset_wait` then gets the same rows."""
+        reset = self._reset
+        if reset is None:
+            self._refuse_wait("reset")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            rows = reset.receive(self.vec, deadline)
+        except StepTimeout as error:
+            raise_as_gymnasium(error, "reset")
+        except VecEnvError as error:
+            self._pending = self._reset = None
+            self._raise(error, "reset")
+        self._pending = self._reset = None
+        return self._finish_reset(reset, rows)
+
+    def _check_maskable(self, reset: Reset) -> None:
+        if self._last is None and len(reset.indices) < self.num_envs:
+            raise ResetNeeded("a reset_mask before the first reset: reset all envs once, their rows are given as well")
+
+    def _finish_reset(self, reset: Reset, rows: Any) -> tuple[Any, dict[str, Any]]:
+        if len(reset.indices) < self.num_envs:
+            rows = self._observations.patched(self._last, reset.indices, rows)
+        self._last = rows
+        if self._ended is not None:
+            self._ended[reset.indices] = False
+        infos: dict[str, Any] = {}
+        reset_infos = self.vec.reset_infos
+        for i in reset.indices:
+            infos = self._add_info(infos, without_ours(reset_infos[i]), i)
+        return self._observations.to_gymnasium(rows), infos
+
+    # Stepping
+
+    def step(self, actions: Any) -> StepResult:
+        """Step every env once: observations, rewards (float64), terminations, truncations, infos."""
+        self.step_async(actions)
+        return self.step_wait()
+
+    def step_async(self, actions: Any) -> None:
+        """Start a step. ResetNeeded, before any env is stepped, if an env's episode is over and nothing resets it."""
+        self._check_free("step_async")
+        if self._ended is not None and self._ended.any():
+            ended = describe_indices(np.flatnonzero(self._ended).tolist())
+            raise ResetNeeded(f"the episodes of envs {ended} are over: reset them by options['reset_mask'] first")
+        if isinstance(actions, list) and not self._actions.layout.is_flat:
+            actions = tuple(actions)  # Gymnasium takes it for the batched structure, not for one action per env
+        try:
+            self.vec.step_async(actions)
+        except VecEnvError as error:
+            self._raise(error, "step")
+        self._pending = "step"
+
+    def step_wait(self, timeout: float | None = None) -> StepResult:
+        """Finish the step. CallTimeout after `timeout` seconds; a later `step_wait` then gets the same rows."""
+        if self._pending != "step":
+            self._refuse_wait("step")
+        vec = self.vec
+        try:
+            observations, rewards, dones, infos = vec.step_wait(timeout)
+        except StepTimeout as error:
+            raise_as_gymnasium(error, "step")
+        except VecEnvError as error:
+            self._pending = None
+            self._raise(error, "step")
+        self._pending = None
+        self._last = observations
+        if self.autoreset_mode is AutoresetMode.DISABLED:
+            self._ended = dones.copy()
+        vector_infos: dict[str, Any] = {}
+        for i, info in enumerate(infos):
+            if len(info) > 1:  # more than what every row has
+                vector_infos = self._add_row(vector_infos, info, i)
+        return (
+            self._observations.to_gymnasium(observations),
+            self._float64(rewards),
+            vec.terminated,
+            vec.truncated,
+            vector_infos,
+        )
+
+    def _add_row(self, infos: dict[str, Any], info: dict[str, Any], i: int) -> dict[str, Any]:
+        given = without_ours(info)
+        if "terminal_observation" in info and self.autoreset_mode is AutoresetMode.SAME_STEP:
+            final = {"final_obs": info["terminal_observation"], "final_info": given}
+            infos = self._add_info(infos, final, i)
+            given = without_ours(self.vec.reset_infos[i])
+        return self._add_info(infos, given, i)
+
+    def _float64(self, rewards: NDArray[np.float32]) -> NDArray[np.float64]:
+        exact = self.vec.rewards64
+        # A wrapper that changes rewards may know nothing of float64.
+        if self._wrapped and not np.array_equal(exact.astype(np.float32), rewards):
+            return rewards.astype(np.float64)
+        return exact
+
+    # The envs behind it
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Call the method `name` of every env; where it is no method, read it."""
+        self.call_async(name, *args, **kwargs)
+        return self.call_wait()
+
+    def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
+        """Start what `call` does and return."""
+        self._check_free("call_async")
+        check_callable(name)
+        self._pending, self._call = "call", (name, args, kwargs)
+
+    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
+        """Finish the call."""
+        if self._call is None:
+            self._refuse_wait("call")
+        (name, args, kwargs), self._call, self._pending = self._call, None, None
+        try:
+            return tuple(self.vec.call(call_attribute, None, name, args, kwargs))
+        except VecEnvError as error:
+            self._raise(error, "call")
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """Read an attribute of every env. As in Gymnasium this is `call(name)`: a method is called."""
+        return self.call(name)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Write an attribute of every env: `values` is a list or tuple of one each, or one value for all."""
+        self._check_free("set_attr")
+        each = isinstance(values, (list, tuple))
+        if each and len(values) != self.num_envs:
+            raise ValueError(f"{len(values)} values for {self.num_envs} envs: give one each, or one for all of them")
+        try:
+            if not each:
+                self.vec.call(set_attribute, None, name, values)
+                return
+            for i, value in enumerate(values):
+                self.vec.call(set_attribute, i, name, value)
+        except VecEnvError as error:
+            self._raise(error, "set_attr")
+
+    @property  # type: ignore[misc]  # read-only, as in Gymnasium's own vector envs
+    def np_random(self) -> Any:
+        """The random generators of the envs: a tuple of one each."""
+        return self.get_attr("np_random")
+
+    @property
+    def np_random_seed(self) -> Any:
+        """The seeds of these generators: a tuple of one each."""
+        return self.get_attr("np_random_seed")
+
+    def render(self) -> tuple[Any, ...]:
+        """Render every env: a tuple of what they give."""
+        return self.call("render")
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """Close the VecEnv, which is bounded in time whatever its workers do; both arguments are Gymnasium's."""
+        self.vec.close()
+
+    # State
+
+    def _check_free(self, what: str) -> None:
+        if self._pending is not None:
+            self._check_open(what)
+            raise pending_error(what, self._pending)
+
+    def _check_open(self, what: str) -> None:
+        if self.closed or self.vec.closed:
+            raise ClosedEnvironmentError(f"{what} on a closed vector env: make a new one")
+
+    def _refuse_wait(self, name: str) -> NoReturn:
+        self._check_open(f"{name}_wait")
+        raise NoAsyncCallError(f"{name}_wait without a {name}_async before it", name)
+
+    def _raise(self, error: VecEnvError, name: str) -> NoReturn:
+        """Raise what Gymnasium would, keeping the rows of the envs that did complete the call."""
+        if isinstance(error, EnvError) and error.batch is not None and self._last is not None:
+            self._keep(error.batch)
+        raise_as_gymnasium(error, name)
+
+    def _keep(self, batch: Batch) -> None:
+        self._last = self._observations.patched(self._last, batch.indices, batch.obs)
+        if self.autoreset_mode is AutoresetMode.DISABLED:
+            ended = np.zeros(self.num_envs, dtype=bool) if self._ended is None else self._ended.copy()
+            ended[batch.indices] = batch.dones
+            self._ended = ended

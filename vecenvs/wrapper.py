@@ -1,0 +1,89 @@
+"""`VecEnvWrapper`: a VecEnv around another one, the base of everything that changes what a VecEnv gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
+
+
+class VecEnvWrapper(VecEnv):
+    """Passes every call on to `venv`. Subclasses override what they change; nothing is forwarded by magic.
+
+    A subclass that changes observations or rewards overrides `reset`, `step_wait` and `recv` alike.
+    """
+
+    def __init__(self, venv: VecEnv) -> None:
+        self.venv = venv
+        self.num_envs = venv.num_envs
+        self.observation_space = venv.observation_space
+        self.action_space = venv.action_space
+        self.spec = venv.spec
+        self.metadata = venv.metadata
+        self.render_mode = venv.render_mode
+        self.autoreset = venv.autoreset
+
+    @property
+    def closed(self) -> bool:  # type: ignore[override]
+        return self.venv.closed
+
+    @property
+    def reset_infos(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        return self.venv.reset_infos
+
+    @property
+    def unwrapped(self) -> VecEnv:
+        return self.venv.unwrapped
+
+    @property
+    def active(self) -> NDArray[np.bool_]:
+        return self.venv.active
+
+    @property
+    def terminated(self) -> NDArray[np.bool_]:
+        return self.venv.terminated
+
+    @property
+    def truncated(self) -> NDArray[np.bool_]:
+        return self.venv.truncated
+
+    @property
+    def rewards64(self) -> NDArray[np.float64]:
+        return self.venv.rewards64
+
+    def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
+        return self.venv.reset(indices, seed=seed, options=options)
+
+    def step_async(self, actions: Any) -> None:
+        self.venv.step_async(actions)
+
+    def step_wait(self, timeout: float | None = None) -> StepReturn:
+        return self.venv.step_wait(timeout)
+
+    def send(self, actions: Any, indices: Indices = None) -> None:
+        self.venv.send(actions, indices)
+
+    def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
+        self.venv.reset_async(indices, seed=seed, options=options)
+
+    def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
+        return self.venv.recv(min_envs, max_envs, timeout)
+
+    def seed(self, seed: Seeds = None) -> list[int | None]:
+        return self.venv.seed(seed)
+
+    def set_options(self, options: Options = None) -> None:
+        self.venv.set_options(options)
+
+    def call(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
+        return self.venv.call(function, indices, *args, **kwargs)
+
+    def stats(self) -> dict[str, Any]:
+        return self.venv.stats()
+
+    def close(self) -> None:
+        self.venv.close()
