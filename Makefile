@@ -1,4 +1,4 @@
-# make demo   make .venv, install, run the benchmark on CartPole over every backend there is; table and chart
+# make demo   make .venv, install, run the benchmark on CartPole over every backend there is: table and chart
 # make test   make .venv, install what the tests need, run them
 # make lint   ruff and mypy        make constraints   pin the newest versions        make clean
 #
@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-DEMO_EXTRAS := bench
+DEMO_EXTRAS := bench,mpi,ray
 TEST_EXTRAS := test
 LINT_EXTRAS := bench,dev
 
@@ -37,7 +37,7 @@ lint: $(VENV)/.extras-$(LINT_EXTRAS)
 # One stamp per set of extras, so that nothing is installed twice. The editable install follows the source by itself.
 # Without build isolation, because constraints do not reach an isolated build; without setuptools' caution about folders.
 $(VENV)/.extras-%: setup.py constraints.txt | $(BIN)/python
-	@echo "Installing vecenvs[$*] into $(VENV) ..."
+	@echo "Installing vecenvs[$*] into $(VENV), which takes some minutes the first time ..."
 	@$(PIP) install --quiet --constraint constraints.txt pip setuptools
 	@PYTHONWARNINGS="ignore:Editable installation" \
 	    $(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[$*]'

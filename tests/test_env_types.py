@@ -20,11 +20,13 @@ from vecenvs.wrappers.retro import StochasticFrameSkip
 
 @pytest.fixture
 def registered():
-    """Register ids for one test."""
-    before = dict(gym.registry)
+    """Register ids, and import modules that do, for one test."""
+    ids, modules = dict(gym.registry), set(sys.modules)
     yield gym.register
     gym.registry.clear()
-    gym.registry.update(before)
+    gym.registry.update(ids)
+    for name in [name for name in sys.modules if name not in modules and name.startswith("zoo_")]:
+        del sys.modules[name]
 
 
 class TestTypes:
@@ -91,13 +93,14 @@ class TestFindSpec:
         )
         monkeypatch.syspath_prepend(tmp_path)
         assert find_spec("zoo_of_mine:Zebra-v0").entry_point == "zoo_of_mine:Zebra"
-        monkeypatch.delitem(sys.modules, "zoo_of_mine")
 
     def test_unknown_module(self):
         with pytest.raises(ModuleNotFoundError, match="no_such_zoo"):
             find_spec("no_such_zoo:Zebra-v0")
 
-    @pytest.mark.parametrize("env_id", ["CartPol-v1", "CartPole-v77", "CartPole v1", "Nowhere/Pong-v5", "", "ALE/Pog-v5"])
+    @pytest.mark.parametrize(
+        "env_id", ["CartPol-v1", "CartPole-v77", "CartPole v1", "Nowhere/Pong-v5", "", "ALE/Pog-v5"]
+    )
     def test_unknown_ids_are_gymnasiums_errors(self, env_id):
         with pytest.raises(gym.error.Error):
             find_spec(env_id)
@@ -146,7 +149,9 @@ class Game(gym.Env):
     observation_space = gym.spaces.Box(0, 1000, (2,), np.int64)
     action_space = gym.spaces.Discrete(4)
 
-    def __init__(self, plan: Any, lives: int = 3, meanings: Any = ("NOOP", "FIRE", "UP", "DOWN"), truncate: bool = False):
+    def __init__(
+        self, plan: Any, lives: int = 3, meanings: Any = ("NOOP", "FIRE", "UP", "DOWN"), truncate: bool = False
+    ):
         self.plan, self.start, self.meanings, self.truncate = plan, lives, list(meanings), truncate
         self.ale = types.SimpleNamespace(lives=lambda: self.lives)
         self.games, self.turn, self.lives = 0, 0, 0
@@ -226,7 +231,7 @@ class TestEpisodicLife:
     def test_the_monitor_below_sees_whole_games(self):
         env = EpisodicLife(Monitor(Game([2, 2, None])))
         env.reset()
-        obs, reward, terminated, _, info = env.step(3)
+        _, _, terminated, _, info = env.step(3)
         assert (terminated, "episode" in info) == (True, False)
         env.reset()
         info = env.step(3)[4]
@@ -347,7 +352,9 @@ class TestAtari:
         assert isinstance(env.env, EpisodicLife)
         env.close()
 
-    @pytest.mark.parametrize(("env_id", "sticky"), [("ALE/Pong-v5", 0.25), ("PongNoFrameskip-v4", 0.0), ("Pong-v4", 0.0)])
+    @pytest.mark.parametrize(
+        ("env_id", "sticky"), [("ALE/Pong-v5", 0.25), ("PongNoFrameskip-v4", 0.0), ("Pong-v4", 0.0)]
+    )
     def test_the_emulators_frame_skip_is_one_and_stickiness_the_ids(self, env_id, sticky):
         env = Atari().make(find_spec(env_id), {})
         assert env.unwrapped._frameskip == 1
@@ -446,7 +453,9 @@ class TestReward:
         env = Script([1])
         assert scale_reward(env, 1) is env
 
-    @pytest.mark.parametrize(("scale", "error"), [("2", TypeError), (None, TypeError), (True, TypeError), (np.inf, ValueError)])
+    @pytest.mark.parametrize(
+        ("scale", "error"), [("2", TypeError), (None, TypeError), (True, TypeError), (np.inf, ValueError)]
+    )
     def test_bad_scale(self, scale, error):
         with pytest.raises(error, match="reward_scale must be"):
             scale_reward(Script([1]), scale)

@@ -22,6 +22,15 @@ def check_env_fns(env_fns: Any) -> None:
             raise TypeError(f"env_fns[{i}] is {env_fn!r}: give a function that makes an env (lambda: gym.make(...))")
 
 
+def check_names(what: str, names: Any) -> tuple[str, ...]:
+    """Refuse what is no sequence of distinct attribute names."""
+    if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
+        raise TypeError(f"{what} must be a tuple of attribute names, not {names!r}")
+    if len(set(names)) != len(names):
+        raise ValueError(f"{what} names an attribute twice: {names!r}")
+    return tuple(names)
+
+
 def split(n: int, num_workers: int) -> list[range]:
     """Divide n slots into contiguous shards whose sizes differ by one at most, larger ones first."""
     if isinstance(num_workers, bool) or not isinstance(num_workers, int):

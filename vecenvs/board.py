@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,11 @@ from vecenvs.layout import Columns, SpaceLayout
 
 TERMINATED = 1
 TRUNCATED = 2
+
+INFO_BYTES = 256  # room per env for one attribute of the info channel; larger ones travel pickled
+
+# Attribute name -> dtype and shape of one env's value.
+Specs = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
 
 _ALIGN = 64  # a cache line: columns that different processes write never share one at their ends
 
@@ -37,15 +44,31 @@ class Arena:
 
 
 class Board:
-    """Columns for n envs. Whoever builds it from equal spaces on the same buffer sees the same rows."""
+    """Columns for n envs. Whoever builds it from equal arguments on the same buffer sees the same rows."""
 
     def __init__(
-        self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any], n: int, arena: Arena
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        n: int,
+        arena: Arena,
+        info_attrs: Sequence[str] = (),
     ) -> None:
         self.n = n
+        self.info_attrs = tuple(info_attrs)
+        self.info: dict[str, NDArray[Any]] = {}
         self.observation_space = observation_space
         self.action_space = action_space
         self.actions = Columns(SpaceLayout(action_space), n, arena.take)
         self.observations = Columns(SpaceLayout(observation_space), n, arena.take)
         self.rewards: NDArray[np.float64] = arena.take((n,), np.dtype(np.float64))
         self.flags: NDArray[np.uint8] = arena.take((n,), np.dtype(np.uint8))
+        self._info_room = [arena.take((n * INFO_BYTES,), np.dtype(np.uint8)) for _ in self.info_attrs]
+
+    def open_info(self, specs: Specs) -> None:
+        """Make columns for attributes whose types are known by now. Everybody who has the board does so alike."""
+        for name, room in zip(self.info_attrs, self._info_room, strict=True):
+            if name in specs:
+                dtype, shape = specs[name]
+                size = math.prod(shape)
+                self.info[name] = room[: self.n * size * dtype.itemsize].view(dtype).reshape(self.n, *shape)

@@ -93,6 +93,10 @@ class Crew:
             message = self.transports[workers[0]].get(seconds)
             if message is not None:
                 found.append((workers[0], message))
+        elif inline := [worker for worker in workers if self.transports[worker].inline]:
+            message = self.transports[inline[0]].get(min(seconds, 2e-4))
+            if message is not None:
+                found.append((inline[0], message))
         elif self.wake is not None and all(self.transports[worker].wakes for worker in workers):
             self.wake.acquire(True, seconds)
         else:
@@ -154,4 +158,5 @@ class Crew:
                 raise SpaceMismatch(self.shards[worker][0], which, theirs, ours)
 
     def _died(self, worker: int) -> WorkerDied:
-        return WorkerDied(worker, self.shards[worker], self.transports[worker].exit_status()[1])
+        transport = self.transports[worker]
+        return WorkerDied(worker, self.shards[worker], transport.exit_status()[1], transport.where)

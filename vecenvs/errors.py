@@ -40,6 +40,10 @@ class EnvError(VecEnvError):
         return text
 
 
+class ResetNeededError(VecEnvError):
+    """An env was stepped that must be reset first: it is new, has failed, or ended its episode under "disabled"."""
+
+
 class RemoteError(Exception):
     """Stands in as `__cause__` for an exception that could not be brought over from its worker."""
 

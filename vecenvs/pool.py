@@ -20,8 +20,8 @@ import numpy as np
 from gymnasium import Env
 from numpy.typing import NDArray
 
-from vecenvs.arguments import check_env_fns, parse_indices, parse_options, parse_seeds, split
-from vecenvs.board import TERMINATED, TRUNCATED, Arena, Board
+from vecenvs.arguments import check_env_fns, check_names, parse_indices, parse_options, parse_seeds, split
+from vecenvs.board import TERMINATED, TRUNCATED, Arena, Board, Specs
 from vecenvs.crew import CLOSE_GRACE, EXIT_GRACE, LIVENESS, Crew
 from vecenvs.errors import (
     AlreadySteppingError,
@@ -32,8 +32,9 @@ from vecenvs.errors import (
     WorkerDied,
     describe_indices,
 )
+from vecenvs.info_channel import specs_of, stack
 from vecenvs.layout import parse_actions
-from vecenvs.protocol import Answer, Command, Extra, Failure, RowBody, kind_of, slot_of, tag
+from vecenvs.protocol import Answer, Command, Extra, Failure, RowBody, kind_of, own, slot_of, tag
 from vecenvs.rows import env_error, gather, lock_step, plain_lock_step
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.shared import SharedBoard
@@ -53,6 +54,14 @@ class Pending(NamedTuple):
     body: Any
 
 
+class Call(NamedTuple):
+    """An unanswered `call_async`: its slots in order, those of each worker still to answer, the results so far."""
+
+    slots: list[int]
+    groups: dict[int, list[int]]
+    results: dict[int, Any]
+
+
 class PoolVecEnv(VecEnv):
     """A VecEnv over workers, each the owner of a contiguous shard of slots.
 
@@ -68,6 +77,7 @@ class PoolVecEnv(VecEnv):
         num_workers: int,
         *,
         autoreset: str = "same_step",
+        info_attrs: Sequence[str] = (),
         copy: bool = True,
         step_timeout: float | None = None,
         on_failure: str = "raise",
@@ -83,6 +93,9 @@ class PoolVecEnv(VecEnv):
             raise ValueError(f"step_timeout must be positive seconds or None, not {step_timeout!r}")
         self.num_envs = n = len(env_fns)
         self.autoreset = autoreset
+        self._info_attrs = check_names("info_attrs", info_attrs)
+        self._info_specs: Specs | None = None
+        self._odd_infos: dict[str, dict[int, Any]] = {name: {} for name in self._info_attrs}
         self._env_fns = list(env_fns)
         self._copy = copy
         self._step_timeout = step_timeout
@@ -97,6 +110,7 @@ class PoolVecEnv(VecEnv):
         self._step_slots: set[int] | None = None  # the slots of a lock-step that goes by single slots
         self._autoresetting: dict[int, list[Any]] = {}  # async mode: slot -> the row it repeats
         self._dead: dict[int, WorkerDied] = {}
+        self._call: Call | None = None
         self._seeds: dict[int, int] = {}  # the last seed given to each slot: what a restart's seeds derive from
         self._no_flags: NDArray[np.uint8] = np.zeros(n, np.uint8)
         self._last_flags = self._no_flags
@@ -127,14 +141,17 @@ class PoolVecEnv(VecEnv):
 
     def _lay_out(self) -> Board:
         """Give the columns, now that the spaces are known: shared, for workers in other processes."""
-        return SharedBoard(self.observation_space, self.action_space, self.num_envs)
+        return SharedBoard(self.observation_space, self.action_space, self.num_envs, self._info_attrs)
 
     # Stepping in lock-step
 
     def step_async(self, actions: Any) -> None:
         self._check_free("step_async", range(self.num_envs), autoresets=False)
         board = self._board
-        board.actions.assign(parse_actions(board.actions.layout, actions, self.num_envs))
+        parts = parse_actions(board.actions.layout, actions, self.num_envs)
+        if self._info_attrs and self._info_specs is None:
+            self._open_info()
+        board.actions.assign(parts)
         if self._autoresetting:
             self._step_slots = set(range(self.num_envs)) - self._autoresetting.keys()
             self._put_slots(sorted(self._step_slots))
@@ -184,7 +201,10 @@ class PoolVecEnv(VecEnv):
         extras, self._extras = self._extras, []
         if not extras and not self._autoresetting:  # no episode ended, no env had infos: most steps of most envs
             self._last_flags, self._inactive = self._no_flags, []
-            return plain_lock_step(self._board, copy=self._copy)
+            result = plain_lock_step(self._board, copy=self._copy)
+            if self._info_attrs:
+                self._fill_infos(range(self.num_envs), result[3])
+            return result
         flags = self._last_flags = self._board.flags.copy()
         resting, self._inactive = dict(self._autoresetting), list(self._autoresetting)
         for extra in extras:
@@ -194,16 +214,18 @@ class PoolVecEnv(VecEnv):
                     self._inactive.append(extra.slot)
         for slot in resting:
             flags[slot] = 0
-            extras.append(Extra(slot, {"resetting": True}))
+            extras.append(Extra(slot, {"resetting": True, **{k: odd[slot] for k, odd in self._odd_infos.items()}}))
         error = env_error(extras)
         if error is not None:
             failed = {e.index for e in error.errors} | resting.keys()
             found = {extra.slot: extra for extra in extras}
             rows = [(slot, found.get(slot)) for slot in range(self.num_envs) if slot not in failed]
-            error.batch = gather(self._board, rows)
+            error.batch = self._batch(rows)
             self._begin_autoresets(rows)
             raise error
         result = lock_step(self._board, flags, extras, resting, copy=self._copy)
+        if self._info_attrs:
+            self._fill_infos(range(self.num_envs), result[3])
         if self.autoreset == "async":
             self._begin_autoresets([(extra.slot, extra) for extra in extras if extra.slot not in resting])
         return result
@@ -214,6 +236,8 @@ class PoolVecEnv(VecEnv):
         slots = self._parse_slots("send", indices)
         self._check_free("send", slots)
         parts = parse_actions(self._board.actions.layout, actions, len(slots))
+        if self._info_attrs and self._info_specs is None and not self._pending:
+            self._open_info()
         self._board.actions.assign(parts, np.array(slots, dtype=np.int64))
         self._put_slots(slots)
 
@@ -280,7 +304,7 @@ class PoolVecEnv(VecEnv):
             self._drop(slot)
             if extra is not None and extra.reset_info is not None:
                 self.reset_infos[slot] = extra.reset_info
-        batch = gather(self._board, rows)
+        batch = self._batch(rows)
         self._counters["received"] += len(rows)
         self._begin_autoresets(rows)
         return batch
@@ -293,10 +317,55 @@ class PoolVecEnv(VecEnv):
         if self.autoreset != "async":
             return
         now = time.monotonic()
-        for slot, _ in rows:
+        for slot, extra in rows:
             if self._board.flags[slot]:
+                if extra is not None:
+                    for name, odd in self._odd_infos.items():
+                        odd[slot] = extra.info[name]
                 self._autoresetting[slot] = [array[slot].copy() for array in self._board.observations.arrays]
                 self._command(slot, Pending(now, Command.AWAIT_RESET, None))
+
+    def _batch(self, rows: Sequence[Row]) -> Batch:
+        batch = gather(self._board, rows)
+        if self._info_attrs:
+            self._fill_infos([slot for slot, _ in rows], batch.infos)
+        return batch
+
+    # The info channel
+
+    def _open_info(self) -> None:
+        """Once every env has been reset, and so has shown its attributes, give the numeric ones columns."""
+        if all(self.reset_infos):
+            self._info_specs = specs_of(self._info_attrs, self.reset_infos)
+            self._board.open_info(self._info_specs)
+            self._ask(dict.fromkeys(range(len(self._shards)), (Command.OPEN_INFO, self._info_specs)))
+
+    def _fill_infos(self, slots: Sequence[int], infos: list[dict[str, Any]]) -> None:
+        """Add the columns' values to the infos of these slots' rows; note the values that came with the rows."""
+        for name, odd in self._odd_infos.items():
+            column = self._board.info.get(name)
+            if odd:
+                for slot in slots:
+                    odd.pop(slot, None)
+            if column is None:
+                odd.update((slot, info[name]) for slot, info in zip(slots, infos, strict=True))
+                continue
+            rows = column if len(slots) == self.num_envs else column[list(slots)]
+            for slot, info, value in zip(slots, infos, rows.tolist() if rows.ndim == 1 else rows.copy(), strict=True):
+                if name in info:
+                    odd[slot] = info[name]
+                else:
+                    info[name] = value
+
+    def info_array(self, name: str) -> NDArray[Any]:
+        if name not in self._odd_infos:
+            raise VecEnvError(f"{name!r} is none of info_attrs={list(self._info_attrs)}: name it when constructing")
+        column, odd = self._board.info.get(name), self._odd_infos[name]
+        if column is not None and not odd:
+            return column.copy()
+        if column is None and len(odd) < self.num_envs:
+            raise VecEnvError(f"no values of {name!r} yet: reset() first")
+        return stack([odd[slot] if slot in odd else own(column[slot]) for slot in range(self.num_envs)])  # type: ignore[index]
 
     # Commands and answers
 
@@ -417,6 +486,9 @@ class PoolVecEnv(VecEnv):
         lost = {slot: (row, self._next_seed(slot)) for slot, row in begun}
         self._crew.put(worker, Command.RESUME, lost)
         self._reply(worker)
+        if self._info_specs is not None:
+            self._crew.put(worker, Command.OPEN_INFO, self._info_specs)
+            self._reply(worker)
         now = time.monotonic()
         if worker in self._stepping:
             self._stepping[worker] = now
@@ -453,6 +525,8 @@ class PoolVecEnv(VecEnv):
         self._check_open(what)
         if self._step_slots is not None or (self._stepping and not self._dead):
             raise AlreadySteppingError(f"{what} after a step_async: step_wait first")
+        if self._call is not None:
+            raise AlreadySteppingError(f"{what} after a call_async: call_wait first")
         if self._dead:
             for slot in slots:
                 if self._owner[slot] in self._dead:
@@ -495,12 +569,41 @@ class PoolVecEnv(VecEnv):
     # Asking the envs
 
     def call(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
+        self.call_async(function, indices, *args, **kwargs)
+        return self.call_wait()
+
+    def call_async(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> None:
         slots = self._parse_slots(function.__name__, indices)
         self._check_free(function.__name__, slots, autoresets=False)
         self._settle(slots, drop=False)
         groups = self._by_worker(slots)
-        answers = self._ask({w: (Command.CALL, (function, group, args, kwargs)) for w, group in groups.items()})
-        results = {slot: r for worker, group in groups.items() for slot, r in zip(group, answers[worker], strict=True)}
+        try:
+            for worker, group in groups.items():
+                self._crew.put(worker, Command.CALL, (function, group, args, kwargs))
+        except WorkerDied as died:
+            self._bury(died)
+            raise
+        self._call = Call(slots, groups, {})
+
+    def call_wait(self, timeout: float | None = None) -> list[Any]:
+        self._check_open("call_wait")
+        if self._call is None:
+            raise NotSteppingError("call_wait without a call_async before it")
+        slots, groups, results = self._call
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            while groups:
+                worker, group = next(iter(groups.items()))
+                reply = self._reply(worker, deadline)
+                if reply is None:
+                    raise StepTimeout([slot for late in groups.values() for slot in late], timeout or 0.0, "call")
+                results.update(zip(group, reply, strict=True))
+                del groups[worker]
+        except WorkerDied as died:
+            self._call = None
+            self._bury(died)
+            raise
+        self._call = None
         error = env_error(Extra(slot, {}, None, r) for slot, r in results.items() if isinstance(r, Failure))
         if error is not None:
             raise error
@@ -535,13 +638,13 @@ class PoolVecEnv(VecEnv):
             self._bury(died)
             raise
 
-    def _reply(self, worker: int) -> Any:
+    def _reply(self, worker: int, deadline: float | None = None) -> Any:
+        """Wait for a worker's REPLY, taking rows that come before it; None once the deadline has passed."""
         while True:
-            message = self._crew.get(worker, None)
-            if message is not None and kind_of(message[0]) == Answer.REPLY:
-                return message[1]
-            if message is not None:
-                self._take(worker, message)
+            message = self._crew.get(worker, deadline)
+            if message is None or kind_of(message[0]) == Answer.REPLY:
+                return message and message[1]
+            self._take(worker, message)
 
     def _by_worker(self, slots: Sequence[int]) -> dict[int, list[int]]:
         groups: dict[int, list[int]] = {}
@@ -573,9 +676,9 @@ class PoolVecEnv(VecEnv):
             warnings.warn(f"{failure.summary} while being closed", RuntimeWarning, stacklevel=2)
 
 
-def plain_board(vec: PoolVecEnv) -> Board:
+def plain_board(vec: PoolVecEnv, info_attrs: Sequence[str]) -> Board:
     """Columns in the caller's own memory."""
-    return Board(vec.observation_space, vec.action_space, vec.num_envs, Arena())
+    return Board(vec.observation_space, vec.action_space, vec.num_envs, Arena(), info_attrs)
 
 
 def _abandon(crew: Crew, pid: int, name: str) -> None:

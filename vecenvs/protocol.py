@@ -29,6 +29,7 @@ class Command(IntEnum):
     CALL = 5  # body (function, slots, args, kwargs) -> REPLY with a list of results or Failures
     PREPARE = 6  # body ({slot: seed}, {slot: options}) for the next reset of each slot -> REPLY None
     RESUME = 7  # body {slot: (last row, seed)}: this worker replaces another, whose episodes are lost -> REPLY None
+    OPEN_INFO = 9  # body: the types of the info channel's attributes (`board.Specs`) -> REPLY None
     CLOSE = 8  # close the envs and leave -> REPLY list of Failures
 
 
@@ -111,12 +112,17 @@ class Failure(NamedTuple):
 
 
 def dumps(value: object) -> bytes:
-    """Pickle; by value (cloudpickle) what plain pickle cannot reach by name."""
+    """Pickle; by value (cloudpickle) what another process may not reach by name.
+
+    That includes what is defined in `__main__`: a worker on an MPI rank or in a Ray actor has another one.
+    """
     try:
-        return pickle.dumps(value, protocol=5)
+        data = pickle.dumps(value, protocol=5)
     except Exception:  # PicklingError, TypeError, AttributeError, or what a __reduce__ raises
-        data: bytes = cloudpickle.dumps(value, protocol=5)
-        return data
+        data = b"__main__"
+    if b"__main__" in data:
+        data = cloudpickle.dumps(value, protocol=5)
+    return data
 
 
 loads: Callable[[Any], Any] = pickle.loads

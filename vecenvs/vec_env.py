@@ -35,7 +35,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecenvs import calls
-from vecenvs.errors import VecEnvError
+from vecenvs.errors import ClosedError, VecEnvError
 from vecenvs.images import tile
 
 Indices = int | Sequence[int] | NDArray[Any] | None
@@ -164,6 +164,13 @@ class VecEnv(abc.ABC):
         To be read before the next call.
         """
 
+    @abc.abstractmethod
+    def info_array(self, name: str) -> NDArray[Any]:
+        """The last rows' values of an attribute in `info_attrs`, one per env: (num_envs, ...) if numeric, else objects.
+
+        On a row that ended an episode it is the ended episode's value, as in its info.
+        """
+
     # Seeds and options
 
     @abc.abstractmethod
@@ -185,6 +192,14 @@ class VecEnv(abc.ABC):
 
         The function itself is sent to the workers: by name if it can be imported there, else by value.
         """
+
+    @abc.abstractmethod
+    def call_async(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> None:
+        """Start a `call` and return. Until its `call_wait` every other command raises AlreadySteppingError."""
+
+    @abc.abstractmethod
+    def call_wait(self, timeout: float | None = None) -> list[Any]:
+        """Finish the `call_async`. StepTimeout after `timeout` seconds; a later `call_wait` gets the results."""
 
     def get_attr(self, name: str, indices: Indices = None) -> list[Any]:
         """Read an attribute of each env, from its outermost wrapper that has it. Dotted names are followed."""
@@ -211,6 +226,8 @@ class VecEnv(abc.ABC):
 
         VecEnvError if the envs were made with no render_mode, or one that gives no images.
         """
+        if self.closed:
+            raise ClosedError("get_images")
         if self.render_mode not in ("rgb_array", "human"):
             raise VecEnvError(
                 f"envs with render_mode={self.render_mode!r} give no images: make them with render_mode='rgb_array'"

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from vecenvs.board import TERMINATED, TRUNCATED, Board
-from vecenvs.errors import VecEnvError
+from vecenvs.board import TERMINATED, TRUNCATED, Board, Specs
+from vecenvs.errors import ResetNeededError, VecEnvError
+from vecenvs.info_channel import InfoReader
 from vecenvs.protocol import Answer, Command, Extra, Failure, RowBody, dumps, own, tag
 
 Answering = Callable[[int, object], None]
@@ -57,6 +58,7 @@ class Worker:
         self._seeds: dict[int, Any] = {}
         self._options: dict[int, Any] = {}
         self._reset_infos: dict[int, dict[str, Any]] = {}
+        self._reader = InfoReader(board.info_attrs, self.envs, first) if board.info_attrs else None
         self._interrupt: BaseException | None = None
         self._ended: list[int] = []  # async mode: episodes whose reset begins once their last row is out
         # One env alone in its process holds nobody up while it resets; others get a thread for each reset.
@@ -73,6 +75,7 @@ class Worker:
             Command.CALL: self._on_call,
             Command.PREPARE: self._on_prepare,
             Command.RESUME: self._on_resume,
+            Command.OPEN_INFO: self._on_open_info,
             Command.CLOSE: self._on_close,
         }
 
@@ -127,6 +130,9 @@ class Worker:
             observations.extend([self._fail(local, "step", exc, extras) for local in shard[len(observations) :]])
             rewards.extend([0.0] * (len(observations) - len(rewards)))
         self._write(shard, observations, rewards, extras)
+        if self._reader is not None:
+            for local, error in self._reader.collect(shard, extras):
+                self._fail(local, "step", error, extras)
         objects = self._objects(self._first + shard.start, len(shard)) if self._has_objects else None
         return RowBody(extras, objects) if extras or objects else None
 
@@ -141,6 +147,8 @@ class Worker:
             self._flags[local] = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
             self._flagged = True
             if self._autoreset == "same_step":
+                if self._reader is not None:
+                    self._reader.keep(local)
                 obs = self._reset(local)
                 info["episode_start"] = True
             elif self._autoreset == "next_step":
@@ -158,7 +166,7 @@ class Worker:
     def _first_step(self, local: int, _: Any) -> StepResult:
         """Stand in for `step` on the step after an episode's end, in next_step mode."""
         obs = self._reset(local)
-        return obs, 0.0, False, False, dict(self._reset_infos[local])
+        return obs, 0.0, False, False, self._row_info(self._reset_infos[local])
 
     def _reset(self, local: int) -> Any:
         """Reset one env with the seed and options that wait for it. Its info waits in `_reset_infos`."""
@@ -166,9 +174,16 @@ class Worker:
         obs, info = env.reset(seed=self._seeds.pop(local, None), options=self._options.pop(local, None))
         info = dict(info) if self._remote else own(info)
         info["episode_start"] = True
+        if self._reader is not None:
+            info.update(self._reader.info(local))
         self._reset_infos[local] = info
         self._act[local] = env.step
         return obs
+
+    def _row_info(self, reset_info: dict[str, Any]) -> dict[str, Any]:
+        """A reset's info for a row: without what the row has in columns."""
+        columns = self._board.info
+        return {key: value for key, value in reset_info.items() if key not in columns} if columns else dict(reset_info)
 
     def _fail(self, local: int, doing: str, exc: BaseException, extras: list[Extra]) -> Any:
         """Note an exception; give the row as it was, for the columns."""
@@ -232,7 +247,9 @@ class Worker:
             obs, info = outcome
             try:
                 self._board.observations.store_row(slot, obs)
-                extras.append(Extra(slot, dict(info), info))
+                extras.append(Extra(slot, self._row_info(info), info))
+                if self._board.info and self._reader is not None:
+                    self._reader.collect([local], extras)
             except Exception as exc:
                 self._fail(local, "reset", exc, extras)
         self._send(tag(Answer.ROW, slot), RowBody(extras, self._board.observations.objects(slot, 1)))
@@ -298,6 +315,12 @@ class Worker:
             checked = [_portable_result(slot, doing, result) for slot, result in zip(slots, results, strict=True)]
             self._send(Answer.REPLY, checked)
 
+    def _on_open_info(self, _: int, specs: Specs) -> None:
+        self._board.open_info(specs)
+        if self._reader is not None:
+            self._reader.columns = self._board.info
+        self._send(Answer.REPLY, None)
+
     def _on_close(self, _: int, __: Any) -> None:
         self._send(Answer.REPLY, close_envs(self.envs, self._first, remote=self._remote))
 
@@ -336,7 +359,7 @@ def close_envs(envs: Sequence[Any], first: int, *, remote: bool) -> list[Failure
 
 
 def _refuse(why: str, slot: int, _: Any) -> StepResult:
-    raise VecEnvError(why.format(slot, slot))
+    raise ResetNeededError(why.format(slot, slot))
 
 
 def _lost_step(row: Any, _: Any) -> StepResult:

@@ -55,6 +55,9 @@ class VecEnvWrapper(VecEnv):
     def rewards64(self) -> NDArray[np.float64]:
         return self.venv.rewards64
 
+    def info_array(self, name: str) -> NDArray[Any]:
+        return self.venv.info_array(name)
+
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
         return self.venv.reset(indices, seed=seed, options=options)
 
@@ -81,6 +84,12 @@ class VecEnvWrapper(VecEnv):
 
     def call(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
         return self.venv.call(function, indices, *args, **kwargs)
+
+    def call_async(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> None:
+        self.venv.call_async(function, indices, *args, **kwargs)
+
+    def call_wait(self, timeout: float | None = None) -> list[Any]:
+        return self.venv.call_wait(timeout)
 
     def stats(self) -> dict[str, Any]:
         return self.venv.stats()

@@ -21,4 +21,4 @@ class DummyVecEnv(PoolVecEnv):
         return LocalTransport([self._env_fns[slot] for slot in shard], shard.start, self.autoreset)
 
     def _lay_out(self) -> Board:
-        return plain_board(self)
+        return plain_board(self, self._info_attrs)

@@ -116,7 +116,7 @@ def explain_waiting(shard: range, options: Mapping[str, Any], seconds: float) ->
         why = f"of that {_describe(free, needs)} is free now: other actors and tasks hold the rest"
     return (
         f"Ray has found no place for the worker of envs {describe_indices(shard)} within {seconds:g} s. It needs "
-        f"{_describe(needs, needs)}; {why}. Give a smaller num_workers, ask for less (actor_options with num_cpus=0.5), "
+        f"{_describe(needs, needs)}; {why}. Give a smaller num_workers, ask for less (num_cpus in actor_options), "
         "free or add nodes, or give a longer ready_timeout where an autoscaler is still adding them"
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from vecenvs.bench.weigh import Footprint, weigh
@@ -99,8 +99,9 @@ def contest(
         for contestant in contestants:
             if contestant.name in failed:
                 continue
-            memory = weigh(contestant, num_envs) if number == 0 else None
-            turn = _take_turn(contestant, num_envs, number, seconds, warmup, memory)
+            turn = _take_turn(contestant, num_envs, number, seconds, warmup)
+            if number == 0 and turn.timing is not None:
+                turn = replace(turn, memory=weigh(contestant, num_envs))
             if turn.failure is not None:
                 failed.add(contestant.name)
             yield turn
@@ -112,9 +113,7 @@ def warmup_for(seconds: float) -> float:
     return min(1.0, 0.25 * seconds)
 
 
-def _take_turn(
-    contestant: Contestant, num_envs: int, number: int, seconds: float, warmup: float, memory: Footprint | None
-) -> Turn:
+def _take_turn(contestant: Contestant, num_envs: int, number: int, seconds: float, warmup: float) -> Turn:
     gc.collect()
     try:
         start = time.perf_counter()
@@ -130,7 +129,7 @@ def _take_turn(
     except Exception as error:  # whatever a contestant does wrong is a result of the contest, not the end of it
         return Turn(contestant.name, num_envs, number, failure=describe(error))
     time.sleep(_SETTLE)
-    return Turn(contestant.name, num_envs, number, timing, startup, memory)
+    return Turn(contestant.name, num_envs, number, timing, startup)
 
 
 def run_for(step: Callable[[int], int], seconds: float, clock: Callable[[], float] = time.perf_counter) -> Timing:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _RESETS_MATTER = 0.01  # as a share of a bare loop's time
-_PLAIN_WIDTH = 120  # of the table where there is no terminal that has a width
+_WIDE = 1000  # columns: more than any table needs
 
 
 @dataclass(frozen=True)
@@ -151,9 +150,13 @@ def to_json(data: Mapping[str, Any]) -> str:
 def show(found: Sequence[Row], title: str, said: Sequence[str]) -> None:
     """Print the table and the notes under it to stdout, whatever that is."""
     from rich.console import Console
+    from rich.measure import Measurement
 
-    console = Console(width=None if sys.stdout.isatty() else _PLAIN_WIDTH, highlight=False)
-    console.print(table(found, title))
+    console = Console(highlight=False)
+    laid_out = table(found, title)
+    # A terminal too narrow wraps lines; where there is none, nothing is cut off at rich's 80 columns.
+    console.width = max(console.width, Measurement.get(console, console.options.update(width=_WIDE), laid_out).maximum)
+    console.print(laid_out)
     for note in said:
         console.print(f"- {note}", markup=False, soft_wrap=True)
 

@@ -1,9 +1,13 @@
 """Measure what share of the machine's limit each backend reaches with an env.
 
 The limit is what one bare env.step loop per core gives, all cores at once, in the same run; each backend takes its
-turns between readings of it. ENV is an id (CartPole-v1, ALE/Pong-v5, package.module:Env-v0) or a synthetic workload
-(spin:100us, rows:84x84x4, nested:10us, sleep:1ms; with episodes that end: spin:100us,episode=50). BACKEND is a name,
-with options after a colon: subproc, subproc:caller, subproc:w=4,spawn, subproc:num_workers=1,caller_steps=true.
+turns between readings of it.
+
+ENV is an id:            CartPole-v1   ALE/Pong-v5   package.module:Env-v0
+or a synthetic workload: spin:100us   rows:84x84x4   nested:10us   sleep:1ms   spin:100us,episode=50
+BACKEND is a name, with options after a colon if need be:
+    subproc   subproc:caller   subproc:w=4,spawn   subproc:num_workers=1,caller_steps=true
+The mpi backend needs ranks: python -m vecenvs.mpi -n 3 -m vecenvs bench ENV
 """
 
 from __future__ import annotations

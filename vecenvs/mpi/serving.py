@@ -6,6 +6,8 @@ The rank leaves the user's script for good. It only passes messages on: between 
 
 from __future__ import annotations
 
+import ctypes
+import math
 import os
 import select
 import signal
@@ -22,29 +24,27 @@ from vecenvs.process import watch_caller
 from vecenvs.protocol import dumps, loads
 
 END_GRACE = 1.0  # seconds for hosted processes to leave when rank 0 has ended
+LEAVE_GRACE = 3.0  # seconds after SIGTERM in which rank 0 may still end things in order
 
 
 def serve(mpi: Any, private: Any, root_here: bool) -> NoReturn:
-    """Serve rank 0 of a communicator of ours, then end this process; code after the script's VecEnv never runs here."""
+    """Serve rank 0 of a communicator of ours, then end this process: the script's code after its VecEnv never runs here."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for rank 0 to act upon
-    signal.signal(signal.SIGTERM, _leave)
     watch_caller(os.getppid(), [])  # the launcher: if it is killed, nobody else ends this rank
-    code = 1
     try:
         start_server()
-        Server(mpi, private, root_here).run()
+        server = Server(mpi, private, root_here)
+        signal.signal(signal.SIGTERM, server.leave_soon)
+        server.run()
         mpi.Finalize()
-        code = 0
-    except SystemExit as exc:  # by signal: hosted processes see that this one is gone
-        code = exc.code if isinstance(exc.code, int) else 1
+        _flush()
+        ctypes.PyDLL(None).exit(0)  # not os._exit: MPICH takes a rank that skips C's exit handlers for a crash
     except BaseException:
         traceback.print_exc()
-        sys.stderr.flush()
+        _flush()
         private.Abort(1)
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit(code)
+        os._exit(1)
 
 
 class Server:
@@ -57,16 +57,23 @@ class Server:
         self._hosted: dict[int, Hosted] = {}
         self._patience = Patience()
         self._serving = True
+        self._deadline = math.inf
+
+    def leave_soon(self, _: int, __: object) -> None:
+        """Handle SIGTERM: rank 0 has usually got it too, and is given the time to end its workers in order."""
+        self._deadline = min(self._deadline, time.monotonic() + LEAVE_GRACE)
 
     def run(self) -> None:
         """Until told to end, or until rank 0 cannot be heard any more (an MPI exception)."""
-        while self._serving:
+        while self._serving and time.monotonic() < self._deadline:
             busy = self._take_mail()
             rest = 0.0 if busy else self._patience.next_rest()
             busy = self._take_answers(rest) or busy
             if busy:
                 self._patience.restart()
         self._end_hosted()
+        if self._serving:
+            os._exit(128 + signal.SIGTERM)  # rank 0 is not there to finalise with
         while self._mail.has_unsent:
             self._mail.flush()
 
@@ -146,5 +153,6 @@ class Server:
         self._hosted.clear()
 
 
-def _leave(number: int, _: object) -> None:
-    raise SystemExit(128 + number)
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()

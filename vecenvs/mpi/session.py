@@ -8,9 +8,9 @@ import os
 import signal
 import sys
 import threading
-import time
 import weakref
 from collections import deque
+from types import TracebackType
 from typing import Any
 
 from vecenvs.errors import BackendUnavailable, VecEnvError
@@ -73,8 +73,7 @@ class Line:
 class Session:
     """The worker ranks of one communicator."""
 
-    def __init__(self, mpi: Any, private: Any, *, covers_world: bool) -> None:
-        self.covers_world = covers_world
+    def __init__(self, mpi: Any, private: Any) -> None:
         self.ended = False
         self.vec_envs: weakref.WeakSet[Any] = weakref.WeakSet()
         self._mpi = mpi
@@ -182,11 +181,13 @@ def session_of(comm: Any = None) -> Session:
             return session
     if comm.Get_size() < 2:
         raise BackendUnavailable(explain_size_one(mpi))
+    covers_world = comm.Get_size() == mpi.COMM_WORLD.Get_size()
+    if not covers_world and not _sessions:
+        abort_on_exception(mpi)  # ranks that are not ours to end would wait for this one
     private, root_here = private_copy(mpi, comm)
     if private.Get_rank() != 0:
         serve(mpi, private, root_here)
-    covers_world = comm.Get_size() == mpi.COMM_WORLD.Get_size()
-    session = Session(mpi, private, covers_world=covers_world)
+    session = Session(mpi, private)
     if not _sessions:
         _take_care_of_the_end()
     _sessions.append((comm, session))
@@ -196,7 +197,7 @@ def session_of(comm: Any = None) -> Session:
 def _take_care_of_the_end() -> None:
     """However rank 0 ends, its worker ranks are let go or the job is aborted: nobody waits for ever."""
     atexit.register(_end_all)
-    watch_caller(os.getppid(), [])
+    watch_caller(os.getppid(), [])  # the launcher: if it is killed, nobody else ends this rank
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _leave)
 
@@ -204,6 +205,19 @@ def _take_care_of_the_end() -> None:
 def _end_all() -> None:
     for _, session in _sessions:
         session.end()
+
+
+def abort_on_exception(mpi: Any) -> None:
+    """From here on an uncaught exception in this process ends the whole job, once it has been shown."""
+    show = sys.excepthook
+
+    def show_and_abort(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        show(kind, value, trace)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        mpi.COMM_WORLD.Abort(1)
+
+    sys.excepthook = show_and_abort
 
 
 def _leave(number: int, _: object) -> None:

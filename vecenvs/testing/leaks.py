@@ -17,6 +17,8 @@ from typing import Any
 SHM = Path("/dev/shm")
 EXEMPT = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Words in the command line of processes that may stay: Python's own, one of each per program."""
+FOREIGN = ("mpich_shm_", "sm_segment.", "vader_segment.", "plasma")
+"""How the shared memory of MPI libraries and of Ray is named. What they do with it is theirs."""
 
 
 def child_processes(exempt: Collection[str] = EXEMPT) -> dict[int, str]:
@@ -49,7 +51,8 @@ def processes_with(name: str, value: str) -> dict[int, str]:
 
 def shared_memory_files() -> frozenset[str]:
     """Return the names in /dev/shm: shared memory segments, and named semaphores as "sem.*"."""
-    return frozenset(os.listdir(SHM)) if SHM.is_dir() else frozenset()
+    names = os.listdir(SHM) if SHM.is_dir() else []
+    return frozenset(name for name in names if not name.startswith(FOREIGN))
 
 
 def open_files() -> dict[str, int]:

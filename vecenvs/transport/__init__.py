@@ -18,6 +18,10 @@ class Transport(abc.ABC):
 
     # Whether a ROW releases the board's `wake`; who waits for several workers polls the others.
     wakes = False
+    # Whether commands are carried out by the caller, inside a `get` that may wait; `get(0)` only takes what is done.
+    inline = False
+    # Where the worker is, for errors, e.g. " on rank 2 of node7".
+    where = ""
 
     @abc.abstractmethod
     def put(self, tag: int, body: object = None) -> None:

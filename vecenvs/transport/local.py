@@ -11,13 +11,15 @@ from gymnasium import Env
 
 from vecenvs.board import Board
 from vecenvs.making import make_envs
-from vecenvs.protocol import Answer, Command
+from vecenvs.protocol import Answer, Command, kind_of
 from vecenvs.transport import Message, Transport
-from vecenvs.worker import Worker
+from vecenvs.worker import Worker, close_envs
 
 
 class LocalTransport(Transport):
     """Queues commands and carries them out, one at a time, in `get`."""
+
+    inline = True
 
     def __init__(self, env_fns: Sequence[Callable[[], Env[Any, Any]]], first: int, autoreset: str) -> None:
         self._first = first
@@ -40,13 +42,19 @@ class LocalTransport(Transport):
         self._worker = Worker(self._envs, self._first, board, self._autoreset, answer, remote=False)
 
     def put(self, tag: int, body: object = None) -> None:
-        self._commands.append((tag, body))
+        if kind_of(tag) == Command.AWAIT_RESET and self._worker is not None:
+            self._worker.handle(tag, body)  # only asks for what a thread is doing
+        else:
+            self._commands.append((tag, body))
 
     def get(self, timeout: float | None) -> Message | None:
         answers = self._answers
-        if not answers and self._commands and self._worker is not None:
-            self._worker.handle(*self._commands.popleft())
-        if not answers and timeout != 0 and not self._commands:
+        if answers or timeout == 0:
+            return answers.popleft() if answers else None
+        if self._commands and self._worker is not None:
+            if not self._worker.handle(*self._commands.popleft()):
+                self._worker, self._envs = None, []
+        elif not answers:
             self._answered.clear()
             if not answers:
                 self._answered.wait(timeout)
@@ -56,10 +64,5 @@ class LocalTransport(Transport):
         return False, None
 
     def stop(self, grace: float) -> None:
-        if self._worker is not None:
-            worker, self._worker = self._worker, None
-            worker.handle(Command.CLOSE, None)
-        else:
-            for env in self._envs:
-                env.close()
-        self._envs = []
+        envs, self._envs, self._worker = self._envs, [], None
+        close_envs(envs, self._first, remote=False)

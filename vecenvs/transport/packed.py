@@ -7,8 +7,9 @@ touched (untouched pages cost nothing).
 from __future__ import annotations
 
 import abc
+import itertools
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,16 @@ _OF_SLOT = frozenset({int(Command.STEP_ONE), int(Answer.ROW)})
 
 
 class Packer:
-    """Packs messages of one direction: `arrays` are the columns whose rows go with a message about rows."""
+    """Packs messages of one direction: `arrays` are the columns whose rows go with a message about rows.
 
-    def __init__(self, arrays: Sequence[NDArray[Any]], shard: range) -> None:
-        self._arrays = [array for array in arrays if array.dtype != object]
+    So are those in `more`, as far as there are any at the time.
+    """
+
+    def __init__(
+        self, arrays: Sequence[NDArray[Any]], shard: range, more: Mapping[str, NDArray[Any]] | None = None
+    ) -> None:
+        self._fixed = [array for array in arrays if array.dtype != object]
+        self._more = {} if more is None else more
         self._shard = shard
 
     @classmethod
@@ -37,7 +44,11 @@ class Packer:
 
     @classmethod
     def of_answers(cls, board: Board, shard: range) -> Packer:
-        return cls([*board.observations.arrays, board.rewards, board.flags], shard)
+        return cls([*board.observations.arrays, board.rewards, board.flags], shard, board.info)
+
+    @property
+    def _arrays(self) -> Iterator[NDArray[Any]]:
+        return itertools.chain(self._fixed, self._more.values())
 
     def pack(self, tag: int, body: object) -> bytes:
         rows = self._rows(tag)
@@ -112,9 +123,16 @@ class PackedWorker:
     """The worker's end: bytes of a command in, bytes of its answers out through `send`."""
 
     def __init__(
-        self, envs: Sequence[Any], made: MadeEnvs, shard: range, n: int, autoreset: str, send: Callable[[bytes], None]
+        self,
+        envs: Sequence[Any],
+        made: MadeEnvs,
+        shard: range,
+        n: int,
+        autoreset: str,
+        send: Callable[[bytes], None],
+        info_attrs: Sequence[str] = (),
     ) -> None:
-        board = Board(made.observation_space, made.action_space, n, Arena())
+        board = Board(made.observation_space, made.action_space, n, Arena(), info_attrs)
         self._commands = Packer.of_commands(board, shard)
         answers = Packer.of_answers(board, shard)
         self._worker = Worker(

@@ -29,18 +29,19 @@ class Wiring(NamedTuple):
     down: RingNames
     up: RingNames
     wake: str
+    info_attrs: tuple[str, ...]
     patience: float
 
 
 class SharedBoard(Board):
     """A board in a segment, with the semaphore that wakes a caller waiting for any of several workers."""
 
-    def __init__(self, observation_space: Any, action_space: Any, n: int) -> None:
+    def __init__(self, observation_space: Any, action_space: Any, n: int, info_attrs: Sequence[str] = ()) -> None:
         sizing = Arena()
-        Board(observation_space, action_space, n, sizing)
+        Board(observation_space, action_space, n, sizing, info_attrs)
         self.segment = Segment(sizing.size)
         self.wake = Semaphore()
-        super().__init__(observation_space, action_space, n, Arena(self.segment.buffer))
+        super().__init__(observation_space, action_space, n, Arena(self.segment.buffer), info_attrs)
 
     def forget(self) -> None:
         """Remove the names by which workers have found it. Repeatable."""
@@ -72,7 +73,7 @@ class SharedTransport(Transport):
         up = RingReader(arena, self._entries, patience=self._patience[0])
         wiring = Wiring(
             board.segment.address, board.n, segment.address, self._entries, self._down.names, up.names, board.wake.name,
-            self._patience[1],
+            board.info_attrs, self._patience[1],
         )  # fmt: skip
         try:
             self.boot_send(wiring)
@@ -122,7 +123,7 @@ def serve(
 ) -> None:
     """Run a worker on shared memory until it is told to close. `ready` is called once everything is open."""
     arena = Arena(open_segment(wiring.board))
-    board = Board(made.observation_space, made.action_space, wiring.n, arena)
+    board = Board(made.observation_space, made.action_space, wiring.n, arena, wiring.info_attrs)
     rings = Arena(open_segment(wiring.rings))
     down = RingReader(rings, wiring.entries, wiring.down, patience=wiring.patience)
     up = RingWriter(rings, wiring.entries, wiring.up, wake=Semaphore(wiring.wake))

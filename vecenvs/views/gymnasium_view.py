@@ -13,16 +13,17 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
-from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError, ResetNeeded
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.error import ResetNeeded
+from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, describe_indices
 from vecenvs.vec_env import Batch, VecEnv
-from vecenvs.views.gymnasium_calls import call_attribute, check_callable, set_attribute
-from vecenvs.views.gymnasium_errors import pending_error, raise_as_gymnasium
-from vecenvs.views.gymnasium_infos import BatchForm, without_ours
+from vecenvs.views.gymnasium_calls import EnvCalls
+from vecenvs.views.gymnasium_errors import raise_as_gymnasium
+from vecenvs.views.gymnasium_forms import BatchForm
+from vecenvs.views.gymnasium_infos import without_ours
 from vecenvs.views.gymnasium_resets import Reset, parse_reset
 
 AUTORESET_MODES = {
@@ -42,7 +43,7 @@ def as_gymnasium(vec: VecEnv) -> GymnasiumView:
     return GymnasiumView(vec)
 
 
-class GymnasiumView(VectorEnv[Any, Any, NDArray[Any]]):
+class GymnasiumView(EnvCalls):
     """A VecEnv behind Gymnasium's interface. `vec` is the VecEnv: step and reset it through the view alone."""
 
     def __init__(self, vec: VecEnv) -> None:
@@ -51,7 +52,7 @@ class GymnasiumView(VectorEnv[Any, Any, NDArray[Any]]):
                 f"Gymnasium has no autoreset mode {vec.autoreset!r}: "
                 f"make the VecEnv with autoreset={', '.join(map(repr, AUTORESET_MODES))}"
             )
-        self.vec = vec
+        super().__init__(vec)
         self.num_envs = vec.num_envs
         self.autoreset_mode = AUTORESET_MODES[vec.autoreset]
         self.metadata = {**vec.metadata, "autoreset_mode": self.autoreset_mode}
@@ -62,9 +63,7 @@ class GymnasiumView(VectorEnv[Any, Any, NDArray[Any]]):
         self._observations = BatchForm(vec.observation_space)
         self._actions = BatchForm(vec.action_space)
         self._wrapped = vec.unwrapped is not vec
-        self._pending: str | None = None
         self._reset: Reset | None = None
-        self._call: tuple[str, tuple[Any, ...], dict[str, Any]] | None = None
         self._last: Any = None  # the rows last given out, for those that a masked reset leaves alone
         self._ended: NDArray[np.bool_] | None = None  # envs to be reset first; only without autoreset
 
@@ -194,81 +193,6 @@ class GymnasiumView(VectorEnv[Any, Any, NDArray[Any]]):
         if self._wrapped and not np.array_equal(exact.astype(np.float32), rewards):
             return rewards.astype(np.float64)
         return exact
-
-    # The envs behind it
-
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Call the method `name` of every env; where it is no method, read it."""
-        self.call_async(name, *args, **kwargs)
-        return self.call_wait()
-
-    def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
-        """Start what `call` does and return."""
-        self._check_free("call_async")
-        check_callable(name)
-        self._pending, self._call = "call", (name, args, kwargs)
-
-    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """Finish the call."""
-        if self._call is None:
-            self._refuse_wait("call")
-        (name, args, kwargs), self._call, self._pending = self._call, None, None
-        try:
-            return tuple(self.vec.call(call_attribute, None, name, args, kwargs))
-        except VecEnvError as error:
-            self._raise(error, "call")
-
-    def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Read an attribute of every env. As in Gymnasium this is `call(name)`: a method is called."""
-        return self.call(name)
-
-    def set_attr(self, name: str, values: Any) -> None:
-        """Write an attribute of every env: `values` is a list or tuple of one each, or one value for all."""
-        self._check_free("set_attr")
-        each = isinstance(values, (list, tuple))
-        if each and len(values) != self.num_envs:
-            raise ValueError(f"{len(values)} values for {self.num_envs} envs: give one each, or one for all of them")
-        try:
-            if not each:
-                self.vec.call(set_attribute, None, name, values)
-                return
-            for i, value in enumerate(values):
-                self.vec.call(set_attribute, i, name, value)
-        except VecEnvError as error:
-            self._raise(error, "set_attr")
-
-    @property  # type: ignore[misc]  # read-only, as in Gymnasium's own vector envs
-    def np_random(self) -> Any:
-        """The random generators of the envs: a tuple of one each."""
-        return self.get_attr("np_random")
-
-    @property
-    def np_random_seed(self) -> Any:
-        """The seeds of these generators: a tuple of one each."""
-        return self.get_attr("np_random_seed")
-
-    def render(self) -> tuple[Any, ...]:
-        """Render every env: a tuple of what they give."""
-        return self.call("render")
-
-    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Close the VecEnv, which is bounded in time whatever its workers do; both arguments are Gymnasium's."""
-        self.vec.close()
-
-    # State
-
-    def _check_free(self, what: str) -> None:
-        if self._pending is not None:
-            self._check_open(what)
-            raise pending_error(what, self._pending)
-
-    def _check_open(self, what: str) -> None:
-        if self.closed or self.vec.closed:
-            raise ClosedEnvironmentError(f"{what} on a closed vector env: make a new one")
-
-    def _refuse_wait(self, name: str) -> NoReturn:
-        self._check_open(f"{name}_wait")
-        raise NoAsyncCallError(f"{name}_wait without a {name}_async before it", name)
 
     def _raise(self, error: VecEnvError, name: str) -> NoReturn:
         """Raise what Gymnasium would, keeping the rows of the envs that did complete the call."""

@@ -1,0 +1,239 @@
+"""Failures of processes, as opposed to envs, and of what is needed to start them. See also the conformance suite."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import Configuration
+
+from vecenvs.backends import BACKENDS, backend_class
+from vecenvs.backends.subproc import SubprocVecEnv
+from vecenvs.errors import EnvError, StepTimeout, VecEnvError, WorkerDied
+from vecenvs.testing.envs import CountingEnv, FailingEnv, GatedEnv, counting_fns
+from vecenvs.testing.suite.deaths import PROMPT
+
+matrix = "workers"
+HERE = os.getpid()
+
+
+class Lost:
+    """An env function that pickles, but cannot be loaded anywhere else: its module is the caller's alone."""
+
+    def __call__(self) -> CountingEnv:
+        return CountingEnv()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return load_at, (HERE,)
+
+
+def load_at(pid: int) -> Lost:
+    if os.getpid() != pid:
+        raise ModuleNotFoundError("No module named 'only_in_the_notebook'")
+    return Lost()
+
+
+class NoSpaces(CountingEnv):
+    """Forgets to say what its observations are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.observation_space
+
+
+class HeldSpace(CountingEnv):
+    """Its observation space cannot be pickled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space.lock = threading.Lock()
+
+
+class EnvironmentEnv(CountingEnv):
+    """Tells what its process was started with."""
+
+    def variables(self, *names: str) -> list[str | None]:
+        return [os.environ.get(name) for name in names]
+
+
+class ParentEnv(CountingEnv):
+    """Has a process of its own, as envs of games and simulators do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        import multiprocessing
+
+        self.child = multiprocessing.get_context("fork").Process(target=signal.pause)
+        self.child.start()
+
+    def close(self) -> None:
+        self.child.kill()
+        self.child.join()
+
+
+def worker_pids(count: int) -> list[int]:
+    """The processes of the VecEnv just made, in order of their start."""
+    found = [process for process in psutil.Process().children(recursive=True) if "tracker" not in str(process.cmdline())]
+    assert len(found) == count, found
+    return [process.pid for process in sorted(found, key=lambda process: process.create_time())]
+
+
+@pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+def test_env_functions_that_do_not_pickle(start_method: str) -> None:
+    lock = threading.Lock()
+    fns = [*counting_fns(2), lambda: lock and CountingEnv()]
+    with pytest.raises((VecEnvError, TypeError), match=r"env 2\b.*pickle"):
+        SubprocVecEnv(fns, 2, start_method)
+
+
+def test_fork_needs_no_pickling() -> None:
+    lock = threading.Lock()
+    with SubprocVecEnv([lambda: lock and CountingEnv(3)] * 2, 2, "fork") as vec:
+        assert vec.get_attr("tag") == [3, 3]
+
+
+def test_env_functions_that_do_not_load() -> None:
+    """Told as what it is, not as a death without a reason."""
+    with pytest.raises(EnvError, match="only_in_the_notebook") as caught:
+        SubprocVecEnv([CountingEnv, CountingEnv, CountingEnv, Lost()], 2, "spawn")
+    assert caught.value.index == 3
+
+
+def test_an_env_without_spaces(configuration: Configuration) -> None:
+    with pytest.raises(EnvError, match=r"env 1\b.*observation_space") as caught:
+        configuration.make_vec([CountingEnv, NoSpaces, CountingEnv])
+    assert caught.value.index == 1
+
+
+def test_spaces_that_do_not_pickle(configuration: Configuration) -> None:
+    with pytest.raises(VecEnvError, match=r"env 0\b.*observation_space.*pickle"):
+        configuration.make_vec([HeldSpace] * 4)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"num_workers": 0}, "num_workers=0"),
+        ({"num_workers": 5}, "num_workers=5.*4 envs"),
+        ({"num_workers": 1.5}, "num_workers.*1.5"),
+        ({"num_workers": True}, "num_workers.*True"),
+        ({"start_method": "teleport"}, "start_method.*teleport.*fork"),
+        ({"max_restarts": -1, "on_failure": "restart"}, "max_restarts"),
+        ({"step_timeout": 0}, "step_timeout"),
+        ({"autoreset": "never"}, "autoreset.*disabled"),
+    ],
+)
+def test_wrong_arguments(kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        SubprocVecEnv(counting_fns(4), **kwargs)
+
+
+def test_unknown_backend() -> None:
+    with pytest.raises(ValueError, match="teleport.*dummy.*subproc"):
+        backend_class("teleport")
+    assert {"dummy", "subproc"} <= BACKENDS.keys()
+
+
+@PROMPT
+def test_a_kill_from_outside_between_steps() -> None:
+    with SubprocVecEnv(counting_fns(4), 2, "fork") as vec:
+        vec.reset()
+        vec.step([0] * 4)
+        os.kill(worker_pids(2)[1], signal.SIGKILL)
+        with pytest.raises(WorkerDied) as caught:
+            for _ in range(2):  # the first may have been under way before the signal took effect
+                vec.step([0] * 4)
+        assert caught.value.indices == (2, 3)
+        assert caught.value.worker == 1
+        assert caught.value.signal == signal.SIGKILL
+
+
+@PROMPT
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_kill_from_outside_while_waiting(victim: int, tmp_path: Path) -> None:
+    """The caller is asleep in step_wait, and both workers are at a step that never ends."""
+    fns = [functools.partial(GatedEnv, tag, tmp_path / "never") for tag in range(4)]
+    with SubprocVecEnv(fns, 2, "fork") as vec:
+        vec.reset()
+        pid = worker_pids(2)[victim]
+        vec.step_async([0] * 4)
+        timer = threading.Timer(0.5, os.kill, (pid, signal.SIGKILL))
+        timer.start()
+        with pytest.raises(WorkerDied) as caught:
+            vec.step_wait()
+        timer.join()
+        assert caught.value.worker == victim
+
+
+@PROMPT
+def test_a_stopped_worker() -> None:
+    """Out of time, but nothing is lost."""
+    with SubprocVecEnv(counting_fns(4), 2, "fork") as vec:
+        vec.reset()
+        pid = worker_pids(2)[0]
+        os.kill(pid, signal.SIGSTOP)
+        vec.step_async([0] * 4)
+        with pytest.raises(StepTimeout) as caught:
+            vec.step_wait(timeout=0.3)
+        assert set(caught.value.indices) == {0, 1}
+        os.kill(pid, signal.SIGCONT)
+        assert vec.step_wait()[0][:, 2].tolist() == [1] * 4
+
+
+@PROMPT
+def test_close_with_a_stopped_worker() -> None:
+    """SIGTERM waits in a stopped process; SIGKILL does not."""
+    vec = SubprocVecEnv(counting_fns(4), 2, "fork")
+    vec.reset()
+    os.kill(worker_pids(2)[0], signal.SIGSTOP)
+    vec.close()
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_launcher_variables_do_not_reach_workers(start_method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An env that imports mpi4py would else take its process for a rank of the job."""
+    names = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PRTE_MCA_x", "HYDI_CONTROL_FD", "HYDRA_x", "MPI_LOCALRANKID"]
+    for name in names:
+        monkeypatch.setenv(name, "7")
+    monkeypatch.setenv("VECENVS_UNRELATED", "8")
+    with SubprocVecEnv([EnvironmentEnv] * 2, 2, start_method) as vec:
+        assert vec.env_method("variables", *names, "VECENVS_UNRELATED") == [[None] * len(names) + ["8"]] * 2
+    assert [os.environ[name] for name in names] == ["7"] * len(names)
+
+
+def test_envs_may_have_processes_of_their_own(configuration: Configuration) -> None:
+    with configuration.make_vec([ParentEnv] * 4) as vec:
+        vec.reset()
+        vec.step([0] * 4)
+
+
+@PROMPT
+def test_a_fork_of_the_caller_leaves_the_workers_alone() -> None:
+    """A copy of the VecEnv in a forked process, closed there, does not end the original's workers."""
+    with SubprocVecEnv(counting_fns(4), 2, "fork") as vec:
+        vec.reset()
+        child = os.fork()
+        if child == 0:
+            vec.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert vec.step([0] * 4)[0][:, 2].tolist() == [1] * 4
+
+
+def test_ctrl_c_within_an_env_of_the_caller() -> None:
+    """A KeyboardInterrupt is not the env's own: it comes out as it is, and the VecEnv can be closed or reset."""
+    fns = [functools.partial(FailingEnv, tag, "step" if tag == 1 else "never", 2, "interrupt") for tag in range(3)]
+    for backend in ("dummy", "subproc"):
+        kwargs = {} if backend == "dummy" else {"num_workers": 2, "start_method": "fork", "caller_steps": True}
+        order = fns if backend == "dummy" else [*fns[::2], fns[1]]
+        with backend_class(backend)(order, **kwargs) as vec:
+            vec.reset()
+            vec.step([0] * 3)
+            with pytest.raises(KeyboardInterrupt):
+                vec.step([0] * 3)

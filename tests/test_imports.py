@@ -1,0 +1,106 @@
+"""The layers of docs/design.md: imports go down only, and importing the package costs only what it needs."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import vecenvs
+
+ROOT = Path(vecenvs.__file__).parent
+
+# From the bottom up. A name stands for a module or a package of vecenvs; those in one layer may import each other.
+LAYERS = [
+    {"errors", "protocol", "layout", "board"},
+    {"vec_env", "arguments", "calls", "worker", "making", "cpus", "images", "rows"},
+    {"transport", "process", "crew", "pool"},
+    {"backends"},
+    {"wrappers", "views", "compat", "replay"},
+    {"env_types", "make"},
+    {"bench"},
+    {"cli", "__main__"},
+]
+ANYWHERE = {"__init__", "testing"}  # see all layers; nothing imports them
+OPTIONAL = ["ray", "mpi4py", "torch", "matplotlib", "stable_baselines3", "psutil", "rich", "pytest", "hypothesis"]
+
+
+def modules() -> list[Path]:
+    return [path for path in sorted(ROOT.rglob("*.py")) if "testing" not in path.parts]
+
+
+def layer_of(name: str) -> int:
+    for height, names in enumerate(LAYERS):
+        if name in names:
+            return height
+    raise AssertionError(f"vecenvs.{name} is in no layer: name it in tests/test_imports.py and in docs/design.md")
+
+
+def part_of(path: Path) -> str:
+    """The first word below vecenvs: a module, or the package it is in."""
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported_parts(tree: ast.AST) -> Iterator[str]:
+    """What a module imports of vecenvs, at any depth of its code, but not for type checkers alone."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            names = [f"{module}.{alias.name}" for alias in node.names] if module == "vecenvs" else [module]
+        yield from (name.split(".")[1] for name in names if name.startswith("vecenvs."))
+        yield from imported_parts(node)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_down_only(path: Path) -> None:
+    part = part_of(path)
+    if part in ANYWHERE:
+        return
+    for other in imported_parts(ast.parse(path.read_text())):
+        if other.startswith("__version__"):
+            continue
+        assert other not in ANYWHERE, f"{path.name} imports vecenvs.{other}"
+        assert layer_of(other) <= layer_of(part), f"{path.name} imports vecenvs.{other}, which is above it"
+
+
+def test_every_layer_is_named() -> None:
+    for path in modules():
+        assert part_of(path) in ANYWHERE or layer_of(part_of(path)) >= 0
+
+
+def test_no_import_is_relative() -> None:
+    for path in modules():
+        relative = [node for node in ast.walk(ast.parse(path.read_text())) if getattr(node, "level", 0)]
+        assert not relative, path
+
+
+@pytest.mark.parametrize("module", ["vecenvs", "vecenvs.pool", "vecenvs.backends.subproc", "vecenvs.testing.envs"])
+def test_importing_brings_no_optional_library(module: str) -> None:
+    code = f"import {module}, sys; found = set({OPTIONAL!r}) & set(sys.modules); sys.exit(f'imported {{found}}' if found else 0)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT.parent, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+def test_one_place_steps_and_one_resets() -> None:
+    """`env.step` and `env.reset` are called in worker.py alone, outside wrappers around one env and the bare loop
+    that the benchmark measures by."""
+    elsewhere = {"wrappers", "bench", "env_types"}
+    calls = [
+        (path.name, line.strip())
+        for path in modules()
+        if part_of(path) not in elsewhere
+        for line in path.read_text().splitlines()
+        if re.search(r"\benv\.(step|reset)\b", line) and not line.lstrip().startswith(("#", '"'))
+    ]
+    assert [name for name, line in calls if "env.step" in line and "`" not in line] == ["worker.py"], calls
+    assert {name for name, line in calls if "env.reset" in line and "`" not in line} == {"worker.py"}, calls

@@ -1,0 +1,569 @@
+"""make_vec_env, on one configuration of every kind of every chosen backend; what needs no VecEnv, without one."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import pickle
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from vecenvs import backends, make
+from vecenvs.errors import EnvError, VecEnvError
+from vecenvs.make import make_vec_env
+from vecenvs.testing import leaks
+from vecenvs.testing.envs import CountingEnv, DyingEnv
+from vecenvs.wrappers import Monitor, load_results
+
+
+@pytest.fixture
+def vec_env(configuration):
+    """Make a VecEnv on the backend under test, and close it after the test."""
+    made = []
+
+    def make_on(env_id: Any, env_type: str | None = None, num_env: int = 3, *args: Any, **kwargs: Any):
+        own = dict(configuration.kwargs)
+        count = len(env_id) if isinstance(env_id, list) else num_env
+        if "num_workers" in own:
+            own["num_workers"] = min(own["num_workers"], count)
+        made.append(make_vec_env(env_id, env_type, num_env, *args, backend=configuration.backend, **own, **kwargs))
+        return made[-1]
+
+    yield make_on
+    for vec in made:
+        vec.close()
+
+
+@pytest.fixture
+def registered():
+    """Register ids, and import modules that do, for one test."""
+    ids, modules = dict(gym.registry), set(sys.modules)
+    yield gym.register
+    gym.registry.clear()
+    gym.registry.update(ids)
+    for name in [name for name in sys.modules if name not in modules and name.startswith("zoo_")]:
+        del sys.modules[name]
+
+
+def mpi_of_rank(rank: int, initialized: bool = True, finalized: bool = False) -> Any:
+    """What mpi4py.MPI looks like in that rank."""
+    world = types.SimpleNamespace(Get_rank=lambda: rank)
+    return types.SimpleNamespace(
+        COMM_WORLD=world, Is_initialized=lambda: initialized, Is_finalized=lambda: finalized
+    )  # fmt: skip
+
+
+class Noted(gym.Wrapper):
+    """Adds its notes to the info, in the order in which rewards pass them."""
+
+    def __init__(self, env: gym.Env, note: str = "noted"):
+        super().__init__(env)
+        self.note = note
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return obs, reward, terminated, truncated, {**info, "notes": (*info.get("notes", ()), (self.note, reward))}
+
+
+class Bundle(gym.Env):
+    """An env of Dict observations and a Box of actions; tells the actions it got."""
+
+    def __init__(self, parts: dict[str, gym.Space] | None = None):
+        self.observation_space = gym.spaces.Dict(
+            parts or {"b": gym.spaces.Discrete(3), "a": gym.spaces.Box(0, 1, (2,))}
+        )
+        self.action_space = gym.spaces.Box(np.float32([-1, -2]), np.float32([1, 2]))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._obs(), {}
+
+    def step(self, action):
+        return self._obs(), 4.0, False, False, {"action": action.copy()}
+
+    def _obs(self):
+        return {"a": np.float32([0.25, 0.5]), "b": 1}
+
+
+def note_start(path: Path, mpi_rank: int, subrank: int) -> None:
+    """An initializer that writes down when and where it is called."""
+    with path.open("a") as file:
+        file.write(f"{os.getpid()} {mpi_rank} {subrank}\n")
+
+
+def noting_env(path: Path) -> gym.Env:
+    """Makes an env and writes that down too."""
+    with path.open("a") as file:
+        file.write(f"{os.getpid()} env\n")
+    return CountingEnv()
+
+
+def test_positional_order_is_baselines():
+    parameters = inspect.signature(make_vec_env).parameters
+    positional = [name for name, p in parameters.items() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    assert positional == [
+        "env_id", "env_type", "num_env", "seed", "wrapper_kwargs", "env_kwargs", "start_index", "reward_scale",
+        "flatten_dict_observations", "gamestate", "initializer", "force_dummy",
+    ]  # fmt: skip
+    keyword = [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY]
+    assert keyword == [
+        "backend", "num_workers", "autoreset", "monitor_dir", "monitor_kwargs", "wrapper_class", "info_attrs",
+    ]  # fmt: skip
+
+
+class TestSeeds:
+    matrix = "fast"
+
+    @pytest.mark.parametrize("start_index", [0, 5])
+    def test_env_i_is_that_of_a_plain_loop(self, vec_env, start_index):
+        vec = vec_env("CartPole-v1", None, 3, 11, start_index=start_index)
+        envs = [gym.make("CartPole-v1") for _ in range(3)]
+        obs = vec.reset()
+        for i, env in enumerate(envs):
+            np.testing.assert_array_equal(obs[i], env.reset(seed=11 + start_index + i)[0])
+        rng = np.random.default_rng(0)
+        for _ in range(60):
+            actions = rng.integers(2, size=3)
+            obs, rewards, dones, _ = vec.step(actions)
+            for i, env in enumerate(envs):
+                first, reward, terminated, truncated, _ = env.step(actions[i])
+                assert (rewards[i], dones[i]) == (reward, terminated or truncated)
+                np.testing.assert_array_equal(obs[i], env.reset()[0] if dones[i] else first)
+
+    def test_applied_once(self, vec_env):
+        vec = vec_env(CountingEnv, None, 2, 4)
+        vec.reset()
+        vec.reset()
+        assert vec.get_attr("seeds") == [[4, None], [5, None]]
+
+    def test_none_seeds_nothing(self, vec_env):
+        vec = vec_env(CountingEnv, None, 2)
+        vec.reset()
+        assert vec.get_attr("seeds") == [[None], [None]]
+
+    def test_action_spaces_are_seeded(self, vec_env):
+        vec = vec_env("CartPole-v1", None, 3, 11)
+        samples = [[space.sample() for _ in range(20)] for space in vec.get_attr("action_space")]
+        for i, sample in enumerate(samples):
+            expected = gym.spaces.Discrete(2, seed=11 + i)
+            assert sample == [expected.sample() for _ in range(20)]
+
+    def test_rank_counts_where_mpi_is_loaded(self, vec_env, monkeypatch, tmp_path):
+        monkeypatch.setitem(sys.modules, "mpi4py.MPI", mpi_of_rank(3))
+        vec = vec_env(CountingEnv, None, 2, 4, monitor_dir=tmp_path, start_index=1)
+        vec.reset()
+        assert vec.get_attr("seeds") == [[30_005], [30_006]]
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["3.1.monitor.csv", "3.2.monitor.csv"]
+
+    @pytest.mark.parametrize(
+        "mpi", [None, mpi_of_rank(3, initialized=False), mpi_of_rank(3, finalized=True), mpi_of_rank(0)]
+    )
+    def test_rank_is_zero_otherwise(self, monkeypatch, mpi):
+        monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)
+        if mpi is not None:
+            monkeypatch.setitem(sys.modules, "mpi4py.MPI", mpi)
+        assert make.spmd_rank() == 0
+
+    def test_rank_does_not_count_for_the_mpi_backend(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "mpi4py.MPI", mpi_of_rank(3))
+        monkeypatch.setitem(backends.BACKENDS, "mpi", backends.BACKENDS["dummy"])
+        with make_vec_env(CountingEnv, None, 1, 4, backend="mpi") as vec:
+            vec.reset()
+            assert vec.get_attr("seeds") == [[4]]
+
+    def test_mpi_is_never_imported(self):
+        code = "import sys, vecenvs.make as m; m.spmd_rank(); sys.exit('mpi4py' in sys.modules)"
+        assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0
+
+
+class TestEnvIds:
+    def test_id(self, vec_env):
+        vec = vec_env("CartPole-v1")
+        assert (vec.num_envs, vec.spec.id) == (3, "CartPole-v1")
+        assert vec.reset().shape == (3, 4)
+
+    def test_no_checker(self, vec_env):
+        assert not any(vec_env("CartPole-v1").env_is_wrapped(gym.wrappers.PassiveEnvChecker))
+
+    def test_env_kwargs(self, vec_env):
+        vec = vec_env("CartPole-v1", env_kwargs={"render_mode": "rgb_array", "max_episode_steps": 7})
+        assert vec.render_mode == "rgb_array"
+        assert vec.spec.max_episode_steps == 7
+
+    def test_the_checker_can_be_had(self, vec_env):
+        vec = vec_env("CartPole-v1", env_kwargs={"disable_env_checker": False})
+        assert all(vec.env_is_wrapped(gym.wrappers.PassiveEnvChecker))
+
+    def test_id_registered_at_run_time(self, vec_env, registered):
+        registered("Mine-v0", entry_point="vecenvs.testing.envs:CountingEnv", kwargs={"tag": 4})
+        vec = vec_env("Mine-v0", env_kwargs={"length": 9})
+        assert vec.get_attr("tag") == [4] * 3
+        assert vec.get_attr("length") == [9] * 3
+
+    def test_id_registered_with_a_function_of_the_script(self, vec_env, registered):
+        registered("Mine-v0", entry_point=lambda tag: CountingEnv(tag))
+        assert vec_env("Mine-v0", env_kwargs={"tag": 6}).get_attr("tag") == [6] * 3
+
+    def test_module_and_id(self, vec_env, registered, tmp_path, monkeypatch):
+        (tmp_path / "zoo_for_make.py").write_text(
+            "import gymnasium\n"
+            "from vecenvs.testing.envs import CountingEnv\n"
+            "gymnasium.register('Zebra-v0', entry_point='zoo_for_make:CountingEnv', kwargs={'tag': 8})\n"
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+        vec = vec_env("zoo_for_make:Zebra-v0")
+        assert vec.get_attr("tag") == [8] * 3
+
+    def test_spec(self, vec_env):
+        assert vec_env(gym.spec("Acrobot-v1")).reset().shape == (3, 6)
+
+    @pytest.mark.parametrize("env_id", [CountingEnv, functools.partial(CountingEnv, 0), lambda **kw: CountingEnv(**kw)])
+    def test_function(self, vec_env, env_id):
+        vec = vec_env(env_id, env_kwargs={"length": 2})
+        assert vec.get_attr("length") == [2] * 3
+        assert all(vec.env_is_wrapped(Monitor))
+
+    @pytest.mark.parametrize("num_env", [1, 4])
+    def test_list_of_functions(self, vec_env, num_env):
+        vec = vec_env([functools.partial(CountingEnv, tag) for tag in range(4)], None, num_env)
+        assert vec.num_envs == 4
+        assert vec.get_attr("tag") == [0, 1, 2, 3]
+
+
+class TestTypes:
+    matrix = "fast"
+
+    def test_atari_by_id(self, vec_env):
+        vec = vec_env("PongNoFrameskip-v4", None, 2, 0, {"frame_stack": True})
+        obs = vec.reset()
+        assert (obs.shape, obs.dtype) == ((2, 84, 84, 4), np.uint8)
+        assert all(vec.env_is_wrapped(gym.wrappers.AtariPreprocessing))
+
+    def test_atari_plain(self, vec_env):
+        assert vec_env("ALE/Pong-v5", "plain", 1).observation_space.shape == (210, 160, 3)
+
+    def test_atari_from_a_function(self, vec_env):
+        make_game = functools.partial(gym.make, gym.spec("ALE/Pong-v5"), frameskip=1)
+        assert vec_env(make_game, "atari", 1).observation_space.shape == (84, 84, 1)
+
+    def test_mujoco(self, vec_env):
+        vec = vec_env("HalfCheetah-v5", "mujoco", 2)
+        assert vec.reset().shape == (2, 17)
+
+    def test_retro_needs_its_library(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "stable_retro", None)
+        with pytest.raises(ImportError, match="pip install stable-retro"):
+            make_vec_env("Airstriker-Genesis-v0", "retro")
+
+    def test_retro(self, monkeypatch):
+        def make_game(game, state, use_restricted_actions, render_mode):
+            assert (game, state) == ("Game-v0", "Level2")
+            return gym.make("ALE/Pong-v5", frameskip=1)
+
+        fake = types.SimpleNamespace(make=make_game, Actions=types.SimpleNamespace(DISCRETE=1), __spec__=None)
+        monkeypatch.setitem(sys.modules, "stable_retro", fake)
+        with make_vec_env("Game-v0", "retro", 1, 0, gamestate="Level2") as vec:
+            assert vec.reset().shape == (1, 84, 84, 1)
+        with pytest.raises(ValueError, match="once per process.*num_workers=2"):
+            make_vec_env("Game-v0", "retro", 2, force_dummy=True)
+        with pytest.raises(ValueError, match="once per process.*num_workers=4"):
+            make_vec_env("Game-v0", "retro", 4, num_workers=2)
+
+
+class TestLayers:
+    matrix = "fast"
+
+    def test_flattened_by_default(self, vec_env):
+        obs = vec_env(Bundle).reset()
+        np.testing.assert_array_equal(obs, [[0.25, 0.5, 0, 1, 0]] * 3)
+
+    def test_not_flattened(self, vec_env):
+        obs = vec_env(Bundle, flatten_dict_observations=False).reset()
+        np.testing.assert_array_equal(obs["a"], [[0.25, 0.5]] * 3)
+
+    def test_what_has_no_fixed_size_is_not_flattened(self):
+        env_id = functools.partial(Bundle, {"s": gym.spaces.Sequence(gym.spaces.Discrete(2))})
+        with make_vec_env(env_id) as vec:
+            assert isinstance(vec.observation_space, gym.spaces.Dict)
+
+    def test_monitor_sees_raw_rewards_then_user_then_scale(self, vec_env):
+        vec = vec_env(Noisy, wrapper_class=[Noted, functools.partial(Noted, note="second")], reward_scale=0.5)
+        vec.reset()
+        _, rewards, _, infos = vec.step([0, 0, 0])
+        assert rewards.tolist() == [3.0] * 3
+        for info in infos:
+            assert info["episode"]["r"] == 6.0
+            assert info["notes"] == (("noted", 6.0), ("second", 6.0))
+
+    def test_rewards_of_atari_are_clipped_above_the_users_wrapper(self):
+        with make_vec_env("SpaceInvadersNoFrameskip-v4", None, 1, 0, wrapper_class=Noted, reward_scale=0.5) as vec:
+            vec.reset()
+            rewards, noted = [], []
+            while len(rewards) < 20:
+                _, reward, _, infos = vec.step([1])
+                if reward[0]:
+                    rewards.append(reward[0])
+                    noted.append(infos[0]["notes"][0][1])
+        assert set(rewards) == {0.5}
+        assert min(noted) >= 5
+
+    def test_actions_are_clipped(self, vec_env):
+        vec = vec_env(Bundle)
+        vec.reset()
+        actions = np.float32([[5, 0.5], [-5, -5], [0, 2]])
+        infos = vec.step(actions)[3]
+        assert [info["action"].tolist() for info in infos] == [[1, 0.5], [-1, -2], [0, 2]]
+        assert vec.action_space == Bundle().action_space
+
+    def test_autoreset_and_backend_arguments_arrive(self, vec_env):
+        vec = vec_env(CountingEnv, autoreset="disabled", step_timeout=30, env_kwargs={"length": 1})
+        vec.reset()
+        vec.step([0, 0, 0])
+        with pytest.raises(VecEnvError):
+            vec.step([0, 0, 0])
+
+
+class Noisy(gym.Env):
+    """Each step is an episode of reward 6."""
+
+    observation_space = action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action):
+        return 0, 6.0, True, False, {}
+
+
+class TestMonitor:
+    matrix = "fast"
+
+    def test_no_files_by_default(self, vec_env, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        vec = vec_env(CountingEnv, env_kwargs={"length": 1})
+        vec.reset()
+        assert vec.step([0, 0, 0])[3][0]["episode"]["l"] == 1
+        assert list(tmp_path.iterdir()) == []
+
+    def test_files(self, vec_env, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        vec = vec_env(CountingEnv, start_index=2, monitor_dir="new/logs", env_kwargs={"length": 2})
+        vec.reset()
+        for _ in range(4):
+            vec.step([0, 0, 0])
+        results = load_results(tmp_path / "new" / "logs")
+        assert [Path(f).name for f in results.files] == [f"0.{i}.monitor.csv" for i in (2, 3, 4)]
+        assert len(results) == 6
+
+    def test_arguments(self, vec_env, tmp_path):
+        vec = vec_env(
+            CountingEnv, monitor_dir=tmp_path, monitor_kwargs={"info_keywords": ("tag",), "allow_early_resets": False}
+        )
+        vec.reset()
+        for _ in range(5):
+            infos = vec.step([0, 0, 0])[3]
+        assert [info["episode"]["tag"] for info in infos] == [0, 0, 0]
+        assert load_results(tmp_path).columns["tag"].tolist() == [0, 0, 0]
+        vec.step([0, 0, 0])
+        with pytest.raises(EnvError, match="allow_early_resets=True"):
+            vec.reset()
+
+    def test_a_second_run_overrides_or_appends(self, tmp_path):
+        for kwargs, expected in ({}, 2), ({}, 2), ({"override_existing": False}, 4):
+            with make_vec_env(Noisy, None, 2, force_dummy=True, monitor_dir=tmp_path, monitor_kwargs=kwargs) as vec:
+                vec.reset()
+                vec.step([0, 0])
+            assert len(load_results(tmp_path)) == expected
+
+    def test_a_restarted_worker_goes_on_with_its_file(self, tmp_path):
+        env_id = functools.partial(DyingEnv, at=6, length=2, lives_file=tmp_path / "lives")
+        logs = tmp_path / "logs"
+        for _ in range(2):  # the second run finds files of the first, which it overrides
+            (tmp_path / "lives").unlink(missing_ok=True)
+            with make_vec_env(
+                env_id, None, 2, backend="subproc", num_workers=1, on_failure="restart", monitor_dir=logs
+            ) as vec:
+                vec.reset()
+                for _ in range(5):
+                    vec.step([0, 0])
+                assert vec.step([0, 0])[3][0]["worker_restarted"]
+                for _ in range(2):
+                    vec.step([0, 0])
+            results = load_results(logs)
+            assert np.bincount(results.file_index).tolist() == [3, 3]
+
+
+class TestInitializer:
+    def test_in_the_worker_before_its_env(self, vec_env, tmp_path):
+        log = tmp_path / "log"
+        vec = vec_env(
+            noting_env, initializer=functools.partial(note_start, log), start_index=4, env_kwargs={"path": log}
+        )
+        lines = [line.split() for line in log.read_text().splitlines()]
+        starts = [line for line in lines if line[1] != "env"]
+        assert all(pid != str(os.getpid()) and rank == "0" for pid, rank, _ in starts)
+        in_workers = [line for line in lines if line[1] == "env" and line[0] != str(os.getpid())]
+        assert len(starts) == len(in_workers)
+        for pid in {line[0] for line in starts}:
+            own = [line[1:] for line in lines if line[0] == pid]
+            assert [entry for entry in own if entry == ["env"]] == own[1::2]
+        subranks = sorted(int(line[2]) for line in starts)
+        assert subranks == list(range(4, 4 + len(subranks)))
+        vec.close()
+
+    def test_not_in_the_caller(self, tmp_path):
+        with make_vec_env(
+            CountingEnv, None, 2, initializer=functools.partial(note_start, tmp_path / "log"), force_dummy=True
+        ):
+            assert not (tmp_path / "log").exists()
+
+    def test_its_exception_is_the_envs(self, tmp_path):
+        def refuse(mpi_rank, subrank):
+            raise OSError(f"no room for {subrank}")
+
+        with pytest.raises(EnvError, match="no room for 0"):
+            make_vec_env(CountingEnv, None, 2, initializer=refuse, backend="subproc")
+
+
+class TestBackend:
+    @pytest.mark.parametrize(
+        ("num_env", "kwargs", "name"),
+        [
+            (1, {}, "DummyVecEnv"),
+            (2, {}, "SubprocVecEnv"),
+            (2, {"force_dummy": True}, "DummyVecEnv"),
+            (2, {"backend": "dummy"}, "DummyVecEnv"),
+            (2, {"backend": "dummy", "force_dummy": True}, "DummyVecEnv"),
+            (1, {"backend": "subproc"}, "SubprocVecEnv"),
+            (1, {"num_workers": 2}, "DummyVecEnv"),
+        ],
+    )
+    def test_rule(self, num_env, kwargs, name):
+        with make_vec_env(CountingEnv, None, num_env, **kwargs) as vec:
+            assert type(vec).__name__ == name
+
+    def test_num_workers(self):
+        with make_vec_env(CountingEnv, None, 3, num_workers=3) as vec:
+            assert len(leaks.child_processes()) == 3
+            vec.reset()
+
+
+class TestEnvFns:
+    def fns(self, monkeypatch, *args: Any, **kwargs: Any) -> list[Any]:
+        """The env functions that a backend gets."""
+        kept: list[Any] = []
+        fake = type("Fake", (), {"__init__": lambda self, env_fns, **common: kept.extend(env_fns)})
+        monkeypatch.setattr(make, "backend_class", lambda name: fake)
+        make_vec_env(*args, **kwargs)
+        return kept
+
+    def test_they_pickle_plainly(self, monkeypatch, tmp_path):
+        fns = self.fns(
+            monkeypatch, "CartPole-v1", None, 2, wrapper_class=Noted, monitor_dir=tmp_path, reward_scale=2,
+            initializer=functools.partial(note_start, tmp_path / "log"),
+        )  # fmt: skip
+        for fn in pickle.loads(pickle.dumps(fns)):
+            env = fn()
+            env.reset()
+            assert env.step(0)[1] == 2.0
+            env.close()
+
+    def test_they_pickle_by_value(self, monkeypatch):
+        fns = self.fns(monkeypatch, lambda: CountingEnv(3), None, 2, wrapper_class=lambda env: Noted(env))
+        for fn in cloudpickle.loads(cloudpickle.dumps(fns)):
+            assert fn().unwrapped.tag == 3
+
+    def test_they_are_small(self, monkeypatch):
+        fns = self.fns(monkeypatch, "CartPole-v1", None, 1000)
+        assert len(pickle.dumps(fns)) < 100_000
+
+    def test_an_env_is_closed_if_a_wrapper_fails(self, monkeypatch, tmp_path):
+        def refuse(env):
+            raise OSError("no")
+
+        fns = self.fns(
+            monkeypatch, CountingEnv, env_kwargs={"closed_file": tmp_path / "closed"}, wrapper_class=refuse
+        )  # fmt: skip
+        with pytest.raises(OSError, match="no"):
+            fns[0]()
+        assert (tmp_path / "closed").exists()
+
+
+NO_ENV = "an env"
+
+
+class TestBadArguments:
+    @pytest.mark.parametrize(
+        ("kwargs", "error", "message"),
+        [
+            ({"env_id": 3}, TypeError, "env_id must be an env id, a function .* or a list of such, not 3"),
+            ({"env_id": None}, TypeError, "env_id must be"),
+            ({"env_id": []}, ValueError, "env_id is an empty list"),
+            ({"env_id": [CountingEnv, "CartPole-v1"]}, TypeError, r"env_id\[1\] must be a function .* 'CartPole-v1'"),
+            ({"env_id": [CountingEnv] * 2, "num_env": 3}, ValueError, "num_env is 3, but env_id has 2 functions"),
+            ({"env_id": "CartPol-v1"}, gym.error.Error, "CartPol"),
+            ({"env_id": "no_such_zoo:CartPole-v1"}, ModuleNotFoundError, "no_such_zoo"),
+            ({"env_type": "arcade"}, ValueError, "unknown env_type 'arcade'.*classic_control"),
+            ({"env_type": "atari"}, ValueError, "of type 'classic_control'"),
+            ({"num_env": 0}, ValueError, "num_env must be at least 1, not 0"),
+            ({"num_env": -2}, ValueError, "num_env must be at least 1"),
+            ({"num_env": 2.0}, TypeError, "num_env must be an int, not 2.0"),
+            ({"num_env": True}, TypeError, "num_env must be an int"),
+            ({"num_env": None}, TypeError, "num_env must be an int"),
+            ({"seed": -1}, ValueError, "seed must be at least 0"),
+            ({"seed": "7"}, TypeError, "seed must be an int"),
+            ({"start_index": -1}, ValueError, "start_index must be at least 0"),
+            ({"start_index": 0.5}, TypeError, "start_index must be an int"),
+            ({"wrapper_kwargs": [1]}, TypeError, "wrapper_kwargs must be a dict"),
+            ({"wrapper_kwargs": {"frame_stack": True}}, TypeError, "mean nothing to env_type 'classic_control'"),
+            ({"env_kwargs": "fast"}, TypeError, "env_kwargs must be a dict"),
+            ({"env_kwargs": {3: 4}}, TypeError, "env_kwargs must be a dict"),
+            ({"reward_scale": "2"}, TypeError, "reward_scale must be a number"),
+            ({"reward_scale": float("nan")}, ValueError, "reward_scale must be finite"),
+            ({"gamestate": "Level1"}, ValueError, "gamestate='Level1' is for env_type='retro' only"),
+            ({"initializer": 3}, TypeError, "initializer must be a function"),
+            ({"backend": "threads"}, ValueError, "unknown backend 'threads': the backends are dummy, subproc"),
+            ({"backend": "subproc", "force_dummy": True}, ValueError, "force_dummy contradicts backend='subproc'"),
+            ({"backend": "dummy", "num_workers": 2}, ValueError, "'dummy' has no workers"),
+            ({"backend": "subproc", "num_workers": 0}, ValueError, "num_workers must be at least 1"),
+            ({"num_workers": "all"}, TypeError, "num_workers must be an int"),
+            ({"monitor_dir": 3}, TypeError, "monitor_dir must be a path"),
+            ({"monitor_dir": __file__}, NotADirectoryError, "monitor_dir .* is a file"),
+            ({"monitor_kwargs": {"filename": "x"}}, TypeError, "unknown monitor_kwargs 'filename': there are"),
+            ({"wrapper_class": 3}, TypeError, "wrapper_class must be"),
+            ({"wrapper_class": [Noted, 3]}, TypeError, "wrapper_class must be .* not 3"),
+            ({"n_envs": 3}, TypeError, "no argument 'n_envs', nor has backend 'dummy', which has .*step_timeout"),
+            ({"caller_steps": True}, TypeError, "no argument 'caller_steps', nor has backend 'dummy'"),
+            ({"backend": "subproc", "fast": 1}, TypeError, "nor has backend 'subproc', which has .*caller_steps, copy"),
+            ({"env_fns": []}, TypeError, "no argument 'env_fns'"),
+            ({"autoreset": "sometimes"}, ValueError, "sometimes"),
+        ],
+    )  # fmt: skip
+    def test_named(self, kwargs, error, message):
+        with pytest.raises(error, match=message):
+            make_vec_env(**{"env_id": "CartPole-v1", **kwargs})
+
+    @pytest.mark.parametrize(
+        ("kwargs", "message"),
+        [
+            ({"env_id": lambda: NO_ENV}, "env_id gave a str, which is no gymnasium.Env"),
+            ({"wrapper_class": lambda env: None}, "wrapper_class .* gave a NoneType"),
+            ({"env_kwargs": {"gravitas": 3}}, "gravitas"),
+            ({"monitor_kwargs": {"info_keywords": "success"}}, "info_keywords should be a sequence"),
+            ({"env_id": CountingEnv, "env_type": "atari"}, "CountingEnv.* is no Atari env"),
+        ],
+    )
+    @pytest.mark.parametrize("num_env", [1, 2])
+    def test_found_only_while_the_env_is_made(self, kwargs, message, num_env):
+        with pytest.raises(EnvError, match=message) as caught:
+            make_vec_env(**{"env_id": "CartPole-v1", "num_env": num_env, **kwargs})
+        assert caught.value.index == 0

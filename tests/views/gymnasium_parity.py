@@ -1,0 +1,135 @@
+"""What the tests of the Gymnasium view share: envs, pairs of ours and theirs, and the comparison step by step."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+
+from vecenvs.testing.compare import assert_same
+from vecenvs.testing.envs import SampledEnv
+from vecenvs.views import as_gymnasium
+
+MODES = {
+    "next_step": AutoresetMode.NEXT_STEP,
+    "same_step": AutoresetMode.SAME_STEP,
+    "disabled": AutoresetMode.DISABLED,
+}
+
+Fns = Sequence[Callable[[], gym.Env[Any, Any]]]
+AnyVectorEnv = VectorEnv[Any, Any, Any]
+
+
+def sampled_fns(space: spaces.Space[Any], action_space: spaces.Space[Any] | None = None, n: int = 3) -> Fns:
+    """Random envs over these spaces; each call of a function makes an env with spaces of its own."""
+    return [functools.partial(sampled, space, action_space) for _ in range(n)]
+
+
+def sampled(space: spaces.Space[Any], action_space: spaces.Space[Any] | None) -> SampledEnv:
+    return SampledEnv(copy.deepcopy(space), copy.deepcopy(action_space))
+
+
+class InfoEnv(gym.Env[Any, Any]):
+    """An env whose infos hold everything that infos hold in the wild, some keys only now and then.
+
+    What env `tag` says at step t depends on (tag, t) alone; episodes last 3 + tag steps and are truncated if odd.
+    """
+
+    def __init__(self, tag: int) -> None:
+        self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self.tag, self.t, self.episode = tag, 0, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t = 0
+        self.episode += 1
+        info: dict[str, Any] = {"episode": self.episode, "seed": str(seed), "options": options or {}}
+        if self.tag != 1:
+            info["only_at_reset"] = np.arange(3.0)
+        return self._observe(), info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        over = self.t >= 3 + self.tag
+        t, tag = self.t, self.tag
+        info: dict[str, Any] = {
+            "int": t,
+            "float": t / 3,
+            "bool": t > 1,
+            "text": f"{tag}:{t}",
+            "none": None,
+            "numpy": np.float32(t),
+            "numpy_bool": np.bool_(t > 1),
+            "array": np.full((2, 2), t, np.int16),
+            "list": [t, "x"],
+            "tuple": (t, tag),
+            "nested": {"a": t, "deep": {"b": np.uint8(tag), "c": f"{t}"}},
+        }
+        if (t + tag) % 2:
+            info["sometimes"] = np.int32(t)
+            info["nested"]["sometimes"] = float(t)
+        if tag == 2:
+            info = {}
+        return self._observe(), t / 7, over and not self.episode % 2, over and bool(self.episode % 2), info
+
+    def scale(self, factor: float, *, offset: float = 0.0) -> float:
+        return self.tag * factor + offset
+
+    def _observe(self) -> Any:
+        return np.array([self.tag, self.t], np.float32)
+
+
+def info_fns(n: int = 4) -> Fns:
+    return [functools.partial(InfoEnv, tag) for tag in range(n)]
+
+
+def sync(fns: Fns, mode: str) -> SyncVectorEnv[Any, Any]:
+    return SyncVectorEnv(fns, autoreset_mode=MODES[mode])
+
+
+def asynchronous(fns: Fns, mode: str, **kwargs: Any) -> AsyncVectorEnv[Any, Any]:
+    return AsyncVectorEnv(fns, autoreset_mode=MODES[mode], **kwargs)
+
+
+def ours(configuration: Any, fns: Fns, mode: str, **common: Any) -> Any:
+    return as_gymnasium(configuration.make_vec(fns, autoreset=mode, **common))
+
+
+def assert_parity(
+    ours: AnyVectorEnv, theirs: AnyVectorEnv, *, steps: int = 25, seed: Any = 3, masks: bool | None = None
+) -> int:
+    """Reset and step both with the same actions; every value, dtype and type must agree. Closes both.
+
+    Envs whose episode is over are reset by a mask where nothing else resets them (or by `masks`). Gives the number of
+    episodes that ended.
+    """
+    assert ours.num_envs == theirs.num_envs
+    try:
+        assert ours.observation_space == theirs.observation_space
+        assert ours.action_space == theirs.action_space
+        theirs.action_space.seed(seed if isinstance(seed, int) else 0)
+        if masks is None:
+            masks = theirs.metadata["autoreset_mode"] == AutoresetMode.DISABLED
+        ended = 0
+        assert_same(ours.reset(seed=seed), theirs.reset(seed=seed), "reset")
+        for t in range(steps):
+            action = theirs.action_space.sample()
+            mine, other = ours.step(copy.deepcopy(action)), theirs.step(action)
+            assert_same(mine, other, f"step {t}")
+            assert ours.observation_space.contains(mine[0]) == theirs.observation_space.contains(other[0])
+            dones = other[2] | other[3]
+            ended += int(dones.sum())
+            if masks and dones.any():
+                options = [{"reset_mask": dones.copy(), "level": t} for _ in range(2)]
+                assert_same(ours.reset(options=options[0]), theirs.reset(options=options[1]), f"reset after step {t}")
+        return ended
+    finally:
+        ours.close()
+        theirs.close()

@@ -1,0 +1,160 @@
+"""as_gymnasium against Gymnasium's own vector envs, step by step, on every kind of space."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv, VectorEnv
+from gymnasium_parity import MODES, assert_parity, asynchronous, info_fns, ours, sampled_fns, sync
+from hypothesis import HealthCheck, given, settings
+
+from vecenvs import DummyVecEnv, VecEnvWrapper
+from vecenvs.testing import strategies
+from vecenvs.testing.compare import assert_same
+from vecenvs.testing.envs import SPACES, BufferReusingEnv, LabelSpace
+from vecenvs.views import as_gymnasium
+
+matrix = "fast"
+every_mode = pytest.mark.parametrize("mode", list(MODES))
+
+
+@every_mode
+@pytest.mark.parametrize("name", list(SPACES))
+def test_every_space_as_observation_and_action(configuration: Any, mode: str, name: str) -> None:
+    fns = sampled_fns(SPACES[name], SPACES[name])
+    assert assert_parity(ours(configuration, fns, mode), sync(fns, mode)) > 3
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(space=strategies.nested(), action_space=strategies.nested())
+@every_mode
+def test_any_space(mode: str, space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
+    fns = sampled_fns(space, action_space, n=2)
+    try:
+        theirs = sync(fns, mode)
+        theirs.reset()
+        theirs.step(theirs.action_space.sample())
+    except Exception:  # spaces that Gymnasium itself cannot batch or sample: those without elements
+        return
+    assert_parity(as_gymnasium(DummyVecEnv(fns, autoreset=mode)), theirs, steps=8)
+
+
+@every_mode
+@pytest.mark.parametrize("name", ["nested", "text", "uint8"])
+def test_equals_async_vector_env(configuration: Any, mode: str, name: str) -> None:
+    fns = sampled_fns(SPACES[name])
+    assert assert_parity(ours(configuration, fns, mode), asynchronous(fns, mode)) > 3
+
+
+@every_mode
+def test_equals_async_vector_env_without_shared_memory(configuration: Any, mode: str) -> None:
+    fns = sampled_fns(LabelSpace())
+    assert_parity(ours(configuration, fns, mode), asynchronous(fns, mode, shared_memory=False))
+
+
+@every_mode
+def test_infos_of_every_kind(configuration: Any, mode: str) -> None:
+    assert assert_parity(ours(configuration, info_fns(), mode), sync(info_fns(), mode), seed=[5, None, 7, 8]) > 10
+
+
+@every_mode
+def test_infos_as_async_vector_env_builds_them(mode: str) -> None:
+    vec = DummyVecEnv(info_fns(), autoreset=mode)
+    assert assert_parity(as_gymnasium(vec), asynchronous(info_fns(), mode)) > 10
+
+
+@every_mode
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1", "Taxi-v4"])
+def test_registered_envs(configuration: Any, mode: str, env_id: str) -> None:
+    """Made as users make them: with time limits, order enforcing and the passive checker. Rewards to the last bit."""
+    fns = [lambda: gym.make(env_id, max_episode_steps=20)] * 3
+    assert_parity(ours(configuration, fns, mode), sync(fns, mode), steps=60)
+
+
+def test_spaces_and_attributes(configuration: Any) -> None:
+    fns = [lambda: gym.make("CartPole-v1", render_mode="rgb_array")] * 2
+    with configuration.make_vec(fns, autoreset="next_step") as vec:
+        mine, theirs = as_gymnasium(vec), sync(fns, "next_step")
+        assert isinstance(mine, VectorEnv)
+        assert mine.unwrapped is mine
+        for name in ("single_observation_space", "single_action_space", "observation_space", "action_space"):
+            assert getattr(mine, name) == getattr(theirs, name)
+        assert mine.metadata == theirs.metadata
+        assert mine.render_mode == theirs.render_mode == "rgb_array"
+        assert mine.spec is theirs.spec is None
+        assert mine.autoreset_mode is theirs.autoreset_mode
+        assert repr(mine) == "GymnasiumView(num_envs=2)"
+        mine.reset(seed=0)
+        theirs.reset(seed=0)
+        assert_same(mine.render(), theirs.render())
+        theirs.close()
+
+
+def test_action_spaces_are_seeded_as_gymnasium_seeds_them(configuration: Any) -> None:
+    def make() -> gym.Env[Any, Any]:
+        env = gym.make("Pendulum-v1")
+        env.action_space.seed(11)
+        return env
+
+    mine, theirs = ours(configuration, [make] * 3, "next_step"), sync([make] * 3, "next_step")
+    for _ in range(3):
+        assert_same(mine.action_space.sample(), theirs.action_space.sample())
+    mine.close()
+    theirs.close()
+
+
+def test_the_caller_owns_what_it_gets(configuration: Any) -> None:
+    view = ours(configuration, [BufferReusingEnv] * 2, "same_step")
+    first, _ = view.reset(seed=0)
+    kept = first.copy()
+    results = [view.step(np.zeros(2, np.int64)) for _ in range(3)]
+    copies = [[np.copy(array) for array in result[:4]] for result in results]
+    view.step(np.zeros(2, np.int64))
+    view.close()
+    assert_same(first, kept)
+    for result, copied in zip(results, copies, strict=True):
+        assert_same(list(result[:4]), copied)
+
+
+def test_actions_are_taken_in_every_form_gymnasium_takes() -> None:
+    fns = sampled_fns(SPACES["uint8"], spaces.Tuple((spaces.Discrete(3), spaces.Box(-1.0, 1.0, (2,), np.float32))))
+    mine, theirs = as_gymnasium(DummyVecEnv(fns, autoreset="next_step")), SyncVectorEnv(fns)
+    mine.reset(seed=1)
+    theirs.reset(seed=1)
+    batch = theirs.action_space.sample()
+    for actions in (batch, list(batch), (batch[0].tolist(), batch[1])):
+        assert_same(mine.step(actions)[0], theirs.step(actions)[0])
+    mine.close()
+    theirs.close()
+
+
+def test_async_autoreset_is_refused() -> None:
+    with DummyVecEnv(info_fns(), autoreset="async") as vec, pytest.raises(ValueError, match="no autoreset mode 'async'"):
+        as_gymnasium(vec)
+
+
+class HalvedRewards(VecEnvWrapper):
+    """A wrapper that changes rewards and does not know of float64."""
+
+    def step_wait(self, timeout: float | None = None) -> Any:
+        obs, rewards, dones, infos = self.venv.step_wait(timeout)
+        return obs, rewards / 2, dones, infos
+
+
+def test_wrappers_of_ours_stay_in_effect() -> None:
+    plain = as_gymnasium(DummyVecEnv(info_fns(), autoreset="next_step"))
+    passive = as_gymnasium(VecEnvWrapper(DummyVecEnv(info_fns(), autoreset="next_step")))
+    halved = as_gymnasium(HalvedRewards(DummyVecEnv(info_fns(), autoreset="next_step")))
+    for view in (plain, passive, halved):
+        view.reset(seed=0)
+    actions = np.zeros(4, np.int64)
+    rewards = plain.step(actions)[1]
+    assert rewards.dtype == np.float64
+    assert_same(passive.step(actions)[1], rewards)
+    assert_same(halved.step(actions)[1], (rewards.astype(np.float32) / 2).astype(np.float64))
+    for view in (plain, passive, halved):
+        view.close()

@@ -1,0 +1,140 @@
+"""OpenAI baselines' VecEnv classes over the core: `from vecenvs.compat.baselines import SubprocVecEnv`.
+
+The names and arguments of `baselines.common.vec_env`, for Gymnasium envs. What differs: infos have the keys that every
+VecEnv of this library gives, reset takes seeds, and there is no viewer: an env shows itself if it is made with
+`render_mode="human"`.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from vecenvs import wrapper
+from vecenvs.backends import dummy, subproc
+from vecenvs.errors import AlreadySteppingError, NotSteppingError, SpaceMismatch, VecEnvError
+from vecenvs.pool import EnvFn
+from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
+
+__all__ = [
+    "AlreadySteppingError",
+    "DummyVecEnv",
+    "NotSteppingError",
+    "ShmemVecEnv",
+    "SubprocVecEnv",
+    "VecEnv",
+    "VecEnvObservationWrapper",
+    "VecEnvWrapper",
+]
+
+SpacePair = tuple[spaces.Space[Any], spaces.Space[Any]]
+
+
+class _ModeVecEnv(VecEnv):
+    """A VecEnv whose `render` takes baselines' argument."""
+
+    def render(self, mode: str | None = None) -> NDArray[np.uint8] | None:
+        """Render in the mode that the envs were made with; VecEnvError for another one. Gymnasium fixes it then."""
+        if mode is not None and mode != self.render_mode:
+            raise VecEnvError(
+                f"render(mode={mode!r}) of envs made with render_mode={self.render_mode!r}: "
+                f"make them with gymnasium.make(..., render_mode={mode!r})"
+            )
+        return super().render()
+
+
+class DummyVecEnv(_ModeVecEnv, dummy.DummyVecEnv):
+    """Envs in the caller's process."""
+
+    def step_async(self, actions: Any) -> None:
+        """Start a step. One env alone also takes its action bare."""
+        super().step_async(_listified(actions) if self.num_envs == 1 else actions)
+
+
+class SubprocVecEnv(_ModeVecEnv, subproc.SubprocVecEnv):
+    """Envs in processes, `in_series` of them in each, started by `context` ("spawn", "fork" or "forkserver").
+
+    ValueError if the number of envs is no multiple of `in_series`. `spaces`, a pair (observation, action), need not be
+    given; if they are, they must be the envs' own (SpaceMismatch).
+    """
+
+    def __init__(
+        self,
+        env_fns: Sequence[EnvFn],
+        spaces: SpacePair | None = None,
+        context: str = "spawn",
+        in_series: int = 1,
+        **common: Any,
+    ) -> None:
+        num_workers, rest = divmod(len(env_fns), in_series)
+        if rest:
+            raise ValueError(f"{len(env_fns)} envs cannot be divided into processes of in_series={in_series}")
+        super().__init__(env_fns, num_workers, start_method=context, **common)
+        _check_spaces(self, spaces)
+
+
+class ShmemVecEnv(SubprocVecEnv):
+    """The same, one env in each process: here all of them share memory with the caller."""
+
+    def __init__(
+        self, env_fns: Sequence[EnvFn], spaces: SpacePair | None = None, context: str = "spawn", **common: Any
+    ) -> None:
+        super().__init__(env_fns, spaces, context, **common)
+
+
+class VecEnvWrapper(_ModeVecEnv, wrapper.VecEnvWrapper):
+    """A wrapper with baselines' constructor: it may declare other spaces than those of `venv`."""
+
+    def __init__(
+        self,
+        venv: VecEnv,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+    ) -> None:
+        super().__init__(venv)
+        self.observation_space = observation_space or venv.observation_space
+        self.action_space = action_space or venv.action_space
+
+
+class VecEnvObservationWrapper(VecEnvWrapper, abc.ABC):
+    """A wrapper that changes observations alone; "terminal_observation" stays what the env gave."""
+
+    @abc.abstractmethod
+    def process(self, obs: Any) -> Any:
+        """Change a batch of observations, of any number of rows."""
+
+    def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
+        return self.process(self.venv.reset(indices, seed=seed, options=options))
+
+    def step_wait(self, timeout: float | None = None) -> StepReturn:
+        obs, rewards, dones, infos = self.venv.step_wait(timeout)
+        return self.process(obs), rewards, dones, infos
+
+    def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
+        batch = self.venv.recv(min_envs, max_envs, timeout)
+        batch.obs = self.process(batch.obs)
+        return batch
+
+
+def _listified(actions: Any) -> Any:
+    """Put one env's bare action into a list; leave what has length 1, as baselines does, and batched structures."""
+    if isinstance(actions, (dict, tuple)):
+        return actions
+    try:
+        single = len(actions) != 1
+    except TypeError:
+        single = True
+    return [actions] if single else actions
+
+
+def _check_spaces(vec: VecEnv, given: SpacePair | None) -> None:
+    pairs = zip(("observation", "action"), given or (), (vec.observation_space, vec.action_space), strict=False)
+    for which, theirs, ours in pairs:
+        if theirs != ours:
+            vec.close()
+            raise SpaceMismatch(0, which, ours, f"{theirs}, says the argument `spaces`")

@@ -1,0 +1,34 @@
+"""pfrl's `MultiprocessVectorEnv` over the core: `from vecenvs.compat.pfrl import MultiprocessVectorEnv`. Without pfrl."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from vecenvs.backends.subproc import SubprocVecEnv
+from vecenvs.errors import ClosedError
+from vecenvs.pool import EnvFn
+from vecenvs.views.pfrl_view import PfrlView, register
+
+
+class VectorEnvClosedError(ClosedError, AssertionError):
+    """The env has been closed: pfrl's own class raises AssertionError."""
+
+
+class MultiprocessVectorEnv(PfrlView):
+    """Envs in processes of their own, in pfrl's names and contract: see `PfrlView`.
+
+    `env_fns` make Gymnasium envs. The processes are one per usable core, or what the keyword arguments of SubprocVecEnv
+    say (`num_workers=len(env_fns)` gives each env its own); results do not depend on it. As in pfrl, what is collected
+    without having been closed is closed then, silently; unlike there, a second `close` does nothing.
+    """
+
+    def __init__(self, env_fns: Sequence[EnvFn], *, time_limit: str = "done", **kwargs: Any) -> None:
+        register()
+        super().__init__(SubprocVecEnv(env_fns, autoreset="disabled", **kwargs), time_limit=time_limit)
+        self._finalizer = weakref.finalize(self, self.vec.close)
+
+    def _check_open(self, what: str) -> None:
+        if self.vec.closed:
+            raise VectorEnvClosedError(what)

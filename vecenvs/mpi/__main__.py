@@ -1,0 +1,89 @@
+"""`python -m vecenvs.mpi`: run a script as rank 0 of an MPI job, the other ranks serving its VecEnvs.
+
+    python -m vecenvs.mpi -n 5 train.py --lr 3e-4           starts mpirun itself, with the right settings
+    mpirun -n 5 python -m vecenvs.mpi train.py --lr 3e-4    is started by mpirun or srun
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from vecenvs.errors import BackendUnavailable
+from vecenvs.mpi import launch
+from vecenvs.mpi.library import load_mpi
+from vecenvs.mpi.session import abort_on_exception, session_of
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Start mpirun in place of this process (`-n`), or be one of its ranks."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    options = _parser().parse_args(argv)
+    kind, program = _program(options)
+    try:
+        if options.ranks is not None:
+            again = ["-m", "vecenvs.mpi", *(["--spmd"] if options.spmd else []), *kind, *program]
+            line, environ = launch.command(
+                load_mpi(initialize=False),
+                options.ranks,
+                again,
+                shlex.split(options.mpirun_args),
+                fault_tolerant=options.fault_tolerant,
+            )
+            os.execvpe(line[0], line, environ)
+        if options.spmd:
+            abort_on_exception(load_mpi())
+        else:
+            session_of()  # the worker ranks never return from here
+    except BackendUnavailable as exc:
+        sys.exit(f"vecenvs.mpi: {exc}")
+    _run(kind, program)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m vecenvs.mpi", description=__doc__, formatter_class=_Raw)
+    parser.add_argument("-n", type=int, dest="ranks", metavar="RANKS", help="start mpirun with that many ranks")
+    parser.add_argument("--spmd", action="store_true", help="run the script on every rank; an exception ends them all")
+    parser.add_argument("--fault-tolerant", action="store_true", help="survive the loss of ranks (Open MPI, with -n)")
+    parser.add_argument("--mpirun-args", default="", metavar="ARGS", help="more for mpirun: '--hostfile nodes'")
+    parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="run a module, as python -m does")
+    parser.add_argument("-c", dest="code", nargs=argparse.REMAINDER, help="run a piece of code, as python -c does")
+    parser.add_argument("script", nargs=argparse.REMAINDER, help="the script and its arguments")
+    return parser
+
+
+class _Raw(argparse.RawDescriptionHelpFormatter):
+    """Keeps the examples in the description as they are written."""
+
+
+def _program(options: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """Give ["-m"], ["-c"] or [], and the program with its arguments."""
+    for kind, program in (("-m", options.module), ("-c", options.code)):
+        if program:
+            return [kind], program
+    if not options.script:
+        _parser().error("which script? python -m vecenvs.mpi -n 5 train.py")
+    return [], options.script
+
+
+def _run(kind: list[str], program: list[str]) -> None:
+    """Run it as Python itself would have."""
+    sys.argv = [*kind, *program[1:]] if kind == ["-c"] else list(program)
+    if kind == ["-m"]:
+        sys.path[0] = os.getcwd()
+        runpy.run_module(program[0], run_name="__main__", alter_sys=True)
+    elif kind == ["-c"]:
+        sys.path[0] = ""
+        exec(compile(program[0], "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102  what -c is for
+    else:
+        sys.path[0] = str(Path(program[0]).resolve().parent)
+        runpy.run_path(program[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""gym.make_vec by this project: what `vector_entry_point` of a registered env can name."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import AutoresetMode
+
+from vecenvs.backends import backend_class
+from vecenvs.views.gymnasium_view import AUTORESET_MODES, GymnasiumView, as_gymnasium
+
+
+def make_gymnasium_vec(
+    num_envs: int = 1,
+    *,
+    env_id: str,
+    backend: str | None = None,
+    autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
+    vec_kwargs: Mapping[str, Any] | None = None,
+    **env_kwargs: Any,
+) -> GymnasiumView:
+    """Make `num_envs` envs of a registered id behind Gymnasium's interface.
+
+    `backend` is a name of `vecenvs.backends.BACKENDS`; None means "dummy" for one env, else "subproc". `vec_kwargs` go
+    to its class, `env_kwargs` to gym.make. Each env is what gym.make gives, without the passive checker.
+    """
+    spec = gym.spec(env_id)
+    env_kwargs.setdefault("disable_env_checker", True)
+    # The spec rather than the id: a worker started afresh has not seen what was registered since the import.
+    env_fn = functools.partial(gym.make, spec, **env_kwargs)
+    names = {mode: name for name, mode in AUTORESET_MODES.items()}
+    engine = backend_class(backend or ("dummy" if num_envs == 1 else "subproc"))
+    vec = engine([env_fn] * num_envs, autoreset=names[AutoresetMode(autoreset_mode)], **(vec_kwargs or {}))
+    return as_gymnasium(vec)
+
+
+def use_for_make_vec(env_id: str, **kwargs: Any) -> None:
+    """Have gym.make_vec(env_id) make its envs by `make_gymnasium_vec`, which gets `kwargs`.
+
+    It sets the `vector_entry_point` of the registered id, in this process, in place of any it has.
+    """
+    gym.spec(env_id).vector_entry_point = functools.partial(make_gymnasium_vec, env_id=env_id, **kwargs)

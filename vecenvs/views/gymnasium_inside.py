@@ -1,0 +1,104 @@
+"""How far a Gymnasium vector env lets one ask its single envs."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+
+from vecenvs.arguments import parse_indices
+from vecenvs.errors import VecEnvError
+from vecenvs.vec_env import Indices, VecEnv
+from vecenvs.views.gymnasium_calls import EnvCalls
+
+AnyVectorEnv = VectorEnv[Any, Any, Any]
+
+
+class Inside(VecEnv):
+    """The part of `from_gymnasium` that asks single envs.
+
+    Over a SyncVectorEnv and over `as_gymnasium` everything works. An AsyncVectorEnv takes names, not functions, and
+    always asks all its envs; a natively batched env has no single ones. What they cannot do raises VecEnvError.
+    """
+
+    vector_env: AnyVectorEnv
+
+    def call(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
+        slots = parse_indices(indices, self.num_envs)
+        self._check_idle(function.__name__)
+        bare = self.vector_env.unwrapped
+        if isinstance(bare, EnvCalls):
+            return bare.vec.call(function, slots, *args, **kwargs)
+        if isinstance(bare, SyncVectorEnv):
+            return [function(bare.envs[slot], *args, **kwargs) for slot in slots]
+        raise self._out_of_reach(f"run {function.__name__} on single envs")
+
+    def get_attr(self, name: str, indices: Indices = None) -> list[Any]:
+        if not self._takes_names:
+            return super().get_attr(name, indices)
+        return self._ask_by_name(indices, name)
+
+    def has_attr(self, name: str) -> bool:
+        if not self._takes_names:
+            return super().has_attr(name)
+        return all(self._ask_by_name(None, "has_wrapper_attr", name))
+
+    def env_method(self, name: str, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
+        if not self._takes_names:
+            return super().env_method(name, *args, indices=indices, **kwargs)
+        if len(parse_indices(indices, self.num_envs)) < self.num_envs:
+            raise self._out_of_reach(f"call {name} on some envs only")
+        return self._ask_by_name(indices, name, *args, **kwargs)
+
+    def set_attr(self, name: str, value: Any, indices: Indices = None) -> None:
+        if not self._takes_names:
+            super().set_attr(name, value, indices)
+            return
+        if len(parse_indices(indices, self.num_envs)) < self.num_envs:
+            raise self._out_of_reach(f"set {name} of some envs only")
+        self._check_idle("set_attr")
+        self._named().set_attr(name, [value] * self.num_envs)
+
+    def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
+        if self._has_single_envs:
+            return super().env_is_wrapped(wrapper_class, indices)
+        return [False for _ in parse_indices(indices, self.num_envs)]  # there is nothing that could be wrapped
+
+    def get_images(self) -> list[Any]:
+        if self.render_mode not in ("rgb_array", "human"):
+            raise VecEnvError(
+                f"envs with render_mode={self.render_mode!r} give no images: make them with render_mode='rgb_array'"
+            )
+        self._check_idle("render")
+        frames = self.vector_env.render()
+        return [None] * self.num_envs if frames is None else list(frames)
+
+    @property
+    def _takes_names(self) -> bool:
+        return isinstance(self.vector_env.unwrapped, AsyncVectorEnv)
+
+    @property
+    def _has_single_envs(self) -> bool:
+        return isinstance(self.vector_env.unwrapped, (AsyncVectorEnv, SyncVectorEnv, EnvCalls))
+
+    def _named(self) -> AsyncVectorEnv[Any, Any]:
+        bare = self.vector_env.unwrapped
+        if not isinstance(bare, AsyncVectorEnv):
+            raise self._out_of_reach("ask single envs by name")
+        return bare
+
+    def _ask_by_name(self, indices: Indices, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        slots: Sequence[int] = parse_indices(indices, self.num_envs)
+        self._check_idle(name)
+        answers = self._named().call(name, *args, **kwargs)
+        return [answers[slot] for slot in slots]
+
+    def _out_of_reach(self, what: str) -> VecEnvError:
+        kind = type(self.vector_env.unwrapped).__name__
+        return VecEnvError(f"a {kind} cannot {what}: make the envs by DummyVecEnv, SubprocVecEnv, ... if you need that")
+
+    @abc.abstractmethod
+    def _check_idle(self, what: str) -> None:
+        """Raise ClosedError or AlreadySteppingError unless nothing is pending."""

@@ -1,0 +1,307 @@
+"""`from_gymnasium`: any gymnasium.vector.VectorEnv, natively batched ones too, as a VecEnv."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from numpy.typing import NDArray
+
+from vecenvs.arguments import parse_indices, parse_options, parse_seeds
+from vecenvs.errors import (
+    AlreadySteppingError,
+    ClosedError,
+    EnvError,
+    NotSteppingError,
+    VecEnvError,
+    describe_indices,
+)
+from vecenvs.layout import parse_actions
+from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
+from vecenvs.views.gymnasium_calls import EnvCalls
+from vecenvs.views.gymnasium_forms import BatchForm
+from vecenvs.views.gymnasium_infos import to_list
+from vecenvs.views.gymnasium_inside import AnyVectorEnv, Inside
+from vecenvs.views.gymnasium_portions import check_portion, divide, first_rows
+from vecenvs.views.gymnasium_view import AUTORESET_MODES
+
+CLOSE_GRACE = 5.0  # seconds for an AsyncVectorEnv with a step under way
+
+
+def from_gymnasium(vector_env: AnyVectorEnv, *, autoreset: str | None = None, copy: bool = True) -> VecEnv:
+    """Give a VecEnv over a gymnasium.vector.VectorEnv; closing it closes that.
+
+    `autoreset` says what the vector env does where its metadata does not: "next_step", "same_step" or "disabled".
+    `copy=False` skips the copy of observations, for a vector env which never writes into those it has given out.
+    """
+    return GymnasiumVecEnv(vector_env, autoreset=autoreset, copy=copy)
+
+
+class GymnasiumVecEnv(Inside):
+    """A Gymnasium vector env behind this project's contract. It steps all its envs at once, which sets its limits.
+
+    * `send` takes all envs; a subset raises VecEnvError. `recv` hands their rows out in any portions.
+    * `reset` of some envs needs a vector env that knows `options["reset_mask"]`: Sync- and AsyncVectorEnv,
+      `as_gymnasium` and those without autoreset. Others raise VecEnvError rather than reset them all.
+    * Seeds go to resets that are asked for, not to those that the vector env makes by itself. A natively batched env
+      takes one seed for all: give an int.
+    * What an env raises comes as the vector env raises it, not as an EnvError: nothing says which env it was.
+    * A timeout is for vector envs whose steps run aside and survive it; over an AsyncVectorEnv it raises VecEnvError,
+      since that forgets a step that timed out. In-process vector envs are done before any timeout counts.
+    """
+
+    def __init__(self, vector_env: AnyVectorEnv, *, autoreset: str | None = None, copy: bool = True) -> None:
+        self.closed = False
+        self.vector_env = vector_env
+        self.autoreset = _autoreset_of(vector_env, autoreset)
+        self.num_envs = n = vector_env.num_envs
+        self.observation_space, self.action_space = vector_env.single_observation_space, vector_env.single_action_space
+        self.spec, self.render_mode = vector_env.spec, vector_env.render_mode
+        self.metadata = {key: value for key, value in vector_env.metadata.items() if key != "autoreset_mode"}
+        self.reset_infos = [{} for _ in range(n)]
+        self._observations, self._actions = BatchForm(self.observation_space), BatchForm(self.action_space)
+        bare = vector_env.unwrapped
+        # These two say by `copy` whether what they give out is the caller's.
+        own = isinstance(vector_env, (SyncVectorEnv, AsyncVectorEnv)) and vector_env.copy
+        self._copy = copy and not own
+        self._aside = hasattr(vector_env, "step_async") and hasattr(vector_env, "step_wait")
+        self._masks = self.autoreset == "disabled" or isinstance(bare, (SyncVectorEnv, AsyncVectorEnv, EnvCalls))
+        self._stepping = False
+        self._sent = False
+        self._result: Any = None
+        self._ready: Batch | None = None
+        self._ended = np.ones(n, dtype=bool)  # episodes that are over, or have not begun
+        self._fresh = np.ones(n, dtype=bool)  # envs that were never reset
+        self._terminated = np.zeros(n, dtype=bool)
+        self._truncated = np.zeros(n, dtype=bool)
+        self._active = np.ones(n, dtype=bool)
+        self._rewards = np.zeros(n)
+        self._seeds: dict[int, int | None] = {}
+        self._options: dict[int, dict[str, Any] | None] = {}
+        self._counters = dict.fromkeys(("steps", "rows", "resets"), 0)
+
+    # Lock-step
+
+    def step_async(self, actions: Any) -> None:
+        self._check_idle("step_async")
+        self._start(parse_actions(self._actions.layout, actions, self.num_envs))
+
+    def step_wait(self, timeout: float | None = None) -> StepReturn:
+        self._check_open("step_wait")
+        if not self._stepping or self._sent:
+            raise NotSteppingError("step_wait without a step_async before it")
+        obs, infos = self._finish(timeout)
+        return obs, self._rewards.astype(np.float32), self._terminated | self._truncated, infos
+
+    def _start(self, parts: list[NDArray[Any]]) -> None:
+        if self._fresh.any() or (self.autoreset == "disabled" and self._ended.any()):
+            over = np.flatnonzero(self._ended).tolist()
+            raise EnvError(over[0], f"envs {describe_indices(over)} have no episode to step: reset({over}) first")
+        actions = self._actions.to_gymnasium(self._actions.layout.unflatten(parts))
+        if self._aside:
+            self.vector_env.step_async(actions)  # type: ignore[attr-defined]
+        else:
+            self._result = self.vector_env.step(actions)
+        self._stepping = True
+
+    def _finish(self, timeout: float | None) -> tuple[Any, list[dict[str, Any]]]:
+        """Take the results of the step that was started."""
+        if timeout is not None and isinstance(self.vector_env, AsyncVectorEnv):
+            raise VecEnvError("an AsyncVectorEnv forgets a step that times out: call step_wait without a timeout")
+        if self._aside and self._result is None:
+            try:
+                self._result = self.vector_env.step_wait(timeout)  # type: ignore[attr-defined]
+            except TimeoutError:
+                raise
+            except BaseException:
+                self._stepping = self._sent = False
+                raise
+        result, self._result = self._result, None
+        self._stepping = self._sent = False
+        obs = self._observations.from_gymnasium(result[0], copy=self._copy)
+        self._rewards = np.array(result[1], dtype=np.float64)
+        self._terminated, self._truncated = np.array(result[2], dtype=bool), np.array(result[3], dtype=bool)
+        infos = to_list(result[4], self.num_envs)
+        self._complete(infos, obs)
+        self._counters["steps"] += 1
+        self._counters["rows"] += self.num_envs
+        return obs, infos
+
+    def _complete(self, infos: list[dict[str, Any]], obs: Any) -> None:
+        """Add what this project's infos have, and move what Gymnasium puts elsewhere."""
+        dones = self._terminated | self._truncated
+        self._active = ~self._ended if self.autoreset == "next_step" else np.ones(self.num_envs, dtype=bool)
+        for i in np.flatnonzero(~self._active).tolist():
+            infos[i]["episode_start"] = True
+            self.reset_infos[i] = dict(infos[i])
+        for i in np.flatnonzero(dones).tolist():
+            if self.autoreset == "same_step":
+                infos[i] = self._split(i, infos[i])
+            else:
+                infos[i]["terminal_observation"] = self._observations.row(obs, i)
+        for info, limit in zip(infos, (self._truncated & ~self._terminated).tolist(), strict=True):
+            info["TimeLimit.truncated"] = limit
+        self._ended = dones
+
+    def _split(self, i: int, info: dict[str, Any]) -> dict[str, Any]:
+        if "final_obs" not in info:
+            raise VecEnvError(f"env {i} has ended its episode, but the vector env gives no info 'final_obs' of it")
+        last: dict[str, Any] = info.pop("final_info", {})
+        last["terminal_observation"] = self._observations.layout.own(info.pop("final_obs"))
+        last["episode_start"] = info["episode_start"] = True
+        self.reset_infos[i] = info
+        return last
+
+    # Resets
+
+    def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
+        self._check_idle("reset")
+        return self._reset(parse_indices(indices, self.num_envs), seed, options)
+
+    def _reset(self, slots: list[int], seed: Seeds, options: Options) -> Any:
+        if not slots:
+            return self._observations.empty()
+        seeds = {slot: self._seeds.get(slot) if s is None else s for slot, s in parse_seeds(seed, slots).items()}
+        given = {slot: self._options.get(slot) if o is None else o for slot, o in parse_options(options, slots).items()}
+        mapping = _one_mapping(list(given.values()))
+        if len(slots) < self.num_envs:
+            if not self._masks:
+                kind = type(self.vector_env.unwrapped).__name__
+                raise VecEnvError(f"a {kind} resets all its envs at once: call reset() without indices")
+            mask = np.zeros(self.num_envs, dtype=bool)
+            mask[slots] = True
+            mapping = {**(mapping or {}), "reset_mask": mask}
+        ordered = [seeds.get(slot) for slot in range(self.num_envs)]
+        # Typed as an int by the base class; those which take a list have env i take its i-th entry.
+        rows, infos = self.vector_env.reset(seed=_one_seed(ordered), options=mapping)  # type: ignore[arg-type]
+        return self._began(slots, rows, to_list(infos, self.num_envs))
+
+    def _began(self, slots: list[int], rows: Any, infos: list[dict[str, Any]]) -> Any:
+        for slot in slots:
+            self.reset_infos[slot] = {**infos[slot], "episode_start": True}
+            self._seeds.pop(slot, None)
+            self._options.pop(slot, None)
+        self._ended[slots] = self._fresh[slots] = False
+        self._counters["resets"] += len(slots)
+        obs = self._observations.from_gymnasium(rows, copy=self._copy)
+        return obs if slots == list(range(self.num_envs)) else self._observations.rows(obs, slots)
+
+    def seed(self, seed: Seeds = None) -> list[int | None]:
+        self._check_idle("seed")
+        seeds = parse_seeds(seed, range(self.num_envs))
+        self._seeds.update({slot: s for slot, s in seeds.items() if s is not None})
+        return [seeds[slot] for slot in range(self.num_envs)]
+
+    def set_options(self, options: Options = None) -> None:
+        self._check_idle("set_options")
+        given = parse_options(options, range(self.num_envs))
+        self._options.update({slot: o for slot, o in given.items() if o is not None})
+
+    # In portions
+
+    def send(self, actions: Any, indices: Indices = None) -> None:
+        self._check_idle("send")
+        slots = parse_indices(indices, self.num_envs)
+        if len(slots) < self.num_envs:
+            kind = type(self.vector_env.unwrapped).__name__
+            raise VecEnvError(f"a {kind} steps all its {self.num_envs} envs at once: send an action for each of them")
+        order = np.argsort(slots)
+        self._start([part[order] for part in parse_actions(self._actions.layout, actions, self.num_envs)])
+        self._sent = True
+
+    def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
+        self._check_idle("reset_async")
+        slots = parse_indices(indices, self.num_envs)
+        obs = self._reset(slots, seed, options)
+        if slots:
+            infos = [{**self.reset_infos[slot], "TimeLimit.truncated": False} for slot in slots]
+            self._ready = first_rows(slots, obs, infos)
+
+    def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
+        self._check_open("recv")
+        due = self.num_envs if self._sent else 0 if self._ready is None else len(self._ready)
+        check_portion(due, min_envs, max_envs)
+        if self._sent:
+            obs, infos = self._finish(timeout)
+            every, rewards = np.arange(self.num_envs), self._rewards.astype(np.float32)
+            ready = Batch(every, obs, rewards, self._terminated, self._truncated, infos, self._active)
+        else:
+            assert self._ready is not None
+            ready = self._ready
+        given, self._ready = divide(self._observations, ready, max_envs)
+        return given
+
+    # State
+
+    def _check_open(self, what: str) -> None:
+        if self.closed:
+            raise ClosedError(what)
+
+    def _check_idle(self, what: str) -> None:
+        self._check_open(what)
+        if self._stepping and not self._sent:
+            raise AlreadySteppingError(f"{what} after a step_async: step_wait first")
+        if self._stepping or self._ready is not None:
+            raise AlreadySteppingError(f"{what} while rows are still to be received: recv first")
+
+    @property
+    def active(self) -> NDArray[np.bool_]:
+        return self._active.copy()
+
+    @property
+    def terminated(self) -> NDArray[np.bool_]:
+        return self._terminated.copy()
+
+    @property
+    def truncated(self) -> NDArray[np.bool_]:
+        return self._truncated.copy()
+
+    @property
+    def rewards64(self) -> NDArray[np.float64]:
+        return self._rewards.copy()
+
+    def stats(self) -> dict[str, Any]:
+        kind = type(self.vector_env.unwrapped)
+        return {
+            "backend": kind.__name__,
+            "num_envs": self.num_envs,
+            "num_workers": self.num_envs if issubclass(kind, AsyncVectorEnv) else 1,
+            "autoreset": self.autoreset,
+            **self._counters,
+        }
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            asynchronous = isinstance(self.vector_env.unwrapped, AsyncVectorEnv)
+            self.vector_env.close(**({"timeout": CLOSE_GRACE} if asynchronous else {}))
+
+
+def _autoreset_of(vector_env: AnyVectorEnv, given: str | None) -> str:
+    told = vector_env.metadata.get("autoreset_mode")
+    names = {mode: name for name, mode in AUTORESET_MODES.items()}
+    found = given if told is None else names[AutoresetMode(told)]
+    if found is None:
+        raise ValueError(
+            f"the metadata of {vector_env} have no 'autoreset_mode': "
+            f"say what it does by autoreset={', '.join(map(repr, AUTORESET_MODES))}"
+        )
+    if found not in AUTORESET_MODES or given not in (None, found):
+        raise ValueError(f"autoreset={given!r}, but the vector env does {told or sorted(AUTORESET_MODES)}")
+    return found
+
+
+def _one_seed(seeds: list[int | None]) -> int | list[int | None] | None:
+    """Say it by one int where Gymnasium's rule (env i gets s + i) gives the same: batched envs take no list."""
+    first = seeds[0]
+    if first is not None and seeds == list(range(first, first + len(seeds))):
+        return first
+    return None if all(seed is None for seed in seeds) else seeds
+
+
+def _one_mapping(options: list[dict[str, Any] | None]) -> dict[str, Any] | None:
+    first = options[0]
+    if any(other is not first and other != first for other in options):
+        raise VecEnvError("a Gymnasium vector env takes the same options for all envs that are reset in one call")
+    return None if first is None else dict(first)
