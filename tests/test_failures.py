@@ -6,6 +6,7 @@ import functools
 import os
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +78,16 @@ class ParentEnv(CountingEnv):
         self.child.join()
 
 
-def worker_pids(count: int) -> list[int]:
-    """The processes of the VecEnv just made, in order of their start."""
-    found = [process for process in psutil.Process().children(recursive=True) if "tracker" not in str(process.cmdline())]
-    assert len(found) == count, found
-    return [process.pid for process in sorted(found, key=lambda process: process.create_time())]
+@pytest.fixture
+def worker_pids(no_leaks: None) -> Callable[[], list[int]]:
+    """Answers with the processes started since the test began, in order of their start."""
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+
+    def pids() -> list[int]:
+        found = [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
+        return [process.pid for process in sorted(found, key=lambda process: (process.create_time(), process.pid))]
+
+    return pids
 
 
 @pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
@@ -131,7 +137,7 @@ def test_spaces_that_do_not_pickle(configuration: Configuration) -> None:
 )
 def test_wrong_arguments(kwargs: dict[str, Any], message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
-        SubprocVecEnv(counting_fns(4), **kwargs)
+        SubprocVecEnv(counting_fns(4), **kwargs).close()
 
 
 def test_unknown_backend() -> None:
@@ -141,11 +147,11 @@ def test_unknown_backend() -> None:
 
 
 @PROMPT
-def test_a_kill_from_outside_between_steps() -> None:
+def test_a_kill_from_outside_between_steps(worker_pids: Callable[[], list[int]]) -> None:
     with SubprocVecEnv(counting_fns(4), 2, "fork") as vec:
         vec.reset()
         vec.step([0] * 4)
-        os.kill(worker_pids(2)[1], signal.SIGKILL)
+        os.kill(worker_pids()[1], signal.SIGKILL)
         with pytest.raises(WorkerDied) as caught:
             for _ in range(2):  # the first may have been under way before the signal took effect
                 vec.step([0] * 4)
@@ -156,12 +162,12 @@ def test_a_kill_from_outside_between_steps() -> None:
 
 @PROMPT
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_kill_from_outside_while_waiting(victim: int, tmp_path: Path) -> None:
+def test_a_kill_from_outside_while_waiting(victim: int, tmp_path: Path, worker_pids: Callable[[], list[int]]) -> None:
     """The caller is asleep in step_wait, and both workers are at a step that never ends."""
     fns = [functools.partial(GatedEnv, tag, tmp_path / "never") for tag in range(4)]
     with SubprocVecEnv(fns, 2, "fork") as vec:
         vec.reset()
-        pid = worker_pids(2)[victim]
+        pid = worker_pids()[victim]
         vec.step_async([0] * 4)
         timer = threading.Timer(0.5, os.kill, (pid, signal.SIGKILL))
         timer.start()
@@ -172,11 +178,11 @@ def test_a_kill_from_outside_while_waiting(victim: int, tmp_path: Path) -> None:
 
 
 @PROMPT
-def test_a_stopped_worker() -> None:
+def test_a_stopped_worker(worker_pids: Callable[[], list[int]]) -> None:
     """Out of time, but nothing is lost."""
     with SubprocVecEnv(counting_fns(4), 2, "fork") as vec:
         vec.reset()
-        pid = worker_pids(2)[0]
+        pid = worker_pids()[0]
         os.kill(pid, signal.SIGSTOP)
         vec.step_async([0] * 4)
         with pytest.raises(StepTimeout) as caught:
@@ -187,11 +193,11 @@ def test_a_stopped_worker() -> None:
 
 
 @PROMPT
-def test_close_with_a_stopped_worker() -> None:
+def test_close_with_a_stopped_worker(worker_pids: Callable[[], list[int]]) -> None:
     """SIGTERM waits in a stopped process; SIGKILL does not."""
     vec = SubprocVecEnv(counting_fns(4), 2, "fork")
     vec.reset()
-    os.kill(worker_pids(2)[0], signal.SIGSTOP)
+    os.kill(worker_pids()[0], signal.SIGSTOP)
     vec.close()
 
 

@@ -26,7 +26,7 @@ class Parser(argparse.ArgumentParser):
 
 def commands() -> list[str]:
     """Name the commands there are."""
-    return sorted(module.name for module in iter_modules(cli.__path__))
+    return sorted(module.name for module in iter_modules(cli.__path__) if not module.name.startswith("_"))
 
 
 def overview() -> str:

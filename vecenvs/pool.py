@@ -1,19 +1,15 @@
 """The one concrete VecEnv: it turns calls about envs into commands to the workers that own them.
 
-Backends subclass `PoolVecEnv` and say how a worker is launched. For each slot at most one command is unanswered:
-`_pending` holds those of single slots, `_stepping` the workers whose whole shard is being stepped. Rows that have
-arrived and were not yet handed out wait in `_ready`; their columns do not change before the slot's next command.
+Backends subclass `PoolVecEnv` and say how a worker is launched. The `Ledger` keeps what is under way, the `Crew` the
+workers, the `Board` the rows; here is what callers see.
 """
 
 from __future__ import annotations
 
 import abc
-import atexit
-import os
 import time
 import warnings
-import weakref
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,37 +17,27 @@ from gymnasium import Env
 from numpy.typing import NDArray
 
 from vecenvs.arguments import check_env_fns, check_names, parse_indices, parse_options, parse_seeds, split
-from vecenvs.board import TERMINATED, TRUNCATED, Arena, Board, Specs
-from vecenvs.crew import CLOSE_GRACE, EXIT_GRACE, LIVENESS, Crew
+from vecenvs.board import TERMINATED, TRUNCATED, Arena, Board
+from vecenvs.crew import CLOSE_GRACE, Crew
 from vecenvs.errors import (
     AlreadySteppingError,
     ClosedError,
     NotSteppingError,
     StepTimeout,
-    VecEnvError,
     WorkerDied,
-    describe_indices,
 )
-from vecenvs.info_channel import specs_of, stack
+from vecenvs.info_columns import InfoColumns
 from vecenvs.layout import parse_actions
-from vecenvs.protocol import Answer, Command, Extra, Failure, RowBody, kind_of, own, slot_of, tag
-from vecenvs.rows import env_error, gather, lock_step, plain_lock_step
-from vecenvs.transport import Message, Transport
+from vecenvs.ledger import Ledger
+from vecenvs.lifetime import Lifetime
+from vecenvs.protocol import Command, Extra, Failure
+from vecenvs.rows import Row, env_error, gather, lock_step, plain_lock_step
+from vecenvs.transport import Transport
 from vecenvs.transport.shared import SharedBoard
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
 from vecenvs.worker import AUTORESET_MODES
 
 EnvFn = Callable[[], "Env[Any, Any]"]
-Row = tuple[int, "Extra | None"]
-_ROW, _ROWS, _STEP = int(Answer.ROW), int(Answer.ROWS), int(Command.STEP)  # plain ints: they compare faster
-
-
-class Pending(NamedTuple):
-    """An unanswered command for one slot, kept so that it can be given to a replaced worker again."""
-
-    since: float
-    kind: Command
-    body: Any
 
 
 class Call(NamedTuple):
@@ -94,28 +80,17 @@ class PoolVecEnv(VecEnv):
         self.num_envs = n = len(env_fns)
         self.autoreset = autoreset
         self._info_attrs = check_names("info_attrs", info_attrs)
-        self._info_specs: Specs | None = None
-        self._odd_infos: dict[str, dict[int, Any]] = {name: {} for name in self._info_attrs}
         self._env_fns = list(env_fns)
         self._copy = copy
-        self._step_timeout = step_timeout
-        self._restarts_left = max_restarts if on_failure == "restart" else 0
-        self._pid = os.getpid()
+        restarts = max_restarts if on_failure == "restart" else 0
         self._shards = split(n, num_workers)
-        self._owner = [worker for worker, shard in enumerate(self._shards) for _ in shard]
-        self._pending: dict[int, Pending] = {}
-        self._stepping: dict[int, float] = {}  # worker -> when its STEP was sent
-        self._ready: dict[int, Extra | None] = {}
-        self._extras: list[Extra] = []  # of the lock-step under way
-        self._step_slots: set[int] | None = None  # the slots of a lock-step that goes by single slots
-        self._autoresetting: dict[int, list[Any]] = {}  # async mode: slot -> the row it repeats
-        self._dead: dict[int, WorkerDied] = {}
+        self._step_slots: set[int] | None = None  # of a lock-step in which the others are being reset
         self._call: Call | None = None
         self._seeds: dict[int, int] = {}  # the last seed given to each slot: what a restart's seeds derive from
         self._no_flags: NDArray[np.uint8] = np.zeros(n, np.uint8)
         self._last_flags = self._no_flags
         self._inactive: list[int] = []
-        self._counters = dict.fromkeys(("steps", "received", "resets", "restarts"), 0)
+        self._counters = dict.fromkeys(("steps", "received", "resets"), 0)
         self.reset_infos = [{} for _ in range(n)]
         self._crew = Crew(self._shards, self._launch)
         try:
@@ -125,15 +100,15 @@ class PoolVecEnv(VecEnv):
             self._board = self._lay_out()
             shared = self._board if isinstance(self._board, SharedBoard) else None
             self._crew.attach(self._board, shared.wake if shared else None)
-            if shared is not None and not self._restarts_left:
+            if shared is not None and not restarts:  # a worker launched later still has to find it
                 shared.forget()
         except BaseException:
             self._crew.close(0.0)
             raise
+        self._infos = InfoColumns(self._info_attrs, self._board)
+        self._ledger = Ledger(self._crew, self._board, step_timeout, restarts, self._briefing)
         self.closed = False
-        _open.add(self)
-        self._finalizer = weakref.finalize(self, _abandon, self._crew, self._pid, type(self).__name__)
-        self._finalizer.atexit = False  # _close_all does it then, in the right order
+        self._lifetime = Lifetime(self, self._crew)
 
     @abc.abstractmethod
     def _launch(self, worker: int, shard: range) -> Transport:
@@ -149,64 +124,55 @@ class PoolVecEnv(VecEnv):
         self._check_free("step_async", range(self.num_envs), autoresets=False)
         board = self._board
         parts = parse_actions(board.actions.layout, actions, self.num_envs)
-        if self._info_attrs and self._info_specs is None:
-            self._open_info()
+        if self._infos.closed:
+            self._open_infos()
         board.actions.assign(parts)
-        if self._autoresetting:
-            self._step_slots = set(range(self.num_envs)) - self._autoresetting.keys()
-            self._put_slots(sorted(self._step_slots))
+        if not self._ledger.resting:
+            self._ledger.step_all()
             return
-        now = time.monotonic()
-        for worker in range(len(self._shards)):
-            self._stepping[worker] = now
-            self._put_step(worker)
-
-    def _put_step(self, worker: int) -> None:
-        shard = self._shards[worker]
-        self._put(worker, _STEP, self._board.actions.objects(shard.start, len(shard)))
+        self._step_slots = set(range(self.num_envs)) - self._ledger.resting.keys()
+        self._ledger.step_slots(sorted(self._step_slots))
 
     def step_wait(self, timeout: float | None = None) -> StepReturn:
         self._check_open("step_wait")
         deadline = None if timeout is None else time.monotonic() + timeout
         if self._step_slots is not None:
-            return self._wait_slots(self._step_slots, deadline, timeout)
-        if not self._stepping:
-            raise NotSteppingError("step_wait without a step_async before it")
-        while self._stepping:
-            worker = next(reversed(self._stepping))  # the caller's own shard is the last one: it steps here
-            message = self._get(worker, self._limit(deadline, self._stepping[worker]))
-            if message is not None:
-                self._take(worker, message)
-            elif self._stepping:
-                slots = [slot for w in sorted(self._stepping) for slot in self._shards[w]]
-                self._time_out(slots, deadline, timeout)
-        return self._finish_step()
-
-    def _wait_slots(self, wanted: set[int], deadline: float | None, timeout: float | None) -> StepReturn:
-        """Finish a step in which some envs take no part, since they are being reset."""
-        if wanted:
-            self._gather(lambda: wanted <= self._ready.keys(), wanted, deadline, timeout)
+            extras = self._wait_slots(self._step_slots, deadline, timeout)
+        elif self._ledger.stepping:
+            extras = self._ledger.finish_step(deadline, timeout)
         else:
-            self._gather(lambda: bool(self._ready), self._autoresetting.keys(), deadline, timeout)
-        self._take_all(self._crew.sweep(self._busy_workers()))
-        self._step_slots = None
-        for slot in self._ready.keys() - wanted:
-            del self._autoresetting[slot]
-        self._extras = [extra for extra in self._ready.values() if extra is not None]
-        self._ready.clear()
-        return self._finish_step()
-
-    def _finish_step(self) -> StepReturn:
+            raise NotSteppingError("step_wait without a step_async before it")
         self._counters["steps"] += 1
-        extras, self._extras = self._extras, []
-        if not extras and not self._autoresetting:  # no episode ended, no env had infos: most steps of most envs
-            self._last_flags, self._inactive = self._no_flags, []
-            result = plain_lock_step(self._board, copy=self._copy)
-            if self._info_attrs:
-                self._fill_infos(range(self.num_envs), result[3])
-            return result
+        if extras or self._ledger.resting:
+            return self._finish_step(extras)
+        # No episode ended, no env had infos: most steps of most envs.
+        self._last_flags, self._inactive = self._no_flags, []
+        result = plain_lock_step(self._board, copy=self._copy)
+        if self._info_attrs:
+            self._infos.fill(range(self.num_envs), result[3])
+        return result
+
+    def _wait_slots(self, wanted: set[int], deadline: float | None, timeout: float | None) -> list[Extra]:
+        """Finish a step in which some envs take no part, since they are being reset."""
+        ledger = self._ledger
+        try:
+            if wanted:
+                ledger.await_rows(wanted, deadline, timeout)
+            else:
+                ledger.gather(lambda: bool(ledger.ready), ledger.resting.keys(), deadline, timeout)
+            ledger.sweep()
+        except WorkerDied:
+            self._step_slots = None  # the other rows come by recv
+            raise
+        self._step_slots = None
+        extras = [extra for extra in ledger.ready.values() if extra is not None]
+        for slot in list(ledger.ready):
+            ledger.drop(slot)
+        return extras
+
+    def _finish_step(self, extras: list[Extra]) -> StepReturn:
         flags = self._last_flags = self._board.flags.copy()
-        resting, self._inactive = dict(self._autoresetting), list(self._autoresetting)
+        resting, self._inactive = dict(self._ledger.resting), list(self._ledger.resting)
         for extra in extras:
             if extra.reset_info is not None:
                 self.reset_infos[extra.slot] = extra.reset_info
@@ -214,7 +180,7 @@ class PoolVecEnv(VecEnv):
                     self._inactive.append(extra.slot)
         for slot in resting:
             flags[slot] = 0
-            extras.append(Extra(slot, {"resetting": True, **{k: odd[slot] for k, odd in self._odd_infos.items()}}))
+            extras.append(Extra(slot, {"resetting": True, **self._infos.kept(slot)}))
         error = env_error(extras)
         if error is not None:
             failed = {e.index for e in error.errors} | resting.keys()
@@ -225,7 +191,7 @@ class PoolVecEnv(VecEnv):
             raise error
         result = lock_step(self._board, flags, extras, resting, copy=self._copy)
         if self._info_attrs:
-            self._fill_infos(range(self.num_envs), result[3])
+            self._infos.fill(range(self.num_envs), result[3])
         if self.autoreset == "async":
             self._begin_autoresets([(extra.slot, extra) for extra in extras if extra.slot not in resting])
         return result
@@ -236,32 +202,27 @@ class PoolVecEnv(VecEnv):
         slots = self._parse_slots("send", indices)
         self._check_free("send", slots)
         parts = parse_actions(self._board.actions.layout, actions, len(slots))
-        if self._info_attrs and self._info_specs is None and not self._pending:
-            self._open_info()
+        if self._infos.closed and not self._ledger.due:
+            self._open_infos()
         self._board.actions.assign(parts, np.array(slots, dtype=np.int64))
-        self._put_slots(slots)
-
-    def _put_slots(self, slots: Iterable[int]) -> None:
-        now = time.monotonic()
-        for slot in slots:
-            self._command(slot, Pending(now, Command.STEP_ONE, self._board.actions.objects(slot, 1)))
+        self._ledger.step_slots(slots)
 
     def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
         slots = self._parse_slots("reset", indices)
         seeds, all_options = parse_seeds(seed, slots), parse_options(options, slots)
         self._check_free("reset", slots, autoresets=False)
-        self._settle(slots, drop=True)
+        self._ledger.settle(slots, drop=True)
         self._note_seeds(seeds)
-        now = time.monotonic()
         for slot in slots:
-            self._command(slot, Pending(now, Command.RESET, {slot: (seeds[slot], all_options[slot])}))
+            self._ledger.command(slot, Command.RESET, {slot: (seeds[slot], all_options[slot])})
         self._counters["resets"] += len(slots)
 
     def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
         self._check_open("recv")
-        if self._step_slots is not None or (self._stepping and not self._dead):
+        ledger = self._ledger
+        if self._step_slots is not None or (ledger.stepping and not ledger.dead):
             raise NotSteppingError("recv after step_async: finish it with step_wait, or use send instead")
-        due = len(self._pending) + len(self._ready) + sum(len(self._shards[worker]) for worker in self._stepping)
+        due = ledger.due
         if not due:
             raise NotSteppingError("recv while nothing is pending: send or reset_async first")
         if not 1 <= min_envs <= due:
@@ -269,13 +230,13 @@ class PoolVecEnv(VecEnv):
         if max_envs is not None and max_envs < min_envs:
             raise ValueError(f"max_envs={max_envs} is less than min_envs={min_envs}")
         deadline = None if timeout is None else time.monotonic() + timeout
-        self._gather(lambda: len(self._ready) >= min_envs, range(self.num_envs), deadline, timeout)
+        ledger.gather(lambda: len(ledger.ready) >= min_envs, range(self.num_envs), deadline, timeout)
         rows: list[Row] = []
-        for slot, extra in list(self._ready.items())[:max_envs]:
+        for slot, extra in list(ledger.ready.items())[:max_envs]:
             if extra is not None and extra.failure is not None:
                 if rows:
                     break
-                self._drop(slot)
+                ledger.drop(slot)
                 raise extra.failure.to_error()
             rows.append((slot, extra))
         return self._hand_out(rows)
@@ -283,25 +244,21 @@ class PoolVecEnv(VecEnv):
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
         slots = self._parse_slots("reset", indices)
         self.reset_async(slots, seed=seed, options=options)
-        wanted = set(slots)
-        self._gather(lambda: wanted <= self._ready.keys(), wanted, None, None)
-        error = env_error(extra for slot in slots if (extra := self._ready[slot]) is not None)
+        ready = self._ledger.ready
+        self._ledger.await_rows(slots)
+        error = env_error(extra for slot in slots if (extra := ready[slot]) is not None)
         for failed in error.errors if error else ():
-            self._drop(failed.index)
-        batch = self._hand_out([(slot, self._ready[slot]) for slot in slots if slot in self._ready])
+            self._ledger.drop(failed.index)
+        batch = self._hand_out([(slot, ready[slot]) for slot in slots if slot in ready])
         if error is not None:
             error.batch = batch
             raise error
         self._inactive = []
         return batch.obs
 
-    def _drop(self, slot: int) -> None:
-        del self._ready[slot]
-        self._autoresetting.pop(slot, None)
-
     def _hand_out(self, rows: list[Row]) -> Batch:
         for slot, extra in rows:
-            self._drop(slot)
+            self._ledger.drop(slot)
             if extra is not None and extra.reset_info is not None:
                 self.reset_infos[slot] = extra.reset_info
         batch = self._batch(rows)
@@ -309,203 +266,49 @@ class PoolVecEnv(VecEnv):
         self._begin_autoresets(rows)
         return batch
 
-    def _begin_autoresets(self, rows: Iterable[Row]) -> None:
-        """In async mode, ask for the first rows of the episodes that follow those which have just ended.
-
-        Only now may the worker write these slots' rows again: the last ones have been copied.
-        """
+    def _begin_autoresets(self, rows: Sequence[Row]) -> None:
+        """In async mode the envs whose episodes end with these rows, which have been copied, are being reset."""
         if self.autoreset != "async":
             return
-        now = time.monotonic()
         for slot, extra in rows:
-            if self._board.flags[slot]:
-                if extra is not None:
-                    for name, odd in self._odd_infos.items():
-                        odd[slot] = extra.info[name]
-                self._autoresetting[slot] = [array[slot].copy() for array in self._board.observations.arrays]
-                self._command(slot, Pending(now, Command.AWAIT_RESET, None))
+            if extra is not None and self._board.flags[slot]:
+                self._infos.keep(slot, extra.info)
+        self._ledger.end_episodes(rows)
 
     def _batch(self, rows: Sequence[Row]) -> Batch:
         batch = gather(self._board, rows)
         if self._info_attrs:
-            self._fill_infos([slot for slot, _ in rows], batch.infos)
+            self._infos.fill([slot for slot, _ in rows], batch.infos)
         return batch
 
-    # The info channel
+    def info_array(self, name: str) -> NDArray[Any]:
+        return self._infos.stacked(name)
 
-    def _open_info(self) -> None:
+    def _open_infos(self) -> None:
         """Once every env has been reset, and so has shown its attributes, give the numeric ones columns."""
         if all(self.reset_infos):
-            self._info_specs = specs_of(self._info_attrs, self.reset_infos)
-            self._board.open_info(self._info_specs)
-            self._ask(dict.fromkeys(range(len(self._shards)), (Command.OPEN_INFO, self._info_specs)))
+            specs = self._infos.open(self.reset_infos)
+            self._ledger.ask(dict.fromkeys(range(len(self._shards)), (Command.OPEN_INFO, specs)))
 
-    def _fill_infos(self, slots: Sequence[int], infos: list[dict[str, Any]]) -> None:
-        """Add the columns' values to the infos of these slots' rows; note the values that came with the rows."""
-        for name, odd in self._odd_infos.items():
-            column = self._board.info.get(name)
-            if odd:
-                for slot in slots:
-                    odd.pop(slot, None)
-            if column is None:
-                odd.update((slot, info[name]) for slot, info in zip(slots, infos, strict=True))
-                continue
-            rows = column if len(slots) == self.num_envs else column[list(slots)]
-            for slot, info, value in zip(slots, infos, rows.tolist() if rows.ndim == 1 else rows.copy(), strict=True):
-                if name in info:
-                    odd[slot] = info[name]
-                else:
-                    info[name] = value
+    # What a replaced worker is told
 
-    def info_array(self, name: str) -> NDArray[Any]:
-        if name not in self._odd_infos:
-            raise VecEnvError(f"{name!r} is none of info_attrs={list(self._info_attrs)}: name it when constructing")
-        column, odd = self._board.info.get(name), self._odd_infos[name]
-        if column is not None and not odd:
-            return column.copy()
-        if column is None and len(odd) < self.num_envs:
-            raise VecEnvError(f"no values of {name!r} yet: reset() first")
-        return stack([odd[slot] if slot in odd else own(column[slot]) for slot in range(self.num_envs)])  # type: ignore[index]
-
-    # Commands and answers
-
-    def _command(self, slot: int, command: Pending) -> None:
-        self._pending[slot] = command
-        self._put(self._owner[slot], tag(command.kind, slot), command.body)
-
-    def _put(self, worker: int, tag: int, body: object) -> None:
-        """Send a command already noted in `_pending` or `_stepping`."""
-        try:
-            self._crew.put(worker, tag, body)
-        except WorkerDied as died:
-            self._bury(died)
-
-    def _get(self, worker: int, limit: float | None) -> Message | None:
-        try:
-            return self._crew.get(worker, limit)
-        except WorkerDied as died:
-            self._bury(died)
-            return None
-
-    def _busy_workers(self) -> list[int]:
-        return sorted({self._owner[slot] for slot in self._pending} | self._stepping.keys())
-
-    def _gather(
-        self, enough: Callable[[], bool], waited_for: Collection[int], deadline: float | None, timeout: float | None
-    ) -> None:
-        """Take rows as they come until `enough`; StepTimeout names those of `waited_for` that are missing."""
-        self._take_all(self._crew.sweep(self._busy_workers()))
-        while not enough():
-            first = min((command.since for command in self._pending.values()), default=None)
-            limit = self._limit(deadline, first)
-            if limit is not None and time.monotonic() >= limit:
-                missing = [slot for slot in waited_for if slot in self._pending]
-                self._time_out(missing, deadline, timeout)
-                continue
-            try:
-                seconds = LIVENESS if limit is None else limit - time.monotonic()
-                self._take_all(self._crew.rest(self._busy_workers(), seconds))
-            except WorkerDied as died:
-                self._bury(died)
-
-    def _take_all(self, messages: Iterable[tuple[int, Message]]) -> None:
-        for worker, message in messages:
-            self._take(worker, message)
-
-    def _take(self, worker: int, message: Message) -> None:
-        """Take an answer about rows."""
-        kind, body = message[0] & 0xFF, message[1]
-        if body is None:
-            if kind == _ROWS and not self._dead:  # by far the most frequent answer
-                del self._stepping[worker]
-                return
-            body = RowBody([])
-        if kind == _ROW:
-            slot = slot_of(message[0])
-            self._board.observations.take_objects(slot, 1, body.objects)
-            del self._pending[slot]
-            self._ready[slot] = body.extras[0] if body.extras else None
-        elif kind == _ROWS:
-            shard = self._shards[worker]
-            self._board.observations.take_objects(shard.start, len(shard), body.objects)
-            del self._stepping[worker]
-            if self._dead:  # the step has failed: its rows come by recv
-                found = {extra.slot: extra for extra in body.extras}
-                self._ready.update((slot, found.get(slot)) for slot in shard)
-            else:
-                self._extras.extend(body.extras)
-        else:
-            raise VecEnvError(f"worker {worker} gave an answer of kind {kind} out of turn")
-
-    def _limit(self, deadline: float | None, since: float | None) -> float | None:
-        """When to give up: at the caller's deadline, or `step_timeout` after a command was sent."""
-        if self._step_timeout is None or since is None:
-            return deadline
-        own = since + self._step_timeout
-        return own if deadline is None else min(own, deadline)
-
-    def _time_out(self, slots: Sequence[int], deadline: float | None, timeout: float | None) -> None:
-        """Raise StepTimeout; or, if an env is over `step_timeout` and restarts are left, replace its worker."""
-        if deadline is not None and time.monotonic() >= deadline:
-            raise StepTimeout(slots, timeout or 0.0)
-        if self._step_timeout is None:
-            return
-        late = time.monotonic() - self._step_timeout
-        hung = {worker for worker, since in self._stepping.items() if since <= late}
-        hung |= {self._owner[slot] for slot, command in self._pending.items() if command.since <= late}
-        if hung and not self._restarts_left:
-            raise StepTimeout([slot for slot in slots if self._owner[slot] in hung] or slots, self._step_timeout)
-        for worker in hung:
-            self._restart(worker)
-
-    # Deaths
-
-    def _bury(self, died: WorkerDied) -> None:
-        """Replace a dead worker; or raise its error, with its commands taken off."""
-        if self._restarts_left:
-            self._restart(died.worker)
-            return
-        self._dead[died.worker] = died
-        self._stepping.pop(died.worker, None)
-        for slot in died.indices:
-            self._pending.pop(slot, None)
-        if self._step_slots is not None:
-            self._step_slots = None
-        if self._extras:  # rows of this step that came before: recv hands them out
-            self._extras = []
-        raise died
-
-    def _restart(self, worker: int) -> None:
-        """Replace a worker. Its envs that were in an episode go through `Worker.resume`; then it gets its commands."""
-        self._restarts_left -= 1
-        self._counters["restarts"] += 1
+    def _briefing(self, worker: int) -> list[tuple[Command, Any]]:
+        """Its envs that were in an episode go through `Worker._on_resume`, with the rows last seen and new seeds."""
         shard = self._shards[worker]
         rows = self._board.observations.rows(shard.start, len(shard))
-        self._crew.replace(worker, self._board)
         begun = [(slot, row) for slot, row in zip(shard, rows, strict=True) if self.reset_infos[slot]]
-        lost = {slot: (row, self._next_seed(slot)) for slot, row in begun}
-        self._crew.put(worker, Command.RESUME, lost)
-        self._reply(worker)
-        if self._info_specs is not None:
-            self._crew.put(worker, Command.OPEN_INFO, self._info_specs)
-            self._reply(worker)
-        now = time.monotonic()
-        if worker in self._stepping:
-            self._stepping[worker] = now
-            self._put_step(worker)
-        for slot in shard:
-            command = self._pending.get(slot)
-            if command is None:
-                continue
-            if command.kind == Command.AWAIT_RESET:  # the reset it waited for is gone
-                command = Pending(now, Command.RESET, {slot: (None, None)})
-            self._command(slot, command._replace(since=now))
+        briefing: list[tuple[Command, Any]] = [
+            (Command.RESUME, {slot: (row, self._next_seed(slot)) for slot, row in begun})
+        ]
+        if self._infos.specs is not None:
+            briefing.append((Command.OPEN_INFO, self._infos.specs))
+        return briefing
 
     def _next_seed(self, slot: int) -> int | None:
         """A seed for an env whose generator is lost: a new one, but a function of what was seeded."""
         if slot not in self._seeds:
             return None
-        return int(np.random.SeedSequence([self._seeds[slot], self._counters["restarts"]]).generate_state(1)[0])
+        return int(np.random.SeedSequence([self._seeds[slot], self._ledger.restarts]).generate_state(1)[0])
 
     def _note_seeds(self, seeds: dict[int, int | None]) -> None:
         self._seeds.update((slot, seed) for slot, seed in seeds.items() if seed is not None)
@@ -521,30 +324,13 @@ class PoolVecEnv(VecEnv):
         return parse_indices(indices, self.num_envs)
 
     def _check_free(self, what: str, slots: Sequence[int], *, autoresets: bool = True) -> None:
-        """Raise unless these slots can take a command. With `autoresets` False a slot under autoreset can."""
+        """Raise unless these slots can take a command."""
         self._check_open(what)
-        if self._step_slots is not None or (self._stepping and not self._dead):
-            raise AlreadySteppingError(f"{what} after a step_async: step_wait first")
         if self._call is not None:
             raise AlreadySteppingError(f"{what} after a call_async: call_wait first")
-        if self._dead:
-            for slot in slots:
-                if self._owner[slot] in self._dead:
-                    raise self._dead[self._owner[slot]]
-        if self._pending or self._ready or self._stepping:
-            busy = [s for s in slots if s in self._pending or s in self._ready or self._owner[s] in self._stepping]
-            busy = busy if autoresets else [slot for slot in busy if slot not in self._autoresetting]
-            if busy:
-                raise AlreadySteppingError(f"{what} while envs {describe_indices(busy)} have a command: recv first")
-
-    def _settle(self, slots: Sequence[int], *, drop: bool) -> None:
-        """Wait out the async autoresets of some slots; with `drop` forget their first rows, being overtaken."""
-        waiting = self._autoresetting.keys() & set(slots)
-        if waiting:
-            self._gather(lambda: waiting <= self._ready.keys(), waiting, None, None)
-            if drop:
-                for slot in waiting:
-                    self._drop(slot)
+        if self._step_slots is not None:
+            raise AlreadySteppingError(f"{what} after a step_async: step_wait first")
+        self._ledger.check_free(what, slots, autoresets=autoresets)
 
     @property
     def active(self) -> NDArray[np.bool_]:
@@ -563,7 +349,7 @@ class PoolVecEnv(VecEnv):
     @property
     def rewards64(self) -> NDArray[np.float64]:
         rewards = self._board.rewards.copy()
-        rewards[list(self._autoresetting)] = 0.0
+        rewards[list(self._ledger.resting)] = 0.0
         return rewards
 
     # Asking the envs
@@ -575,13 +361,13 @@ class PoolVecEnv(VecEnv):
     def call_async(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> None:
         slots = self._parse_slots(function.__name__, indices)
         self._check_free(function.__name__, slots, autoresets=False)
-        self._settle(slots, drop=False)
+        self._ledger.settle(slots, drop=False)
         groups = self._by_worker(slots)
         try:
             for worker, group in groups.items():
                 self._crew.put(worker, Command.CALL, (function, group, args, kwargs))
         except WorkerDied as died:
-            self._bury(died)
+            self._ledger.bury(died)
             raise
         self._call = Call(slots, groups, {})
 
@@ -594,14 +380,14 @@ class PoolVecEnv(VecEnv):
         try:
             while groups:
                 worker, group = next(iter(groups.items()))
-                reply = self._reply(worker, deadline)
+                reply = self._ledger.reply(worker, deadline)
                 if reply is None:
                     raise StepTimeout([slot for late in groups.values() for slot in late], timeout or 0.0, "call")
                 results.update(zip(group, reply, strict=True))
                 del groups[worker]
         except WorkerDied as died:
             self._call = None
-            self._bury(died)
+            self._ledger.bury(died)
             raise
         self._call = None
         error = env_error(Extra(slot, {}, None, r) for slot, r in results.items() if isinstance(r, Failure))
@@ -621,35 +407,17 @@ class PoolVecEnv(VecEnv):
     def _prepare(self, what: str, seeds: dict[int, Any], options: dict[int, Any]) -> None:
         everyone = range(self.num_envs)
         self._check_free(what, everyone, autoresets=False)
-        self._settle(everyone, drop=False)
+        self._ledger.settle(everyone, drop=False)
         bodies = {
             worker: tuple({s: given[s] for s in shard if s in given} for given in (seeds, options))
             for worker, shard in enumerate(self._shards)
         }
-        self._ask({worker: (Command.PREPARE, body) for worker, body in bodies.items()})
-
-    def _ask(self, requests: dict[int, tuple[Command, Any]]) -> dict[int, Any]:
-        """Send one request to each worker, then collect the replies. A worker's death is an error in any case."""
-        try:
-            for worker, (command, body) in requests.items():
-                self._crew.put(worker, command, body)
-            return {worker: self._reply(worker) for worker in requests}
-        except WorkerDied as died:
-            self._bury(died)
-            raise
-
-    def _reply(self, worker: int, deadline: float | None = None) -> Any:
-        """Wait for a worker's REPLY, taking rows that come before it; None once the deadline has passed."""
-        while True:
-            message = self._crew.get(worker, deadline)
-            if message is None or kind_of(message[0]) == Answer.REPLY:
-                return message and message[1]
-            self._take(worker, message)
+        self._ledger.ask({worker: (Command.PREPARE, body) for worker, body in bodies.items()})
 
     def _by_worker(self, slots: Sequence[int]) -> dict[int, list[int]]:
         groups: dict[int, list[int]] = {}
         for slot in slots:
-            groups.setdefault(self._owner[slot], []).append(slot)
+            groups.setdefault(self._ledger.owner[slot], []).append(slot)
         return groups
 
     def stats(self) -> dict[str, Any]:
@@ -658,6 +426,7 @@ class PoolVecEnv(VecEnv):
             "num_envs": self.num_envs,
             "num_workers": len(self._shards),
             "autoreset": self.autoreset,
+            "restarts": self._ledger.restarts,
             **self._counters,
         }
 
@@ -665,9 +434,7 @@ class PoolVecEnv(VecEnv):
         if self.closed:
             return
         self.closed = True
-        self._finalizer.detach()
-        _open.discard(self)
-        if self._pid != os.getpid():  # a fork of the caller: the workers are not its own
+        if not self._lifetime.end():  # in a fork of the caller: the workers are not its own
             return
         failures = self._crew.close(CLOSE_GRACE)
         if isinstance(self._board, SharedBoard):
@@ -679,20 +446,3 @@ class PoolVecEnv(VecEnv):
 def plain_board(vec: PoolVecEnv, info_attrs: Sequence[str]) -> Board:
     """Columns in the caller's own memory."""
     return Board(vec.observation_space, vec.action_space, vec.num_envs, Arena(), info_attrs)
-
-
-def _abandon(crew: Crew, pid: int, name: str) -> None:
-    """What happens to a VecEnv that is collected without close()."""
-    if pid == os.getpid():
-        warnings.warn(f"{name} was not closed: call close() or use a with-statement", ResourceWarning, stacklevel=2)
-        crew.close(EXIT_GRACE)
-
-
-_open: weakref.WeakSet[PoolVecEnv] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    # multiprocessing joins its children at exit. Its hook is older than this one, so it runs later.
-    for vec in list(_open):
-        vec.close()

@@ -13,6 +13,8 @@ from vecenvs.errors import EnvError
 from vecenvs.protocol import Extra
 from vecenvs.vec_env import Batch, StepReturn
 
+Row = tuple[int, "Extra | None"]  # a slot whose row has come, and what came with it
+
 
 def lock_step(
     board: Board, flags: NDArray[np.uint8], extras: Iterable[Extra], repeats: Mapping[int, list[Any]], *, copy: bool
@@ -41,7 +43,7 @@ def finish_info(info: dict[str, Any], flags: int) -> dict[str, Any]:
     return info
 
 
-def gather(board: Board, rows: Sequence[tuple[int, Extra | None]]) -> Batch:
+def gather(board: Board, rows: Sequence[Row]) -> Batch:
     """Some rows, in the order given."""
     indices = np.array([slot for slot, _ in rows], dtype=np.int64)
     flags = board.flags[indices]

@@ -12,9 +12,8 @@ from vecenvs.arguments import check_env_fns
 from vecenvs.backends.ray_actor import EnvActor
 from vecenvs.backends.ray_cluster import Session, check_ray, default_workers, remote_class
 from vecenvs.backends.ray_transport import ActorTransport
-from vecenvs.board import Board
 from vecenvs.errors import VecEnvError
-from vecenvs.pool import EnvFn, PoolVecEnv, plain_board
+from vecenvs.pool import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
 
 TRANSPORTS = ("auto", "messages")
@@ -71,9 +70,6 @@ class RayVecEnv(PoolVecEnv):
             self._session, self._remote_class, self._options, shard, env_fns, self.autoreset, self._forced,
             self._ready_timeout,
         )  # fmt: skip
-
-    def _lay_out(self) -> Board:
-        return plain_board(self) if self._forced else super()._lay_out()
 
     def stats(self) -> dict[str, Any]:
         """As every VecEnv, and `workers`: a dict of node, ip, pid, transport and why for each."""

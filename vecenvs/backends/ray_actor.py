@@ -83,12 +83,12 @@ class EnvActor:
             serve(self._envs, self._checked(), self._first, self._autoreset, wiring, opened.release)
             self._envs = []
         finally:
-            close_envs(self._envs, self._first, remote=True)
-            self._envs = []
+            self.leave()
 
-    def begin(self, n: int) -> None:
+    def begin(self, n: int, info_attrs: tuple[str, ...]) -> None:
         """Get ready for `handle`: the shard is one of a VecEnv of `n` envs."""
-        self._worker = PackedWorker(self._envs, self._checked(), self._shard, n, self._autoreset, self._answers.put)
+        made, put = self._checked(), self._answers.put
+        self._worker = PackedWorker(self._envs, made, self._shard, n, self._autoreset, put, info_attrs)
 
     def handle(self, command: bytes) -> bytes | list[bytes]:
         """Carry out one command; give every answer there is by then (one as it is: Ray moves bare bytes fastest)."""
@@ -106,6 +106,11 @@ class EnvActor:
             while True:
                 answers.append(self._answers.get_nowait())
         return answers
+
+    def leave(self) -> None:
+        """Close the envs that CLOSE has not closed."""
+        envs, self._envs = self._envs, []
+        close_envs(envs, self._first, remote=True)
 
     def _checked(self) -> MadeEnvs:
         if self._made is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -128,6 +129,13 @@ def _needs(options: Mapping[str, Any]) -> dict[str, float]:
 
 def _describe(amounts: Mapping[str, float], names: Any) -> str:
     return ", ".join(f"{amounts.get(name, 0.0):g} {name}" for name in names) or "nothing in particular"
+
+
+def shorten(words: str) -> str:
+    """The first sentence or so of what Ray says of an actor's end, without the list of its properties."""
+    lines = [line.strip() for line in words.splitlines() if line.strip() and not line.startswith("\t")]
+    telling = [line for line in lines if "Worker exit type" in line or "node" in line.lower()] or lines
+    return textwrap.shorten(telling[0], 200, placeholder=" ...") if telling else ""
 
 
 def remote_class(cls: type, options: Mapping[str, Any], placement: Any, node: str) -> Callable[..., Any]:

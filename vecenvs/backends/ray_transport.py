@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from vecenvs.backends.ray_actor import Home
-from vecenvs.backends.ray_cluster import Session, explain_waiting
+from vecenvs.backends.ray_cluster import Session, explain_waiting, shorten
 from vecenvs.backends.ray_exit import ForeignProcess
 from vecenvs.board import Board
 from vecenvs.errors import BackendUnavailable
-from vecenvs.protocol import Answer, Command, kind_of, loads
+from vecenvs.protocol import Answer, Command, kind_of, loads, slot_of
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.memory import Semaphore, unlink_semaphores
 from vecenvs.transport.packed import PackedTransport
@@ -22,7 +22,12 @@ from vecenvs.transport.shared import SharedBoard, SharedTransport, Wiring
 
 PATIENCE = (0.0, 2e-4)  # as for subprocesses
 REAPED = 0.5  # seconds for a dead process's exit code to be known
+LEAVE = 0.5  # seconds for an actor without a VecEnv to close its envs
 LATE = (5e-4, 0.02)  # seconds between looks for the answers of async resets: at first, and at most
+
+
+WHILE = 1.0  # seconds to wait if nobody says how long
+DONE = "done"
 
 
 class ActorTransport(Transport):
@@ -48,7 +53,7 @@ class ActorTransport(Transport):
         self._launched = time.monotonic()
         self._process: ForeignProcess | None = None
         self._exit: tuple[bool, int | None] | None = None
-        self._last_words = ""  # what Ray says of the actor's death
+        self._said = ""
         self._wired: SharedActor | PackedActor | None = None
         self.home: Home | None = None
         self.way = "none yet"
@@ -89,30 +94,24 @@ class ActorTransport(Transport):
 
     def exit_status(self) -> tuple[bool, int | None]:
         if self._exit is None:
-            if not self._session.alive():
-                self._exit = (True, None)
-            else:
-                call = self._made_call if self._wired is None else self._wired.watched()
-                ended = call is not None and self._ended(call)
-                self._exit = (True, self._exit_code()) if ended else None
+            words = self._words()
+            if words:
+                self._exit = (True, self._exit_code() if words != DONE else None)
+                self._said = words
         return self._exit or (False, None)
 
-    def _ended(self, call: Any) -> bool:
-        """Tell whether a call is over because its actor is, or because it has served until its end."""
-        import ray
-
-        if not ray.wait([call], timeout=0, fetch_local=False)[0]:
-            return False
-        try:
-            result = ray.get(call)
-        except ray.exceptions.RayActorError as exc:
-            self._last_words = str(exc)
-            return True
-        return result is None
+    def _words(self) -> str:
+        """What is said of the actor's end; nothing while it lives."""
+        if not self._session.alive():
+            return "the connection to Ray has been closed"
+        if self._wired is None:
+            return _ended(self._made_call)
+        self._wired.exit_status()
+        return self._wired.last_words
 
     def _exit_code(self) -> int | None:
-        """The exit code, where the system tells it. It does once Ray's own process has noticed."""
-        deadline = time.monotonic() + (REAPED if self._last_words and self._process else 0.0)
+        """The exit code, where the system tells it: a little later than Ray tells of the end."""
+        deadline = time.monotonic() + REAPED
         while self._process is not None:
             code = self._process.exit_code()
             if code is not None or time.monotonic() >= deadline:
@@ -128,8 +127,10 @@ class ActorTransport(Transport):
             return
         import ray
 
-        if grace and self._wired is not None:
-            ray.wait([actor.__ray_terminate__.remote()], timeout=grace)
+        idle = self._wired is None and bool(ray.wait([self._made_call], timeout=0)[0])
+        if grace or idle:  # else it is known, or presumed, to hang
+            actor.leave.remote()
+            ray.wait([actor.__ray_terminate__.remote()], timeout=max(grace, LEAVE))
         ray.kill(actor)
 
     def describe(self) -> dict[str, Any]:
@@ -138,9 +139,10 @@ class ActorTransport(Transport):
         return {**home, "transport": self.way, "why": self.why}
 
     @property
-    def where(self) -> str:
-        """Where the worker is, for WorkerDied."""
-        return f" on node {self.home.node[:8]} ({self.home.ip})" if self.home is not None else ""
+    def where(self) -> str:  # type: ignore[override]
+        """Where the worker is; and once it is dead, what Ray says of that."""
+        place = f" on node {self.home.node[:8]} ({self.home.ip})" if self.home is not None else " on no node yet"
+        return f"{place} [{shorten(self._said)}]" if self._said else place
 
     def _placed(self, timeout: float | None) -> bool:
         """Wait for the actor's place on the cluster."""
@@ -173,6 +175,19 @@ class ActorTransport(Transport):
         return f"same node, but its memory cannot be opened ({reason})" if reason else ""
 
 
+def _ended(call: Any) -> str:
+    """Say how a call has ended: DONE, or Ray's words of its actor's death; nothing while it is under way."""
+    import ray
+
+    if not ray.wait([call], timeout=0, fetch_local=False)[0]:
+        return ""
+    try:
+        ray.get(call)
+    except ray.exceptions.RayError as exc:
+        return str(exc)
+    return DONE
+
+
 class SharedActor(SharedTransport):
     """An actor on the caller's node: one endless actor call, and all else through its rings."""
 
@@ -181,10 +196,7 @@ class SharedActor(SharedTransport):
         self._actor = actor
         self._serving: Any = None
         self._ready: Semaphore | None = None
-
-    def watched(self) -> Any:
-        """The call that ends, with None or an error, when the worker does."""
-        return self._serving
+        self.last_words = ""  # what Ray says of the actor's end
 
     def boot_send(self, wiring: Wiring) -> None:
         self._ready = Semaphore()
@@ -205,33 +217,44 @@ class SharedActor(SharedTransport):
         return Answer.REPLY, None
 
     def exit_status(self) -> tuple[bool, int | None]:
-        import ray
-
-        return bool(ray.wait([self._serving], timeout=0)[0]), None
+        self.last_words = self.last_words or _ended(self._serving)
+        return bool(self.last_words), None
 
     def stop(self, grace: float) -> None:
         """Leave the actor to its ActorTransport: here is nothing else to end."""
 
 
 class PackedActor(PackedTransport):
-    """An actor out of the caller's reach: one call per command, which returns its answers."""
+    """An actor out of the caller's reach: one call per command, which returns its answers.
+
+    Nothing here waits in Ray: a thread of Ray's brings what a call has returned, and wakes who waits for any worker.
+    """
 
     def __init__(self, actor: Any, shard: range) -> None:
         super().__init__(shard)
         self._actor = actor
-        self._calls: deque[Any] = deque()
-        self._come: deque[bytes] = deque()
-        self._late = 0  # answers that no call under way will return: those of async resets
-        self._look = LATE[0]
+        self._calls: set[Any] = set()  # under way: Ray forgets a future that nobody holds
+        self._come: SimpleQueue[bytes] = SimpleQueue()
+        self._wake: Callable[[], None] | None = None
+        self._info_attrs: tuple[str, ...] = ()
+        self._awaited: set[int] = set()  # slots whose async reset may end when no call is under way to return it
+        self._look = 0.0  # when to look for those
+        self._pause = LATE[0]
+        self.last_words = ""  # what Ray says of the actor's death, once it is dead
 
-    def watched(self) -> Any:
-        """The call that fails when the worker has died; None while nothing is asked of it."""
-        return self._calls[0] if self._calls else None
+    @property
+    def wakes(self) -> bool:  # type: ignore[override]
+        return not self._awaited
+
+    def attach(self, board: Board) -> None:
+        self._info_attrs = tuple(board.info_attrs)
+        super().attach(board)
+        self._wake = board.wake.release if isinstance(board, SharedBoard) else None
 
     def boot(self, n: int) -> None:
         import ray
 
-        ray.get(self._actor.begin.remote(n))
+        ray.get(self._actor.begin.remote(n, self._info_attrs))
 
     def put(self, tag: int, body: object = None) -> None:
         # Each slot's first row shall come when it is there: one call each, not one for all that ends with the last.
@@ -239,34 +262,56 @@ class PackedActor(PackedTransport):
             for slot, wanted in body.items():
                 super().put(tag, {slot: wanted})
             return
-        self._late += kind_of(tag) == Command.AWAIT_RESET
+        if kind_of(tag) == Command.AWAIT_RESET:
+            self._awaited.add(slot_of(tag))
+            self._pause = LATE[0]
         super().put(tag, body)
 
+    def get(self, timeout: float | None) -> Message | None:
+        message = super().get(timeout)
+        if self._awaited and message is not None and kind_of(message[0]) == Answer.ROW:
+            self._awaited.discard(slot_of(message[0]))
+        return message
+
     def deliver(self, data: bytes) -> None:
-        self._calls.append(self._actor.handle.remote(data))
+        if self.last_words:
+            raise BrokenPipeError(self.last_words)
+        self._watch(self._actor.handle.remote(data))
 
     def collect(self, timeout: float | None) -> bytes | memoryview | None:
-        import ray
-
-        end = None if timeout is None else time.monotonic() + timeout
-        while not self._come:
-            if not self._calls:
-                if not self._late:
-                    return None
-                self._calls.append(self._actor.late.remote())
-            rest = None if end is None else max(end - time.monotonic(), 0.0)
-            if not ray.wait(list(self._calls)[:1], timeout=rest)[0]:
-                return None
+        end = time.monotonic() + (WHILE if timeout is None else timeout)
+        while True:
+            now = time.monotonic()
+            if self._awaited and not self._calls and not self.last_words and now >= self._look:
+                self._look = now + self._pause
+                self._pause = min(2 * self._pause, LATE[1])
+                self._watch(self._actor.late.remote())
+            until = min(end, self._look) if self._awaited else end
             try:
-                answers = ray.get(self._calls[0])
-            except ray.exceptions.RayActorError:
-                return None  # stays in front, where `watched` finds it
-            self._calls.popleft()
-            self._come.extend([answers] if isinstance(answers, bytes) else answers)
-        return self._come.popleft()
+                return self._come.get(until > now, max(until - now, 0.0))
+            except Empty:
+                if self.last_words or time.monotonic() >= end:
+                    return None
+
+    def _watch(self, call: Any) -> None:
+        future = call.future()
+        self._calls.add(future)
+        future.add_done_callback(self._take)
+
+    def _take(self, future: Any) -> None:
+        """Keep what a call has returned. Runs on a thread of Ray's."""
+        try:
+            answers = future.result()
+            for answer in [answers] if isinstance(answers, bytes) else answers:
+                self._come.put(answer)
+        except Exception as exc:  # of Ray's: the actor, its node or its answer is lost
+            self.last_words = str(exc)
+        self._calls.discard(future)
+        if self._wake is not None:
+            self._wake()
 
     def exit_status(self) -> tuple[bool, int | None]:
-        return False, None  # its ActorTransport knows
+        return bool(self.last_words), None
 
     def stop(self, grace: float) -> None:
-        self._calls.clear()
+        self._wake = None

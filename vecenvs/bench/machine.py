@@ -7,7 +7,9 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-_LIBRARIES = ("vecenvs", "numpy", "gymnasium", "mujoco", "ale-py", "box2d", "mpi4py", "ray", "stable-baselines3")
+from vecenvs import __version__
+
+_LIBRARIES = ("numpy", "gymnasium", "mujoco", "ale-py", "box2d", "mpi4py", "ray", "stable-baselines3")
 
 
 def facts(cores: int) -> dict[str, object]:
@@ -28,7 +30,7 @@ def facts(cores: int) -> dict[str, object]:
 
 def versions() -> dict[str, str]:
     """Tell the versions of those libraries that bear on speed and are installed here."""
-    found = {}
+    found = {"vecenvs": __version__}
     for name in _LIBRARIES:
         try:
             found[name] = metadata.version(name)

@@ -74,7 +74,15 @@ def _progress(total: int) -> Iterator[_Shows]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     # No thread of its own: it would take CPU from what is measured, and processes are forked meanwhile.
-    with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as progress:
+    progress = Progress(
+        *columns,
+        console=Console(stderr=True),
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,  # forked workers would inherit the redirection
+        redirect_stderr=False,
+    )
+    with progress:
         yield _Bar(progress, total)
 
 

@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec as find_module
 from itertools import repeat
 from typing import Any, Protocol
 
@@ -46,11 +49,27 @@ class GymEnv:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self) -> gym.Env[Any, Any]:
-        if str(self.spec.entry_point).startswith("ale_py"):
-            import ale_py
+        with _quiet(str(self.spec.entry_point)):
+            return gym.make(self.spec, disable_env_checker=True, **self.kwargs)
 
-            ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else every process prints a banner
-        return gym.make(self.spec, disable_env_checker=True, **self.kwargs)
+
+@contextmanager
+def _quiet(entry_point: str) -> Iterator[None]:
+    """Keep engines from greeting or lecturing the terminal once per env that is made meanwhile."""
+    if entry_point.startswith("ale_py"):
+        import ale_py
+
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    if not entry_point.startswith("gymnasium.envs.mujoco") or find_module("mujoco") is None:
+        yield
+        return
+    mujoco = import_module("mujoco")
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda _: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)
 
 
 @dataclass(frozen=True)
@@ -102,7 +121,7 @@ def workload(name: str, env_kwargs: Mapping[str, Any] | None = None) -> Workload
     if kind not in _SYNTHETIC:
         try:
             return GymEnv(find_spec(name), dict(env_kwargs or {}))
-        except (gym.error.Error, ImportError) as error:
+        except Exception as error:  # whatever the module of `module:Env-v0` raises on import, too
             raise BadRequest(f"unknown env {name!r}: {' '.join(str(error).split())}") from None
     if env_kwargs:
         raise BadRequest(f"{name!r} is a synthetic workload: it takes no env kwargs")

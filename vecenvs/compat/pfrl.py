@@ -1,4 +1,4 @@
-"""pfrl's `MultiprocessVectorEnv` over the core: `from vecenvs.compat.pfrl import MultiprocessVectorEnv`. Without pfrl."""
+"""pfrl's class over the core, without pfrl: `from vecenvs.compat.pfrl import MultiprocessVectorEnv`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from vecenvs.errors import VecEnvError
+from vecenvs.errors import StepTimeout, VecEnvError
 from vecenvs.vec_env import VecEnv
 from vecenvs.views.gymnasium_errors import pending_error, raise_as_gymnasium
 
@@ -22,7 +22,6 @@ class EnvCalls(VectorEnv[Any, Any, NDArray[Any]]):
     def __init__(self, vec: VecEnv) -> None:
         self.vec = vec
         self._pending: str | None = None  # "step", "reset" or "call" between its `*_async` and its `*_wait`
-        self._call: tuple[str, tuple[Any, ...], dict[str, Any]] | None = None
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call the method `name` of every env; where it is no method, read it.
@@ -35,20 +34,27 @@ class EnvCalls(VectorEnv[Any, Any, NDArray[Any]]):
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
         """Start what `call` does and return."""
         self._check_free("call_async")
-        self._check_open("call_async")
         if name in RESERVED:
             raise ValueError(f"call({name!r}): use the method {name}() of the vector env instead")
-        self._pending, self._call = "call", (name, args, kwargs)
-
-    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """Finish the call."""
-        if self._call is None:
-            self._refuse_wait("call")
-        (name, args, kwargs), self._call, self._pending = self._call, None, None
         try:
-            return tuple(self.vec.call(call_attribute, None, name, args, kwargs))
+            self.vec.call_async(call_attribute, None, name, args, kwargs)
         except VecEnvError as error:
             raise_as_gymnasium(error, "call")
+        self._pending = "call"
+
+    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
+        """Finish the call. CallTimeout after `timeout` seconds; a later `call_wait` then gets the results."""
+        if self._pending != "call":
+            self._refuse_wait("call")
+        try:
+            results = self.vec.call_wait(timeout)
+        except StepTimeout as error:
+            raise_as_gymnasium(error, "call")
+        except VecEnvError as error:
+            self._pending = None
+            raise_as_gymnasium(error, "call")
+        self._pending = None
+        return tuple(results)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Read an attribute of every env. As in Gymnasium this is `call(name)`: a method is called."""

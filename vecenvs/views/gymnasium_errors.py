@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from typing import NoReturn
 
-from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError, ResetNeeded
 
 from vecenvs.errors import (
     AlreadySteppingError,
@@ -13,6 +13,7 @@ from vecenvs.errors import (
     EnvError,
     NotSteppingError,
     RemoteError,
+    ResetNeededError,
     StepTimeout,
     VecEnvError,
 )
@@ -41,6 +42,8 @@ def raise_as_gymnasium(error: VecEnvError, name: str) -> NoReturn:
         raise NoAsyncCallError(str(error), name) from error
     if isinstance(error, EnvError):
         theirs = error.__cause__
+        if isinstance(theirs, ResetNeededError):
+            raise ResetNeeded(str(theirs)) from error
         # One that no pickle takes is here as text only; a VecEnvError is what we say about the env.
         if theirs is not None and not isinstance(theirs, (RemoteError, VecEnvError)):
             error.__cause__ = None  # else each would be the other's cause

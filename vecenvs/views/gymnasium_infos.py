@@ -26,6 +26,8 @@ def to_list(infos: dict[str, Any], n: int) -> list[dict[str, Any]]:
             continue
         mask = infos.get(f"_{key}")
         values: Any = to_list(value, n) if isinstance(value, dict) else value
+        if isinstance(values, np.ndarray) and values.dtype == bool and values.ndim == 1:
+            values = values.tolist()  # Gymnasium makes such arrays of Python's bools only
         if mask is None and not _has_rows(values, n):
             continue
         for i in range(n) if mask is None else np.flatnonzero(mask):

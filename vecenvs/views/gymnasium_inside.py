@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+from numpy.typing import NDArray
 
 from vecenvs.arguments import parse_indices
-from vecenvs.errors import VecEnvError
+from vecenvs.errors import NotSteppingError, VecEnvError
 from vecenvs.vec_env import Indices, VecEnv
 from vecenvs.views.gymnasium_calls import EnvCalls
 
@@ -24,6 +25,7 @@ class Inside(VecEnv):
     """
 
     vector_env: AnyVectorEnv
+    _answers: list[Any] | None = None  # of a call_async, until its call_wait
 
     def call(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
         slots = parse_indices(indices, self.num_envs)
@@ -34,6 +36,22 @@ class Inside(VecEnv):
         if isinstance(bare, SyncVectorEnv):
             return [function(bare.envs[slot], *args, **kwargs) for slot in slots]
         raise self._out_of_reach(f"run {function.__name__} on single envs")
+
+    def call_async(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> None:
+        self._answers = self.call(function, indices, *args, **kwargs)
+
+    def call_wait(self, timeout: float | None = None) -> list[Any]:
+        self._check_open("call_wait")
+        if self._answers is None:
+            raise NotSteppingError("call_wait without a call_async before it")
+        answers, self._answers = self._answers, None
+        return answers
+
+    def info_array(self, name: str) -> NDArray[Any]:
+        bare = self.vector_env.unwrapped
+        if isinstance(bare, EnvCalls):
+            return bare.vec.info_array(name)
+        raise self._out_of_reach(f"read {name} of single envs along with each step")
 
     def get_attr(self, name: str, indices: Indices = None) -> list[Any]:
         if not self._takes_names:
@@ -102,3 +120,7 @@ class Inside(VecEnv):
     @abc.abstractmethod
     def _check_idle(self, what: str) -> None:
         """Raise ClosedError or AlreadySteppingError unless nothing is pending."""
+
+    @abc.abstractmethod
+    def _check_open(self, what: str) -> None:
+        """Raise ClosedError after close()."""

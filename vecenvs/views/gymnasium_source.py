@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from vecenvs.errors import (
     ClosedError,
     EnvError,
     NotSteppingError,
+    ResetNeededError,
     VecEnvError,
     describe_indices,
 )
@@ -97,7 +99,8 @@ class GymnasiumVecEnv(Inside):
     def _start(self, parts: list[NDArray[Any]]) -> None:
         if self._fresh.any() or (self.autoreset == "disabled" and self._ended.any()):
             over = np.flatnonzero(self._ended).tolist()
-            raise EnvError(over[0], f"envs {describe_indices(over)} have no episode to step: reset({over}) first")
+            message = f"envs {describe_indices(over)} have no episode to step: reset({over}) first"
+            raise EnvError(over[0], message) from ResetNeededError(message)
         actions = self._actions.to_gymnasium(self._actions.layout.unflatten(parts))
         if self._aside:
             self.vector_env.step_async(actions)  # type: ignore[attr-defined]
@@ -240,6 +243,8 @@ class GymnasiumVecEnv(Inside):
 
     def _check_idle(self, what: str) -> None:
         self._check_open(what)
+        if self._answers is not None:
+            raise AlreadySteppingError(f"{what} after a call_async: call_wait first")
         if self._stepping and not self._sent:
             raise AlreadySteppingError(f"{what} after a step_async: step_wait first")
         if self._stepping or self._ready is not None:
@@ -272,10 +277,23 @@ class GymnasiumVecEnv(Inside):
         }
 
     def close(self) -> None:
-        if not self.closed:
-            self.closed = True
-            asynchronous = isinstance(self.vector_env.unwrapped, AsyncVectorEnv)
-            self.vector_env.close(**({"timeout": CLOSE_GRACE} if asynchronous else {}))
+        if self.closed:
+            return
+        self.closed = True
+        if isinstance(self.vector_env, AsyncVectorEnv):
+            self.vector_env.close(terminate=self._stepping and not self._settled())
+        else:
+            self.vector_env.close()
+
+    def _settled(self) -> bool:
+        """Give a step under way time to end: closing an AsyncVectorEnv before that warns, or waits forever."""
+        try:
+            self.vector_env.step_wait(CLOSE_GRACE)  # type: ignore[attr-defined]
+        except multiprocessing.TimeoutError:
+            return False
+        except Exception:  # an env's own: nobody waits for it any more
+            return True
+        return True
 
 
 def _autoreset_of(vector_env: AnyVectorEnv, given: str | None) -> str:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, describe_indices
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.views.gymnasium_calls import EnvCalls
-from vecenvs.views.gymnasium_errors import raise_as_gymnasium
+from vecenvs.views.gymnasium_errors import CallTimeout, raise_as_gymnasium
 from vecenvs.views.gymnasium_forms import BatchForm
 from vecenvs.views.gymnasium_infos import without_ours
 from vecenvs.views.gymnasium_resets import Reset, parse_reset
@@ -107,7 +107,7 @@ class GymnasiumView(EnvCalls):
         try:
             rows = reset.receive(self.vec, deadline)
         except StepTimeout as error:
-            raise_as_gymnasium(error, "reset")
+            raise CallTimeout(error.indices, error.seconds if timeout is None else timeout, "reset") from error
         except VecEnvError as error:
             self._pending = self._reset = None
             self._raise(error, "reset")

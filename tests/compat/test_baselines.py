@@ -1,0 +1,138 @@
+"""baselines' class names and arguments."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from vecenvs.backends.dummy import DummyVecEnv as CoreDummyVecEnv
+from vecenvs.compat.baselines import (
+    AlreadySteppingError,
+    DummyVecEnv,
+    NotSteppingError,
+    ShmemVecEnv,
+    SubprocVecEnv,
+    VecEnv,
+    VecEnvObservationWrapper,
+    VecEnvWrapper,
+)
+from vecenvs.errors import SpaceMismatch, VecEnvError
+from vecenvs.testing.compare import assert_same
+from vecenvs.testing.envs import SPACES, CountingEnv, RenderingEnv, SampledEnv, counting_fns
+
+CLASSES = {
+    "dummy": DummyVecEnv,
+    "subproc": functools.partial(SubprocVecEnv, context="fork"),
+    "subproc-spawn": SubprocVecEnv,
+    "subproc-series": functools.partial(SubprocVecEnv, context="fork", in_series=2),
+    "shmem": functools.partial(ShmemVecEnv, context="fork"),
+}
+
+
+@pytest.mark.parametrize("make", CLASSES.values(), ids=CLASSES.keys())
+def test_all_give_the_same_rows(make: Any) -> None:
+    fns = [functools.partial(SampledEnv, SPACES["float64"]) for _ in range(4)]
+    with make(fns) as venv, CoreDummyVecEnv(fns) as reference:
+        assert isinstance(venv, VecEnv)
+        for vec in (venv, reference):
+            vec.seed(3)
+        assert_same(venv.reset(), reference.reset())
+        for step in range(20):
+            actions = [(step + i) % 4 for i in range(4)]
+            venv.step_async(actions)
+            for ours, theirs in zip(venv.step_wait(), reference.step(actions), strict=True):
+                assert_same(ours, theirs)
+
+
+def test_processes() -> None:
+    for venv, processes in (
+        (SubprocVecEnv(counting_fns(4), None, "fork", 2), 2),
+        (SubprocVecEnv(counting_fns(3), context="fork"), 3),
+        (ShmemVecEnv(counting_fns(2), None, "fork"), 2),
+    ):
+        assert venv.stats()["num_workers"] == processes
+        venv.close()
+    with pytest.raises(ValueError, match="in_series=2"):
+        SubprocVecEnv(counting_fns(3), in_series=2)
+
+
+@pytest.mark.parametrize("cls", [SubprocVecEnv, ShmemVecEnv])
+def test_given_spaces_are_checked(cls: Any) -> None:
+    env = CountingEnv()
+    cls(counting_fns(2), (env.observation_space, env.action_space), "fork").close()
+    with pytest.raises(SpaceMismatch, match="argument `spaces`"):
+        cls(counting_fns(2), spaces=(env.observation_space, spaces.Discrete(9)), context="fork")
+
+
+def test_one_env_takes_a_bare_action() -> None:
+    with DummyVecEnv(counting_fns(1)) as venv:
+        venv.reset()
+        for action in (2, np.int64(2), [2], np.array([2]), np.array(2)):
+            assert venv.step(action)[1].shape == (1,)
+    box = functools.partial(SampledEnv, SPACES["uint8"], spaces.Box(-1.0, 1.0, (3,), np.float32))
+    with DummyVecEnv([box]) as venv:
+        venv.reset()
+        venv.step(np.zeros(3, np.float32))
+        venv.step(np.zeros((1, 3), np.float32))
+
+
+def test_render_modes() -> None:
+    fns = [functools.partial(RenderingEnv, tag) for tag in range(2)]
+    with DummyVecEnv(fns) as venv:
+        venv.reset()
+        image = venv.render(mode="rgb_array")
+        assert image is not None
+        assert_same(image, venv.render())
+        with pytest.raises(VecEnvError, match="render_mode='human'"):
+            venv.render(mode="human")
+        assert len(venv.get_images()) == 2
+
+
+def test_errors_of_stepping() -> None:
+    with DummyVecEnv(counting_fns(2)) as venv:
+        venv.reset()
+        with pytest.raises(NotSteppingError):
+            venv.step_wait()
+        venv.step_async([0, 0])
+        with pytest.raises(AlreadySteppingError):
+            venv.step_async([0, 0])
+        venv.step_wait()
+
+
+class Halved(VecEnvObservationWrapper):
+    """As a user of baselines writes one."""
+
+    def __init__(self, venv: VecEnv) -> None:
+        VecEnvObservationWrapper.__init__(self, venv, observation_space=spaces.Box(-1, 500_000, (3,), np.float64))
+
+    def process(self, obs: Any) -> Any:
+        return obs / 2
+
+
+class Summed(VecEnvWrapper):
+    """The other way to write one."""
+
+    def reset(self) -> Any:  # type: ignore[override]
+        return self.venv.reset().sum(axis=1)
+
+    def step_wait(self) -> Any:  # type: ignore[override]
+        obs, rewards, dones, infos = self.venv.step_wait()
+        return obs.sum(axis=1), rewards, dones, infos
+
+
+def test_wrappers() -> None:
+    with Halved(SubprocVecEnv(counting_fns(2), context="fork")) as venv:
+        assert venv.observation_space.dtype == np.float64
+        assert venv.action_space == spaces.Discrete(3)
+        assert_same(venv.reset(), np.array([[0.0, 0.5, 0.0], [0.5, 0.5, 0.0]]))
+        assert_same(venv.step([0, 0])[0], np.array([[0.0, 0.5, 0.5], [0.5, 0.5, 0.5]]))
+        venv.send([0], [1])
+        assert_same(venv.recv().obs, np.array([[0.5, 0.5, 1.0]]))
+    with Summed(DummyVecEnv(counting_fns(2))) as venv:
+        assert_same(venv.reset(), np.array([1, 2]))
+        assert_same(venv.step([0, 0])[0], np.array([2, 3]))
+        assert venv.unwrapped is venv.venv

@@ -1,0 +1,319 @@
+"""from_gymnasium: other people's vector envs behind the VecEnv contract."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium_parity import MODES, Fns, asynchronous, info_fns, sampled_fns, sync
+
+from vecenvs import DummyVecEnv, VecEnv
+from vecenvs.errors import (
+    AlreadySteppingError,
+    ClosedError,
+    EnvError,
+    NotSteppingError,
+    StepTimeout,
+    VecEnvError,
+)
+from vecenvs.testing.compare import assert_same
+from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, RenderingEnv, counting_fns
+from vecenvs.views import as_gymnasium, from_gymnasium
+
+every_mode = pytest.mark.parametrize("mode", list(MODES))
+
+
+def ours_again(fns: Fns, mode: str) -> Any:
+    return as_gymnasium(DummyVecEnv(fns, autoreset=mode))
+
+
+def wrapped(fns: Fns, mode: str) -> Any:
+    return gym.wrappers.vector.TransformReward(sync(fns, mode), lambda rewards: rewards)
+
+
+SOURCES: dict[str, Callable[[Fns, str], Any]] = {
+    "sync": sync,
+    "async": asynchronous,
+    "ours": ours_again,
+    "wrapped": wrapped,
+}
+every_source = pytest.mark.parametrize("source", list(SOURCES))
+
+
+def lists(value: Any) -> Any:
+    """Numbers out of infos in Python's types: Gymnasium's arrays have lost the envs' own."""
+    if isinstance(value, dict):
+        return {key: lists(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [lists(item) for item in value]
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+
+
+@every_mode
+@every_source
+@pytest.mark.parametrize("name", ["float64", "nested", "text", "infos"])
+def test_equals_dummy_vec_env(source: str, mode: str, name: str) -> None:
+    fns = info_fns() if name == "infos" else sampled_fns(SPACES[name])
+    if name == "text" and source == "async":
+        make = functools.partial(asynchronous, shared_memory=False)  # it cannot read Text from shared memory
+    else:
+        make = SOURCES[source]
+    n = len(fns)
+    with from_gymnasium(make(fns, mode)) as vec, DummyVecEnv(fns, autoreset=mode) as plain:
+        assert (vec.observation_space, vec.action_space) == (plain.observation_space, plain.action_space)
+        assert (vec.num_envs, vec.autoreset) == (n, mode)
+        both: list[VecEnv] = [vec, plain]
+        assert_same(*(v.reset(seed=3) for v in both))
+        ended = 0
+        for t in range(20):
+            actions = np.full(n, t % 2)
+            (obs, rewards, dones, infos), wanted = (v.step(actions) for v in both)
+            assert_same((obs, rewards, dones), wanted[:3], f"step {t}")
+            assert_same(lists(infos), lists(wanted[3]), f"infos {t}")
+            for attribute in ("terminated", "truncated", "rewards64", "active"):
+                assert_same(getattr(vec, attribute), getattr(plain, attribute), f"{attribute} {t}")
+            assert_same(lists(vec.reset_infos), lists(plain.reset_infos), f"reset_infos {t}")
+            ended += int(dones.sum())
+            if mode == "disabled" and dones.any():
+                assert_same(*(v.reset(dones, options={"level": t}) for v in both))
+        assert ended > 2
+        assert_same(*(v.reset([1, 0], seed=[5, 6]) for v in both))
+
+
+@every_source
+def test_rows_are_the_callers_own(source: str) -> None:
+    with from_gymnasium(SOURCES[source](sampled_fns(NESTED), "next_step")) as vec:
+        kept = [vec.reset(seed=0), *(vec.step(np.zeros(3, np.int64)) for _ in range(3))]
+        texts = [repr(rows) for rows in kept]
+        for _ in range(3):
+            vec.step(np.zeros(3, np.int64))
+        assert [repr(rows) for rows in kept] == texts
+
+
+class SharingVectorEnv(VectorEnv[Any, Any, Any]):
+    """A natively batched env as some are: it writes into the arrays it has given out, and has infos without masks."""
+
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.num_envs = 3
+        self.single_observation_space = spaces.Box(0, 1000, (1,), np.float32)
+        self.single_action_space = spaces.Discrete(2)
+        self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, 3)
+        self.action_space = gym.vector.utils.batch_space(self.single_action_space, 3)
+        self.rows = np.zeros((3, 1), np.float32)
+        self.flags = np.zeros(3, bool)
+        self.seen: list[Any] = []
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.seen.append((seed, options))
+        self.rows[:] = 0
+        return self.rows, {"env_id": np.arange(3), "shared": "text"}
+
+    def step(self, actions: Any) -> Any:
+        self.rows += 1
+        return (
+            self.rows,
+            np.ones(3, np.float32),
+            self.flags,
+            self.flags,
+            {"env_id": np.arange(3), "deep": {"x": [4, 5, 6]}},
+        )
+
+
+def test_natively_batched() -> None:
+    bare = SharingVectorEnv()
+    with from_gymnasium(bare) as vec:
+        first = vec.reset(seed=7, options={"low": 1})
+        assert [info["env_id"] for info in vec.reset_infos] == [0, 1, 2]
+        assert "shared" not in vec.reset_infos[0]
+        obs, rewards, dones, infos = vec.step(np.zeros(3, np.int64))
+        assert (first.tolist(), obs.tolist()) == ([[0], [0], [0]], [[1], [1], [1]])
+        assert (rewards.dtype, dones.dtype) == (np.float32, np.bool_)
+        assert infos[1] == {"env_id": 1, "deep": {"x": 5}, "TimeLimit.truncated": False}
+        assert vec.seed(11) == [11, 12, 13]
+        vec.set_options({"low": 2})
+        vec.reset()
+        vec.reset()
+        vec.reset(seed=[4, 4, 9])
+        assert bare.seen == [(7, {"low": 1}), (11, {"low": 2}), (None, None), ([4, 4, 9], None)]
+        with pytest.raises(VecEnvError, match="SharingVectorEnv resets all its envs at once"):
+            vec.reset([0])
+        with pytest.raises(VecEnvError, match="SharingVectorEnv cannot run get_attr on single envs"):
+            vec.get_attr("rows")
+        assert vec.env_is_wrapped(gym.Wrapper) == [False, False, False]
+
+
+def test_numpy_cart_pole_is_what_its_vector_env_is() -> None:
+    plain = gym.make_vec("CartPole-v1", num_envs=64, vectorization_mode="vector_entry_point")
+    with from_gymnasium(gym.make_vec("CartPole-v1", num_envs=64, vectorization_mode="vector_entry_point")) as vec:
+        assert vec.autoreset == "next_step"
+        assert_same(vec.reset(seed=5), plain.reset(seed=5)[0])
+        rng = np.random.default_rng(0)
+        over = np.zeros(64, bool)
+        for _ in range(60):
+            actions = rng.integers(0, 2, 64)
+            obs, rewards, dones, infos = vec.step(actions)
+            wanted = plain.step(actions)
+            assert_same((obs, rewards), (wanted[0], wanted[1].astype(np.float32)))
+            assert_same((vec.terminated, vec.truncated), wanted[2:4])
+            assert_same([info.get("episode_start", False) for info in infos], over.tolist())
+            assert_same(["terminal_observation" in info for info in infos], dones.tolist())
+            over = dones
+        assert vec.stats()["rows"] == 64 * 60
+    plain.close()
+
+
+@every_mode
+def test_there_and_back(mode: str) -> None:
+    """as_gymnasium over from_gymnasium gives the vector env's own rows and infos."""
+    inner, plain = sync(info_fns(), mode), sync(info_fns(), mode)
+    view = as_gymnasium(from_gymnasium(inner))
+    assert_same(view.reset(seed=1), plain.reset(seed=1))
+    for t in range(12):
+        got, wanted = view.step(np.zeros(4, np.int64)), plain.step(np.zeros(4, np.int64))
+        assert_same(lists(got), lists(wanted), f"step {t}")
+        over = wanted[2] | wanted[3]
+        if mode == "disabled" and over.any():
+            pair = [env.reset(options={"reset_mask": over.copy()}) for env in (view, plain)]
+            assert_same(lists(pair[0]), lists(pair[1]), f"reset after {t}")
+    view.close()
+    plain.close()
+
+
+def test_send_and_recv_in_portions() -> None:
+    with from_gymnasium(sync(counting_fns(3), "next_step")) as vec:
+        vec.reset_async(seed=1)
+        first = vec.recv(1, 2)
+        assert first.indices.tolist() == [0, 1]
+        assert not first.active.any()
+        assert first.infos[1] == {"tag": 1, "episode": 1, "episode_start": True, "TimeLimit.truncated": False}
+        with pytest.raises(AlreadySteppingError):
+            vec.send(np.zeros(3, np.int64))
+        assert vec.recv().indices.tolist() == [2]
+        with pytest.raises(NotSteppingError):
+            vec.recv()
+        with pytest.raises(VecEnvError, match="steps all its 3 envs at once"):
+            vec.send([0], [1])
+        vec.send([2, 1, 0], [2, 1, 0])
+        with pytest.raises(NotSteppingError):
+            vec.step_wait()
+        with pytest.raises(ValueError, match="min_envs=4"):
+            vec.recv(4)
+        batch = vec.recv(1)
+        assert batch.indices.tolist() == [0, 1, 2]
+        assert batch.active.all()
+        assert [actions[-1] for actions in vec.get_attr("actions")] == [0, 1, 2]
+        vec.reset_async([2, 0])
+        assert vec.recv(2).obs.tolist() == [[2, 2, 0], [0, 2, 0]]
+        vec.step_async(np.zeros(3, np.int64))
+        with pytest.raises(NotSteppingError):
+            vec.recv()
+        with pytest.raises(AlreadySteppingError):
+            vec.reset()
+        assert vec.step_wait()[0].tolist() == [[0, 2, 1], [1, 1, 2], [2, 2, 1]]
+
+
+@every_source
+def test_asking_the_envs(source: str) -> None:
+    fns = [functools.partial(RenderingEnv, tag) for tag in range(3)]
+    with from_gymnasium(SOURCES[source](fns, "next_step")) as vec:
+        vec.reset(seed=0)
+        assert vec.get_attr("tag") == [0, 1, 2]
+        assert vec.get_attr("tag", [2, 0]) == [2, 0]
+        assert vec.has_attr("tag")
+        assert not vec.has_attr("nothing")
+        assert vec.env_method("add", 5, times=2) == [10, 11, 12]
+        vec.set_attr("tag", 7)
+        assert vec.get_attr("tag") == [7, 7, 7]
+        assert [image[0, 0, 0] for image in vec.get_images()] == [70, 70, 70]
+        assert vec.render().shape == (8, 12, 3)  # type: ignore[union-attr]
+        if source == "async":
+            for ask in (
+                lambda: vec.env_method("add", 5, indices=[1]),
+                lambda: vec.set_attr("tag", 1, [0]),
+                lambda: vec.call(lambda env: env.tag, None),
+                lambda: vec.env_is_wrapped(gym.Wrapper),
+            ):
+                with pytest.raises(VecEnvError, match="AsyncVectorEnv cannot"):
+                    ask()
+            return
+        assert vec.env_method("add", 5, indices=[1]) == [12]
+        assert vec.env_is_wrapped(gym.Wrapper) == [False, False, False]
+        assert vec.env_is_wrapped(CountingEnv) == [True, True, True]
+        vec.call_async(lambda env: env.tag, [1])
+        with pytest.raises(AlreadySteppingError):
+            vec.step(np.zeros(3, np.int64))
+        assert vec.call_wait() == [7]
+
+
+def test_an_ended_env_must_be_reset() -> None:
+    with from_gymnasium(sync(counting_fns(2, length=1), "disabled")) as vec:
+        with pytest.raises(EnvError, match="envs 0, 1 have no episode to step"):
+            vec.step(np.zeros(2, np.int64))
+        vec.reset()
+        vec.step(np.zeros(2, np.int64))
+        vec.reset([0])
+        with pytest.raises(EnvError, match="envs 1 have no episode to step") as caught:
+            vec.step(np.zeros(2, np.int64))
+        assert caught.value.index == 1
+
+
+def test_timeouts(tmp_path: Any) -> None:
+    with from_gymnasium(asynchronous(counting_fns(2), "next_step")) as vec:
+        vec.reset()
+        vec.step_async(np.zeros(2, np.int64))
+        with pytest.raises(VecEnvError, match="forgets a step that times out"):
+            vec.step_wait(timeout=1)
+        assert vec.step_wait()[0].tolist() == [[0, 1, 1], [1, 1, 1]]
+    from vecenvs import SubprocVecEnv
+    from vecenvs.testing.envs import GatedEnv
+
+    fns = [functools.partial(GatedEnv, 0, tmp_path / "gate")]
+    with from_gymnasium(as_gymnasium(SubprocVecEnv(fns, 1, "fork", autoreset="next_step"))) as vec:
+        vec.reset()
+        vec.step_async(np.zeros(1, np.int64))
+        with pytest.raises(StepTimeout):
+            vec.step_wait(timeout=0.05)
+        (tmp_path / "gate").touch()
+        assert vec.step_wait()[0].tolist() == [[0, 1, 1]]
+
+
+@every_source
+def test_close(source: str) -> None:
+    vec = from_gymnasium(SOURCES[source](counting_fns(2), "next_step"))
+    vec.reset()
+    vec.step_async(np.zeros(2, np.int64))
+    vec.close()
+    vec.close()
+    assert vec.closed
+    for call in (
+        vec.reset,
+        vec.step_wait,
+        vec.recv,
+        lambda: vec.step(np.zeros(2, np.int64)),
+        lambda: vec.get_attr("tag"),
+    ):
+        with pytest.raises(ClosedError):
+            call()
+
+
+def test_the_autoreset_mode_must_be_known() -> None:
+    silent: Any = SyncVectorEnv(counting_fns(2))
+    del silent.metadata["autoreset_mode"]
+    with pytest.raises(ValueError, match="have no 'autoreset_mode'"):
+        from_gymnasium(silent)
+    with pytest.raises(ValueError, match="autoreset='sometimes'"):
+        from_gymnasium(silent, autoreset="sometimes")
+    assert from_gymnasium(silent, autoreset="next_step").autoreset == "next_step"
+    silent.metadata["autoreset_mode"] = "SameStep"
+    assert from_gymnasium(silent).autoreset == "same_step"
+    with pytest.raises(ValueError, match="autoreset='next_step', but the vector env does SameStep"):
+        from_gymnasium(silent, autoreset="next_step")
+    silent.close()

@@ -1,0 +1,49 @@
+"""The examples that train: they run, and what they say of themselves is true."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Keep torch on one core, so that sums come out the same."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def load(name: str) -> ModuleType:
+    """Import an example by its path."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_sb3_ppo_learns_and_is_the_same_over_sb3s_own_envs(capsys: pytest.CaptureFixture[str]) -> None:
+    main = load("sb3_ppo").main
+    mean = main(["--steps", "6000"])
+    assert mean > 60  # a random policy has 22
+    assert f"mean return {mean:.1f}" in capsys.readouterr().out
+    assert main(["--steps", "6000", "--upstream"]) == mean
+
+
+def test_ppo_in_one_file_learns_the_same_with_its_make_vec_line_changed() -> None:
+    main = load("ppo_cleanrl_style").main
+    arguments = ["--total-steps", "6144"]
+    returns = main([*arguments, "--vec", "subproc"])
+    assert returns == main([*arguments, "--vec", "gymnasium"])
+    assert sum(returns[-10:]) > 2 * sum(returns[:10])

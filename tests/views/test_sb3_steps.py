@@ -1,0 +1,252 @@
+"""`as_sb3` step by step against Stable-Baselines3's own DummyVecEnv and SubprocVecEnv, over the same envs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from stable_baselines3.common.vec_env import DummyVecEnv as SB3DummyVecEnv
+from stable_baselines3.common.vec_env import SubprocVecEnv as SB3SubprocVecEnv
+from stable_baselines3.common.vec_env import VecEnv as SB3VecEnv
+
+from vecenvs.backends.dummy import DummyVecEnv
+from vecenvs.errors import ClosedError, EnvError
+from vecenvs.testing.compare import assert_same
+from vecenvs.testing.envs import SPACES, CountingEnv, FailingEnv, RenderingEnv, SampledEnv, counting_fns
+from vecenvs.views.sb3_view import SB3View, as_sb3
+
+matrix = "fast"
+
+OBSERVATIONS = {
+    **{name: SPACES[name] for name in ("scalar", "float64", "float16", "uint8", "int32", "bool", "discrete")},
+    **{name: SPACES[name] for name in ("multidiscrete", "multibinary")},
+    "dict": spaces.Dict({"x": spaces.Box(-1.0, 1.0, (2,), np.float32), "k": spaces.Discrete(4)}),
+    "tuple": spaces.Tuple((spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.MultiBinary(3))),
+}
+ACTIONS = {
+    "discrete": spaces.Discrete(4),
+    "multidiscrete": spaces.MultiDiscrete([3, 5]),
+    "multibinary": spaces.MultiBinary(3),
+    "box": spaces.Box(-1.0, 1.0, (2,), np.float32),
+}
+
+
+def sampled_fns(observations: spaces.Space[Any], actions: spaces.Space[Any] | None = None, n: int = 3) -> list[Any]:
+    return [functools.partial(SampledEnv, observations, actions) for _ in range(n)]
+
+
+def without_ours(infos: Any) -> list[dict[str, Any]]:
+    """Take out the one key that SB3's infos do not have."""
+    return [{key: value for key, value in info.items() if key != "episode_start"} for info in infos]
+
+
+def as_dict(obs: Any) -> Any:
+    """Take an OrderedDict, which SB3's DummyVecEnv gives, for a dict."""
+    return dict(obs) if isinstance(obs, dict) else obs
+
+
+def plain(infos: Any) -> list[dict[str, Any]]:
+    """Infos for comparison: a terminal observation as an array, whatever scalar type a sample had."""
+    return [{k: bool(v) if k == "TimeLimit.truncated" else v for k, v in info.items()} for info in without_ours(infos)]
+
+
+def compare_runs(ours: SB3VecEnv, theirs: SB3VecEnv, steps: int = 40, seed: int = 5) -> int:
+    """Reset and step both with the same actions; give the number of episodes that ended."""
+    assert ours.seed(seed) == theirs.seed(seed)
+    assert_same(ours.reset(), as_dict(theirs.reset()), "first observations")
+    assert_same(without_ours(ours.reset_infos), list(theirs.reset_infos), "reset infos")
+    theirs.action_space.seed(seed)
+    ended = 0
+    for step in range(steps):
+        actions = np.array([theirs.action_space.sample() for _ in range(theirs.num_envs)])
+        obs, rewards, dones, infos = ours.step(actions)
+        their_obs, their_rewards, their_dones, their_infos = theirs.step(actions)
+        assert_same(obs, as_dict(their_obs), f"step {step}: obs")
+        assert_same(rewards, np.asarray(their_rewards, np.float32), f"step {step}: rewards")
+        assert_same(dones, np.asarray(their_dones, bool), f"step {step}: dones")
+        assert_same(plain(infos), plain(their_infos), f"step {step}: infos")
+        assert_same(without_ours(ours.reset_infos), list(theirs.reset_infos), f"step {step}: reset infos")
+        ended += int(dones.sum())
+    return ended
+
+
+@pytest.fixture
+def view_of(configuration: Any) -> Iterator[Any]:
+    """Make views of VecEnvs on the backend under test; close them."""
+    made: list[SB3View] = []
+
+    def make(env_fns: Any, **common: Any) -> SB3View:
+        made.append(as_sb3(configuration.make_vec(env_fns, **common)))
+        return made[-1]
+
+    yield make
+    for view in made:
+        view.close()
+
+
+@pytest.mark.parametrize("space", OBSERVATIONS.values(), ids=OBSERVATIONS.keys())
+def test_every_row_equals_that_of_sb3(view_of: Any, space: spaces.Space[Any]) -> None:
+    theirs = SB3DummyVecEnv(sampled_fns(space))
+    assert compare_runs(view_of(sampled_fns(space)), theirs) > 5
+
+
+@pytest.mark.parametrize("space", ACTIONS.values(), ids=ACTIONS.keys())
+def test_actions_arrive_as_with_sb3(view_of: Any, space: spaces.Space[Any]) -> None:
+    theirs = SB3DummyVecEnv(sampled_fns(OBSERVATIONS["float64"], space))
+    compare_runs(view_of(sampled_fns(OBSERVATIONS["float64"], space)), theirs, steps=20)
+
+
+def test_every_row_equals_that_of_sb3s_subprocesses(view_of: Any) -> None:
+    fns = sampled_fns(OBSERVATIONS["dict"])
+    theirs = SB3SubprocVecEnv(fns, start_method="fork")
+    try:
+        assert compare_runs(view_of(fns), theirs) > 5
+    finally:
+        theirs.close()
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "Acrobot-v1"])
+def test_gymnasiums_envs(view_of: Any, env_id: str) -> None:
+    fns = [functools.partial(gymnasium.make, env_id, max_episode_steps=15) for _ in range(3)]
+    theirs = SB3DummyVecEnv(fns)
+    assert compare_runs(view_of(fns), theirs, steps=50) >= 3
+    theirs.close()
+
+
+def test_multibinary_actions_may_be_whole_floats(view_of: Any) -> None:
+    space = ACTIONS["multibinary"]
+    first, second = (view_of(sampled_fns(OBSERVATIONS["uint8"], space)) for _ in range(2))
+    for view in (first, second):
+        view.seed(1)
+        view.reset()
+    actions = np.array([[1, 0, 1], [0, 0, 1], [1, 1, 1]], np.int8)
+    assert_same(first.step(actions.astype(np.float32))[1], second.step(actions)[1])
+    with pytest.raises(TypeError, match="float32"):
+        first.step(actions + np.float32(0.5))
+
+
+def test_seeds_and_options_are_for_the_next_reset_alone(view_of: Any) -> None:
+    view, theirs = view_of(counting_fns(2, length=2)), SB3DummyVecEnv(counting_fns(2, length=2))
+    for env in (view, theirs):
+        env.reset()
+        env.seed(7)
+        env.set_options([{"a": 1}, {}])
+        for _ in range(2):  # an episode ends: the autoreset takes neither
+            env.step(np.zeros(2, np.int64))
+        env.reset()
+        env.set_options({"b": 2})
+        env.reset()
+    assert view.get_attr("seeds") == theirs.get_attr("seeds") == [[None, None, 7, None], [None, None, 8, None]]
+    ours, upstream = view.get_attr("options"), theirs.get_attr("options")
+    assert ours == upstream == [[None, None, {"a": 1}, {"b": 2}], [None, None, None, {"b": 2}]]
+
+
+def test_without_a_seed_each_env_gets_one_of_its_own(view_of: Any) -> None:
+    view = view_of(counting_fns(3))
+    first = view.seed()
+    assert len({*first}) == 3
+    assert view.seed() != first
+
+
+def test_what_is_returned_is_the_callers(view_of: Any) -> None:
+    view = view_of(counting_fns(2))
+    first = view.reset()
+    obs, rewards, dones, infos = view.step(np.zeros(2, np.int64))
+    kept = [value.copy() for value in (first, obs, rewards, dones)]
+    rewards += 1.0
+    dones |= True
+    view.step(np.zeros(2, np.int64))
+    for value, before in zip((first, obs, rewards - 1.0), kept, strict=False):
+        assert_same(value, before)
+    assert infos[0] is not infos[1]
+
+
+INDICES = [None, 1, -1, np.int64(2), [0, 2], (2, 0), range(1, 3), {1}, [0, 0], [-1, 2]]
+
+
+@pytest.mark.parametrize("indices", INDICES, ids=repr)
+def test_ways_to_name_envs(view_of: Any, indices: Any) -> None:
+    view = view_of(counting_fns(3))
+    chosen = np.arange(3)[[*indices] if isinstance(indices, (range, set, tuple)) else indices].ravel().tolist()
+    chosen = [0, 1, 2] if indices is None else chosen
+    assert view.get_attr("tag", indices) == chosen
+    assert view.env_method("add", 10, indices=indices, times=2) == [tag + 20 for tag in chosen]
+    assert view.env_is_wrapped(gymnasium.Wrapper, indices) == [False] * len(chosen)
+    view.set_attr("tag", 50, indices)
+    assert view.get_attr("tag") == [50 if tag in chosen else tag for tag in range(3)]
+
+
+def test_a_method_is_called_once_for_each_time_an_env_is_named(view_of: Any) -> None:
+    view = view_of(counting_fns(2))
+    view.env_method("reset", indices=[1, 1, 0])
+    assert view.get_attr("episode", np.array([1, 0])) == [2, 1]
+
+
+def test_unknown_envs_and_attributes(view_of: Any) -> None:
+    view = view_of(counting_fns(2))
+    for index in (2, -3):
+        with pytest.raises(IndexError, match="no env"):
+            view.get_attr("tag", index)
+    with pytest.raises(AttributeError, match="no_such"):
+        view.get_attr("no_such")
+    with pytest.raises(AttributeError, match="no_such"):
+        view.env_method("no_such")
+    assert view.has_attr("tag")
+    assert not view.has_attr("no_such")
+    view.set_attr("no_such", 3, indices=0)
+    assert view.get_attr("no_such", 0) == [3]
+
+
+def test_rendering_is_as_with_sb3(view_of: Any) -> None:
+    fns = [functools.partial(RenderingEnv, tag) for tag in range(3)]
+    view, theirs = view_of(fns), SB3DummyVecEnv(fns)
+    for env in (view, theirs):
+        env.reset()
+        env.step(np.zeros(3, np.int64))
+    assert view.render_mode == theirs.render_mode == "rgb_array"
+    assert view.metadata == theirs.metadata
+    assert_same(view.get_images(), theirs.get_images())
+    assert_same(view.render(), theirs.render())
+    assert_same(view.render("rgb_array"), theirs.render("rgb_array"))
+
+
+@pytest.mark.parametrize("mode", ["human", None])
+def test_envs_that_give_no_images(view_of: Any, mode: str | None) -> None:
+    fns = [functools.partial(RenderingEnv, tag, mode) for tag in range(2)]
+    view, theirs = view_of(fns), SB3DummyVecEnv(fns)
+    for env in (view, theirs):
+        assert env.render_mode == mode
+        with pytest.warns(UserWarning, match="rgb_array"):
+            assert env.get_images() == [None, None]
+        if mode is None:
+            with pytest.warns(UserWarning, match="render_mode"):
+                assert env.render() is None
+        else:
+            assert env.render() is None
+
+
+def test_an_envs_exception_names_the_env(view_of: Any) -> None:
+    view = view_of([CountingEnv, FailingEnv])
+    view.reset()
+    with pytest.raises(EnvError, match="env 1 raised ToyError"):
+        view.step(np.zeros(2, np.int64))
+
+
+def test_close_is_repeatable_and_final(view_of: Any) -> None:
+    view = view_of(counting_fns(2))
+    view.close()
+    view.close()
+    with pytest.raises(ClosedError):
+        view.reset()
+
+
+def test_what_cannot_be_viewed() -> None:
+    with DummyVecEnv(counting_fns(1), autoreset="next_step") as vec, pytest.raises(ValueError, match="same_step"):
+        as_sb3(vec)
+    with pytest.raises(TypeError, match="CountingEnv"):
+        as_sb3(CountingEnv())  # type: ignore[arg-type]

@@ -1,0 +1,74 @@
+"""The caller's side of the info channel: from columns into infos, and into one array for all envs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from vecenvs.board import Board, Specs
+from vecenvs.errors import VecEnvError
+from vecenvs.info_channel import specs_of, stack
+from vecenvs.protocol import own
+
+
+class InfoColumns:
+    """The attributes' last values: in the board's columns, except the odd ones that came with a row's info.
+
+    `specs` are the columns' types, None while there are no columns.
+    """
+
+    def __init__(self, names: Sequence[str], board: Board) -> None:
+        self.specs: Specs | None = None
+        self._board = board
+        self._odd: dict[str, dict[int, Any]] = {name: {} for name in names}
+
+    @property
+    def closed(self) -> bool:
+        """Whether there are attributes but no columns for them yet."""
+        return bool(self._odd) and self.specs is None
+
+    def open(self, reset_infos: Sequence[dict[str, Any]]) -> Specs:
+        """Make columns for what is numeric in every env's reset info; give their types, for the workers."""
+        self.specs = specs_of(self._odd, reset_infos)
+        self._board.open_info(self.specs)
+        return self.specs
+
+    def fill(self, slots: Sequence[int], infos: list[dict[str, Any]]) -> None:
+        """Add the columns' values to the infos of these slots' rows; note the values that came with the rows."""
+        for name, odd in self._odd.items():
+            column = self._board.info.get(name)
+            if odd:
+                for slot in slots:
+                    odd.pop(slot, None)
+            if column is None:
+                odd.update((slot, info[name]) for slot, info in zip(slots, infos, strict=True))
+                continue
+            rows = column if len(slots) == len(column) else column[list(slots)]
+            for slot, info, value in zip(slots, infos, rows.tolist() if rows.ndim == 1 else rows.copy(), strict=True):
+                if name in info:
+                    odd[slot] = info[name]
+                else:
+                    info[name] = value
+
+    def keep(self, slot: int, info: dict[str, Any]) -> None:
+        """Hold on to a row's values, as its columns may be written again before the next row."""
+        for name, odd in self._odd.items():
+            odd[slot] = info[name]
+
+    def kept(self, slot: int) -> dict[str, Any]:
+        """What `keep` was given for the slot."""
+        return {name: odd[slot] for name, odd in self._odd.items()}
+
+    def stacked(self, name: str) -> NDArray[Any]:
+        """One array of every env's last value; see `VecEnv.info_array`."""
+        if name not in self._odd:
+            raise VecEnvError(f"{name!r} is none of info_attrs={list(self._odd)}: name it when constructing")
+        column, odd = self._board.info.get(name), self._odd[name]
+        if column is not None and not odd:
+            return column.copy()
+        missing = [slot for slot in range(self._board.n) if column is None and slot not in odd]
+        if missing:
+            raise VecEnvError(f"no value of {name!r} yet for env {missing[0]}: reset() first")
+        return stack([odd[s] if column is None or s in odd else own(column[s]) for s in range(self._board.n)])

@@ -1,0 +1,296 @@
+"""Which commands are unanswered and which rows have come: the accounts between a pool and its workers.
+
+A slot has at most one unanswered command: in `pending` if it was given to the slot alone, or by its worker's entry in
+`stepping` if the whole shard is being stepped. Rows that have come and are not handed out yet are in `ready`; their
+columns do not change before the slot's next command.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from vecenvs.board import Board
+from vecenvs.crew import LIVENESS, Crew
+from vecenvs.errors import AlreadySteppingError, StepTimeout, VecEnvError, WorkerDied, describe_indices
+from vecenvs.protocol import Answer, Command, Extra, RowBody, kind_of, slot_of, tag
+from vecenvs.rows import Row
+from vecenvs.transport import Message
+
+_ROW, _ROWS, _STEP = int(Answer.ROW), int(Answer.ROWS), int(Command.STEP)  # plain ints compare faster
+
+Briefing = Callable[[int], list[tuple[Command, Any]]]
+
+
+class Pending(NamedTuple):
+    """An unanswered command for one slot, kept so that it can be given to a replaced worker again."""
+
+    since: float
+    kind: Command
+    body: Any
+
+
+class Ledger:
+    """Gives commands to the crew and takes their answers.
+
+    A worker that dies, or hangs for `step_timeout` seconds, is replaced while `restarts` last: the new one gets what
+    `briefing(worker)` says, then the unanswered commands again. After that a death is an error: see `bury`.
+    """
+
+    def __init__(
+        self, crew: Crew, board: Board, step_timeout: float | None, restarts: int, briefing: Briefing
+    ) -> None:
+        self.pending: dict[int, Pending] = {}
+        self.stepping: dict[int, float] = {}  # worker -> when its shard's step began
+        self.ready: dict[int, Extra | None] = {}
+        self.extras: list[Extra] = []  # of the lock-step under way, from workers that have answered
+        self.resting: dict[int, list[Any]] = {}  # slots under an async autoreset -> the row that they repeat
+        self.dead: dict[int, WorkerDied] = {}
+        self.owner = [worker for worker, shard in enumerate(crew.shards) for _ in shard]
+        self.restarts = 0
+        self._crew = crew
+        self._board = board
+        self._step_timeout = step_timeout
+        self._restarts_left = restarts
+        self._briefing = briefing
+
+    # Commands
+
+    def step_all(self) -> None:
+        """Begin a step of every env, one command per worker."""
+        now = time.monotonic()
+        for worker in range(len(self._crew.shards)):
+            self.stepping[worker] = now
+            self._put_step(worker)
+
+    def command(self, slot: int, kind: Command, body: Any = None) -> None:
+        """Give one slot a command."""
+        self._command(slot, Pending(time.monotonic(), kind, body))
+
+    def step_slots(self, slots: Iterable[int]) -> None:
+        """Step some slots, each by itself."""
+        for slot in slots:
+            self.command(slot, Command.STEP_ONE, self._board.actions.objects(slot, 1))
+
+    def ask(self, requests: dict[int, tuple[Command, Any]]) -> dict[int, Any]:
+        """Send one request to each worker, then collect the replies. A worker's death is an error in any case."""
+        try:
+            for worker, (command, body) in requests.items():
+                self._crew.put(worker, command, body)
+            return {worker: self.reply(worker) for worker in requests}
+        except WorkerDied as died:
+            self.bury(died)
+            raise
+
+    def reply(self, worker: int, deadline: float | None = None) -> Any:
+        """Wait for a worker's REPLY, taking rows that come before it; None once the deadline has passed."""
+        while True:
+            message = self._crew.get(worker, deadline)
+            if message is None or kind_of(message[0]) == Answer.REPLY:
+                return message and message[1]
+            self._take(worker, message)
+
+    def _put_step(self, worker: int) -> None:
+        shard = self._crew.shards[worker]
+        self._put(worker, _STEP, self._board.actions.objects(shard.start, len(shard)))
+
+    def _command(self, slot: int, command: Pending) -> None:
+        self.pending[slot] = command
+        self._put(self.owner[slot], tag(command.kind, slot), command.body)
+
+    def _put(self, worker: int, tag: int, body: object) -> None:
+        """Send a command that is already noted."""
+        try:
+            self._crew.put(worker, tag, body)
+        except WorkerDied as died:
+            self.bury(died)
+
+    # Answers
+
+    def finish_step(self, deadline: float | None, timeout: float | None) -> list[Extra]:
+        """Wait until every worker has stepped its shard; give the rows' extras."""
+        stepping = self.stepping
+        while stepping:
+            worker = next(reversed(stepping))  # the caller's own shard is the last one: it steps here
+            try:
+                message = self._crew.get(worker, self._limit(deadline, stepping[worker]))
+            except WorkerDied as died:
+                self.bury(died)
+                continue
+            if message is not None:
+                self._take(worker, message)
+            else:
+                self._time_out([s for w in sorted(stepping) for s in self._crew.shards[w]], deadline, timeout)
+        extras, self.extras = self.extras, []
+        return extras
+
+    def gather(
+        self,
+        enough: Callable[[], bool],
+        waited_for: Collection[int],
+        deadline: float | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Take rows as they come until `enough`; StepTimeout names those of `waited_for` that are missing."""
+        self.sweep()
+        while not enough():
+            first = min((command.since for command in self.pending.values()), default=None)
+            limit = self._limit(deadline, first)
+            if limit is not None and time.monotonic() >= limit:
+                self._time_out([slot for slot in waited_for if slot in self.pending], deadline, timeout)
+                continue
+            try:
+                seconds = LIVENESS if limit is None else limit - time.monotonic()
+                self._take_all(self._crew.rest(self._busy_workers(), seconds))
+            except WorkerDied as died:
+                self.bury(died)
+
+    def await_rows(self, slots: Collection[int], deadline: float | None = None, timeout: float | None = None) -> None:
+        """Wait until all of these slots have a row ready."""
+        wanted = set(slots)
+        self.gather(lambda: wanted <= self.ready.keys(), wanted, deadline, timeout)
+
+    def sweep(self) -> None:
+        """Take every row that is there, without waiting."""
+        self._take_all(self._crew.sweep(self._busy_workers()))
+
+    def drop(self, slot: int) -> None:
+        """Strike a ready row: it is being handed out, or overtaken by a reset."""
+        del self.ready[slot]
+        self.resting.pop(slot, None)
+
+    def _busy_workers(self) -> list[int]:
+        return sorted({self.owner[slot] for slot in self.pending} | self.stepping.keys())
+
+    def _take_all(self, messages: Iterable[tuple[int, Message]]) -> None:
+        for worker, message in messages:
+            self._take(worker, message)
+
+    def _take(self, worker: int, message: Message) -> None:
+        kind, body = message[0] & 0xFF, message[1]
+        if body is None:
+            if kind == _ROWS and not self.dead:  # by far the most frequent answer
+                del self.stepping[worker]
+                return
+            body = RowBody([])
+        if kind == _ROW:
+            slot = slot_of(message[0])
+            self._board.observations.take_objects(slot, 1, body.objects)
+            del self.pending[slot]
+            self.ready[slot] = body.extras[0] if body.extras else None
+        elif kind == _ROWS:
+            shard = self._crew.shards[worker]
+            self._board.observations.take_objects(shard.start, len(shard), body.objects)
+            del self.stepping[worker]
+            self.extras.extend(body.extras)
+            if self.dead:  # the step has failed
+                self._single_out([worker])
+        else:
+            raise VecEnvError(f"worker {worker} gave an answer of kind {kind} out of turn")
+
+    def _single_out(self, workers: Iterable[int]) -> None:
+        """Turn the rows that these workers gave for a lock-step into single ones, for recv."""
+        found = {extra.slot: extra for extra in self.extras}
+        for worker in workers:
+            self.ready.update((slot, found.get(slot)) for slot in self._crew.shards[worker])
+        self.extras = []
+
+    # Time-outs and deaths
+
+    def _limit(self, deadline: float | None, since: float | None) -> float | None:
+        """When to give up: at the caller's deadline, or `step_timeout` after a command was sent."""
+        if self._step_timeout is None or since is None:
+            return deadline
+        own = since + self._step_timeout
+        return own if deadline is None else min(own, deadline)
+
+    def _time_out(self, slots: Sequence[int], deadline: float | None, timeout: float | None) -> None:
+        """Raise StepTimeout; or, if an env is over `step_timeout` and restarts are left, replace its worker."""
+        if deadline is not None and time.monotonic() >= deadline:
+            raise StepTimeout(slots, timeout or 0.0)
+        if self._step_timeout is None:
+            return
+        late = time.monotonic() - self._step_timeout
+        hung = {worker for worker, since in self.stepping.items() if since <= late}
+        hung |= {self.owner[slot] for slot, command in self.pending.items() if command.since <= late}
+        if hung and not self._restarts_left:
+            raise StepTimeout([slot for slot in slots if self.owner[slot] in hung] or slots, self._step_timeout)
+        for worker in hung:
+            self._restart(worker)
+
+    def bury(self, died: WorkerDied) -> None:
+        """Replace a dead worker; if none is to be, strike its commands and raise.
+
+        The rows of other workers that were under way in the same lock-step are not lost: recv gives them.
+        """
+        if self._restarts_left:
+            self._restart(died.worker)
+            return
+        self.dead[died.worker] = died
+        if died.worker in self.stepping:
+            self._single_out(worker for worker in range(len(self._crew.shards)) if worker not in self.stepping)
+            del self.stepping[died.worker]
+        for slot in died.indices:
+            self.pending.pop(slot, None)
+            self.resting.pop(slot, None)
+        raise died
+
+    def _restart(self, worker: int) -> None:
+        self._restarts_left -= 1
+        self.restarts += 1
+        briefing = self._briefing(worker)  # before the columns can change
+        self._crew.replace(worker, self._board)
+        for command, body in briefing:
+            self._crew.put(worker, command, body)
+            self.reply(worker)
+        now = time.monotonic()
+        if worker in self.stepping:
+            self.stepping[worker] = now
+            self._put_step(worker)
+        for slot in self._crew.shards[worker]:
+            pending = self.pending.get(slot)
+            if pending is not None and pending.kind == Command.AWAIT_RESET:  # the reset it waited for is gone
+                pending = Pending(now, Command.RESET, {slot: (None, None)})
+            if pending is not None:
+                self._command(slot, pending._replace(since=now))
+
+    # Checks
+
+    def check_free(self, what: str, slots: Sequence[int], *, autoresets: bool = True) -> None:
+        """Raise unless these slots can take a command. With `autoresets` False, one under an async autoreset can."""
+        if self.stepping and not self.dead:
+            raise AlreadySteppingError(f"{what} after a step_async: step_wait first")
+        if self.dead:
+            for slot in slots:
+                if self.owner[slot] in self.dead:
+                    raise self.dead[self.owner[slot]]
+        if self.pending or self.ready or self.stepping:
+            busy = [s for s in slots if s in self.pending or s in self.ready or self.owner[s] in self.stepping]
+            busy = busy if autoresets else [slot for slot in busy if slot not in self.resting]
+            if busy:
+                raise AlreadySteppingError(f"{what} while envs {describe_indices(busy)} have a command: recv first")
+
+    def settle(self, slots: Iterable[int], *, drop: bool) -> None:
+        """Wait out the async autoresets of some slots; with `drop` strike their first rows, being overtaken."""
+        waiting = self.resting.keys() & set(slots)
+        if waiting:
+            self.await_rows(waiting)
+            if drop:
+                for slot in waiting:
+                    self.drop(slot)
+
+    @property
+    def due(self) -> int:
+        """How many rows are still to be handed out."""
+        return len(self.pending) + len(self.ready) + sum(len(self._crew.shards[worker]) for worker in self.stepping)
+
+    def end_episodes(self, rows: Iterable[Row]) -> None:
+        """Of rows just copied, in async mode: ask for the first rows of the episodes that follow the ended ones.
+
+        Only now may a worker write these rows again. Their last contents are kept, to be repeated.
+        """
+        for slot, _ in rows:
+            if self._board.flags[slot]:
+                self.resting[slot] = [array[slot].copy() for array in self._board.observations.arrays]
+                self.command(slot, Command.AWAIT_RESET)
