@@ -84,7 +84,7 @@ def test_no_import_is_relative() -> None:
 
 @pytest.mark.parametrize("module", ["vecenvs", "vecenvs.pool", "vecenvs.backends.subproc", "vecenvs.testing.envs"])
 def test_importing_brings_no_optional_library(module: str) -> None:
-    code = f"import {module}, sys; found = set({OPTIONAL!r}) & set(sys.modules); sys.exit(f'imported {{found}}' if found else 0)"
+    code = f"import {module}, sys; found = set({OPTIONAL!r}) & set(sys.modules); sys.exit(str(found) if found else 0)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT.parent, check=False)
     assert run.returncode == 0, run.stderr
 
@@ -94,12 +94,16 @@ def calls_on_an_env(path: Path) -> list[str]:
     return [
         node.attr
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute) and node.attr in ("step", "reset") and ast.unparse(node.value).split(".")[-1] == "env"
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("step", "reset")
+        and ast.unparse(node.value).split(".")[-1] == "env"
     ]
 
 
 def test_one_place_steps_and_one_resets() -> None:
     """worker.py, outside wrappers around one env and the bare loop that the benchmark measures by."""
     elsewhere = {"wrappers", "bench", "preprocessing"}
-    found = {path.name: calls for path in modules() if part_of(path) not in elsewhere and (calls := calls_on_an_env(path))}
+    found = {
+        path.name: calls for path in modules() if part_of(path) not in elsewhere and (calls := calls_on_an_env(path))
+    }
     assert {name: sorted(calls) for name, calls in found.items()} == {"worker.py": ["reset", "step"]}

@@ -156,7 +156,9 @@ def test_descriptors_threads_and_maps(configuration: Configuration) -> None:
             vec.step([0] * 4)
         del vec
         gc.collect()
-        maps = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd" in line or "/dev/shm" in line]
+        maps = [
+            line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd" in line or "/dev/shm" in line
+        ]
         return leaks.open_files(), threading.active_count(), len(maps)
 
     cycle()
@@ -168,8 +170,8 @@ def test_dropped_without_close(configuration: Configuration) -> None:
     """It is warned of, and closed."""
     vec = configuration.make_vec(counting_fns(4))
     vec.reset()
+    del vec
     with pytest.warns(ResourceWarning, match="not closed"):
-        del vec
         gc.collect()
 
 

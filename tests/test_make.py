@@ -323,6 +323,11 @@ class TestLayers:
         assert [info["action"].tolist() for info in infos] == [[1, 0.5], [-1, -2], [0, 2]]
         assert vec.action_space == Bundle().action_space
 
+    def test_info_attrs_arrive(self, vec_env):
+        vec = vec_env(CountingEnv, info_attrs=("steps",))
+        vec.reset()
+        assert [info["steps"] for info in vec.step([0, 0, 0])[3]] == [1, 1, 1]
+
     def test_autoreset_and_backend_arguments_arrive(self, vec_env):
         vec = vec_env(CountingEnv, autoreset="disabled", step_timeout=30, env_kwargs={"length": 1})
         vec.reset()

@@ -2,9 +2,10 @@
 
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.backends.subproc import SubprocVecEnv
+from vecenvs.make import make_vec_env
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrapper import VecEnvWrapper
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["Batch", "DummyVecEnv", "SubprocVecEnv", "VecEnv", "VecEnvWrapper", "__version__"]
+__all__ = ["Batch", "DummyVecEnv", "SubprocVecEnv", "VecEnv", "VecEnvWrapper", "__version__", "make_vec_env"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,23 @@ def check_env_fns(env_fns: Any) -> None:
     for i, env_fn in enumerate(env_fns):
         if not callable(env_fn):
             raise TypeError(f"env_fns[{i}] is {env_fn!r}: give a function that makes an env (lambda: gym.make(...))")
+
+
+def parse_timeout(timeout: float | None, name: str = "timeout") -> float | None:
+    """Refuse what is no number of seconds from 0 on; None means no limit."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float, np.number)):
+        raise TypeError(f"{name} must be seconds or None, not {timeout!r}")
+    if not timeout >= 0:
+        raise ValueError(f"{name} must be seconds from 0 on, not {timeout!r}")
+    return float(timeout)
+
+
+def deadline_of(timeout: float | None) -> float | None:
+    """When a timeout from now on ends, by the monotonic clock."""
+    seconds = parse_timeout(timeout)
+    return None if seconds is None else time.monotonic() + seconds
 
 
 def check_names(what: str, names: Any) -> tuple[str, ...]:

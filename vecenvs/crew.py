@@ -32,24 +32,31 @@ class Crew:
         """Launch every worker and wait until each has made its envs; SpaceMismatch if those do not agree."""
         for worker, shard in enumerate(self.shards):
             self.transports.append(self._launch(worker, shard))
-        first = self._made(0)
-        for worker in range(len(self.shards)):
-            self._check_spaces(worker, first, self._made(worker) if worker else first)
-        self._first_made = first
+        everyone = range(len(self.shards))
+        self._first_made = first = self._made(0, everyone)
+        self._check_spaces(0, first, first)
+        for worker in everyone[1:]:
+            self._check_spaces(worker, first, self._made(worker, everyone[worker:]))
         return first
 
     def attach(self, board: Board, wake: Semaphore | None) -> None:
         """Connect every worker to the columns."""
         self.wake = wake
-        for transport in self.transports:
-            transport.attach(board)
+        for worker in range(len(self.transports)):
+            self._attach(worker, board)
 
     def replace(self, worker: int, board: Board) -> None:
         """End a worker that is dead or hung, and launch another one for its shard."""
         self.transports[worker].stop(0.0)
         self.transports[worker] = self._launch(worker, self.shards[worker])
-        self._check_spaces(worker, self._first_made, self._made(worker))
-        self.transports[worker].attach(board)
+        self._check_spaces(worker, self._first_made, self._made(worker, [worker]))
+        self._attach(worker, board)
+
+    def _attach(self, worker: int, board: Board) -> None:
+        try:
+            self.transports[worker].attach(board)
+        except (ConnectionError, EOFError):
+            raise self._died(worker) from None
 
     def put(self, worker: int, tag: int, body: object = None) -> None:
         """Send a command."""
@@ -102,13 +109,17 @@ class Crew:
         else:
             time.sleep(min(seconds, 2e-4))
         found.extend(self.sweep(workers))
-        if not found:
-            for worker in workers:
-                if self.transports[worker].exit_status()[0]:
-                    found.extend(self.sweep([worker]))
-                    if not found:
-                        raise self._died(worker)
-        return found
+        return found or self.look_after(workers)
+
+    def look_after(self, workers: Iterable[int]) -> list[tuple[int, Message]]:
+        """See that these workers live; give what one that does not has left, or raise WorkerDied if nothing."""
+        for worker in workers:
+            if self.transports[worker].exit_status()[0]:
+                left = self.sweep([worker])
+                if not left:
+                    raise self._died(worker)
+                return left
+        return []
 
     def close(self, close_grace: float = CLOSE_GRACE) -> list[Failure]:
         """Let every worker close its envs, all at once, then end them all; give what closing envs raised."""
@@ -139,10 +150,17 @@ class Crew:
                     break
         return failures
 
-    def _made(self, worker: int) -> MadeEnvs:
-        message = self.get(worker, time.monotonic() + START_TIMEOUT)
-        if message is None:
-            raise StepTimeout(self.shards[worker], START_TIMEOUT, "making")
+    def _made(self, worker: int, unfinished: Sequence[int]) -> MadeEnvs:
+        """Wait for a worker's envs. The death of another unfinished one is an error at once."""
+        end = time.monotonic() + START_TIMEOUT
+        while (message := self.get(worker, time.monotonic() + LIVENESS)) is None:
+            if time.monotonic() >= end:
+                raise StepTimeout(self.shards[worker], START_TIMEOUT, "making")
+            for other in unfinished:
+                # One that failed says so before it leaves: the message waits until its turn.
+                gone, exitcode = self.transports[other].exit_status()
+                if gone and exitcode != 0:
+                    raise self._died(other)
         made: MadeEnvs | Failure = message[1]
         if isinstance(made, Failure):
             raise made.to_error()

@@ -46,6 +46,7 @@ class Ledger:
         self.ready: dict[int, Extra | None] = {}
         self.extras: list[Extra] = []  # of the lock-step under way, from workers that have answered
         self.resting: dict[int, list[Any]] = {}  # slots under an async autoreset -> the row that they repeat
+        self.leftover: set[int] = set()  # slots whose ready row is of a lock-step that a death has ended
         self.dead: dict[int, WorkerDied] = {}
         self.owner = [worker for worker, shard in enumerate(crew.shards) for _ in shard]
         self.restarts = 0
@@ -96,6 +97,8 @@ class Ledger:
         self._put(worker, _STEP, self._board.actions.objects(shard.start, len(shard)))
 
     def _command(self, slot: int, command: Pending) -> None:
+        if slot in self.leftover:  # overtaken
+            self.drop(slot)
         self.pending[slot] = command
         self._put(self.owner[slot], tag(command.kind, slot), command.body)
 
@@ -113,15 +116,18 @@ class Ledger:
         stepping = self.stepping
         while stepping:
             worker = next(reversed(stepping))  # the caller's own shard is the last one: it steps here
+            limit = self._limit(deadline, stepping[worker])
+            lapse = time.monotonic() + LIVENESS
             try:
-                message = self._crew.get(worker, self._limit(deadline, stepping[worker]))
+                message = self._crew.get(worker, lapse if limit is None else min(lapse, limit))
+                if message is not None:
+                    self._take(worker, message)
+                elif limit is not None and time.monotonic() >= limit:
+                    self._time_out([s for w in sorted(stepping) for s in self._crew.shards[w]], deadline, timeout)
+                else:  # another one may have died meanwhile
+                    self._take_all(self._crew.sweep(list(stepping)) or self._crew.look_after(list(stepping)))
             except WorkerDied as died:
                 self.bury(died)
-                continue
-            if message is not None:
-                self._take(worker, message)
-            else:
-                self._time_out([s for w in sorted(stepping) for s in self._crew.shards[w]], deadline, timeout)
         extras, self.extras = self.extras, []
         return extras
 
@@ -135,7 +141,7 @@ class Ledger:
         """Take rows as they come until `enough`; StepTimeout names those of `waited_for` that are missing."""
         self.sweep()
         while not enough():
-            first = min((command.since for command in self.pending.values()), default=None)
+            first = min((*(command.since for command in self.pending.values()), *self.stepping.values()), default=None)
             limit = self._limit(deadline, first)
             if limit is not None and time.monotonic() >= limit:
                 self._time_out([slot for slot in waited_for if slot in self.pending], deadline, timeout)
@@ -159,6 +165,7 @@ class Ledger:
         """Strike a ready row: it is being handed out, or overtaken by a reset."""
         del self.ready[slot]
         self.resting.pop(slot, None)
+        self.leftover.discard(slot)
 
     def _busy_workers(self) -> list[int]:
         return sorted({self.owner[slot] for slot in self.pending} | self.stepping.keys())
@@ -194,13 +201,17 @@ class Ledger:
         found = {extra.slot: extra for extra in self.extras}
         for worker in workers:
             self.ready.update((slot, found.get(slot)) for slot in self._crew.shards[worker])
+            self.leftover.update(self._crew.shards[worker])
         self.extras = []
 
     # Time-outs and deaths
 
     def _limit(self, deadline: float | None, since: float | None) -> float | None:
-        """When to give up: at the caller's deadline, or `step_timeout` after a command was sent."""
-        if self._step_timeout is None or since is None:
+        """When to give up: at the caller's deadline, else `step_timeout` after a command was sent.
+
+        While hung workers are being replaced, both.
+        """
+        if self._step_timeout is None or since is None or (deadline is not None and not self._restarts_left):
             return deadline
         own = since + self._step_timeout
         return own if deadline is None else min(own, deadline)
@@ -215,14 +226,22 @@ class Ledger:
         hung = {worker for worker, since in self.stepping.items() if since <= late}
         hung |= {self.owner[slot] for slot, command in self.pending.items() if command.since <= late}
         if hung and not self._restarts_left:
+            self._rearm()
             raise StepTimeout([slot for slot in slots if self.owner[slot] in hung] or slots, self._step_timeout)
         for worker in hung:
             self._restart(worker)
 
+    def _rearm(self) -> None:
+        """Let `step_timeout` run anew, for who waits once more after a StepTimeout."""
+        now = time.monotonic()
+        self.stepping.update(dict.fromkeys(self.stepping, now))
+        self.pending.update({slot: command._replace(since=now) for slot, command in self.pending.items()})
+
     def bury(self, died: WorkerDied) -> None:
         """Replace a dead worker; if none is to be, strike its commands and raise.
 
-        The rows of other workers that were under way in the same lock-step are not lost: recv gives them.
+        The rows of other workers that were under way in the same lock-step are not lost: recv gives them, until the
+        next command for their slots.
         """
         if self._restarts_left:
             self._restart(died.worker)
@@ -265,9 +284,11 @@ class Ledger:
             for slot in slots:
                 if self.owner[slot] in self.dead:
                     raise self.dead[self.owner[slot]]
-        if self.pending or self.ready or self.stepping:
-            busy = [s for s in slots if s in self.pending or s in self.ready or self.owner[s] in self.stepping]
-            busy = busy if autoresets else [slot for slot in busy if slot not in self.resting]
+            owners = {self.owner[slot] for slot in slots}
+            self.gather(lambda: not owners & self.stepping.keys(), slots)
+        if self.pending or self.ready:
+            free = self.leftover if autoresets else self.leftover | self.resting.keys()
+            busy = [slot for slot in slots if (slot in self.pending or slot in self.ready) and slot not in free]
             if busy:
                 raise AlreadySteppingError(f"{what} while envs {describe_indices(busy)} have a command: recv first")
 

@@ -7,7 +7,6 @@ workers, the `Board` the rows; here is what callers see.
 from __future__ import annotations
 
 import abc
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -16,7 +15,16 @@ import numpy as np
 from gymnasium import Env
 from numpy.typing import NDArray
 
-from vecenvs.arguments import check_env_fns, check_names, parse_indices, parse_options, parse_seeds, split
+from vecenvs.arguments import (
+    check_env_fns,
+    check_names,
+    deadline_of,
+    parse_indices,
+    parse_options,
+    parse_seeds,
+    parse_timeout,
+    split,
+)
 from vecenvs.board import TERMINATED, TRUNCATED, Arena, Board
 from vecenvs.crew import CLOSE_GRACE, Crew
 from vecenvs.errors import (
@@ -75,13 +83,15 @@ class PoolVecEnv(VecEnv):
             raise ValueError(f"autoreset {autoreset!r} is none of {', '.join(AUTORESET_MODES)}")
         if on_failure not in ("raise", "restart"):
             raise ValueError(f"on_failure must be 'raise' or 'restart', not {on_failure!r}")
-        if step_timeout is not None and not step_timeout > 0:
-            raise ValueError(f"step_timeout must be positive seconds or None, not {step_timeout!r}")
+        if parse_timeout(step_timeout, "step_timeout") == 0:
+            raise ValueError("step_timeout must be more than 0 seconds, or None")
+        if max_restarts < 0:
+            raise ValueError(f"max_restarts must be an int from 0 on, not {max_restarts!r}")
         self.num_envs = n = len(env_fns)
         self.autoreset = autoreset
         self._info_attrs = check_names("info_attrs", info_attrs)
         self._env_fns = list(env_fns)
-        self._copy = copy
+        self.copy = copy
         restarts = max_restarts if on_failure == "restart" else 0
         self._shards = split(n, num_workers)
         self._step_slots: set[int] | None = None  # of a lock-step in which the others are being reset
@@ -93,17 +103,20 @@ class PoolVecEnv(VecEnv):
         self._counters = dict.fromkeys(("steps", "received", "resets"), 0)
         self.reset_infos = [{} for _ in range(n)]
         self._crew = Crew(self._shards, self._launch)
+        board: Board | None = None
         try:
             made = self._crew.start()
             self.observation_space, self.action_space = made.observation_space, made.action_space
             self.spec, self.metadata, self.render_mode = made.spec, made.metadata, made.render_mode
-            self._board = self._lay_out()
-            shared = self._board if isinstance(self._board, SharedBoard) else None
+            self._board = board = self._lay_out()
+            shared = board if isinstance(board, SharedBoard) else None
             self._crew.attach(self._board, shared.wake if shared else None)
             if shared is not None and not restarts:  # a worker launched later still has to find it
                 shared.forget()
         except BaseException:
             self._crew.close(0.0)
+            if isinstance(board, SharedBoard):
+                board.forget()
             raise
         self._infos = InfoColumns(self._info_attrs, self._board)
         self._ledger = Ledger(self._crew, self._board, step_timeout, restarts, self._briefing)
@@ -135,7 +148,7 @@ class PoolVecEnv(VecEnv):
 
     def step_wait(self, timeout: float | None = None) -> StepReturn:
         self._check_open("step_wait")
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_of(timeout)
         if self._step_slots is not None:
             extras = self._wait_slots(self._step_slots, deadline, timeout)
         elif self._ledger.stepping:
@@ -147,7 +160,7 @@ class PoolVecEnv(VecEnv):
             return self._finish_step(extras)
         # No episode ended, no env had infos: most steps of most envs.
         self._last_flags, self._inactive = self._no_flags, []
-        result = plain_lock_step(self._board, copy=self._copy)
+        result = plain_lock_step(self._board, copy=self.copy)
         if self._info_attrs:
             self._infos.fill(range(self.num_envs), result[3])
         return result
@@ -189,7 +202,7 @@ class PoolVecEnv(VecEnv):
             error.batch = self._batch(rows)
             self._begin_autoresets(rows)
             raise error
-        result = lock_step(self._board, flags, extras, resting, copy=self._copy)
+        result = lock_step(self._board, flags, extras, resting, copy=self.copy)
         if self._info_attrs:
             self._infos.fill(range(self.num_envs), result[3])
         if self.autoreset == "async":
@@ -229,7 +242,7 @@ class PoolVecEnv(VecEnv):
             raise ValueError(f"min_envs={min_envs} while {due} envs have a command pending: give 1 to {due}")
         if max_envs is not None and max_envs < min_envs:
             raise ValueError(f"max_envs={max_envs} is less than min_envs={min_envs}")
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_of(timeout)
         ledger.gather(lambda: len(ledger.ready) >= min_envs, range(self.num_envs), deadline, timeout)
         rows: list[Row] = []
         for slot, extra in list(ledger.ready.items())[:max_envs]:
@@ -376,7 +389,7 @@ class PoolVecEnv(VecEnv):
         if self._call is None:
             raise NotSteppingError("call_wait without a call_async before it")
         slots, groups, results = self._call
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_of(timeout)
         try:
             while groups:
                 worker, group = next(iter(groups.items()))

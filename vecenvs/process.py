@@ -34,9 +34,11 @@ def child_environment() -> Iterator[None]:
     """Give processes started inside this block an environment without MPI's launcher and with one thread each.
 
     Thread counts that the user has set stay. It is the caller's own environment for the time of the block, since that
-    is what a child inherits before any of our code runs in it.
+    is what a child inherits before any of our code runs in it. So it is with Ctrl-C, which is held back meanwhile: a
+    child that is still importing would answer it with a traceback.
     """
     with _environment_lock:
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         removed = {k: v for k, v in os.environ.items() if k.startswith(LAUNCHER_VARIABLES)}
         added = [name for name in THREAD_VARIABLES if name not in os.environ]
         try:
@@ -49,11 +51,13 @@ def child_environment() -> Iterator[None]:
             os.environ.update(removed)
             for name in added:
                 del os.environ[name]
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def run_worker(pipe: Connection, payload: list[Any], first: int, autoreset: str, caller: int) -> None:
     """Make the envs, report them over `pipe`, and serve until told to close."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the caller closes its workers
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # held back by `child_environment`
     signal.signal(signal.SIGTERM, _leave)
     names: list[str] = []
     watch_caller(caller, names)

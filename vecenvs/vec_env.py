@@ -75,6 +75,8 @@ class Batch:
 class VecEnv(abc.ABC):
     """Many environments behind one interface. See the module's text for what every method's batches look like.
 
+    `copy` tells whether the arrays that `step` returns are the caller's own for good.
+
     `observation_space` and `action_space` are those of one env. `reset_infos[i]` is the info of env i's last reset,
     autoresets included. Indices are an int, a list of ints without repetition, or a bool mask of length num_envs;
     None means all envs. Errors are those of `vecenvs.errors`: ClosedError after `close`, AlreadySteppingError for an
@@ -90,6 +92,7 @@ class VecEnv(abc.ABC):
     closed: bool
     reset_infos: list[dict[str, Any]]
     autoreset: str
+    copy: bool
 
     # Lock-step
 

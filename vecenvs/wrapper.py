@@ -26,6 +26,7 @@ class VecEnvWrapper(VecEnv):
         self.metadata = venv.metadata
         self.render_mode = venv.render_mode
         self.autoreset = venv.autoreset
+        self.copy = venv.copy
 
     @property
     def closed(self) -> bool:  # type: ignore[override]

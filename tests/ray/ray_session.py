@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from vecenvs.testing import leaks
 
-os.environ["RAY_AUTH_MODE"] = "disabled"  # read by Ray's daemons when they start, so before the first ray.init
-os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-os.environ["RAY_worker_niceness"] = "0"
-os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # else a FutureWarning
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
 
 # Ray keeps processes for the next actors, and starts new ones whenever one is taken.
 EXEMPT = (*leaks.EXEMPT, "ray::IDLE", "default_worker.py", "ray/_private", "ray/core/src", "ray::DashboardAgent")
 
-SMALL = {"num_cpus": 2, "include_dashboard": False, "object_store_memory": 80 * 2**20, "logging_level": "error"}
+SMALL: dict[str, Any] = {
+    "num_cpus": 2,
+    "include_dashboard": False,
+    "object_store_memory": 80 * 2**20,
+    "logging_level": "error",
+}
 OPTIONS = {"num_cpus": 0.1}  # so that many find room on a Ray that keeps few processes ready
+
+ENVIRONMENT = {
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else a FutureWarning
+    "PYTHONPATH": os.pathsep.join([str(HERE), str(ROOT)]),  # Ray's processes import the tests' classes
+}
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +41,12 @@ def ray_session() -> Iterator[None]:
     """Ray, initialised for this process before the test, as by a user."""
     import ray
 
-    with leaks.no_leaks(patience=20.0):
+    if ray.is_initialized():  # by the fixture of another module
+        yield
+        return
+    with leaks.no_leaks(patience=20.0), pytest.MonkeyPatch.context() as patch:
+        for name, value in ENVIRONMENT.items():
+            patch.setenv(name, value)
         ray.init(address="local", **SMALL)
         yield
         ray.shutdown()
@@ -37,3 +57,19 @@ def no_leaks() -> Iterator[None]:
     """Fail a test that leaves an actor or a shared-memory file behind."""
     with leaks.no_leaks(EXEMPT):
         yield
+
+
+def run_script(text: str, *, timeout: float = 50.0, **environment: str) -> str:
+    """Run a script in a Python of its own; give what it wrote. It fails the test if it fails."""
+    found = subprocess.run(
+        [sys.executable, "-W", "error::ResourceWarning", "-c", text],
+        env={**os.environ, **ENVIRONMENT, **environment},
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert found.returncode == 0, found.stdout
+    return found.stdout

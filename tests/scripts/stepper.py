@@ -30,6 +30,14 @@ def main(backend: str, kwargs: dict[str, Any], ending: str, directory: Path) -> 
     vec.reset(seed=0)
     if ending != "in_step":
         vec.step([0] * 4)
+    if ending == "catch":
+        try:
+            print("ready", flush=True)
+            while True:
+                vec.step([0] * 4)
+        except KeyboardInterrupt:
+            vec.close()
+        return
     print("ready", flush=True)
     if ending == "forget":
         return
@@ -37,13 +45,6 @@ def main(backend: str, kwargs: dict[str, Any], ending: str, directory: Path) -> 
         raise ZeroDivisionError("the program's own mistake")
     if ending == "forget_mid_step":
         vec.step_async([0] * 4)
-        return
-    if ending == "catch":
-        try:
-            while True:
-                vec.step([0] * 4)
-        except KeyboardInterrupt:
-            vec.close()
         return
     while True:
         vec.step([0] * 4)

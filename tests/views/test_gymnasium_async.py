@@ -188,20 +188,21 @@ def test_an_env_raises_its_own_exception(configuration: Any, mode: str) -> None:
     env.close()
 
 
-def reset_in_two(env: Any) -> Any:
-    env.reset_async()
+def reset_in_two(env: Any, **kwargs: Any) -> Any:
+    env.reset_async(**kwargs)
     return env.reset_wait()
 
 
-@pytest.mark.parametrize("reset", [lambda env: env.reset(), reset_in_two], ids=["reset", "reset_async"])
-def test_an_exception_in_reset(configuration: Any, reset: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize("reset", [lambda env, **kwargs: env.reset(**kwargs), reset_in_two], ids=["at once", "in two"])
+def test_an_exception_in_reset(configuration: Any, reset: Callable[..., Any]) -> None:
     env = ours(configuration, failing(where="reset", at=2), "next_step")
     env.reset()
     env.step(np.zeros(3, np.int64))
     with pytest.raises(ToyError):
         reset(env)
-    obs, _ = reset(env)
-    assert obs.tolist() == [[0, 3, 0], [1, 2, 0], [2, 3, 0]]
+    obs, _ = reset(env, options={"reset_mask": np.array([False, True, False])})
+    assert obs.tolist() == [[0, 2, 0], [1, 2, 0], [2, 2, 0]]
+    assert reset(env)[0].tolist() == [[0, 3, 0], [1, 3, 0], [2, 3, 0]]
     env.close()
 
 
@@ -220,6 +221,22 @@ def test_a_dead_worker(tmp_path: Path) -> None:
         env.reset()
         with pytest.raises(WorkerDied, match="envs 1 died"):
             env.step(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_a_replaced_worker_shows_as_a_truncation(tmp_path: Path, mode: str) -> None:
+    fns = [functools.partial(CountingEnv, 0), functools.partial(DyingEnv, 1, lives_file=tmp_path / "lives")]
+    with SubprocVecEnv(fns, 2, "fork", autoreset=mode, on_failure="restart") as vec:
+        env = as_gymnasium(vec)
+        env.reset()
+        _, rewards, terminations, truncations, infos = env.step(np.zeros(2, np.int64))
+        assert (rewards.tolist(), terminations.tolist(), truncations.tolist()) == (
+            [1, 0],
+            [False, False],
+            [False, True],
+        )
+        infos = infos["final_info"] if mode == "same_step" else infos
+        assert infos["_worker_restarted"].tolist() == [False, True]
 
 
 def test_an_env_whose_episode_is_over_must_be_reset_first() -> None:

@@ -77,9 +77,15 @@ def test_infos_as_async_vector_env_builds_them(mode: str) -> None:
 
 @every_mode
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1", "Taxi-v4"])
-def test_registered_envs(configuration: Any, mode: str, env_id: str) -> None:
+def test_registered_envs(mode: str, env_id: str) -> None:
     """Made as users make them: with time limits, order enforcing and the passive checker. Rewards to the last bit."""
     fns = [lambda: gym.make(env_id, max_episode_steps=20)] * 3
+    assert_parity(as_gymnasium(DummyVecEnv(fns, autoreset=mode)), sync(fns, mode), steps=60)
+
+
+@every_mode
+def test_registered_envs_on_other_backends(configuration: Any, mode: str) -> None:
+    fns = [lambda: gym.make("Pendulum-v1", max_episode_steps=20)] * 3
     assert_parity(ours(configuration, fns, mode), sync(fns, mode), steps=60)
 
 
@@ -137,6 +143,17 @@ def test_actions_are_taken_in_every_form_gymnasium_takes() -> None:
         assert_same(mine.step(actions)[0], theirs.step(actions)[0])
     mine.close()
     theirs.close()
+
+
+def test_info_attrs_come_as_arrays(configuration: Any) -> None:
+    view = ours(configuration, info_fns(), "same_step", info_attrs=("t",))
+    view.reset(seed=0)
+    for _ in range(3):
+        infos = view.step(np.zeros(4, np.int64))[4]
+    assert infos["t"].tolist() == [0, 3, 3, 3]
+    assert infos["_t"].all()
+    assert infos["final_info"]["t"].tolist() == [3, 0, 0, 0]
+    view.close()
 
 
 def test_async_autoreset_is_refused() -> None:

@@ -70,17 +70,27 @@ def test_no_class_is_forgotten() -> None:
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:.*precision lowered:UserWarning")  # Gymnasium's
 @pytest.mark.parametrize("mode", list(MODES))
 @pytest.mark.parametrize("name", sorted({*CASES} - {"RecordVideo", "HumanRendering"}))
-def test_wrapper(configuration: Any, mode: str, name: str) -> None:
+def test_wrapper(mode: str, name: str) -> None:
     fns, wrap = CASES[name]
-    mine, theirs = ours(configuration, fns, mode), sync(fns, mode)
+    run(as_gymnasium(DummyVecEnv(fns, autoreset=mode)), sync(fns, mode), wrap, mode)
+
+
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:.*precision lowered:UserWarning")
+@pytest.mark.parametrize("name", sorted({*CASES} - {"RecordVideo", "HumanRendering"}))
+def test_wrapper_on_other_backends(configuration: Any, name: str) -> None:
+    fns, wrap = CASES[name]
+    run(ours(configuration, fns, "next_step"), asynchronous(fns, "next_step"), wrap, "next_step")
+
+
+def run(mine: Any, theirs: Any, wrap: Callable[[Any], Any], mode: str) -> None:
     try:
-        run(mine, theirs, wrap, mode)
+        compare(mine, theirs, wrap, mode)
     finally:
         mine.close()
         theirs.close()
 
 
-def run(mine: Any, theirs: Any, wrap: Callable[[Any], Any], mode: str) -> None:
+def compare(mine: Any, theirs: Any, wrap: Callable[[Any], Any], mode: str) -> None:
     refused = refusal(wrap, theirs)
     assert refusal(wrap, mine) == refused
     if refused:  # observation wrappers refuse SAME_STEP, NormalizeObservation also DISABLED

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +17,8 @@ from stable_baselines3.common.vec_env import SubprocVecEnv as SB3SubprocVecEnv
 from stable_baselines3.common.vec_env import VecEnv as SB3VecEnv
 
 from vecenvs.backends.dummy import DummyVecEnv
-from vecenvs.errors import ClosedError, EnvError
+from vecenvs.errors import BackendUnavailable, ClosedError, EnvError
+from vecenvs.make import make_vec_env
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import SPACES, CountingEnv, FailingEnv, RenderingEnv, SampledEnv, counting_fns
 from vecenvs.views.sb3_view import SB3View, as_sb3
@@ -99,6 +102,16 @@ def test_every_row_equals_that_of_sb3(view_of: Any, space: spaces.Space[Any]) ->
 def test_actions_arrive_as_with_sb3(view_of: Any, space: spaces.Space[Any]) -> None:
     theirs = SB3DummyVecEnv(sampled_fns(OBSERVATIONS["float64"], space))
     compare_runs(view_of(sampled_fns(OBSERVATIONS["float64"], space)), theirs, steps=20)
+
+
+@pytest.mark.parametrize("name", ["nested", "text", "sequence"])
+def test_spaces_that_sb3s_own_classes_refuse(view_of: Any, name: str) -> None:
+    fns = sampled_fns(SPACES[name])
+    view = view_of(fns)
+    with DummyVecEnv(fns) as vec:
+        view.seed(2)
+        assert_same(view.reset(), vec.reset(seed=2))
+        assert_same(view.step([0, 1, 2])[0], vec.step([0, 1, 2])[0])
 
 
 def test_every_row_equals_that_of_sb3s_subprocesses(view_of: Any) -> None:
@@ -250,3 +263,19 @@ def test_what_cannot_be_viewed() -> None:
         as_sb3(vec)
     with pytest.raises(TypeError, match="CountingEnv"):
         as_sb3(CountingEnv())  # type: ignore[arg-type]
+
+
+def test_without_sb3_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "vecenvs.views.sb3_view")
+    monkeypatch.setitem(sys.modules, "stable_baselines3.common.monitor", None)
+    with pytest.raises(BackendUnavailable, match="pip install stable-baselines3"):
+        importlib.import_module("vecenvs.views.sb3_view")
+
+
+def test_seeds_of_make_vec_env_hold_unless_sb3_gives_its_own() -> None:
+    view = as_sb3(make_vec_env([CountingEnv, CountingEnv], seed=30))
+    view.reset()
+    view.seed(5)
+    view.reset()
+    assert view.get_attr("seeds") == [[30, 5], [31, 6]]
+    view.close()

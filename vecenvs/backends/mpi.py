@@ -50,9 +50,8 @@ class MpiVecEnv(PoolVecEnv):
         self._used.pop(worker, None)
         peer = self._used[worker] = self._session.least_busy(list(self._used.values()))
         shared = self._shared_memory and peer.shares
-        order = Order(
-            [_pickled(self._env_fns[slot], slot) for slot in shard], shard.start, self.autoreset, shared, list(sys.path)
-        )
+        env_fns = [_pickled(self._env_fns[slot], slot) for slot in shard]
+        order = Order(env_fns, shard.start, self.autoreset, self._info_attrs, shared, list(sys.path))
         line = self._session.host(peer, order)
         return SharedRankTransport(line, len(shard)) if shared else PackedRankTransport(line, shard)
 
@@ -63,6 +62,7 @@ class SharedRankTransport(SharedTransport):
     def __init__(self, line: Line, count: int) -> None:
         super().__init__(count, (0.0, 2e-4))
         self._line = line
+        self.where = line.where
 
     def boot_send(self, wiring: Wiring) -> None:
         self._line.send(dumps(wiring))
@@ -83,6 +83,7 @@ class PackedRankTransport(PackedTransport):
     def __init__(self, line: Line, shard: range) -> None:
         super().__init__(shard)
         self._line = line
+        self.where = line.where
 
     def deliver(self, data: bytes) -> None:
         self._line.send(data)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,8 +28,9 @@ class RayVecEnv(PoolVecEnv):
     starts one here with `ray_init_kwargs` (arguments of `ray.init`), which ends with the last VecEnv that uses it.
 
     `num_workers` defaults to what the cluster has CPUs for, at most one per env. `actor_options` go to each actor's
-    `.options()`: num_cpus (1 unless given), num_gpus, resources, runtime_env and so on. `placement` is None for Ray's
-    default, "local" for the caller's node, "spread", a placement group or any scheduling strategy of Ray's.
+    `.options()`: num_cpus (1 unless given, 0 on a Ray started here), num_gpus, resources, runtime_env and so on.
+    `placement` is None for Ray's default, "local" for the caller's node, "spread", a placement group or any scheduling
+    strategy of Ray's.
 
     An actor on the caller's node steps through shared memory; others, and all with `transport="messages"`, by one actor
     call per worker per step. `stats()["workers"]` says for each which it is, and why. If an actor has not found a place
@@ -53,16 +56,21 @@ class RayVecEnv(PoolVecEnv):
             raise ValueError(f"transport {transport!r} is none of {', '.join(TRANSPORTS)}")
         self._forced = transport == "messages"
         self._ready_timeout = ready_timeout
-        self._options = dict(actor_options or {})
         self._session = Session(num_workers, ray_init_kwargs)
+        weakref.finalize(self, self._session.release).atexit = False
+        # A Ray of our own steps as many VecEnvs at once as its user wants; other people's has other work to place.
+        self._options = {"num_cpus": 0 if self._session.own else 1, **(actor_options or {})}
         try:
             self._remote_class = remote_class(EnvActor, self._options, placement, self._session.node)
             if num_workers is None:
-                num_workers = default_workers(len(env_fns), self._options.get("num_cpus", 1))
+                num_workers = default_workers(len(env_fns), self._options["num_cpus"])
             super().__init__(env_fns, num_workers, **common)
         except BaseException:
             self._session.release()
             raise
+        atexit.unregister(_close_all)
+        atexit.register(_close_all)  # anew, so that it runs before the hook with which Ray ends the actors
+        _open.add(self)
 
     def _launch(self, worker: int, shard: range) -> Transport:
         env_fns = [_pickled(self._env_fns[slot], slot) for slot in shard]
@@ -90,3 +98,11 @@ def _pickled(env_fn: EnvFn, slot: int) -> bytes:
             f"the env function of env {slot} cannot be pickled ({exc}): make what it needs inside it"
         ) from exc
     return data
+
+
+_open: weakref.WeakSet[RayVecEnv] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for vec in list(_open):
+        vec.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import textwrap
 from collections.abc import Callable, Mapping
@@ -22,24 +21,25 @@ FIXED = ("max_restarts", "max_task_retries", "max_concurrency", "concurrency_gro
 
 
 class Session:
-    """A connection to Ray, as one VecEnv sees it. `node` is the caller's node.
+    """A connection to Ray, as one VecEnv sees it. `node` is the caller's node; `own`: whether Ray was started here.
 
     The VecEnvs of one process share what was started for them: the last one to `release` stops it. A Ray that was
     running, or connected to, before is left as it is.
     """
 
-    _started = False  # whether this process's connection is ours to end
+    _connected = False  # whether this process's connection is ours to end
+    _own = False
     _users = 0
 
     def __init__(self, num_workers: int | None, init_kwargs: Mapping[str, Any] | None) -> None:
         import ray
 
         if not ray.is_initialized():
-            connect(num_workers, dict(init_kwargs or {}))
-            Session._started, Session._users = True, 0
-            atexit.register(Session.shut_down)  # before Ray's own hook, which is older
+            Session._own = connect(num_workers, dict(init_kwargs or {}))
+            Session._connected, Session._users = True, 0
         Session._users += 1
         self._held = True
+        self.own = Session._own
         self.node: str = ray.get_runtime_context().get_node_id()
 
     def alive(self) -> bool:
@@ -61,23 +61,25 @@ class Session:
         """End the connection, and with it a Ray that was started here, if it is ours. Repeatable."""
         import ray
 
-        if cls._started:
-            cls._started = False
-            atexit.unregister(Session.shut_down)
+        if cls._connected:
+            cls._connected = cls._own = False
             ray.shutdown()
 
 
-def connect(num_workers: int | None, kwargs: dict[str, Any]) -> None:
-    """Join the cluster that `address` or RAY_ADDRESS names, or one that runs on this machine; else start one here."""
+def connect(num_workers: int | None, kwargs: dict[str, Any]) -> bool:
+    """Join the cluster that `address` or RAY_ADDRESS names, or one that runs on this machine; else start one here.
+
+    Tells whether one was started.
+    """
     import ray
 
     if "address" in kwargs:
         ray.init(**{"logging_level": OWN_ARGUMENTS["logging_level"], **kwargs})
-        return
+        return bool(kwargs["address"] == "local")
     try:
         if not {"num_cpus", "num_gpus", "resources"} & kwargs.keys():  # nobody can order these on a running cluster
             ray.init(address="auto", **{"logging_level": OWN_ARGUMENTS["logging_level"], **kwargs})
-            return
+            return False
     except ConnectionError:
         if "RAY_ADDRESS" in os.environ:
             raise
@@ -90,6 +92,7 @@ def connect(num_workers: int | None, kwargs: dict[str, Any]) -> None:
     finally:
         for name in added:
             del os.environ[name]
+    return True
 
 
 def default_workers(num_envs: int, num_cpus: float) -> int:
@@ -150,7 +153,7 @@ def remote_class(cls: type, options: Mapping[str, Any], placement: Any, node: st
         )
     strategy = {} if placement is None else {"scheduling_strategy": _strategy(placement, node)}
     never = {"max_restarts": 0, "max_task_retries": 0}
-    made: Callable[..., Any] = ray.remote(cls).options(**{"num_cpus": 1, **options, **strategy, **never})
+    made: Callable[..., Any] = ray.remote(cls).options(**{**options, **strategy, **never})
     return made
 
 

@@ -1,7 +1,7 @@
-"""`python -m vecenvs.mpi`: run a script as rank 0 of an MPI job, the other ranks serving its VecEnvs.
+"""Run a script as rank 0 of an MPI job, the other ranks serving its VecEnvs.
 
-    python -m vecenvs.mpi -n 5 train.py --lr 3e-4           starts mpirun itself, with the right settings
-    mpirun -n 5 python -m vecenvs.mpi train.py --lr 3e-4    is started by mpirun or srun
+`python -m vecenvs.mpi -n 5 train.py` starts mpirun itself, with the right settings;
+`mpirun -n 5 python -m vecenvs.mpi train.py` is started by mpirun, or by srun.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m vecenvs.mpi", description=__doc__, formatter_class=_Raw)
+    parser = argparse.ArgumentParser(prog="python -m vecenvs.mpi", description=__doc__)
     parser.add_argument("-n", type=int, dest="ranks", metavar="RANKS", help="start mpirun with that many ranks")
     parser.add_argument("--spmd", action="store_true", help="run the script on every rank; an exception ends them all")
     parser.add_argument("--fault-tolerant", action="store_true", help="survive the loss of ranks (Open MPI, with -n)")
@@ -55,10 +55,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-c", dest="code", nargs=argparse.REMAINDER, help="run a piece of code, as python -c does")
     parser.add_argument("script", nargs=argparse.REMAINDER, help="the script and its arguments")
     return parser
-
-
-class _Raw(argparse.RawDescriptionHelpFormatter):
-    """Keeps the examples in the description as they are written."""
 
 
 def _program(options: argparse.Namespace) -> tuple[list[str], list[str]]:

@@ -34,12 +34,17 @@ class Order(NamedTuple):
     env_fns: list[bytes]
     first: int
     autoreset: str
+    info_attrs: tuple[str, ...]
     shared: bool
     sys_path: list[str]
 
+    @property
+    def slots(self) -> range:
+        return range(self.first, self.first + len(self.env_fns))
+
 
 def start_server() -> None:
-    """Start the fork server. Its processes never see this rank's script: functions come from rank 0, pickled by value."""
+    """Start the fork server. What it forks never sees this rank's script: functions come pickled by value."""
     sys.modules["__main__"] = types.ModuleType("__main__")
     multiprocessing.set_forkserver_preload([__name__])
     with child_environment():
@@ -96,25 +101,25 @@ def _main(end: socket.socket, order: Order, rank_pid: int) -> None:
     if order.shared:
         run_worker(cast("Any", channel), payload, order.first, order.autoreset, rank_pid)
     else:
-        _run_packed(channel, payload, order.first, order.autoreset, rank_pid)
+        _run_packed(channel, order, rank_pid)
 
 
-def _run_packed(channel: Channel, payload: list[bytes], first: int, autoreset: str, rank_pid: int) -> None:
+def _run_packed(channel: Channel, order: Order, rank_pid: int) -> None:
     """As `process.run_worker`, with rows in the messages."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
     watch_caller(rank_pid, [])
     limit_threads()
-    envs, made = make_envs([cloudpickle.loads(item) for item in payload], first, remote=True)
+    first = order.first
+    envs, made = make_envs([cloudpickle.loads(item) for item in order.env_fns], first, remote=True)
     try:
         channel.send_bytes(dumps((int(Answer.MADE), made)))
         n: int = loads(channel.recv_bytes())
         if isinstance(made, Failure):
             return
-        shard = range(first, first + len(envs))
-        worker = PackedWorker(envs, made, shard, n, autoreset, channel.send_bytes)
+        worker = PackedWorker(envs, made, order.slots, n, order.autoreset, channel.send_bytes, order.info_attrs)
         channel.send_bytes(dumps((int(Answer.REPLY), None)))
-        while worker.handle(channel.recv_bytes()):
+        while worker.handle(memoryview(channel.recv_bytes())):
             continue
         envs = []
     except (EOFError, ConnectionError):

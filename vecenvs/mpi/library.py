@@ -52,9 +52,9 @@ def explain_size_one(mpi: Any, environ: Mapping[str, str] | None = None) -> str:
         size = environ.get(variable, "1")
         if size.isdigit() and int(size) > 1:
             return (
-                f"{launcher} has started {size} processes ({variable}), but mpi4py uses {library_name(mpi)}, for which "
-                "each of them is rank 0 of 1: launcher and library are of different MPIs. Use the mpirun that came with "
-                "the library (`python -m vecenvs.mpi -n 5 train.py` finds it; with SLURM: srun --mpi=pmix for Open MPI, "
+                f"{launcher} has started {size} processes ({variable}), but mpi4py uses {library_name(mpi)}, to "
+                "which each is rank 0 of 1: launcher and library are of different MPIs. Use the mpirun of the "
+                "library (`python -m vecenvs.mpi -n 5 train.py` finds it; with SLURM: srun --mpi=pmix for Open MPI, "
                 "--mpi=pmi2 for MPICH), or install the other library"
             )
     return HOW_TO_LAUNCH

@@ -19,7 +19,7 @@ class Mail:
         self._comm = comm
         self._source = source
         self._status = mpi.Status()
-        self._unsent: deque[tuple[Any, bytes | bytearray]] = deque()
+        self._unsent: deque[tuple[Any, int, bytes | bytearray]] = deque()
 
     @property
     def has_unsent(self) -> bool:
@@ -28,7 +28,7 @@ class Mail:
     def send(self, rank: int, tag: int, data: bytes | bytearray) -> None:
         """Send in order. Large messages go out while `take` is called."""
         request = self._comm.Isend([data, self._mpi.BYTE], dest=rank, tag=tag)
-        self._unsent.append((request, data))
+        self._unsent.append((request, rank, data))
         self.flush()
 
     def flush(self) -> None:
@@ -48,6 +48,6 @@ class Mail:
         message.Recv([data, self._mpi.BYTE])
         return rank, tag, data
 
-    def drop_unsent(self) -> None:
-        """Give up what could not be sent: its receiver is gone."""
-        self._unsent.clear()
+    def drop_unsent(self, rank: int) -> None:
+        """Give up what could not be sent to a rank: it is gone."""
+        self._unsent = deque(item for item in self._unsent if item[1] != rank)

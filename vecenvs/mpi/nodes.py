@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from vecenvs.errors import VecEnvError
@@ -42,8 +43,8 @@ def private_copy(mpi: Any, comm: Any) -> tuple[Any, bool]:
     private, request = comm.Idup()
     if not wait_for(request.Test, ARRIVAL_TIMEOUT):
         raise VecEnvError(
-            f"not all {comm.Get_size()} ranks reached their first MpiVecEnv within {ARRIVAL_TIMEOUT:g} s. Every rank of "
-            "its communicator must construct it (the worker ranks serve from there on), or none but rank 0 may run "
+            f"not all {comm.Get_size()} ranks reached their first MpiVecEnv within {ARRIVAL_TIMEOUT:g} s. Every rank "
+            "of its communicator must construct it (the worker ranks serve from there on), or none but rank 0 may run "
             "the script: python -m vecenvs.mpi train.py"
         )
     node = private.Split_type(mpi.COMM_TYPE_SHARED, private.Get_rank())
@@ -80,3 +81,16 @@ def _can_open(probe: Probe) -> bool:
     except (OSError, ValueError):
         return False
     return same
+
+
+def is_running(pid: int) -> bool:
+    """Tell whether a process of this host lives; one that has ended and was not waited for does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        try:
+            os.kill(pid, 0)
+        except OSError:
+            return False
+        return not Path("/proc/self").exists()
+    return state not in "ZX"

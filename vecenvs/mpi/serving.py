@@ -28,7 +28,7 @@ LEAVE_GRACE = 3.0  # seconds after SIGTERM in which rank 0 may still end things 
 
 
 def serve(mpi: Any, private: Any, root_here: bool) -> NoReturn:
-    """Serve rank 0 of a communicator of ours, then end this process: the script's code after its VecEnv never runs here."""
+    """Serve rank 0 of a communicator of ours, then end this process: the rest of the script never runs here."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for rank 0 to act upon
     watch_caller(os.getppid(), [])  # the launcher: if it is killed, nobody else ends this rank
     try:
@@ -39,6 +39,10 @@ def serve(mpi: Any, private: Any, root_here: bool) -> NoReturn:
         mpi.Finalize()
         _flush()
         ctypes.PyDLL(None).exit(0)  # not os._exit: MPICH takes a rank that skips C's exit handlers for a crash
+    except mpi.Exception as exc:
+        print(f"vecenvs: rank {private.Get_rank()} has lost rank 0 and ends: {exc}", file=sys.stderr)  # noqa: T201
+        _flush()
+        private.Abort(1)
     except BaseException:
         traceback.print_exc()
         _flush()

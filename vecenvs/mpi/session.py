@@ -6,6 +6,7 @@ import atexit
 import itertools
 import os
 import signal
+import socket
 import sys
 import threading
 import weakref
@@ -13,26 +14,29 @@ from collections import deque
 from types import TracebackType
 from typing import Any
 
-from vecenvs.errors import BackendUnavailable, VecEnvError
+from vecenvs.errors import BackendUnavailable, VecEnvError, describe_indices
 from vecenvs.mpi.hosting import Order
 from vecenvs.mpi.library import explain_size_one, load_mpi
 from vecenvs.mpi.mail import CONTROL, Mail
-from vecenvs.mpi.nodes import ARRIVAL_TIMEOUT, Peer, ProbeTarget, private_copy
+from vecenvs.mpi.nodes import ARRIVAL_TIMEOUT, Peer, ProbeTarget, is_running, private_copy
 from vecenvs.mpi.serving import serve
 from vecenvs.mpi.waiting import wait_for
 from vecenvs.process import watch_caller
 from vecenvs.protocol import dumps, loads
 
 STOP_MARGIN = 2.0  # seconds beyond what a stop may take by its own rules
+FINALIZE_PATIENCE = 1.0
 
 
 class Line:
     """What rank 0 knows of one hosted worker: messages it has sent, whether it lives."""
 
-    def __init__(self, session: Session, number: int, peer: Peer) -> None:
+    def __init__(self, session: Session, number: int, peer: Peer, slots: range) -> None:
         self.session = session
         self.number = number
         self.peer = peer
+        self.slots = slots
+        self.where = f" on rank {peer.rank} of {peer.host}"
         self.inbox: deque[bytearray] = deque()
         self.gone = False
         self.exitcode: int | None = None
@@ -102,7 +106,7 @@ class Session:
     def host(self, peer: Peer, order: Order) -> Line:
         """Have a worker started on a rank, without waiting for it."""
         number = 1 + next(self._numbers) % (self._most - 1)
-        line = self._lines[number] = Line(self, number, peer)
+        line = self._lines[number] = Line(self, number, peer, order.slots)
         self.control(peer.rank, "host", number, order)
         return line
 
@@ -152,7 +156,27 @@ class Session:
                 self._lines[number].exitcode = code
 
     def _note_failure(self, exc: Any) -> None:
-        raise VecEnvError(f"MPI failed between rank 0 and its worker ranks: {exc}") from exc
+        """Strike out the ranks that are gone, if MPI lives on without them (Open MPI's ULFM); else VecEnvError."""
+        if exc.Get_error_class() not in (self._mpi.ERR_PROC_FAILED, self._mpi.ERR_PROC_FAILED_PENDING):
+            raise VecEnvError(f"MPI failed between rank 0 and its worker ranks: {exc}") from exc
+        failed = self._comm.Get_failed()
+        ranks = self._mpi.Group.Translate_ranks(failed, list(range(failed.Get_size())), self._comm.Get_group())
+        self._comm.Ack_failed(failed.Get_size())
+        for rank in ranks:
+            self.peers.pop(rank, None)
+            self._mail.drop_unsent(rank)
+            for line in self._lines.values():
+                line.gone = line.gone or line.peer.rank == rank
+
+    def report_lost(self) -> list[str]:
+        """Name the worker ranks of this host that are gone, and their envs."""
+        here = socket.gethostname()
+        lost = [peer for peer in self.peers.values() if peer.host == here and not is_running(peer.pid)]
+        return [
+            f"{peer} is gone, with envs "
+            + "; ".join(describe_indices(line.slots) for line in self._lines.values() if line.peer == peer)
+            for peer in lost
+        ]
 
     def end(self) -> None:
         """Close what is open and let the worker ranks go. Repeatable."""
@@ -167,13 +191,16 @@ class Session:
 
 
 _sessions: list[tuple[Any, Session]] = []
+_we_initialised = False
 
 
 def session_of(comm: Any = None) -> Session:
-    """Give the session of a communicator (default: all ranks). On a rank other than its 0 this serves and never returns.
+    """Give the session of a communicator (default: all ranks). On ranks other than its 0 this serves and never returns.
 
     BackendUnavailable if MPI is missing, was not launched, or was launched by another MPI's mpirun.
     """
+    global _we_initialised  # noqa: PLW0603  a fact about the process
+    _we_initialised = _we_initialised or "mpi4py.MPI" not in sys.modules
     mpi = load_mpi()
     comm = mpi.COMM_WORLD if comm is None else comm
     for known, session in _sessions:
@@ -205,6 +232,12 @@ def _take_care_of_the_end() -> None:
 def _end_all() -> None:
     for _, session in _sessions:
         session.end()
+    if _we_initialised:
+        mpi = load_mpi()
+        mpi.Finalize()
+        # A rank 0 that fails has the others killed by the launcher: let them remove their files first.
+        peers = [peer for _, session in _sessions for peer in session.peers.values() if peer.shares]
+        wait_for(lambda: not any(is_running(peer.pid) for peer in peers), FINALIZE_PATIENCE)
 
 
 def abort_on_exception(mpi: Any) -> None:
@@ -221,4 +254,8 @@ def abort_on_exception(mpi: Any) -> None:
 
 
 def _leave(number: int, _: object) -> None:
+    """Handle SIGTERM, which a launcher sends if it has lost a rank, or on Ctrl-C."""
+    for _, session in _sessions:
+        for text in session.report_lost():
+            os.write(2, f"vecenvs: {text}\n".encode())
     raise SystemExit(128 + number)

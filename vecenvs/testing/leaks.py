@@ -38,7 +38,7 @@ def child_processes(exempt: Collection[str] = EXEMPT) -> dict[int, str]:
 
 
 def processes_with(name: str, value: str) -> dict[int, str]:
-    """Return the processes started with `name=value` in their environment, whoever their parent: {pid: command line}."""
+    """Return the processes started with `name=value` in their environment, orphans included: {pid: command line}."""
     import psutil
 
     found = {}

@@ -8,19 +8,20 @@ import numpy as np
 from gymnasium import spaces
 from hypothesis import strategies as st
 
-SHAPES = st.lists(st.integers(0, 3), max_size=3).map(tuple)
-FULL_SHAPES = st.lists(st.integers(1, 3), min_size=1, max_size=2).map(tuple)
+SHAPES = st.lists(st.integers(1, 3), max_size=3).map(tuple)
+FULL_SHAPES = SHAPES.filter(len)
 FLOATS = st.sampled_from([np.float16, np.float32, np.float64])
 INTEGERS = st.sampled_from([np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64])
 
 
 def boxes() -> st.SearchStrategy[spaces.Space[Any]]:
-    """Boxes of float, integer and bool dtypes, of any shape: also () and those without elements."""
+    """Boxes of float, integer and bool dtypes, of any shape, () among them."""
+    truth: Any = np.bool_  # Gymnasium takes it, its annotation does not
     return st.one_of(
         st.builds(lambda shape, dtype: spaces.Box(-1.0, 1.0, shape, dtype), SHAPES, FLOATS),
         st.builds(lambda shape, dtype: spaces.Box(-np.inf, np.inf, shape, dtype), SHAPES, FLOATS),
         st.builds(lambda shape, dtype: spaces.Box(0, 100, shape, dtype), SHAPES, INTEGERS),
-        st.builds(lambda shape: spaces.Box(0, 1, shape, np.bool_), SHAPES),
+        st.builds(lambda shape: spaces.Box(0, 1, shape, truth), SHAPES),
     )
 
 
@@ -40,10 +41,11 @@ def arrays() -> st.SearchStrategy[spaces.Space[Any]]:
 def objects() -> st.SearchStrategy[spaces.Space[Any]]:
     """Spaces whose values have no fixed shape."""
     item = st.sampled_from([spaces.Discrete(3), spaces.Box(0.0, 1.0, (2,), np.float32)])
+    edges = st.sampled_from([None, spaces.Discrete(2)])
     return st.one_of(
         st.builds(lambda length: spaces.Text(length), st.integers(1, 5)),
         st.builds(lambda space, stack: spaces.Sequence(space, stack=stack), item, st.booleans()),
-        st.builds(lambda edges: spaces.Graph(spaces.Box(0.0, 1.0, (2,)), edges), st.sampled_from([None, spaces.Discrete(2)])),
+        st.builds(lambda edge: spaces.Graph(spaces.Box(0.0, 1.0, (2,)), edge), edges),
         st.builds(lambda first, second: spaces.OneOf((first, second)), item, item),
     )
 

@@ -81,6 +81,8 @@ class SharedTransport(Transport):
         finally:
             segment.forget()
             unlink_semaphores([*self._down.names, *up.names])
+        if answer is None and self.exit_status()[0]:
+            raise BrokenPipeError("the worker is gone")
         if answer is None or kind_of(answer[0]) != Answer.REPLY:
             raise VecEnvError(f"a worker did not open the shared memory: {answer[1] if answer else 'no answer'}")
         self._up = up

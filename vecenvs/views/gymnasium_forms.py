@@ -53,9 +53,11 @@ class BatchForm:
         """Take some rows of a batch in this project's form."""
         return self.layout.unflatten([part[indices] for part in self.layout.flatten(batch)])
 
-    def row(self, batch: Any, index: int) -> Any:
-        """Copy one row of a batch in this project's form, as a value of the space."""
-        return self.layout.own(self.rows(batch, index))
+    def values(self, batch: Any, indices: Any) -> list[Any]:
+        """Copy some rows of a batch in this project's form, as values of the space."""
+        parts = [list(part[indices]) for part in self.layout.flatten(batch)]  # indexing by a list has copied
+        rows = parts[0] if self.layout.is_flat else [self.layout.unflatten(row) for row in zip(*parts, strict=True)]
+        return rows if self.same else [self.layout.own(row) for row in rows]
 
     def empty(self) -> Any:
         """Make a batch of no rows."""

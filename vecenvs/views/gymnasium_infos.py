@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from vecenvs.protocol import own
+
 OWN_KEYS = ("TimeLimit.truncated", "terminal_observation", "episode_start")
 
 
@@ -14,24 +16,24 @@ def without_ours(info: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in info.items() if key not in OWN_KEYS}
 
 
-def to_list(infos: dict[str, Any], n: int) -> list[dict[str, Any]]:
-    """Turn Gymnasium's dict of arrays into one dict per env: a key is in those that its mask "_key" names.
+def to_list(infos: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add Gymnasium's dict of arrays to one dict per env; give these. A key goes to those that its mask "_key" names.
 
-    A key without a mask (as EnvPool gives them) is in all of them if its value has n entries, else it is left out: it
-    says nothing about a single env. `final_obs` and `final_info` are keys like any other here.
+    A key without a mask (as EnvPool gives them) goes to all of them if its value has n entries, else it is left out: it
+    says nothing about a single env. `final_obs` and `final_info` are keys like any other here. Arrays are copied.
     """
-    rows: list[dict[str, Any]] = [{} for _ in range(n)]
+    n = len(rows)
     for key, value in infos.items():
         if key.startswith("_") and key[1:] in infos:
             continue
         mask = infos.get(f"_{key}")
-        values: Any = to_list(value, n) if isinstance(value, dict) else value
+        values: Any = to_list(value, [{} for _ in rows]) if isinstance(value, dict) else value
         if isinstance(values, np.ndarray) and values.dtype == bool and values.ndim == 1:
             values = values.tolist()  # Gymnasium makes such arrays of Python's bools only
         if mask is None and not _has_rows(values, n):
             continue
-        for i in range(n) if mask is None else np.flatnonzero(mask):
-            rows[i][key] = values[i]
+        for i in range(n) if mask is None else np.flatnonzero(mask).tolist():
+            rows[i][key] = own(values[i])
     return rows
 
 

@@ -1,14 +1,73 @@
-"""Handing out the rows of one lock-step in portions, as `recv` promises."""
+"""`send`, `reset_async` and `recv` over a vector env that steps all its envs at once."""
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from vecenvs.errors import NotSteppingError
-from vecenvs.vec_env import Batch
+from vecenvs.arguments import parse_indices
+from vecenvs.errors import NotSteppingError, VecEnvError
+from vecenvs.layout import parse_actions
+from vecenvs.vec_env import Batch, Indices, Options, Seeds
 from vecenvs.views.gymnasium_forms import BatchForm
+from vecenvs.views.gymnasium_inside import Inside
+
+
+class Portions(Inside):
+    """The part of `from_gymnasium` that hands the rows of one lock-step out in portions."""
+
+    _observations: BatchForm
+    _actions: BatchForm
+    _sent: bool  # a step under way is one of `send`
+    _ready: Batch | None  # rows still to be received
+
+    def send(self, actions: Any, indices: Indices = None) -> None:
+        self._check_idle("send")
+        slots = parse_indices(indices, self.num_envs)
+        if len(slots) < self.num_envs:
+            kind = type(self.vector_env.unwrapped).__name__
+            raise VecEnvError(f"a {kind} steps all its {self.num_envs} envs at once: send an action for each of them")
+        order = np.argsort(slots)
+        self._start([part[order] for part in parse_actions(self._actions.layout, actions, self.num_envs)])
+        self._sent = True
+
+    def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
+        self._check_idle("reset_async")
+        slots = parse_indices(indices, self.num_envs)
+        obs = self._reset(slots, seed, options)
+        if slots:
+            infos = [{**self.reset_infos[slot], "TimeLimit.truncated": False} for slot in slots]
+            self._ready = first_rows(slots, obs, infos)
+
+    def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
+        self._check_open("recv")
+        due = self.num_envs if self._sent else 0 if self._ready is None else len(self._ready)
+        check_portion(due, min_envs, max_envs)
+        if self._sent:
+            self._ready = self._stepped(timeout)
+        assert self._ready is not None
+        given, self._ready = divide(self._observations, self._ready, max_envs)
+        return given
+
+    def _stepped(self, timeout: float | None) -> Batch:
+        obs, infos = self._finish(timeout)
+        every, rewards = np.arange(self.num_envs), self.rewards64.astype(np.float32)
+        return Batch(every, obs, rewards, self.terminated, self.truncated, infos, self.active)
+
+    @abc.abstractmethod
+    def _start(self, parts: list[NDArray[Any]]) -> None:
+        """Start a step of all envs, its actions given leaf by leaf."""
+
+    @abc.abstractmethod
+    def _finish(self, timeout: float | None) -> tuple[Any, list[dict[str, Any]]]:
+        """Take the observations and infos of the step that was started."""
+
+    @abc.abstractmethod
+    def _reset(self, slots: list[int], seed: Seeds, options: Options) -> Any:
+        """Reset some envs; give their first observations."""
 
 
 def check_portion(due: int, min_envs: int, max_envs: int | None) -> None:

@@ -6,7 +6,7 @@ import multiprocessing
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from numpy.typing import NDArray
 
 from vecenvs.arguments import parse_indices, parse_options, parse_seeds
@@ -20,13 +20,13 @@ from vecenvs.errors import (
     describe_indices,
 )
 from vecenvs.layout import parse_actions
-from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
+from vecenvs.vec_env import Indices, Options, Seeds, StepReturn, VecEnv
+from vecenvs.views.gymnasium_arguments import autoreset_of, one_mapping, one_seed
 from vecenvs.views.gymnasium_calls import EnvCalls
 from vecenvs.views.gymnasium_forms import BatchForm
 from vecenvs.views.gymnasium_infos import to_list
-from vecenvs.views.gymnasium_inside import AnyVectorEnv, Inside
-from vecenvs.views.gymnasium_portions import check_portion, divide, first_rows
-from vecenvs.views.gymnasium_view import AUTORESET_MODES
+from vecenvs.views.gymnasium_inside import AnyVectorEnv
+from vecenvs.views.gymnasium_portions import Portions
 
 CLOSE_GRACE = 5.0  # seconds for an AsyncVectorEnv with a step under way
 
@@ -40,7 +40,7 @@ def from_gymnasium(vector_env: AnyVectorEnv, *, autoreset: str | None = None, co
     return GymnasiumVecEnv(vector_env, autoreset=autoreset, copy=copy)
 
 
-class GymnasiumVecEnv(Inside):
+class GymnasiumVecEnv(Portions):
     """A Gymnasium vector env behind this project's contract. It steps all its envs at once, which sets its limits.
 
     * `send` takes all envs; a subset raises VecEnvError. `recv` hands their rows out in any portions.
@@ -56,7 +56,7 @@ class GymnasiumVecEnv(Inside):
     def __init__(self, vector_env: AnyVectorEnv, *, autoreset: str | None = None, copy: bool = True) -> None:
         self.closed = False
         self.vector_env = vector_env
-        self.autoreset = _autoreset_of(vector_env, autoreset)
+        self.autoreset = autoreset_of(vector_env, autoreset)
         self.num_envs = n = vector_env.num_envs
         self.observation_space, self.action_space = vector_env.single_observation_space, vector_env.single_action_space
         self.spec, self.render_mode = vector_env.spec, vector_env.render_mode
@@ -72,7 +72,7 @@ class GymnasiumVecEnv(Inside):
         self._stepping = False
         self._sent = False
         self._result: Any = None
-        self._ready: Batch | None = None
+        self._ready = None
         self._ended = np.ones(n, dtype=bool)  # episodes that are over, or have not begun
         self._fresh = np.ones(n, dtype=bool)  # envs that were never reset
         self._terminated = np.zeros(n, dtype=bool)
@@ -125,7 +125,7 @@ class GymnasiumVecEnv(Inside):
         obs = self._observations.from_gymnasium(result[0], copy=self._copy)
         self._rewards = np.array(result[1], dtype=np.float64)
         self._terminated, self._truncated = np.array(result[2], dtype=bool), np.array(result[3], dtype=bool)
-        infos = to_list(result[4], self.num_envs)
+        infos = to_list(result[4], [{"TimeLimit.truncated": False} for _ in range(self.num_envs)])
         self._complete(infos, obs)
         self._counters["steps"] += 1
         self._counters["rows"] += self.num_envs
@@ -137,20 +137,22 @@ class GymnasiumVecEnv(Inside):
         self._active = ~self._ended if self.autoreset == "next_step" else np.ones(self.num_envs, dtype=bool)
         for i in np.flatnonzero(~self._active).tolist():
             infos[i]["episode_start"] = True
-            self.reset_infos[i] = dict(infos[i])
-        for i in np.flatnonzero(dones).tolist():
-            if self.autoreset == "same_step":
+            self.reset_infos[i] = {key: value for key, value in infos[i].items() if key != "TimeLimit.truncated"}
+        ended = np.flatnonzero(dones).tolist()
+        if self.autoreset == "same_step":
+            for i in ended:
                 infos[i] = self._split(i, infos[i])
-            else:
-                infos[i]["terminal_observation"] = self._observations.row(obs, i)
-        for info, limit in zip(infos, (self._truncated & ~self._terminated).tolist(), strict=True):
-            info["TimeLimit.truncated"] = limit
+        else:
+            for i, last in zip(ended, self._observations.values(obs, ended), strict=True):
+                infos[i]["terminal_observation"] = last
+        for i in np.flatnonzero(self._truncated & ~self._terminated).tolist():
+            infos[i]["TimeLimit.truncated"] = True
         self._ended = dones
 
     def _split(self, i: int, info: dict[str, Any]) -> dict[str, Any]:
         if "final_obs" not in info:
             raise VecEnvError(f"env {i} has ended its episode, but the vector env gives no info 'final_obs' of it")
-        last: dict[str, Any] = info.pop("final_info", {})
+        last: dict[str, Any] = {"TimeLimit.truncated": info.pop("TimeLimit.truncated"), **info.pop("final_info", {})}
         last["terminal_observation"] = self._observations.layout.own(info.pop("final_obs"))
         last["episode_start"] = info["episode_start"] = True
         self.reset_infos[i] = info
@@ -167,7 +169,7 @@ class GymnasiumVecEnv(Inside):
             return self._observations.empty()
         seeds = {slot: self._seeds.get(slot) if s is None else s for slot, s in parse_seeds(seed, slots).items()}
         given = {slot: self._options.get(slot) if o is None else o for slot, o in parse_options(options, slots).items()}
-        mapping = _one_mapping(list(given.values()))
+        mapping = one_mapping(list(given.values()))
         if len(slots) < self.num_envs:
             if not self._masks:
                 kind = type(self.vector_env.unwrapped).__name__
@@ -177,8 +179,8 @@ class GymnasiumVecEnv(Inside):
             mapping = {**(mapping or {}), "reset_mask": mask}
         ordered = [seeds.get(slot) for slot in range(self.num_envs)]
         # Typed as an int by the base class; those which take a list have env i take its i-th entry.
-        rows, infos = self.vector_env.reset(seed=_one_seed(ordered), options=mapping)  # type: ignore[arg-type]
-        return self._began(slots, rows, to_list(infos, self.num_envs))
+        rows, infos = self.vector_env.reset(seed=one_seed(ordered), options=mapping)  # type: ignore[arg-type]
+        return self._began(slots, rows, to_list(infos, [{} for _ in range(self.num_envs)]))
 
     def _began(self, slots: list[int], rows: Any, infos: list[dict[str, Any]]) -> Any:
         for slot in slots:
@@ -200,40 +202,6 @@ class GymnasiumVecEnv(Inside):
         self._check_idle("set_options")
         given = parse_options(options, range(self.num_envs))
         self._options.update({slot: o for slot, o in given.items() if o is not None})
-
-    # In portions
-
-    def send(self, actions: Any, indices: Indices = None) -> None:
-        self._check_idle("send")
-        slots = parse_indices(indices, self.num_envs)
-        if len(slots) < self.num_envs:
-            kind = type(self.vector_env.unwrapped).__name__
-            raise VecEnvError(f"a {kind} steps all its {self.num_envs} envs at once: send an action for each of them")
-        order = np.argsort(slots)
-        self._start([part[order] for part in parse_actions(self._actions.layout, actions, self.num_envs)])
-        self._sent = True
-
-    def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
-        self._check_idle("reset_async")
-        slots = parse_indices(indices, self.num_envs)
-        obs = self._reset(slots, seed, options)
-        if slots:
-            infos = [{**self.reset_infos[slot], "TimeLimit.truncated": False} for slot in slots]
-            self._ready = first_rows(slots, obs, infos)
-
-    def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
-        self._check_open("recv")
-        due = self.num_envs if self._sent else 0 if self._ready is None else len(self._ready)
-        check_portion(due, min_envs, max_envs)
-        if self._sent:
-            obs, infos = self._finish(timeout)
-            every, rewards = np.arange(self.num_envs), self._rewards.astype(np.float32)
-            ready = Batch(every, obs, rewards, self._terminated, self._truncated, infos, self._active)
-        else:
-            assert self._ready is not None
-            ready = self._ready
-        given, self._ready = divide(self._observations, ready, max_envs)
-        return given
 
     # State
 
@@ -294,32 +262,3 @@ class GymnasiumVecEnv(Inside):
         except Exception:  # an env's own: nobody waits for it any more
             return True
         return True
-
-
-def _autoreset_of(vector_env: AnyVectorEnv, given: str | None) -> str:
-    told = vector_env.metadata.get("autoreset_mode")
-    names = {mode: name for name, mode in AUTORESET_MODES.items()}
-    found = given if told is None else names[AutoresetMode(told)]
-    if found is None:
-        raise ValueError(
-            f"the metadata of {vector_env} have no 'autoreset_mode': "
-            f"say what it does by autoreset={', '.join(map(repr, AUTORESET_MODES))}"
-        )
-    if found not in AUTORESET_MODES or given not in (None, found):
-        raise ValueError(f"autoreset={given!r}, but the vector env does {told or sorted(AUTORESET_MODES)}")
-    return found
-
-
-def _one_seed(seeds: list[int | None]) -> int | list[int | None] | None:
-    """Say it by one int where Gymnasium's rule (env i gets s + i) gives the same: batched envs take no list."""
-    first = seeds[0]
-    if first is not None and seeds == list(range(first, first + len(seeds))):
-        return first
-    return None if all(seed is None for seed in seeds) else seeds
-
-
-def _one_mapping(options: list[dict[str, Any] | None]) -> dict[str, Any] | None:
-    first = options[0]
-    if any(other is not first and other != first for other in options):
-        raise VecEnvError("a Gymnasium vector env takes the same options for all envs that are reset in one call")
-    return None if first is None else dict(first)

@@ -110,6 +110,8 @@ class GymnasiumView(EnvCalls):
             raise CallTimeout(error.indices, error.seconds if timeout is None else timeout, "reset") from error
         except VecEnvError as error:
             self._pending = self._reset = None
+            for batch in reset.batches:
+                self._keep(batch)
             self._raise(error, "reset")
         self._pending = self._reset = None
         return self._finish_reset(reset, rows)
@@ -196,11 +198,13 @@ class GymnasiumView(EnvCalls):
 
     def _raise(self, error: VecEnvError, name: str) -> NoReturn:
         """Raise what Gymnasium would, keeping the rows of the envs that did complete the call."""
-        if isinstance(error, EnvError) and error.batch is not None and self._last is not None:
+        if isinstance(error, EnvError) and error.batch is not None:
             self._keep(error.batch)
         raise_as_gymnasium(error, name)
 
     def _keep(self, batch: Batch) -> None:
+        if self._last is None:
+            return
         self._last = self._observations.patched(self._last, batch.indices, batch.obs)
         if self.autoreset_mode is AutoresetMode.DISABLED:
             ended = np.zeros(self.num_envs, dtype=bool) if self._ended is None else self._ended.copy()

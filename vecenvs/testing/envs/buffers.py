@@ -9,10 +9,10 @@ import numpy as np
 from gymnasium.spaces import Box, Dict
 from numpy.typing import NDArray
 
-Observation = dict[str, NDArray[Any]]
+Observation = dict[str, Any]
 
 
-class BufferReusingEnv(gymnasium.Env[Observation, Any]):
+class BufferReusingEnv(gymnasium.Env[Any, Any]):
     """Return the same observation dict, arrays and info array every time, written over in place.
 
     As emulators and simulators do that own their frame. The values count steps, so a late change shows. `tampered`
@@ -25,8 +25,8 @@ class BufferReusingEnv(gymnasium.Env[Observation, Any]):
         self.tag, self.length = tag, length
         self.tampered = False
         self._clock = self._t = 0
-        self._obs = {"pixels": np.zeros((5, 5), np.uint8), "x": np.zeros(2)}
-        self._info = {"array": np.zeros(3), "nested": {"array": np.zeros(2)}}
+        self._obs: Observation = {"pixels": np.zeros((5, 5), np.uint8), "x": np.zeros(2)}
+        self._info: dict[str, Any] = {"array": np.zeros(3), "nested": {"array": np.zeros(2)}}
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -86,8 +86,10 @@ class BadObservationEnv(CountingEnv):
         self.at, self.size = at, size
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        obs, *rest = super().step(action)
-        return (np.zeros(self.size, np.int64) if self.steps >= self.at else obs, *rest)
+        obs, reward, terminated, truncated, info = super().step(action)
+        if self.steps >= self.at:
+            obs = np.zeros(self.size, np.int64)
+        return obs, reward, terminated, truncated, info
 
 
 class UnpicklableEnv(CountingEnv):

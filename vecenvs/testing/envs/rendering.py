@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,13 @@ from vecenvs.testing.envs.counting import CountingEnv
 class RenderingEnv(CountingEnv):
     """Render a (4, 6, 3) uint8 image filled with 10 * tag + t, by render mode "rgb_array"; "human" renders nothing."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array", "human"], "render_fps": 30}
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array", "human"], "render_fps": 30}  # noqa: RUF012  as Env has it
 
     def __init__(self, tag: int = 0, render_mode: str | None = "rgb_array", length: int = 5) -> None:
         super().__init__(tag, length)
         self.render_mode = render_mode
 
-    def render(self) -> NDArray[np.uint8] | None:  # type: ignore[override]
+    def render(self) -> NDArray[np.uint8] | None:
         if self.render_mode != "rgb_array":
             return None
         return np.full((4, 6, 3), 10 * self.tag + self.t, np.uint8)

@@ -44,6 +44,7 @@ SPACES: dict[str, spaces.Space[Any]] = {
     "uint8": spaces.Box(0, 255, (7,), np.uint8),
     "int32": spaces.Box(-9, 9, (1,), np.int32),
     "bool": spaces.Box(0, 1, (3,), np.bool_),
+    "empty": spaces.Box(0.0, 1.0, (2, 0), np.float32),
     "discrete": spaces.Discrete(6, start=3),
     "multidiscrete": spaces.MultiDiscrete(np.array([[2, 3], [4, 5]])),
     "multibinary": spaces.MultiBinary((2, 3)),

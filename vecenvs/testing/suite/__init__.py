@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import pkgutil
 
-
 import pytest
 
 # pytest explains the asserts of test files only, unless told before their import.

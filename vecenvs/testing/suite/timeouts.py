@@ -16,7 +16,10 @@ from vecenvs.testing.suite.deaths import PROMPT
 
 def gated_fns(gate: Path, num_envs: int = 4, **kwargs: Any) -> list[Any]:
     """Env functions of which env 0 waits for the gate as `kwargs` say."""
-    return [functools.partial(GatedEnv, 0, gate, **kwargs), *(functools.partial(CountingEnv, i) for i in range(1, num_envs))]
+    return [
+        functools.partial(GatedEnv, 0, gate, **kwargs),
+        *(functools.partial(CountingEnv, i) for i in range(1, num_envs)),
+    ]
 
 
 class TimeoutConformance(Conformance):

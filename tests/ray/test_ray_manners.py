@@ -1,0 +1,227 @@
+"""A guest's manners: whose Ray it is, what is asked of it, what is left of it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray_session import ENVIRONMENT, OPTIONS, ROOT, no_leaks, ray_session, run_script  # noqa: F401
+
+from vecenvs.backends import backend_class
+from vecenvs.backends.ray import RayVecEnv
+from vecenvs.compat.ray_multiprocess_env import RayVectorEnv
+from vecenvs.errors import BackendUnavailable, WorkerDied
+from vecenvs.testing import leaks
+from vecenvs.testing.envs import CountingEnv, counting_fns
+
+HOST = """
+import functools, os, ray
+from vecenvs.backends.ray import RayVecEnv
+from vecenvs.testing.envs import CountingEnv
+def make(**kwargs):
+    fns = [functools.partial(CountingEnv, i, **kwargs) for i in range(2)]
+    return RayVecEnv(fns, 2, ray_init_kwargs={"object_store_memory": 80 * 2**20})
+"""
+
+
+def test_it_stops_what_it_started() -> None:
+    """With the last of two VecEnvs; and starts anew. More workers than cores are no obstacle."""
+    run_script(
+        HOST
+        + """
+a = make()
+b = make()
+a.reset(); a.close()
+assert ray.is_initialized()
+assert b.reset()[:, 0].tolist() == [0, 1]
+b.close()
+assert not ray.is_initialized()
+with make() as c:
+    c.reset()
+    ray.shutdown()  # by its user, too early
+    try:
+        c.step([0, 0])
+    except RuntimeError as error:
+        assert type(error).__name__ == "WorkerDied", error
+        assert "closed" in str(error), error
+    else:
+        raise SystemExit("no error")
+assert not ray.is_initialized(), "close() must not start another one"
+"""
+    )
+
+
+def test_a_program_that_ends_without_closing(tmp_path: Path) -> None:
+    """Its envs are closed all the same, before Ray ends their actors."""
+    run_script(
+        HOST + f"from pathlib import Path; vec = make(closed_file=Path({str(tmp_path / 'closed')!r})); vec.reset()"
+    )
+    assert sorted((tmp_path / "closed").read_text().split()) == ["0", "1"]
+
+
+def test_a_killed_caller_leaves_nothing() -> None:
+    """Neither processes (found by a token in their environment) nor names of semaphores."""
+    token = uuid.uuid4().hex
+    before = leaks.shared_memory_files()
+    script = HOST + "vec = make(); vec.reset(); print('up', flush=True); vec.step_async([0, 0]); input()"
+
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        env={**os.environ, **ENVIRONMENT, "VECENVS_TOKEN": token},
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    while "up" not in (line := process.stdout.readline()):
+        assert line, "it ended"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdin.close()
+    process.stdout.close()
+    left = leaks.wait_until_empty(lambda: leaks.processes_with("VECENVS_TOKEN", token), 20.0)
+    assert not left
+    assert not [name for name in leaks.shared_memory_files() - before if "vecenvs" in name]
+
+
+@pytest.mark.usefixtures("ray_session")
+class TestGuest:
+    """On a Ray that runs."""
+
+    def test_it_is_left_running(self) -> None:
+        with RayVecEnv(counting_fns(2), 1, actor_options=OPTIONS) as vec:
+            vec.reset()
+        assert ray.is_initialized()
+
+    def test_another_process_joins_and_leaves(self) -> None:
+        """By RAY_ADDRESS; the actors it had are gone with it, the cluster is not."""
+        address = ray.get_runtime_context().gcs_address
+        run_script(
+            "import ray\nfrom vecenvs.backends.ray import RayVecEnv\nfrom vecenvs.testing.envs import CountingEnv\n"
+            "with RayVecEnv([CountingEnv] * 2, 1, actor_options={'num_cpus': 0.1}) as vec:\n"
+            f"    assert ray.get_runtime_context().gcs_address == {address!r}\n"
+            "    assert vec.reset().shape == (2, 3)\n"
+            "assert not ray.is_initialized()\n",
+            RAY_ADDRESS=address,
+        )
+        assert ray.get(ray.put(1)) == 1
+
+    @pytest.mark.parametrize("options", [{"num_gpus": 1}, {"resources": {"moon": 2}}, {"num_cpus": 64}])
+    def test_what_the_cluster_does_not_have(self, options: dict[str, Any]) -> None:
+        with pytest.raises(BackendUnavailable, match="can never be") as caught:
+            RayVecEnv(counting_fns(2), 1, actor_options=options, ready_timeout=0.5)
+        assert "envs 0, 1" in str(caught.value)
+        assert "ready_timeout" in str(caught.value)
+
+    def test_what_others_hold(self) -> None:
+        with RayVecEnv(counting_fns(2), 2), pytest.raises(BackendUnavailable, match="0 CPU is free now"):
+            RayVecEnv(counting_fns(2), 1, ready_timeout=1.0)
+
+    def test_workers_by_default(self) -> None:
+        with RayVecEnv(counting_fns(5)) as vec:
+            assert len(vec.stats()["workers"]) == 2, "the Ray of these tests has two CPUs"
+            pids = {worker["pid"] for worker in vec.stats()["workers"]}
+            assert len(pids) == 2
+
+    def test_placement(self) -> None:
+        node = ray.get_runtime_context().get_node_id()
+        for placement in ("local", "spread", NodeAffinitySchedulingStrategy(node, soft=False)):
+            with RayVecEnv(counting_fns(2), 1, actor_options=OPTIONS, placement=placement) as vec:
+                assert vec.stats()["workers"][0]["node"] == node
+
+    def test_memory_that_cannot_be_opened(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Then messages carry the rows, and stats() says why."""
+        from vecenvs.transport.memory import Address, Segment
+
+        made = Segment.__init__
+
+        def elsewhere(self: Segment, size: int) -> None:
+            made(self, size)
+            self.address = Address("/proc/1/fd/987654", size)
+
+        monkeypatch.setattr(Segment, "__init__", elsewhere)
+        with RayVecEnv(counting_fns(2), 1, actor_options=OPTIONS) as vec:
+            assert vec.reset()[:, 0].tolist() == [0, 1]
+            (worker,) = vec.stats()["workers"]
+            assert worker["transport"] == "messages"
+            assert "FileNotFoundError" in worker["why"]
+
+    @pytest.mark.parametrize("name", ["max_restarts", "max_task_retries", "lifetime", "name"])
+    def test_options_that_are_not_for_the_user(self, name: str) -> None:
+        with pytest.raises(ValueError, match=name):
+            RayVecEnv(counting_fns(2), 1, actor_options={name: 1})
+
+    def test_wrong_words(self) -> None:
+        with pytest.raises(ValueError, match="placement 'moon'"):
+            RayVecEnv(counting_fns(2), 1, placement="moon")
+        with pytest.raises(ValueError, match="transport 'pigeon'"):
+            RayVecEnv(counting_fns(2), 1, transport="pigeon")
+
+    @pytest.mark.parametrize("transport", ["auto", "messages"])
+    def test_large_rows_are_the_readers_own(self, transport: str) -> None:
+        """More than what Ray sends inline: it then hands out read-only views of its object store."""
+        with RayVecEnv(
+            [functools.partial(Large, i) for i in range(2)], 1, transport=transport, actor_options=OPTIONS
+        ) as vec:
+            obs = vec.reset()
+            obs += 1
+            actions = np.full((2, 60_000), 3.0, np.float32)
+            obs, _, _, infos = vec.step(actions)
+            assert obs[1].tolist()[:2] == [7.0, 7.0]
+            infos[0]["array"][:] = 0
+            assert actions.max() == 3.0
+
+    def test_a_shard_whose_actor_is_killed_by_ray(self) -> None:
+        vec = RayVecEnv(counting_fns(2), 2, actor_options=OPTIONS, transport="messages")
+        vec.reset()
+        ray.kill(vec._crew.transports[1]._actor)
+        with pytest.raises(WorkerDied, match="node") as caught:
+            vec.step([0, 0])
+        assert caught.value.indices == (1,)
+        vec.close()
+
+
+class Large(CountingEnv):
+    """Rows and actions of 240 kB; it writes to the action it is given."""
+
+    def __init__(self, tag: int) -> None:
+        from gymnasium import spaces
+
+        super().__init__(tag)
+        self.observation_space = self.action_space = spaces.Box(-1e9, 1e9, (60_000,), np.float32)
+
+    def reset(self, **kwargs: Any) -> Any:
+        _, info = super().reset(**kwargs)
+        return np.zeros(60_000, np.float32), info
+
+    def step(self, action: Any) -> Any:
+        _, *rest = super().step(0)
+        action += 4
+        rest[-1] = {"array": np.ones(50_000)}
+        return (action, *rest)
+
+
+def test_ray_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(BackendUnavailable, match=r"pip install 'vecenvs\[ray\]'"):
+        backend_class("ray")(counting_fns(2), 1)
+    with pytest.raises(ImportError, match="pip install"):
+        RayVectorEnv([])
+
+
+def test_importing_vecenvs_does_not_import_ray() -> None:
+    run_script(
+        "import sys, vecenvs, vecenvs.backends.ray, vecenvs.compat.ray_env_wrapper; assert 'ray' not in sys.modules"
+    )

@@ -1,0 +1,126 @@
+"""A cluster of several nodes on one machine, of which some are lost. Run by test_ray_nodes.py, one word per scenario."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import ray
+from ray.cluster_utils import Cluster
+
+from vecenvs import DummyVecEnv
+from vecenvs.backends.ray import RayVecEnv
+from vecenvs.errors import NotSteppingError, WorkerDied
+from vecenvs.testing.envs import CountingEnv
+
+THERE = {"num_cpus": 0.5, "resources": {"there": 0.1}}
+SMALL = {"object_store_memory": 80 * 2**20, "num_cpus": 1}
+FNS = [functools.partial(CountingEnv, i) for i in range(4)]
+ACTIONS = [0, 1, 2, 0]
+
+
+def compare(cluster: Cluster) -> None:
+    """Two workers on another node: every row as by the dummy engine."""
+    with RayVecEnv(FNS, 2, actor_options=THERE) as vec, DummyVecEnv(FNS) as plain:
+        assert [w["why"] for w in vec.stats()["workers"]] == ["on another node"] * 2, vec.stats()
+        assert (vec.reset(seed=1) == plain.reset(seed=1)).all()
+        for _ in range(12):
+            (obs, rewards, dones, infos), expected = vec.step(ACTIONS), plain.step(ACTIONS)
+            assert (obs == expected[0]).all()
+            assert (rewards == expected[1]).all()
+            assert (dones == expected[2]).all()
+            np.testing.assert_equal(infos, expected[3])
+        vec.send([0, 1], [3, 0])
+        assert sorted(vec.recv(2).indices.tolist()) == [0, 3]
+
+
+def mixed(cluster: Cluster) -> None:
+    """One worker on the caller's node, one on another: both ways in one VecEnv."""
+    with RayVecEnv(FNS, 2, placement="spread", actor_options={"num_cpus": 1}) as vec:
+        assert vec.stats()["transports"] == {"shared": 1, "messages": 1}, vec.stats()
+        assert vec.reset(seed=1)[:, 0].tolist() == [0, 1, 2, 3]
+        assert vec.step(ACTIONS)[0][:, 2].tolist() == [1] * 4
+        vec.send(ACTIONS)
+        assert len(vec.recv(4)) == 4
+
+
+def lost(cluster: Cluster) -> None:
+    """A killed node: WorkerDied within some seconds, naming the node and the envs; the rest can still be used."""
+    with RayVecEnv(FNS, 2, actor_options={"num_cpus": 1}, placement="spread") as vec:
+        vec.reset()
+        where = [w["transport"] for w in vec.stats()["workers"]].index("messages")
+        node = vec.stats()["workers"][where]["node"]
+        remove(cluster)
+        begun = time.monotonic()
+        try:
+            for _ in range(1000):
+                vec.step(ACTIONS)
+                time.sleep(0.01)
+        except WorkerDied as error:
+            print(f"told after {time.monotonic() - begun:.1f} s: {error}")
+            assert error.worker == where
+            assert error.indices == ((0, 1), (2, 3))[where]
+            assert node[:8] in str(error)
+        else:
+            raise AssertionError("not told")
+        mine = [2, 3] if where == 0 else [0, 1]
+        with contextlib.suppress(NotSteppingError):  # their rows of that step, if it had been sent to them
+            assert vec.recv(2).indices.tolist() == mine
+        assert vec.reset(mine)[:, 0].tolist() == mine
+        assert vec.get_attr("tag", mine) == mine
+
+
+def restart(cluster: Cluster) -> None:
+    """on_failure="restart": the shard comes back on a third node, with new episodes; the others notice nothing."""
+    with RayVecEnv(FNS, 2, actor_options=THERE, on_failure="restart") as vec:
+        vec.reset(seed=0)
+        vec.step(ACTIONS)
+        node = vec.stats()["workers"][0]["node"]
+        cluster.add_node(resources={"there": 1}, **SMALL)
+        remove(cluster)
+        for _ in range(1000):
+            obs, _, dones, infos = vec.step(ACTIONS)
+            if any("worker_restarted" in info for info in infos):
+                break
+            time.sleep(0.01)
+        back = [i for i, info in enumerate(infos) if info.get("worker_restarted")]
+        assert back, "nobody noticed"
+        assert dones[back].all()
+        assert all(obs[i][2] == 0 for i in back), "no action was replayed on a new env"
+        assert vec.stats()["restarts"] >= 1
+        for _ in range(3):
+            vec.step(ACTIONS)
+        assert all(w["node"] != node for w in vec.stats()["workers"])
+
+
+def remove(cluster: Cluster) -> None:
+    """Kill the raylet of the first node added after the head, as if its machine were gone."""
+    node = sorted(cluster.worker_nodes, key=lambda node: node.raylet_socket_name)
+    first: Any = next(n for n in node if n.unique_id == _first_added)
+    cluster.remove_node(first, allow_graceful=False)
+
+
+_first_added = ""
+
+
+def main(scenario: str) -> None:
+    global _first_added  # noqa: PLW0603
+    cluster = Cluster(initialize_head=True, head_node_args={**SMALL, "include_dashboard": False})
+    try:
+        _first_added = cluster.add_node(resources={"there": 1}, **SMALL).unique_id
+        ray.init(address=cluster.address, logging_level="error")
+        {"compare": compare, "mixed": mixed, "lost": lost, "restart": restart}[scenario](cluster)
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    print("done")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    main(sys.argv[1])

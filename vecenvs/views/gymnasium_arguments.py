@@ -1,0 +1,42 @@
+"""Arguments of this project's contract in the terms of Gymnasium's vector envs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gymnasium.vector import AutoresetMode
+
+from vecenvs.errors import VecEnvError
+from vecenvs.views.gymnasium_inside import AnyVectorEnv
+from vecenvs.views.gymnasium_view import AUTORESET_MODES
+
+
+def autoreset_of(vector_env: AnyVectorEnv, given: str | None) -> str:
+    """Read the autoreset mode from the metadata; `given` stands in if they do not tell. ValueError if they disagree."""
+    told = vector_env.metadata.get("autoreset_mode")
+    names = {mode: name for name, mode in AUTORESET_MODES.items()}
+    found = given if told is None else names[AutoresetMode(told)]
+    if found is None:
+        raise ValueError(
+            f"the metadata of {vector_env} have no 'autoreset_mode': "
+            f"say what it does by autoreset={', '.join(map(repr, AUTORESET_MODES))}"
+        )
+    if found not in AUTORESET_MODES or given not in (None, found):
+        raise ValueError(f"autoreset={given!r}, but the vector env does {told or sorted(AUTORESET_MODES)}")
+    return found
+
+
+def one_seed(seeds: list[int | None]) -> int | list[int | None] | None:
+    """Say it by one int where Gymnasium's rule (env i gets s + i) gives the same: batched envs take no list."""
+    first = seeds[0]
+    if first is not None and seeds == list(range(first, first + len(seeds))):
+        return first
+    return None if all(seed is None for seed in seeds) else seeds
+
+
+def one_mapping(options: list[dict[str, Any] | None]) -> dict[str, Any] | None:
+    """Give the options of all envs as one mapping. VecEnvError if they differ."""
+    first = options[0]
+    if any(other is not first and other != first for other in options):
+        raise VecEnvError("a Gymnasium vector env takes the same options for all envs that are reset in one call")
+    return None if first is None else dict(first)
