@@ -97,7 +97,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect, so that it is counted, what none of the chosen backends has to pass."""
-    nowhere = [item for item in items if getattr(item, "callspec", None) and any(value is NOWHERE for value in item.callspec.params.values())]
+    nowhere = [
+        item
+        for item in items
+        if getattr(item, "callspec", None) and any(value is NOWHERE for value in item.callspec.params.values())
+    ]
     if nowhere:
         config.hook.pytest_deselected(items=nowhere)
         items[:] = [item for item in items if item not in nowhere]

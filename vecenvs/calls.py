@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 from gymnasium import Env
+
+_MAIN = ("__main__", "__mp_main__")  # the caller's script, and the same in a spawned worker
 
 
 def layers(env: Any) -> list[Any]:
@@ -56,9 +59,17 @@ def env_method(env: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     return get_attr(env, name)(*args, **kwargs)
 
 
-def env_is_wrapped(env: Any, wrapper_class: type) -> bool:
-    """Tell whether a layer is an instance of the class."""
-    return any(isinstance(layer, wrapper_class) for layer in layers(env))
+def name_of(cls: type) -> tuple[str, str]:
+    """Give the module and qualified name of a class: what is sent to workers in its place.
+
+    The class itself would make every worker import its module, and with SB3's Monitor torch.
+    """
+    return ("__main__" if cls.__module__ in _MAIN else cls.__module__, cls.__qualname__)
+
+
+def env_is_wrapped(env: Any, names: Sequence[tuple[str, str]]) -> bool:
+    """Tell whether a layer is an instance of a class so named, or of a subclass."""
+    return any(name_of(cls) in names for layer in layers(env) for cls in type(layer).__mro__)
 
 
 def render(env: Any) -> Any:

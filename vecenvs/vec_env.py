@@ -221,8 +221,10 @@ class VecEnv(abc.ABC):
         return self.call(calls.env_method, indices, name, *args, **kwargs)
 
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
-        """Tell of each env whether one of its layers is an instance of the class."""
-        return self.call(calls.env_is_wrapped, indices, wrapper_class)
+        """Tell of each env whether one of its layers is an instance of the class, by the class's name."""
+        if not isinstance(wrapper_class, type):
+            raise TypeError(f"wrapper_class must be a class, not {wrapper_class!r}")
+        return self.call(calls.env_is_wrapped, indices, [calls.name_of(wrapper_class)])
 
     def get_images(self) -> list[Any]:
         """Render each env: a list of rgb arrays (h, w, 3), or of None where the envs draw by themselves ("human").

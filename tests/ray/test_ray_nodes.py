@@ -1,4 +1,4 @@
-"""Several nodes: rows between them, and nodes that are lost. Each in a program of its own, with a cluster of its own."""
+"""Several nodes: rows between them, and nodes that are lost. Each scenario is a program with a cluster of its own."""
 
 from __future__ import annotations
 

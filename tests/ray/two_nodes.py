@@ -1,4 +1,4 @@
-"""A cluster of several nodes on one machine, of which some are lost. Run by test_ray_nodes.py, one word per scenario."""
+"""A cluster of several nodes on one machine, of which some are lost: a scenario of test_ray_nodes.py."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 import numpy as np
+import pytest
 import ray
 from ray.cluster_utils import Cluster
 
@@ -57,17 +58,12 @@ def lost(cluster: Cluster) -> None:
         node = vec.stats()["workers"][where]["node"]
         remove(cluster)
         begun = time.monotonic()
-        try:
-            for _ in range(1000):
-                vec.step(ACTIONS)
-                time.sleep(0.01)
-        except WorkerDied as error:
-            print(f"told after {time.monotonic() - begun:.1f} s: {error}")
-            assert error.worker == where
-            assert error.indices == ((0, 1), (2, 3))[where]
-            assert node[:8] in str(error)
-        else:
-            raise AssertionError("not told")
+        with pytest.raises(WorkerDied) as caught:
+            step_on(vec, 30.0)
+        print(f"told after {time.monotonic() - begun:.1f} s: {caught.value}")
+        assert caught.value.worker == where
+        assert caught.value.indices == ((0, 1), (2, 3))[where]
+        assert node[:8] in str(caught.value)
         mine = [2, 3] if where == 0 else [0, 1]
         with contextlib.suppress(NotSteppingError):  # their rows of that step, if it had been sent to them
             assert vec.recv(2).indices.tolist() == mine
@@ -96,6 +92,14 @@ def restart(cluster: Cluster) -> None:
         for _ in range(3):
             vec.step(ACTIONS)
         assert all(w["node"] != node for w in vec.stats()["workers"])
+
+
+def step_on(vec: RayVecEnv, seconds: float) -> None:
+    """Step until something happens."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        vec.step(ACTIONS)
+        time.sleep(0.01)
 
 
 def remove(cluster: Cluster) -> None:

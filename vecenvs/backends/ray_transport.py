@@ -27,7 +27,7 @@ LATE = (5e-4, 0.02)  # seconds between looks for the answers of async resets: at
 
 
 WHILE = 1.0  # seconds to wait if nobody says how long
-DONE = "done"
+DONE = "its work is done"
 
 
 class ActorTransport(Transport):
@@ -82,15 +82,17 @@ class ActorTransport(Transport):
         return message
 
     def attach(self, board: Board) -> None:
-        wired: SharedActor | PackedActor
-        self.why = self._why_messages(board)
-        self.way = "messages" if self.why else "shared"
-        if self.why:
-            wired = PackedActor(self._actor, self._shard)
-        else:
-            wired = SharedActor(self._actor, len(self._shard))
-        wired.attach(board)
-        self._wired = wired
+        import ray
+
+        try:
+            self.why = self._why_messages(board)
+            self.way = "messages" if self.why else "shared"
+            way = PackedActor(self._actor, self._shard) if self.why else SharedActor(self._actor, len(self._shard))
+            way.attach(board)
+        except ray.exceptions.RayActorError as exc:
+            self._exit, self._said = (True, self._exit_code()), str(exc)
+            raise BrokenPipeError("the actor died while it was attached") from exc
+        self._wired = way
 
     def exit_status(self) -> tuple[bool, int | None]:
         if self._exit is None:
@@ -105,7 +107,7 @@ class ActorTransport(Transport):
         if not self._session.alive():
             return "the connection to Ray has been closed"
         if self._wired is None:
-            return _ended(self._made_call)
+            return _ended(self._made_call).replace(DONE, "")
         self._wired.exit_status()
         return self._wired.last_words
 

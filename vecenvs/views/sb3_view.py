@@ -11,9 +11,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from vecenvs.calls import env_is_wrapped, name_of
 from vecenvs.errors import BackendUnavailable, EnvError
 from vecenvs.vec_env import StepReturn, VecEnv
-from vecenvs.views.sb3_layers import is_wrapped_in, name_of
 from vecenvs.wrappers.monitor import Monitor
 
 try:
@@ -56,6 +56,8 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
                 "Stable-Baselines3 takes an episode's first observation from the row on which the last one ended, but "
                 f"this VecEnv has autoreset={vec.autoreset!r}: make it with autoreset='same_step'"
             )
+        if not vec.copy:
+            raise ValueError("Stable-Baselines3 keeps the last step's arrays: make the VecEnv with copy=True")
         self.vec = vec
         super().__init__(vec.num_envs, vec.observation_space, vec.action_space)
         self.metadata = dict(vec.metadata)
@@ -124,7 +126,7 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
             names.append(name_of(Monitor))
         slots = self._slots(indices)
         unique = list(dict.fromkeys(slots))
-        found = dict(zip(unique, self.vec.call(is_wrapped_in, unique, names), strict=True))
+        found = dict(zip(unique, self.vec.call(env_is_wrapped, unique, names), strict=True))
         return [found[slot] for slot in slots]
 
     def get_images(self) -> list[NDArray[np.uint8] | None]:

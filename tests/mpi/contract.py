@@ -1,0 +1,31 @@
+"""The conformance suite on MpiVecEnv, to be run on rank 0: python -m vecenvs.mpi -n 3 -m pytest tests/mpi/contract.py"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from mpi4py import MPI
+
+from vecenvs.backends.mpi import MpiVecEnv
+from vecenvs.testing.suite import WorkerConformance, WorldConformance
+
+WORKERS = max(2, MPI.COMM_WORLD.Get_size() - 1)
+SHARED = os.environ.get("VECENVS_MPI_SHARED", "1") == "1"
+
+
+def make(env_fns: Any, **common: Any) -> MpiVecEnv:
+    workers = min(WORKERS, len(env_fns)) or None
+    return MpiVecEnv(env_fns, num_workers=workers, shared_memory=SHARED, **common)
+
+
+class TestWorlds(WorldConformance):
+    """Trajectories of real envs: for every number of ranks."""
+
+    make_vec = staticmethod(make)
+
+
+class TestContract(WorkerConformance):
+    """Everything."""
+
+    make_vec = staticmethod(make)

@@ -1,0 +1,110 @@
+"""Running programs under an MPI launcher, and looking at what they leave."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from vecenvs.testing import leaks
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = Path(__file__).parent / "programs"
+PYTHONS = {
+    "openmpi": sys.executable,
+    "mpich": os.environ.get("VECENVS_MPICH_PYTHON", str(ROOT / ".venv-mpich/bin/python")),
+}
+MPIS = tuple(PYTHONS)
+TOKEN = "VECENVS_TEST_JOB"
+OPEN_MPI_FLAGS = {  # what `python -m vecenvs.mpi -n` sets, for tests that call mpirun themselves
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "OMPI_MCA_pml": "ob1",
+    "OMPI_MCA_btl": "self,sm,tcp",
+}
+
+
+class Job:
+    """A running program, with all processes that descend from it."""
+
+    def __init__(self, line: Sequence[str], **environ: str) -> None:
+        self.token = uuid.uuid4().hex
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_"))}
+        self.process = subprocess.Popen(
+            list(line),
+            cwd=ROOT,
+            env=clean | {"PYTHONPATH": str(ROOT), TOKEN: self.token} | environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.output = ""
+
+    def pids(self) -> dict[int, str]:
+        return leaks.processes_with(TOKEN, self.token)
+
+    def pid_of(self, name: str, folder: Path, patience: float = 30.0) -> int:
+        """Wait for the program to write a process id into a file, and give it."""
+        end = time.monotonic() + patience
+        while not (folder / name).exists() or not (folder / name).read_text():
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise AssertionError(f"no {name}: {self.finish(5.0)}")
+            time.sleep(0.02)
+        return int((folder / name).read_text())
+
+    def finish(self, timeout: float = 50.0) -> str:
+        """Wait for the end; give what it printed. AssertionError if it hangs."""
+        try:
+            self.output, _ = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"hangs: {self.pids()}\n{self.end()}") from None
+        return self.output
+
+    def end(self) -> str:
+        for pid in self.pids():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        output, _ = self.process.communicate()
+        return output
+
+
+@contextmanager
+def job(line: Sequence[str], **environ: str) -> Iterator[Job]:
+    """Run a job; at the end of the block fail if it left a process."""
+    running = Job(line, **environ)
+    try:
+        yield running
+        if running.process.poll() is None:
+            running.finish()
+        left = leaks.wait_until_empty(running.pids, 10.0)
+        assert not left, f"left behind: {running.pids()}\n{running.output}"
+    finally:
+        running.end()
+
+
+def launched(mpi: str, ranks: int, *program: str, flags: Sequence[str] = ()) -> list[str]:
+    """The command line of our own launcher."""
+    return [PYTHONS[mpi], "-m", "vecenvs.mpi", "-n", str(ranks), *flags, *program]
+
+
+def mpirun(mpi: str, ranks: int, *program: str) -> list[str]:
+    """The command line of the MPI's own launcher."""
+    return [str(Path(PYTHONS[mpi]).parent / "mpirun"), "-n", str(ranks), PYTHONS[mpi], *program]
+
+
+def run(line: Sequence[str], expect: int = 0, **environ: str) -> str:
+    """Run a job to its end; check its exit code; give what it printed."""
+    with job(line, **environ) as running:
+        output = running.finish()
+    assert running.process.returncode == expect, output
+    return output

@@ -1,0 +1,66 @@
+"""Three ways in, one code path; and what is said when none of them was taken."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from jobs import MPIS, OPEN_MPI_FLAGS, PROGRAMS, PYTHONS, launched, mpirun, run
+
+TRAIN = str(PROGRAMS / "train.py")
+RUNS = "one more rank runs this script"
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("how", ["shared", "packed"])
+def test_unmodified_script(mpi: str, how: str) -> None:
+    output = run(mpirun(mpi, 4, TRAIN, how), **OPEN_MPI_FLAGS)
+    assert "all is equal 3" in output
+    assert output.count(RUNS) == 4
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_script_on_rank_0_only(mpi: str) -> None:
+    output = run(mpirun(mpi, 3, "-m", "vecenvs.mpi", TRAIN), **OPEN_MPI_FLAGS)
+    assert "all is equal 2" in output
+    assert output.count(RUNS) == 1
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_our_launcher(mpi: str) -> None:
+    output = run(launched(mpi, 5, TRAIN))
+    assert "all is equal 4" in output
+    assert output.count(RUNS) == 1
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_code_and_module(mpi: str) -> None:
+    assert run(launched(mpi, 2, "-c", "import sys; print('argv', sys.argv)", "x")).count("argv ['-c', 'x']") == 1
+    assert "usage" in run(launched(mpi, 2, "-m", "vecenvs.mpi", "--help"))
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_two_nodes_of_mpich_or_one(mpi: str) -> None:
+    """Cliques are MPICH's way to take one node for two; Open MPI does not know them."""
+    output = run(launched(mpi, 4, TRAIN), MPIR_CVAR_NUM_CLIQUES="2")
+    assert "all is equal 3" in output
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_not_launched(mpi: str) -> None:
+    output = run([PYTHONS[mpi], TRAIN], expect=1)
+    assert "mpirun -n 5 python train.py" in output
+    assert "python -m vecenvs.mpi -n 5 train.py" in output
+    assert "mpirun -n 5" in run([PYTHONS[mpi], "-m", "vecenvs.mpi", TRAIN], expect=1)
+
+
+def test_launched_by_the_other_mpi() -> None:
+    line = [os.path.join(os.path.dirname(PYTHONS["mpich"]), "mpirun"), "-n", "2", PYTHONS["openmpi"], TRAIN]
+    output = run(line, expect=1)
+    assert "launcher and library are of different MPIs" in output
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_sub_communicator(mpi: str) -> None:
+    output = run(launched(mpi, 5, str(PROGRAMS / "groups.py"), flags=["--spmd"]))
+    assert sorted(line for line in output.splitlines() if line.startswith("group")) == ["group 0: 2 workers", "group 1: 1 workers"]
