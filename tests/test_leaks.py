@@ -14,6 +14,7 @@ import uuid
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Configuration
@@ -31,9 +32,10 @@ PATIENCE = 20.0  # seconds until a test gives up; what it waits for takes far le
 class Program:
     """The script in a process group of its own, and everything it started, found by a token in its environment."""
 
-    def __init__(self, configuration: Configuration, ending: str, directory: Path) -> None:
+    def __init__(self, configuration: Configuration, ending: str, directory: Path, **more: Any) -> None:
         self.token = uuid.uuid4().hex
-        command = [sys.executable, str(SCRIPT), configuration.backend, json.dumps(configuration.kwargs), ending]
+        kwargs = json.dumps({**configuration.kwargs, **more})
+        command = [sys.executable, str(SCRIPT), configuration.backend, kwargs, ending]
         self.process = subprocess.Popen(
             [*command, str(directory)],
             stdout=subprocess.PIPE,
@@ -69,8 +71,8 @@ def run(configuration: Configuration, tmp_path: Path) -> Iterator[type]:
     """Start programs; whatever is left of them is killed after the test."""
     programs: list[Program] = []
 
-    def start(ending: str) -> Program:
-        programs.append(Program(configuration, ending, tmp_path))
+    def start(ending: str, **more: Any) -> Program:
+        programs.append(Program(configuration, ending, tmp_path, **more))
         return programs[-1]
 
     yield start  # type: ignore[misc]
@@ -88,6 +90,26 @@ def test_sigkill_of_the_caller(run, where: str) -> None:
     if where == "in_init":
         program.wait_for_workers(1)
     os.kill(program.process.pid, signal.SIGKILL)
+    program.process.wait()
+    program.assert_all_gone()
+
+
+@pytest.mark.parametrize("where", ["stepping", "in_step"])
+def test_sigkill_of_a_caller_that_could_restart(run, where: str) -> None:
+    """Restarts keep the names of semaphores for workers to come; they go with the caller all the same."""
+    program = run(where, on_failure="restart")
+    program.wait_ready()
+    os.kill(program.process.pid, signal.SIGKILL)
+    program.process.wait()
+    program.assert_all_gone()
+
+
+def test_sigkill_of_everyone_at_once(run) -> None:
+    """Nobody is left to clean up, so there must be nothing to clean."""
+    program = run("stepping")
+    program.wait_ready()
+    for pid in program.alive():
+        os.kill(pid, signal.SIGKILL)
     program.process.wait()
     program.assert_all_gone()
 

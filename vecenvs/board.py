@@ -12,9 +12,14 @@ from numpy.typing import NDArray
 
 from vecenvs.layout import Columns, SpaceLayout
 
+# What `Board.flags` says of a row.
 TERMINATED = 1
 TRUNCATED = 2
+DONE = TERMINATED | TRUNCATED
+FIRST = 4  # its observation is the first of an episode
+FINAL = 8  # the ended episode's last observation lies in `Board.finals`
 
+FINAL_BYTES = 4096  # up to this size of a row terminal observations have columns; larger ones travel pickled
 INFO_BYTES = 256  # room per env for one attribute of the info channel; larger ones travel pickled
 
 # Attribute name -> dtype and shape of one env's value.
@@ -53,6 +58,7 @@ class Board:
         n: int,
         arena: Arena,
         info_attrs: Sequence[str] = (),
+        finals: bool = True,
     ) -> None:
         self.n = n
         self.info_attrs = tuple(info_attrs)
@@ -63,6 +69,10 @@ class Board:
         self.observations = Columns(SpaceLayout(observation_space), n, arena.take)
         self.rewards: NDArray[np.float64] = arena.take((n,), np.dtype(np.float64))
         self.flags: NDArray[np.uint8] = arena.take((n,), np.dtype(np.uint8))
+        layout = self.observations.layout
+        self.finals: Columns | None = None
+        if finals and not layout.has_objects and layout.row_bytes <= FINAL_BYTES:
+            self.finals = Columns(layout, n, arena.take)
         self._info_room = [arena.take((n * INFO_BYTES,), np.dtype(np.uint8)) for _ in self.info_attrs]
 
     def open_info(self, specs: Specs) -> None:

@@ -145,7 +145,7 @@ class Crew:
                 if message is None:
                     if transport.exit_status()[0] or time.monotonic() >= deadline:
                         break
-                elif kind_of(message[0]) == Answer.REPLY and isinstance(message[1], list):
+                elif kind_of(message[0]) == Answer.CLOSED:
                     failures.extend(message[1])
                     break
         return failures

@@ -8,6 +8,7 @@ object leaf: a numpy object array of n values, which transports pickle.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -43,6 +44,7 @@ class SpaceLayout:
         self.space = space
         self.leaves = tuple(_leaves_of(space, ()))
         self.is_flat = len(self.leaves) == 1 and not self.leaves[0].path
+        self.row_bytes = sum(leaf.dtype.itemsize * math.prod(leaf.shape) for leaf in self.leaves)
         self.has_objects = any(leaf.is_object for leaf in self.leaves)
 
     def flatten(self, value: Any) -> list[Any]:
@@ -79,7 +81,7 @@ class Columns:
             for leaf in layout.leaves
         ]
         # Rows laid end to end along their first axis: what np.concatenate writes a whole shard into in one call.
-        self._ends = [a.reshape(-1, *a.shape[2:]) if a.ndim > 1 else a for a in self.arrays]
+        self._ends = [a.reshape(n * a.shape[1], *a.shape[2:]) if a.ndim > 1 else a for a in self.arrays]
 
     def store(self, first: int, values: list[Any]) -> None:
         """Write `values` into the rows first, first + 1, ... ValueError or TypeError if one does not fit its space.
@@ -108,6 +110,11 @@ class Columns:
 
     def store_row(self, row: int, value: Any) -> None:
         """Write one row; the error names the leaf. Integers held by another dtype are taken where no value changes."""
+        if self._single and type(value) is np.ndarray:
+            array = self.arrays[0]
+            if value.dtype == array.dtype and value.shape == array.shape[1:]:
+                array[row] = value
+                return
         for array, leaf, part in zip(self.arrays, self.layout.leaves, self.layout.flatten(value), strict=True):
             array[row] = coerce(part, leaf)
 
@@ -117,6 +124,12 @@ class Columns:
             return list(self.arrays[0][first : first + count].copy())
         parts = [list(array[first : first + count].copy()) for array in self.arrays]
         return [self.layout.unflatten(row) for row in zip(*parts, strict=True)]
+
+    def row(self, row: int) -> Any:
+        """Read one row as a value that shares no memory with the columns."""
+        if self._single:
+            return self.arrays[0][row].copy()
+        return self.layout.unflatten([array[row].copy() for array in self.arrays])
 
     def batch(self, indices: Array | slice = slice(None), *, copy: bool = True) -> Any:
         """Read rows as one batch. A slice with copy=False gives views; everything else is the reader's own."""

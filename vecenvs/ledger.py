@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from vecenvs.board import Board
+from vecenvs.board import DONE, Board
 from vecenvs.crew import LIVENESS, Crew
 from vecenvs.errors import AlreadySteppingError, StepTimeout, VecEnvError, WorkerDied, describe_indices
 from vecenvs.protocol import Answer, Command, Extra, RowBody, kind_of, slot_of, tag
-from vecenvs.rows import Row
 from vecenvs.transport import Message
 
-_ROW, _ROWS, _STEP = int(Answer.ROW), int(Answer.ROWS), int(Command.STEP)  # plain ints compare faster
+# Plain ints compare faster.
+_ROW, _ROWS, _PLAIN, _STEP = int(Answer.ROW), int(Answer.ROWS), int(Answer.PLAIN_ROWS), int(Command.STEP)
 
 Briefing = Callable[[int], list[tuple[Command, Any]]]
 
@@ -44,6 +44,7 @@ class Ledger:
         self.pending: dict[int, Pending] = {}
         self.stepping: dict[int, float] = {}  # worker -> when its shard's step began
         self.ready: dict[int, Extra | None] = {}
+        self.plain = True  # whether the lock-step under way has brought nothing but columns so far
         self.extras: list[Extra] = []  # of the lock-step under way, from workers that have answered
         self.resting: dict[int, list[Any]] = {}  # slots under an async autoreset -> the row that they repeat
         self.leftover: set[int] = set()  # slots whose ready row is of a lock-step that a death has ended
@@ -61,6 +62,7 @@ class Ledger:
     def step_all(self) -> None:
         """Begin a step of every env, one command per worker."""
         now = time.monotonic()
+        self.plain = True
         for worker in range(len(self._crew.shards)):
             self.stepping[worker] = now
             self._put_step(worker)
@@ -123,7 +125,9 @@ class Ledger:
                 if message is not None:
                     self._take(worker, message)
                 elif limit is not None and time.monotonic() >= limit:
-                    self._time_out([s for w in sorted(stepping) for s in self._crew.shards[w]], deadline, timeout)
+                    self._take_all(self._crew.sweep(list(stepping)))
+                    if stepping:
+                        self._time_out([s for w in sorted(stepping) for s in self._crew.shards[w]], deadline, timeout)
                 else:  # another one may have died meanwhile
                     self._take_all(self._crew.sweep(list(stepping)) or self._crew.look_after(list(stepping)))
             except WorkerDied as died:
@@ -176,17 +180,17 @@ class Ledger:
 
     def _take(self, worker: int, message: Message) -> None:
         kind, body = message[0] & 0xFF, message[1]
-        if body is None:
-            if kind == _ROWS and not self.dead:  # by far the most frequent answer
-                del self.stepping[worker]
-                return
-            body = RowBody([])
+        if kind == _PLAIN and not self.dead:  # by far the most frequent answer
+            del self.stepping[worker]
+            return
+        body = body or RowBody([])
         if kind == _ROW:
             slot = slot_of(message[0])
             self._board.observations.take_objects(slot, 1, body.objects)
             del self.pending[slot]
             self.ready[slot] = body.extras[0] if body.extras else None
-        elif kind == _ROWS:
+        elif kind in (_ROWS, _PLAIN):
+            self.plain = False
             shard = self._crew.shards[worker]
             self._board.observations.take_objects(shard.start, len(shard), body.objects)
             del self.stepping[worker]
@@ -306,12 +310,12 @@ class Ledger:
         """How many rows are still to be handed out."""
         return len(self.pending) + len(self.ready) + sum(len(self._crew.shards[worker]) for worker in self.stepping)
 
-    def end_episodes(self, rows: Iterable[Row]) -> None:
+    def end_episodes(self, slots: Iterable[int]) -> None:
         """Of rows just copied, in async mode: ask for the first rows of the episodes that follow the ended ones.
 
         Only now may a worker write these rows again. Their last contents are kept, to be repeated.
         """
-        for slot, _ in rows:
-            if self._board.flags[slot]:
+        for slot in slots:
+            if self._board.flags[slot] & DONE:
                 self.resting[slot] = [array[slot].copy() for array in self._board.observations.arrays]
                 self.command(slot, Command.AWAIT_RESET)

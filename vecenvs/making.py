@@ -7,7 +7,7 @@ from typing import Any
 
 from vecenvs.errors import VecEnvError
 from vecenvs.protocol import Failure, MadeEnvs
-from vecenvs.worker import close_envs
+from vecenvs.worker import ENV_ERRORS, close_envs
 
 
 def make_envs(
@@ -23,7 +23,7 @@ def make_envs(
     except BaseException as exc:
         slot = first + len(envs)
         close_envs(envs, first, remote=remote)
-        if not isinstance(exc, Exception):
+        if not isinstance(exc, ENV_ERRORS):
             raise
         return [], Failure.capture(slot, "its env function", exc, portable=remote)
     return envs, MadeEnvs(

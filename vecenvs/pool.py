@@ -25,7 +25,7 @@ from vecenvs.arguments import (
     parse_timeout,
     split,
 )
-from vecenvs.board import TERMINATED, TRUNCATED, Arena, Board
+from vecenvs.board import DONE, FIRST, TERMINATED, TRUNCATED, Arena, Board
 from vecenvs.crew import CLOSE_GRACE, Crew
 from vecenvs.errors import (
     AlreadySteppingError,
@@ -156,7 +156,8 @@ class PoolVecEnv(VecEnv):
         else:
             raise NotSteppingError("step_wait without a step_async before it")
         self._counters["steps"] += 1
-        if extras or self._ledger.resting:
+        if self._step_slots is not None or not self._ledger.plain:
+            self._step_slots = None
             return self._finish_step(extras)
         # No episode ended, no env had infos: most steps of most envs.
         self._last_flags, self._inactive = self._no_flags, []
@@ -177,37 +178,46 @@ class PoolVecEnv(VecEnv):
         except WorkerDied:
             self._step_slots = None  # the other rows come by recv
             raise
-        self._step_slots = None
         extras = [extra for extra in ledger.ready.values() if extra is not None]
         for slot in list(ledger.ready):
             ledger.drop(slot)
         return extras
 
     def _finish_step(self, extras: list[Extra]) -> StepReturn:
+        resting = self._ledger.resting
         flags = self._last_flags = self._board.flags.copy()
-        resting, self._inactive = dict(self._ledger.resting), list(self._ledger.resting)
-        for extra in extras:
-            if extra.reset_info is not None:
-                self.reset_infos[extra.slot] = extra.reset_info
-                if not flags[extra.slot]:
-                    self._inactive.append(extra.slot)
-        for slot in resting:
-            flags[slot] = 0
-            extras.append(Extra(slot, {"resetting": True, **self._infos.kept(slot)}))
-        error = env_error(extras)
-        if error is not None:
-            failed = {e.index for e in error.errors} | resting.keys()
-            found = {extra.slot: extra for extra in extras}
-            rows = [(slot, found.get(slot)) for slot in range(self.num_envs) if slot not in failed]
-            error.batch = self._batch(rows)
-            self._begin_autoresets(rows)
-            raise error
-        result = lock_step(self._board, flags, extras, resting, copy=self.copy)
+        self._inactive = list(resting)
+        if resting:
+            flags[self._inactive] = 0
+            extras.extend(Extra(slot, {"resetting": True, **self._infos.kept(slot)}) for slot in resting)
+        flagged = {slot: flag for slot, flag in enumerate(flags.tolist()) if flag}
+        for slot, flag in flagged.items():
+            if flag & FIRST:
+                self.reset_infos[slot] = {"episode_start": True}
+                if not flag & DONE:
+                    self._inactive.append(slot)
+        if extras:
+            self._take_extras(extras)
+        result = lock_step(self._board, flags, flagged, extras, resting, copy=self.copy)
         if self._info_attrs:
             self._infos.fill(range(self.num_envs), result[3])
         if self.autoreset == "async":
-            self._begin_autoresets([(extra.slot, extra) for extra in extras if extra.slot not in resting])
+            self._begin_autoresets(list(flagged), [result[3][slot] for slot in flagged])
         return result
+
+    def _take_extras(self, extras: list[Extra]) -> None:
+        """Note what came besides the columns; raise if an env has failed, with the others' rows."""
+        for extra in extras:
+            if extra.reset_info:
+                self.reset_infos[extra.slot] = {**extra.reset_info, "episode_start": True}
+        error = env_error(extras)
+        if error is not None:
+            failed = {e.index for e in error.errors} | self._ledger.resting.keys()
+            found = {extra.slot: extra for extra in extras}
+            slots = [slot for slot in range(self.num_envs) if slot not in failed]
+            error.batch = self._batch([(slot, found.get(slot)) for slot in slots])
+            self._begin_autoresets(slots, error.batch.infos)
+            raise error
 
     # Any subset
 
@@ -272,21 +282,22 @@ class PoolVecEnv(VecEnv):
     def _hand_out(self, rows: list[Row]) -> Batch:
         for slot, extra in rows:
             self._ledger.drop(slot)
-            if extra is not None and extra.reset_info is not None:
-                self.reset_infos[slot] = extra.reset_info
+            if self._board.flags[slot] & FIRST:
+                info = extra.reset_info if extra is not None else None
+                self.reset_infos[slot] = {**(info or {}), "episode_start": True}
         batch = self._batch(rows)
         self._counters["received"] += len(rows)
-        self._begin_autoresets(rows)
+        self._begin_autoresets([slot for slot, _ in rows], batch.infos)
         return batch
 
-    def _begin_autoresets(self, rows: Sequence[Row]) -> None:
+    def _begin_autoresets(self, slots: Sequence[int], infos: Sequence[dict[str, Any]]) -> None:
         """In async mode the envs whose episodes end with these rows, which have been copied, are being reset."""
         if self.autoreset != "async":
             return
-        for slot, extra in rows:
-            if extra is not None and self._board.flags[slot]:
-                self._infos.keep(slot, extra.info)
-        self._ledger.end_episodes(rows)
+        for slot, info in zip(slots, infos, strict=True):
+            if self._board.flags[slot] & DONE:
+                self._infos.keep(slot, info)
+        self._ledger.end_episodes(slots)
 
     def _batch(self, rows: Sequence[Row]) -> Batch:
         batch = gather(self._board, rows)

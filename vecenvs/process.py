@@ -62,18 +62,21 @@ def run_worker(pipe: Connection, payload: list[Any], first: int, autoreset: str,
     names: list[str] = []
     watch_caller(caller, names)
     limit_threads()
-    env_fns = [cloudpickle.loads(item) if isinstance(item, bytes) else item for item in payload]
-    envs, made = make_envs(env_fns, first, remote=True)
+    envs: list[Any] = []
     try:
+        env_fns = [cloudpickle.loads(item) if isinstance(item, bytes) else item for item in payload]
+        envs, made = make_envs(env_fns, first, remote=True)
         pipe.send_bytes(dumps((int(Answer.MADE), made)))
         wiring: Wiring = loads(pipe.recv_bytes())
         if isinstance(made, Failure):
             return
         names.extend([*wiring.down, *wiring.up, wiring.wake])
         serve(envs, made, first, autoreset, wiring, lambda: pipe.send_bytes(dumps((int(Answer.REPLY), None))))
-        envs = []
+        envs = []  # closed, as told
     except (EOFError, ConnectionError):  # the caller gave up while starting
         return
+    except Terminated:
+        sys.exit(1)
     finally:
         close_envs(envs, first, remote=True)
 
@@ -123,5 +126,9 @@ def limit_threads() -> None:
         sys.modules["torch"].set_num_threads(1)
 
 
+class Terminated(BaseException):
+    """SIGTERM has come: the worker leaves, closing its envs."""
+
+
 def _leave(_: int, __: object) -> None:
-    raise SystemExit(1)
+    raise Terminated

@@ -30,15 +30,17 @@ class Command(IntEnum):
     PREPARE = 6  # body ({slot: seed}, {slot: options}) for the next reset of each slot -> REPLY None
     RESUME = 7  # body {slot: (last row, seed)}: this worker replaces another, whose episodes are lost -> REPLY None
     OPEN_INFO = 9  # body: the types of the info channel's attributes (`board.Specs`) -> REPLY None
-    CLOSE = 8  # close the envs and leave -> REPLY list of Failures
+    CLOSE = 8  # close the envs and leave -> CLOSED
 
 
 class Answer(IntEnum):
     """Tags of what a worker sends back."""
 
-    ROWS = 32  # body None or RowBody: every slot of the shard has its row
-    ROW = 33  # the same for one slot
+    PLAIN_ROWS = 31  # every slot of the shard has its row, with no flags and nothing besides its columns
+    ROWS = 32  # the same where there is more; body None or RowBody
+    ROW = 33  # one slot has its row; body None or RowBody
     REPLY = 34  # body as the command says
+    CLOSED = 36  # body: a list of Failures, of what envs raised in close()
     MADE = 35  # body MadeEnvs or Failure: unasked, the first message of every worker
 
 

@@ -3,43 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.board import TERMINATED, TRUNCATED, Board
+from vecenvs.board import DONE, FINAL, FIRST, TERMINATED, TRUNCATED, Board
 from vecenvs.errors import EnvError
 from vecenvs.protocol import Extra
 from vecenvs.vec_env import Batch, StepReturn
+
+_PLAIN: dict[str, Any] = {"TimeLimit.truncated": False}
 
 Row = tuple[int, "Extra | None"]  # a slot whose row has come, and what came with it
 
 
 def lock_step(
-    board: Board, flags: NDArray[np.uint8], extras: Iterable[Extra], repeats: Mapping[int, list[Any]], *, copy: bool
+    board: Board,
+    flags: NDArray[np.uint8],
+    flagged: Mapping[int, int],
+    extras: Sequence[Extra],
+    repeats: Mapping[int, list[Any]],
+    *,
+    copy: bool,
 ) -> StepReturn:
-    """All rows, in the order of their slots. `repeats` are rows to give instead of what the columns hold."""
-    infos = [{"TimeLimit.truncated": False} for _ in range(board.n)]
+    """All rows, in the order of their slots; `flagged` are those of `flags` that are not 0.
+
+    `repeats` are rows to give instead of what the columns hold.
+    """
+    infos = plain_infos(board.n)
+    for slot, flag in flagged.items():
+        infos[slot] = info_of(board, slot, flag)
     for extra in extras:
-        infos[extra.slot] = finish_info(extra.info, int(flags[extra.slot]))
+        infos[extra.slot] = {**extra.info, **infos[extra.slot]}
     observations, rewards = board.observations.batch(copy=copy or bool(repeats)), board.rewards.astype(np.float32)
     for slot, parts in repeats.items():
         board.observations.layout.set_row(observations, slot, parts)
         rewards[slot] = 0.0
-    return observations, rewards, flags != 0, infos
+    return observations, rewards, (flags & DONE).astype(bool), infos
 
 
 def plain_lock_step(board: Board, *, copy: bool) -> StepReturn:
     """All rows of a step in which nothing came besides the columns."""
-    infos = [{"TimeLimit.truncated": False} for _ in range(board.n)]
     observations = board.observations.batch(copy=copy)
-    return observations, board.rewards.astype(np.float32), np.zeros(board.n, bool), infos
+    return observations, board.rewards.astype(np.float32), np.zeros(board.n, bool), plain_infos(board.n)
 
 
-def finish_info(info: dict[str, Any], flags: int) -> dict[str, Any]:
-    """Add to an info, which must be the caller's own by now, what every row has."""
-    info["TimeLimit.truncated"] = flags == TRUNCATED
+def plain_infos(n: int) -> list[dict[str, Any]]:
+    """What every info has, in n dicts."""
+    return list(map(dict.copy, repeat(_PLAIN, n)))  # the quickest way to many small dicts
+
+
+def info_of(board: Board, slot: int, flags: int) -> dict[str, Any]:
+    """What a row's info has by its flags."""
+    info: dict[str, Any] = {"TimeLimit.truncated": flags & DONE == TRUNCATED}
+    if flags & FINAL and board.finals is not None:
+        info["terminal_observation"] = board.finals.row(slot)
+    if flags & FIRST:
+        info["episode_start"] = True
     return info
 
 
@@ -47,8 +69,8 @@ def gather(board: Board, rows: Sequence[Row]) -> Batch:
     """Some rows, in the order given."""
     indices = np.array([slot for slot, _ in rows], dtype=np.int64)
     flags = board.flags[indices]
-    infos = [finish_info(extra.info if extra else {}, int(f)) for (_, extra), f in zip(rows, flags, strict=True)]
-    first_row = [bool(extra and extra.reset_info is not None) for _, extra in rows]
+    infos = [info_of(board, slot, int(f)) for (slot, _), f in zip(rows, flags, strict=True)]
+    infos = [{**extra.info, **info} if extra else info for (_, extra), info in zip(rows, infos, strict=True)]
     return Batch(
         indices,
         board.observations.batch(indices),
@@ -56,7 +78,7 @@ def gather(board: Board, rows: Sequence[Row]) -> Batch:
         (flags & TERMINATED) != 0,
         (flags & TRUNCATED) != 0,
         infos,
-        active=(flags != 0) | ~np.array(first_row, dtype=bool),
+        active=((flags & DONE) != 0) | ((flags & FIRST) == 0),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from vecenvs.board import TERMINATED, TRUNCATED, Board, Specs
+from vecenvs.board import FINAL, FIRST, TERMINATED, TRUNCATED, Board, Specs
 from vecenvs.errors import ResetNeededError, VecEnvError
 from vecenvs.info_channel import InfoReader
 from vecenvs.protocol import Answer, Command, Extra, Failure, RowBody, dumps, own, tag
@@ -24,7 +24,8 @@ from vecenvs.protocol import Answer, Command, Extra, Failure, RowBody, dumps, ow
 Answering = Callable[[int, object], None]
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
 
-_ROWS = int(Answer.ROWS)
+ENV_ERRORS = (Exception, SystemExit)  # an env that calls sys.exit() has failed; it does not end the program
+_ROWS, _PLAIN = int(Answer.ROWS), int(Answer.PLAIN_ROWS)
 
 AUTORESET_MODES = ("same_step", "next_step", "async", "disabled")
 
@@ -48,6 +49,7 @@ class Worker:
         count = len(self.envs)
         self._has_objects = board.observations.layout.has_objects
         self._objects = board.observations.objects
+        self._finals = board.finals
         self._all = range(count)
         self._rewards = board.rewards[first : first + count]
         self._flags = board.flags[first : first + count]
@@ -96,7 +98,8 @@ class Worker:
         actions = self._board.actions
         if objects is not None:
             actions.take_objects(self._first, len(self.envs), objects)
-        self._send(_ROWS, self._step(self._all, actions.rows(self._first, len(self.envs))))
+        body = self._step(self._all, actions.rows(self._first, len(self.envs)))
+        self._send(_PLAIN if body is None and not self._flagged else _ROWS, body)
 
     def _on_step_one(self, local: int, objects: Any) -> None:
         actions, slot = self._board.actions, self._first + local
@@ -121,7 +124,7 @@ class Worker:
                     if terminated or truncated or info:
                         local = shard.start + len(observations)
                         obs = self._finish(local, obs, terminated, truncated, info, extras)
-                except Exception as exc:
+                except ENV_ERRORS as exc:
                     obs, reward = self._fail(shard.start + len(observations), "step", exc, extras), 0.0
                 add_observation(obs)
                 add_reward(reward)
@@ -129,6 +132,9 @@ class Worker:
             self._interrupt = exc
             observations.extend([self._fail(local, "step", exc, extras) for local in shard[len(observations) :]])
             rewards.extend([0.0] * (len(observations) - len(rewards)))
+        if self._reset_infos and self._autoreset == "next_step":  # of first rows that have no info besides
+            extras.extend(Extra(self._first + local, {}, info) for local, info in self._reset_infos.items())
+            self._reset_infos.clear()
         self._write(shard, observations, rewards, extras)
         if self._reader is not None:
             for local, error in self._reader.collect(shard, extras):
@@ -141,16 +147,20 @@ class Worker:
     ) -> Any:
         """Complete a row that has infos or ends an episode; give the observation that belongs into it."""
         slot = self._first + local
-        if terminated or truncated:
+        if info:
             info = dict(info) if self._remote else own(info)
-            info["terminal_observation"] = self._board.observations.layout.own(obs)
-            self._flags[local] = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
-            self._flagged = True
+        if terminated or truncated:
+            flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
+            if self._finals is not None:
+                self._finals.store_row(slot, obs)
+                flags |= FINAL
+            else:
+                info = {**info, "terminal_observation": self._board.observations.layout.own(obs)}
             if self._autoreset == "same_step":
                 if self._reader is not None:
                     self._reader.keep(local)
                 obs = self._reset(local)
-                info["episode_start"] = True
+                flags |= FIRST
             elif self._autoreset == "next_step":
                 self._act[local] = partial(self._first_step, local)
             elif self._autoreset == "async":
@@ -158,25 +168,30 @@ class Worker:
                 self._ended.append(local)
             else:
                 self._act[local] = partial(_refuse, "env {} has ended its episode: reset([{}]) it first", slot)
-        elif not self._remote:
-            info = own(info)
-        extras.append(Extra(slot, info, self._reset_infos.pop(local, None)))
+            self._flags[local] = flags
+            self._flagged = True
+        reset_info = self._reset_infos.pop(local, None)
+        if info or reset_info:
+            extras.append(Extra(slot, info, reset_info))
         return obs
 
     def _first_step(self, local: int, _: Any) -> StepResult:
         """Stand in for `step` on the step after an episode's end, in next_step mode."""
         obs = self._reset(local)
-        return obs, 0.0, False, False, self._row_info(self._reset_infos[local])
+        self._flags[local] = FIRST
+        self._flagged = True
+        return obs, 0.0, False, False, self._row_info(self._reset_infos.get(local, {}))
 
     def _reset(self, local: int) -> Any:
-        """Reset one env with the seed and options that wait for it. Its info waits in `_reset_infos`."""
+        """Reset one env with the seed and options that wait for it. Its info, if any, waits in `_reset_infos`."""
         env = self.envs[local]
         obs, info = env.reset(seed=self._seeds.pop(local, None), options=self._options.pop(local, None))
-        info = dict(info) if self._remote else own(info)
-        info["episode_start"] = True
+        if info:
+            info = dict(info) if self._remote else own(info)
         if self._reader is not None:
-            info.update(self._reader.info(local))
-        self._reset_infos[local] = info
+            info = {**info, **self._reader.info(local)}
+        if info:
+            self._reset_infos[local] = info
         self._act[local] = env.step
         return obs
 
@@ -227,8 +242,8 @@ class Worker:
 
     def _try_reset(self, local: int) -> Failure | tuple[Any, dict[str, Any]]:
         try:
-            return self._reset(local), self._reset_infos.pop(local)
-        except Exception as exc:
+            return self._reset(local), self._reset_infos.pop(local, {})
+        except ENV_ERRORS as exc:
             self._act[local] = partial(_refuse, "env {} failed in reset: reset([{}]) it again", self._first + local)
             return Failure.capture(self._first + local, "reset", exc, portable=self._remote)
         except BaseException as exc:
@@ -236,23 +251,27 @@ class Worker:
             return Failure.capture(self._first + local, "reset", exc, portable=self._remote)
 
     def _send_first_row(self, local: int, outcome: Failure | tuple[Any, dict[str, Any]]) -> None:
-        """Answer with the first row of an episode: reward 0, no flags."""
+        """Answer with the first row of an episode: reward 0."""
         slot = self._first + local
-        self._flags[local] = 0
+        self._flags[local] = FIRST
+        self._flagged = True
         self._rewards[local] = 0.0
         extras: list[Extra] = []
         if isinstance(outcome, Failure):
+            self._flags[local] = 0
             extras.append(Extra(slot, {}, None, outcome))
         else:
             obs, info = outcome
             try:
                 self._board.observations.store_row(slot, obs)
-                extras.append(Extra(slot, self._row_info(info), info))
+                if info:
+                    extras.append(Extra(slot, self._row_info(info), info))
                 if self._board.info and self._reader is not None:
                     self._reader.collect([local], extras)
             except Exception as exc:
                 self._fail(local, "reset", exc, extras)
-        self._send(tag(Answer.ROW, slot), RowBody(extras, self._board.observations.objects(slot, 1)))
+        objects = self._objects(slot, 1) if self._has_objects else None
+        self._send(tag(Answer.ROW, slot), RowBody(extras, objects) if extras or objects else None)
 
     def _begin_resets(self) -> None:
         ended, self._ended = self._ended, []
@@ -306,7 +325,7 @@ class Worker:
         for slot in slots:
             try:
                 results.append(function(self.envs[slot - self._first], *args, **kwargs))
-            except Exception as exc:
+            except ENV_ERRORS as exc:
                 results.append(Failure.capture(slot, _describe(function, args), exc, portable=self._remote))
         try:
             self._send(Answer.REPLY, results)
@@ -322,7 +341,7 @@ class Worker:
         self._send(Answer.REPLY, None)
 
     def _on_close(self, _: int, __: Any) -> None:
-        self._send(Answer.REPLY, close_envs(self.envs, self._first, remote=self._remote))
+        self._send(Answer.CLOSED, close_envs(self.envs, self._first, remote=self._remote))
 
     def _send_locked(self, tag: int, body: Any) -> None:
         with self._lock:
@@ -353,7 +372,7 @@ def close_envs(envs: Sequence[Any], first: int, *, remote: bool) -> list[Failure
     for slot, env in enumerate(envs, first):
         try:
             env.close()
-        except Exception as exc:
+        except ENV_ERRORS as exc:
             failures.append(Failure.capture(slot, "close", exc, portable=remote))
     return failures
 

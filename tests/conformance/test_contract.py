@@ -8,8 +8,9 @@ from conftest import Configuration
 from vecenvs.testing.suite import (
     DeathConformance,
     RestartConformance,
+    RuleConformance,
+    SpaceConformance,
     TimeoutConformance,
-    VecEnvConformance,
     WorldConformance,
 )
 
@@ -28,8 +29,14 @@ class TestWorlds(OnConfigurations, WorldConformance):
     matrix = "wide"
 
 
-class TestContract(OnConfigurations, VecEnvConformance):
-    """The whole contract, on one configuration of each kind."""
+class TestSpaces(OnConfigurations, SpaceConformance):
+    """Every kind of space."""
+
+    matrix = "fast"
+
+
+class TestRules(OnConfigurations, RuleConformance):
+    """All else in the contract, on one configuration of each kind."""
 
     matrix = "each"
 

@@ -1,4 +1,4 @@
-"""The conformance suite on MpiVecEnv, to be run on rank 0: python -m vecenvs.mpi -n 3 -m pytest tests/mpi/contract.py"""
+"""The conformance suite on MpiVecEnv, run on rank 0: python -m vecenvs.mpi -n 3 -m pytest tests/mpi/contract.py"""
 
 from __future__ import annotations
 

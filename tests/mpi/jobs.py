@@ -18,10 +18,11 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 PYTHONS = {
     "openmpi": sys.executable,
-    "mpich": os.environ.get("VECENVS_MPICH_PYTHON", str(ROOT / ".venv-mpich/bin/python")),
+    "mpich": os.environ.get("VECENVS_MPICH_PYTHON", str(ROOT / ".venv/mpich/bin/python")),
 }
 MPIS = tuple(PYTHONS)
 TOKEN = "VECENVS_TEST_JOB"
+MPI_FILES = ("sm_segment.", "mpich_shm_")
 OPEN_MPI_FLAGS = {  # what `python -m vecenvs.mpi -n` sets, for tests that call mpirun themselves
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -81,6 +82,7 @@ class Job:
 @contextmanager
 def job(line: Sequence[str], **environ: str) -> Iterator[Job]:
     """Run a job; at the end of the block fail if it left a process."""
+    files = leaks.shared_memory_files()
     running = Job(line, **environ)
     try:
         yield running
@@ -90,6 +92,9 @@ def job(line: Sequence[str], **environ: str) -> Iterator[Job]:
         assert not left, f"left behind: {running.pids()}\n{running.output}"
     finally:
         running.end()
+        for name in leaks.shared_memory_files() - files:
+            if name.startswith(MPI_FILES):  # what MPI itself leaves of a rank that was killed; ours must all be gone
+                (leaks.SHM / name).unlink(missing_ok=True)
 
 
 def launched(mpi: str, ranks: int, *program: str, flags: Sequence[str] = ()) -> list[str]:

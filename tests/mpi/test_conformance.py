@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from jobs import MPIS, launched, run
+from jobs import MPIS, job, launched
 
 PYTEST = ("-m", "pytest", "tests/mpi/contract.py", "-q", "-p", "no:cacheprovider")
 WORLDS = ("-k", "TestWorlds")
@@ -20,8 +20,6 @@ WORLDS = ("-k", "TestWorlds")
     ],
 )
 def test_contract(mpi: str, ranks: int, shared: bool, which: tuple[str, ...]) -> None:
-    from jobs import job
-
     with job(launched(mpi, ranks, *PYTEST, *which), VECENVS_MPI_SHARED=str(int(shared))) as running:
         output = running.finish(390.0)
     assert running.process.returncode == 0, output

@@ -1,19 +1,34 @@
-"""The conformance suite on Ray, by shared memory and by messages."""
+"""The conformance suite on Ray, by shared memory and by messages.
+
+By messages it is those parts in which the way of a row matters; VECENVS_TEST_RAY=all runs all of it (two more minutes).
+"""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 from ray_session import EXEMPT, OPTIONS, ray_session  # noqa: F401
 
 from vecenvs.backends.ray import RayVecEnv
-from vecenvs.testing.suite import WorkerConformance
+from vecenvs.testing.suite import (
+    AutoresetConformance,
+    Conformance,
+    DeathConformance,
+    ErrorConformance,
+    LifecycleConformance,
+    OwnershipConformance,
+    RestartConformance,
+    TimeoutConformance,
+    TrajectoryConformance,
+    WorkerConformance,
+)
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
 
-class OnRay(WorkerConformance):
+class OnRay(Conformance):
     """As many workers as fit, two at most. Every VecEnv made must have gone the way that is under test."""
 
     exempt = EXEMPT
@@ -27,11 +42,24 @@ class OnRay(WorkerConformance):
         return vec
 
 
-class TestShared(OnRay):
+class WhereTheWayMatters(
+    TrajectoryConformance,
+    AutoresetConformance,
+    OwnershipConformance,
+    ErrorConformance,
+    LifecycleConformance,
+    DeathConformance,
+    RestartConformance,
+    TimeoutConformance,
+):
+    """Rows, failures, and the end; without what the caller decides alone (wrong actions, indices, seeds)."""
+
+
+class TestShared(OnRay, WorkerConformance):
     """Same node: rows in shared memory."""
 
 
-class TestMessages(OnRay):
+class TestMessages(OnRay, WorkerConformance if os.environ.get("VECENVS_TEST_RAY") == "all" else WhereTheWayMatters):
     """As between nodes: rows in actor calls."""
 
     transport = way = "messages"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle
 
+from vecenvs.arguments import check_env_fns
 from vecenvs.errors import VecEnvError
 from vecenvs.mpi.hosting import Order
+from vecenvs.mpi.job import session_of
 from vecenvs.mpi.nodes import Peer
-from vecenvs.mpi.session import Line, session_of
+from vecenvs.mpi.session import Line
 from vecenvs.pool import EnvFn, PoolVecEnv
 from vecenvs.protocol import Answer, dumps, kind_of, loads
 from vecenvs.transport import Message, Transport
@@ -39,6 +42,7 @@ class MpiVecEnv(PoolVecEnv):
         **common: Any,
     ) -> None:
         self._session = session_of(comm)
+        check_env_fns(env_fns)
         self._shared_memory = shared_memory
         self._used: dict[int, Peer] = {}
         if num_workers is None:
@@ -51,7 +55,7 @@ class MpiVecEnv(PoolVecEnv):
         peer = self._used[worker] = self._session.least_busy(list(self._used.values()))
         shared = self._shared_memory and peer.shares
         env_fns = [_pickled(self._env_fns[slot], slot) for slot in shard]
-        order = Order(env_fns, shard.start, self.autoreset, self._info_attrs, shared, list(sys.path))
+        order = Order(env_fns, shard.start, self.autoreset, self._info_attrs, shared, list(sys.path), os.getpid())
         line = self._session.host(peer, order)
         return SharedRankTransport(line, len(shard)) if shared else PackedRankTransport(line, shard)
 

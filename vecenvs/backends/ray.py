@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import os
+import time
 import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,6 +16,7 @@ from vecenvs.arguments import check_env_fns
 from vecenvs.backends.ray_actor import EnvActor
 from vecenvs.backends.ray_cluster import Session, check_ray, default_workers, remote_class
 from vecenvs.backends.ray_transport import ActorTransport
+from vecenvs.crew import EXIT_GRACE
 from vecenvs.errors import VecEnvError
 from vecenvs.pool import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
@@ -56,6 +59,7 @@ class RayVecEnv(PoolVecEnv):
             raise ValueError(f"transport {transport!r} is none of {', '.join(TRANSPORTS)}")
         self._forced = transport == "messages"
         self._ready_timeout = ready_timeout
+        self._launched: list[ActorTransport] = []
         self._session = Session(num_workers, ray_init_kwargs)
         weakref.finalize(self, self._session.release).atexit = False
         # A Ray of our own steps as many VecEnvs at once as its user wants; other people's has other work to place.
@@ -66,7 +70,7 @@ class RayVecEnv(PoolVecEnv):
                 num_workers = default_workers(len(env_fns), self._options["num_cpus"])
             super().__init__(env_fns, num_workers, **common)
         except BaseException:
-            self._session.release()
+            self._leave()
             raise
         atexit.unregister(_close_all)
         atexit.register(_close_all)  # anew, so that it runs before the hook with which Ray ends the actors
@@ -74,10 +78,12 @@ class RayVecEnv(PoolVecEnv):
 
     def _launch(self, worker: int, shard: range) -> Transport:
         env_fns = [_pickled(self._env_fns[slot], slot) for slot in shard]
-        return ActorTransport(
+        launched = ActorTransport(
             self._session, self._remote_class, self._options, shard, env_fns, self.autoreset, self._forced,
             self._ready_timeout,
         )  # fmt: skip
+        self._launched.append(launched)
+        return launched
 
     def stats(self) -> dict[str, Any]:
         """As every VecEnv, and `workers`: a dict of node, ip, pid, transport and why for each."""
@@ -87,6 +93,13 @@ class RayVecEnv(PoolVecEnv):
 
     def close(self) -> None:
         super().close()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Wait for the processes on this node, all at once, and need Ray no longer."""
+        deadline = time.monotonic() + EXIT_GRACE
+        while self._launched and self._session.pid == os.getpid():
+            self._launched.pop().reap(deadline)
         self._session.release()
 
 

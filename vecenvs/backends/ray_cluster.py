@@ -39,18 +39,23 @@ class Session:
             Session._connected, Session._users = True, 0
         Session._users += 1
         self._held = True
+        self.pid = os.getpid()
         self.own = Session._own
         self.node: str = ray.get_runtime_context().get_node_id()
 
     def alive(self) -> bool:
-        """Tell whether this is still the Ray it was: else every call would start another one."""
+        """Tell whether this is still the Ray it was: else every call would start another one. False in a fork."""
         import ray
 
-        return bool(ray.is_initialized()) and ray.get_runtime_context().get_node_id() == self.node
+        return (
+            self.pid == os.getpid()
+            and bool(ray.is_initialized())
+            and ray.get_runtime_context().get_node_id() == self.node
+        )
 
     def release(self) -> None:
         """Say that this VecEnv needs Ray no longer. Repeatable."""
-        if self._held:
+        if self._held and self.pid == os.getpid():
             self._held = False
             Session._users -= 1
             if not Session._users and self.alive():

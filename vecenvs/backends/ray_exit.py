@@ -1,9 +1,12 @@
-"""How a process that is no child of this one has ended. Linux 6.15 and later tell whoever holds a pidfd of it."""
+"""Processes of this machine that are no children: wait for their end (Linux), and tell what it was (Linux 6.15)."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import select
+import signal
 import struct
 
 # From linux/pidfd.h: struct pidfd_info, version 0, and the request that fills it.
@@ -33,6 +36,20 @@ class ForeignProcess:
             return None
         mask, code = struct.unpack_from("=Q", info, 0)[0], struct.unpack_from("=i", info, _SIZE - 4)[0]
         return os.waitstatus_to_exitcode(code) if mask & _EXIT else None
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for its end; tell whether it has come. True at once where it cannot be watched."""
+        if self._fd < 0:
+            return True
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        return bool(poll.poll(1000 * max(seconds, 0.0)))
+
+    def kill(self) -> None:
+        """Send it SIGKILL; it cannot hit another process that has got its number meanwhile."""
+        if self._fd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._fd, signal.SIGKILL)
 
     def close(self) -> None:
         """Watch no longer. Repeatable."""

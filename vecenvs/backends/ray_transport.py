@@ -5,29 +5,21 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from queue import Empty, SimpleQueue
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vecenvs.backends.ray_actor import Home
 from vecenvs.backends.ray_cluster import Session, explain_waiting, shorten
 from vecenvs.backends.ray_exit import ForeignProcess
+from vecenvs.backends.ray_ways import PackedActor, SharedActor, last_words_of
 from vecenvs.board import Board
 from vecenvs.errors import BackendUnavailable
-from vecenvs.protocol import Answer, Command, kind_of, loads, slot_of
+from vecenvs.protocol import loads
 from vecenvs.transport import Message, Transport
-from vecenvs.transport.memory import Semaphore, unlink_semaphores
-from vecenvs.transport.packed import PackedTransport
-from vecenvs.transport.shared import SharedBoard, SharedTransport, Wiring
+from vecenvs.transport.shared import SharedBoard
 
-PATIENCE = (0.0, 2e-4)  # as for subprocesses
 REAPED = 0.5  # seconds for a dead process's exit code to be known
 LEAVE = 0.5  # seconds for an actor without a VecEnv to close its envs
-LATE = (5e-4, 0.02)  # seconds between looks for the answers of async resets: at first, and at most
-
-
-WHILE = 1.0  # seconds to wait if nobody says how long
-DONE = "its work is done"
 
 
 class ActorTransport(Transport):
@@ -53,7 +45,8 @@ class ActorTransport(Transport):
         self._launched = time.monotonic()
         self._process: ForeignProcess | None = None
         self._exit: tuple[bool, int | None] | None = None
-        self._said = ""
+        self._said = ""  # what Ray says of the actor's death
+        self._stopped = False
         self._wired: SharedActor | PackedActor | None = None
         self.home: Home | None = None
         self.way = "none yet"
@@ -96,18 +89,17 @@ class ActorTransport(Transport):
 
     def exit_status(self) -> tuple[bool, int | None]:
         if self._exit is None:
-            words = self._words()
-            if words:
-                self._exit = (True, self._exit_code() if words != DONE else None)
-                self._said = words
+            self._said = self._words()
+            if self._said:
+                self._exit = (True, self._exit_code())
         return self._exit or (False, None)
 
     def _words(self) -> str:
-        """What is said of the actor's end; nothing while it lives."""
+        """What is said of the actor's death; nothing while it lives."""
         if not self._session.alive():
             return "the connection to Ray has been closed"
         if self._wired is None:
-            return _ended(self._made_call).replace(DONE, "")
+            return last_words_of(self._made_call)
         self._wired.exit_status()
         return self._wired.last_words
 
@@ -122,18 +114,31 @@ class ActorTransport(Transport):
         return None
 
     def stop(self, grace: float) -> None:
-        if self._process is not None:
-            self._process.close()
-        actor, self._actor = self._actor, None
-        if actor is None or not self._session.alive():
+        if self._stopped or not self._session.alive():
             return
+        self._stopped = True
         import ray
 
         idle = self._wired is None and bool(ray.wait([self._made_call], timeout=0)[0])
         if grace or idle:  # else it is known, or presumed, to hang
-            actor.leave.remote()
-            ray.wait([actor.__ray_terminate__.remote()], timeout=max(grace, LEAVE))
-        ray.kill(actor)
+            self._actor.leave.remote()
+            if ray.wait([self._actor.__ray_terminate__.remote()], timeout=max(grace, LEAVE))[0]:
+                return  # it is on its way: `reap` sees to the end
+        ray.kill(self._actor)
+
+    def reap(self, deadline: float) -> None:
+        """Wait until the process is gone, after `stop`; kill it at `deadline`. Elsewhere Ray is told to, at once."""
+        here = self._process is not None
+        if self._process is not None and not self._process.wait(deadline - time.monotonic()):
+            here = False
+            self._process.kill()
+            self._process.wait(LEAVE)
+        if not here and self._session.alive():
+            import ray
+
+            ray.kill(self._actor)
+        if self._process is not None:
+            self._process.close()
 
     def describe(self) -> dict[str, Any]:
         """Where the worker is and how it is reached."""
@@ -175,145 +180,3 @@ class ActorTransport(Transport):
             return "the columns are not shared"
         reason: str | None = ray.get(self._actor.reaches.remote(board.segment.address, board.wake.name))
         return f"same node, but its memory cannot be opened ({reason})" if reason else ""
-
-
-def _ended(call: Any) -> str:
-    """Say how a call has ended: DONE, or Ray's words of its actor's death; nothing while it is under way."""
-    import ray
-
-    if not ray.wait([call], timeout=0, fetch_local=False)[0]:
-        return ""
-    try:
-        ray.get(call)
-    except ray.exceptions.RayError as exc:
-        return str(exc)
-    return DONE
-
-
-class SharedActor(SharedTransport):
-    """An actor on the caller's node: one endless actor call, and all else through its rings."""
-
-    def __init__(self, actor: Any, count: int) -> None:
-        super().__init__(count, PATIENCE)
-        self._actor = actor
-        self._serving: Any = None
-        self._ready: Semaphore | None = None
-        self.last_words = ""  # what Ray says of the actor's end
-
-    def boot_send(self, wiring: Wiring) -> None:
-        self._ready = Semaphore()
-        self._serving = self._actor.serve.remote(wiring, self._ready.name, os.getpid())
-
-    def boot_get(self, timeout: float | None) -> Message | None:
-        import ray
-
-        if self._ready is None:
-            return None
-        end = time.monotonic() + (timeout or 0.0)
-        try:
-            while not self._ready.acquire(True, 0.05):
-                if time.monotonic() >= end or ray.wait([self._serving], timeout=0)[0]:
-                    return None
-        finally:
-            unlink_semaphores([self._ready.name])
-        return Answer.REPLY, None
-
-    def exit_status(self) -> tuple[bool, int | None]:
-        self.last_words = self.last_words or _ended(self._serving)
-        return bool(self.last_words), None
-
-    def stop(self, grace: float) -> None:
-        """Leave the actor to its ActorTransport: here is nothing else to end."""
-
-
-class PackedActor(PackedTransport):
-    """An actor out of the caller's reach: one call per command, which returns its answers.
-
-    Nothing here waits in Ray: a thread of Ray's brings what a call has returned, and wakes who waits for any worker.
-    """
-
-    def __init__(self, actor: Any, shard: range) -> None:
-        super().__init__(shard)
-        self._actor = actor
-        self._calls: set[Any] = set()  # under way: Ray forgets a future that nobody holds
-        self._come: SimpleQueue[bytes] = SimpleQueue()
-        self._wake: Callable[[], None] | None = None
-        self._info_attrs: tuple[str, ...] = ()
-        self._awaited: set[int] = set()  # slots whose async reset may end when no call is under way to return it
-        self._look = 0.0  # when to look for those
-        self._pause = LATE[0]
-        self.last_words = ""  # what Ray says of the actor's death, once it is dead
-
-    @property
-    def wakes(self) -> bool:  # type: ignore[override]
-        return not self._awaited
-
-    def attach(self, board: Board) -> None:
-        self._info_attrs = tuple(board.info_attrs)
-        super().attach(board)
-        self._wake = board.wake.release if isinstance(board, SharedBoard) else None
-
-    def boot(self, n: int) -> None:
-        import ray
-
-        ray.get(self._actor.begin.remote(n, self._info_attrs))
-
-    def put(self, tag: int, body: object = None) -> None:
-        # Each slot's first row shall come when it is there: one call each, not one for all that ends with the last.
-        if kind_of(tag) == Command.RESET and isinstance(body, dict) and len(body) > 1:
-            for slot, wanted in body.items():
-                super().put(tag, {slot: wanted})
-            return
-        if kind_of(tag) == Command.AWAIT_RESET:
-            self._awaited.add(slot_of(tag))
-            self._pause = LATE[0]
-        super().put(tag, body)
-
-    def get(self, timeout: float | None) -> Message | None:
-        message = super().get(timeout)
-        if self._awaited and message is not None and kind_of(message[0]) == Answer.ROW:
-            self._awaited.discard(slot_of(message[0]))
-        return message
-
-    def deliver(self, data: bytes) -> None:
-        if self.last_words:
-            raise BrokenPipeError(self.last_words)
-        self._watch(self._actor.handle.remote(data))
-
-    def collect(self, timeout: float | None) -> bytes | memoryview | None:
-        end = time.monotonic() + (WHILE if timeout is None else timeout)
-        while True:
-            now = time.monotonic()
-            if self._awaited and not self._calls and not self.last_words and now >= self._look:
-                self._look = now + self._pause
-                self._pause = min(2 * self._pause, LATE[1])
-                self._watch(self._actor.late.remote())
-            until = min(end, self._look) if self._awaited else end
-            try:
-                return self._come.get(until > now, max(until - now, 0.0))
-            except Empty:
-                if self.last_words or time.monotonic() >= end:
-                    return None
-
-    def _watch(self, call: Any) -> None:
-        future = call.future()
-        self._calls.add(future)
-        future.add_done_callback(self._take)
-
-    def _take(self, future: Any) -> None:
-        """Keep what a call has returned. Runs on a thread of Ray's."""
-        try:
-            answers = future.result()
-            for answer in [answers] if isinstance(answers, bytes) else answers:
-                self._come.put(answer)
-        except Exception as exc:  # of Ray's: the actor, its node or its answer is lost
-            self.last_words = str(exc)
-        self._calls.discard(future)
-        if self._wake is not None:
-            self._wake()
-
-    def exit_status(self) -> tuple[bool, int | None]:
-        return bool(self.last_words), None
-
-    def stop(self, grace: float) -> None:
-        self._wake = None

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from vecenvs.errors import BackendUnavailable
 from vecenvs.mpi import launch
+from vecenvs.mpi.job import abort_on_exception, session_of
 from vecenvs.mpi.library import load_mpi
-from vecenvs.mpi.session import abort_on_exception, session_of
 
 
 def main(argv: Sequence[str] | None = None) -> None:

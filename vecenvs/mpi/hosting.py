@@ -37,6 +37,7 @@ class Order(NamedTuple):
     info_attrs: tuple[str, ...]
     shared: bool
     sys_path: list[str]
+    caller: int  # rank 0's process
 
     @property
     def slots(self) -> range:
@@ -99,7 +100,8 @@ def _main(end: socket.socket, order: Order, rank_pid: int) -> None:
     sys.path.extend(path for path in order.sys_path if path not in sys.path)
     payload: list[Any] = list(order.env_fns)
     if order.shared:
-        run_worker(cast("Any", channel), payload, order.first, order.autoreset, rank_pid)
+        watch_caller(rank_pid, [])
+        run_worker(cast("Any", channel), payload, order.first, order.autoreset, order.caller)
     else:
         _run_packed(channel, order, rank_pid)
 

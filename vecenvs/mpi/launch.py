@@ -14,7 +14,7 @@ from vecenvs.mpi.library import INSTALL, library_name
 
 # Open MPI's settings by environment variable, which travel to every node.
 _OPEN_MPI = {
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",  # more ranks than cores
+    "PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe",  # fills hosts in turn; ranks may exceed cores
     "PRTE_MCA_hwloc_default_binding_policy": "none",  # else a learner among two ranks gets one core
     "OMPI_MCA_mpi_yield_when_idle": "1",  # else a message takes 8 ms instead of 2 us beside any other load
     "OMPI_MCA_osc": "^ucx",  # no line of complaint per rank

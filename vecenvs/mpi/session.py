@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import atexit
+import contextlib
 import itertools
-import os
-import signal
 import socket
-import sys
-import threading
 import weakref
 from collections import deque
-from types import TracebackType
 from typing import Any
 
-from vecenvs.errors import BackendUnavailable, VecEnvError, describe_indices
+from vecenvs.errors import VecEnvError, describe_indices
 from vecenvs.mpi.hosting import Order
-from vecenvs.mpi.library import explain_size_one, load_mpi
 from vecenvs.mpi.mail import CONTROL, Mail
-from vecenvs.mpi.nodes import ARRIVAL_TIMEOUT, Peer, ProbeTarget, is_running, private_copy
-from vecenvs.mpi.serving import serve
+from vecenvs.mpi.nodes import ARRIVAL_TIMEOUT, Peer, ProbeTarget, is_running
 from vecenvs.mpi.waiting import wait_for
-from vecenvs.process import watch_caller
 from vecenvs.protocol import dumps, loads
 
 STOP_MARGIN = 2.0  # seconds beyond what a stop may take by its own rules
-FINALIZE_PATIENCE = 1.0
+EAGER = 4096  # bytes: MPI hands over larger messages only when both sides look
+EAGER_PATIENCE = 0.01
 
 
 class Line:
@@ -69,7 +62,8 @@ class Line:
         self.stopped = True
         if not self.gone:
             grace = max(grace, 0.1)
-            self.session.control(self.peer.rank, "stop", self.number, grace)
+            with contextlib.suppress(BrokenPipeError):
+                self.session.control(self.peer.rank, "stop", self.number, grace)
             wait_for(lambda: self.exit_status()[0], 2 * grace + STOP_MARGIN)
         self.session.hang_up(self)
 
@@ -85,7 +79,7 @@ class Session:
         self._size = private.Get_size()
         self._mail = Mail(mpi, private, mpi.ANY_SOURCE)
         self._numbers = itertools.count(1)
-        self._most = private.Get_attr(mpi.TAG_UB)
+        self._most = mpi.COMM_WORLD.Get_attr(mpi.TAG_UB)
         self._lines: dict[int, Line] = {}
         self.peers: dict[int, Peer] = {}
         self._meet()
@@ -128,6 +122,8 @@ class Session:
             self._note_failure(exc)
             if rank not in self.peers:
                 raise BrokenPipeError(f"rank {rank} is gone") from exc
+        if len(data) > EAGER:  # else its receiver would spin until rank 0 finds its way back into MPI
+            wait_for(lambda: self.poll() or not self._mail.has_unsent, EAGER_PATIENCE)
 
     def control(self, rank: int, *what: Any) -> None:
         self.send(rank, CONTROL, dumps(what))
@@ -182,80 +178,12 @@ class Session:
         """Close what is open and let the worker ranks go. Repeatable."""
         if self.ended:
             return
-        for vec_env in list(self.vec_envs):
-            vec_env.close()
-        for rank in self.peers:
-            self.control(rank, "end")
-        wait_for(lambda: self.poll() or not self._mail.has_unsent, STOP_MARGIN)
-        self.ended = True
-
-
-_sessions: list[tuple[Any, Session]] = []
-_we_initialised = False
-
-
-def session_of(comm: Any = None) -> Session:
-    """Give the session of a communicator (default: all ranks). On ranks other than its 0 this serves and never returns.
-
-    BackendUnavailable if MPI is missing, was not launched, or was launched by another MPI's mpirun.
-    """
-    global _we_initialised  # noqa: PLW0603  a fact about the process
-    _we_initialised = _we_initialised or "mpi4py.MPI" not in sys.modules
-    mpi = load_mpi()
-    comm = mpi.COMM_WORLD if comm is None else comm
-    for known, session in _sessions:
-        if mpi.Comm.Compare(known, comm) == mpi.IDENT and not session.ended:
-            return session
-    if comm.Get_size() < 2:
-        raise BackendUnavailable(explain_size_one(mpi))
-    covers_world = comm.Get_size() == mpi.COMM_WORLD.Get_size()
-    if not covers_world and not _sessions:
-        abort_on_exception(mpi)  # ranks that are not ours to end would wait for this one
-    private, root_here = private_copy(mpi, comm)
-    if private.Get_rank() != 0:
-        serve(mpi, private, root_here)
-    session = Session(mpi, private)
-    if not _sessions:
-        _take_care_of_the_end()
-    _sessions.append((comm, session))
-    return session
-
-
-def _take_care_of_the_end() -> None:
-    """However rank 0 ends, its worker ranks are let go or the job is aborted: nobody waits for ever."""
-    atexit.register(_end_all)
-    watch_caller(os.getppid(), [])  # the launcher: if it is killed, nobody else ends this rank
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _leave)
-
-
-def _end_all() -> None:
-    for _, session in _sessions:
-        session.end()
-    if _we_initialised:
-        mpi = load_mpi()
-        mpi.Finalize()
-        # A rank 0 that fails has the others killed by the launcher: let them remove their files first.
-        peers = [peer for _, session in _sessions for peer in session.peers.values() if peer.shares]
-        wait_for(lambda: not any(is_running(peer.pid) for peer in peers), FINALIZE_PATIENCE)
-
-
-def abort_on_exception(mpi: Any) -> None:
-    """From here on an uncaught exception in this process ends the whole job, once it has been shown."""
-    show = sys.excepthook
-
-    def show_and_abort(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        show(kind, value, trace)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        mpi.COMM_WORLD.Abort(1)
-
-    sys.excepthook = show_and_abort
-
-
-def _leave(number: int, _: object) -> None:
-    """Handle SIGTERM, which a launcher sends if it has lost a rank, or on Ctrl-C."""
-    for _, session in _sessions:
-        for text in session.report_lost():
-            os.write(2, f"vecenvs: {text}\n".encode())
-    raise SystemExit(128 + number)
+        try:
+            for vec_env in list(self.vec_envs):
+                vec_env.close()
+        finally:
+            for rank in list(self.peers):
+                with contextlib.suppress(BrokenPipeError):
+                    self.control(rank, "end")
+            wait_for(lambda: self.poll() or not self._mail.has_unsent, STOP_MARGIN)
+            self.ended = True

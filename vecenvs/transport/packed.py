@@ -21,7 +21,7 @@ from vecenvs.transport import Message, Transport
 from vecenvs.worker import Worker
 
 _HEADER = struct.Struct("=qq")  # tag, bytes of rows; the pickled body is the rest
-_OF_SHARD = frozenset({int(Command.STEP), int(Answer.ROWS)})
+_OF_SHARD = frozenset({int(Command.STEP), int(Answer.ROWS), int(Answer.PLAIN_ROWS)})
 _OF_SLOT = frozenset({int(Command.STEP_ONE), int(Answer.ROW)})
 
 
@@ -132,7 +132,7 @@ class PackedWorker:
         send: Callable[[bytes], None],
         info_attrs: Sequence[str] = (),
     ) -> None:
-        board = Board(made.observation_space, made.action_space, n, Arena(), info_attrs)
+        board = Board(made.observation_space, made.action_space, n, Arena(), info_attrs, finals=False)
         self._commands = Packer.of_commands(board, shard)
         answers = Packer.of_answers(board, shard)
         self._worker = Worker(

@@ -1,17 +1,38 @@
-"""Wrappers around one env, and what reads their files. Those that Gymnasium has are Gymnasium's."""
+"""Wrappers around one env and (Vec...) around a VecEnv, and what reads their files.
+
+Those of one env that Gymnasium has are Gymnasium's.
+"""
 
 from vecenvs.wrappers.atari import EpisodicLife, FireReset
 from vecenvs.wrappers.monitor import Monitor, ResultsWriter
 from vecenvs.wrappers.results import LoadMonitorResultsError, MonitorResults, get_monitor_files, load_results
 from vecenvs.wrappers.reward import clip_action, clip_reward, scale_reward
+from vecenvs.wrappers.vec_check_nan import VecCheckNan
+from vecenvs.wrappers.vec_extract_dict_obs import VecExtractDictObs
+from vecenvs.wrappers.vec_frame_stack import VecFrameStack
+from vecenvs.wrappers.vec_monitor import VecMonitor
+from vecenvs.wrappers.vec_normalize import VecNormalize
+from vecenvs.wrappers.vec_rows import VecRowsWrapper
+from vecenvs.wrappers.vec_statistics import MergeOverRanks
+from vecenvs.wrappers.vec_transpose_image import VecTransposeImage
+from vecenvs.wrappers.vec_video_recorder import VecVideoRecorder
 
 __all__ = [
     "EpisodicLife",
     "FireReset",
     "LoadMonitorResultsError",
+    "MergeOverRanks",
     "Monitor",
     "MonitorResults",
     "ResultsWriter",
+    "VecCheckNan",
+    "VecExtractDictObs",
+    "VecFrameStack",
+    "VecMonitor",
+    "VecNormalize",
+    "VecRowsWrapper",
+    "VecTransposeImage",
+    "VecVideoRecorder",
     "clip_action",
     "clip_reward",
     "get_monitor_files",

@@ -57,11 +57,13 @@ def main():
     evaluation.close()
     if "fail" in sys.argv:
         raise ZeroDivisionError("the script's own mistake")
-    print("all is equal", train.stats()["num_workers"], sorted({line.split()[-1] for line in wheres(train)}))
-
-
-def wheres(vec):
-    return [transport.where for transport in vec._crew.transports]
+    used = train._used.values()
+    print(
+        "all is equal",
+        train.stats()["num_workers"],
+        sorted({peer.shares for peer in used}),
+        {peer.host for peer in used},
+    )
 
 
 if __name__ == "__main__":

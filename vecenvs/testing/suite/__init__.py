@@ -31,8 +31,9 @@ from vecenvs.testing.suite.ownership import OwnershipConformance
 from vecenvs.testing.suite.rendering import RenderingConformance
 from vecenvs.testing.suite.restarts import RestartConformance
 from vecenvs.testing.suite.seeding import SeedingConformance
+from vecenvs.testing.suite.spaces import SpaceConformance
 from vecenvs.testing.suite.timeouts import TimeoutConformance
-from vecenvs.testing.suite.trajectories import TrajectoryConformance, WorldConformance
+from vecenvs.testing.suite.trajectories import RowConformance, WorldConformance
 
 __all__ = [
     "ActionConformance",
@@ -47,7 +48,10 @@ __all__ = [
     "OwnershipConformance",
     "RenderingConformance",
     "RestartConformance",
+    "RowConformance",
+    "RuleConformance",
     "SeedingConformance",
+    "SpaceConformance",
     "TimeoutConformance",
     "TrajectoryConformance",
     "VecEnvConformance",
@@ -56,8 +60,8 @@ __all__ = [
 ]
 
 
-class VecEnvConformance(
-    TrajectoryConformance,
+class RuleConformance(
+    RowConformance,
     AutoresetConformance,
     OwnershipConformance,
     ActionConformance,
@@ -68,6 +72,14 @@ class VecEnvConformance(
     ErrorConformance,
     LifecycleConformance,
 ):
+    """What every VecEnv promises, apart from the bulk of its trajectories."""
+
+
+class TrajectoryConformance(WorldConformance, SpaceConformance, RowConformance):
+    """Rows equal a plain loop's, in every env and space."""
+
+
+class VecEnvConformance(TrajectoryConformance, RuleConformance):
     """What every VecEnv promises."""
 
 

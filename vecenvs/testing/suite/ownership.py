@@ -52,6 +52,12 @@ class OwnershipConformance(Conformance):
             infos[1].clear()
         assert both.vec.get_attr("tampered") == [False] * 4
 
+    def test_views_hold_until_the_next_call(self, make: Make) -> None:
+        """With copy=False the rows are right when they come; the step's input is still copied."""
+        both = Lockstep(make, [functools.partial(SampledEnv, NESTED)] * 4, copy=False)
+        both.reset(seed=0)
+        both.run(15)
+
     def test_infos_are_distinct_and_fresh(self, make: Make) -> None:
         vec = make([BufferReusingEnv] * 4)
         vec.reset()

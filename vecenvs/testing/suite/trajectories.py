@@ -8,9 +8,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium import spaces
 
-from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, SampledEnv, counting_fns
+from vecenvs.testing.envs import NESTED, CountingEnv, SampledEnv, counting_fns
 from vecenvs.testing.lockstep import Lockstep
 from vecenvs.testing.oracle import EnvFn
 from vecenvs.testing.suite.base import Conformance, Make
@@ -33,7 +32,7 @@ WORLDS: dict[str, EnvFn] = {
 
 
 class WorldConformance(Conformance):
-    """Real envs, as many workers and ways to start them as there are."""
+    """Trajectories of real envs."""
 
     @pytest.mark.parametrize("world", WORLDS)
     def test_equals_a_plain_loop(self, make: Make, world: str) -> None:
@@ -46,21 +45,8 @@ class WorldConformance(Conformance):
         both.run(5)
 
 
-class TrajectoryConformance(WorldConformance):
-    """Rows of every kind of space."""
-
-    @pytest.mark.parametrize("name", SPACES)
-    def test_observations_of_any_space(self, make: Make, name: str) -> None:
-        both = Lockstep(make, [functools.partial(SampledEnv, SPACES[name])] * 3)
-        both.reset(seed=5)
-        both.run(25)
-
-    @pytest.mark.parametrize("name", SPACES)
-    def test_actions_of_any_space(self, make: Make, name: str) -> None:
-        small = spaces.Discrete(2)
-        both = Lockstep(make, [functools.partial(SampledEnv, small, SPACES[name])] * 3)
-        both.reset(seed=5)
-        both.run(8)
+class RowConformance(Conformance):
+    """Shapes and types of what a step gives."""
 
     def test_shapes_and_types_of_a_step(self, make: Make) -> None:
         vec = make(counting_fns(3))

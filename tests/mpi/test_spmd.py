@@ -1,0 +1,37 @@
+"""SPMD helpers, and the examples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from jobs import MPIS, PROGRAMS, ROOT, launched, run
+
+EXAMPLES = ROOT / "examples"
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_helpers(mpi: str) -> None:
+    output = run(launched(mpi, 4, str(PROGRAMS / "spmd.py"), flags=["--spmd"]))
+    assert output.count("all helpers agree") == 4
+
+
+def test_an_exception_on_one_rank_ends_them_all() -> None:
+    code = "from mpi4py import MPI; w = MPI.COMM_WORLD; w.rank == 1 and 1 / 0; w.barrier()"
+    for mpi in MPIS:
+        assert "ZeroDivisionError" in run(launched(mpi, 3, "-c", code, flags=["--spmd"]), expect=1)
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_example_spmd(mpi: str, tmp_path: Path) -> None:
+    arguments = ("--iterations", "3", "--num-envs", "2", "--monitor-dir", str(tmp_path))
+    output = run(launched(mpi, 3, str(EXAMPLES / "mpi_spmd.py"), *arguments, flags=["--spmd"]))
+    assert output.count("mean episode length") == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"{r}.{i}.monitor.csv" for r in range(3) for i in range(2)
+    ]
+
+
+def test_example_train() -> None:
+    output = run(launched("openmpi", 3, str(EXAMPLES / "mpi_train.py"), "--iterations", "2", "--num-envs", "8"))
+    assert output.count("mean return") == 2

@@ -1,0 +1,15 @@
+"""examples/ray_cluster.py, as a user runs it."""
+
+from __future__ import annotations
+
+from ray_session import ROOT, no_leaks, run_script  # noqa: F401
+
+
+def test_ray_cluster() -> None:
+    script = ROOT / "examples" / "ray_cluster.py"
+    said = run_script(
+        "import runpy, sys; sys.argv = ['ray_cluster.py', '--num-envs', '4', '--num-workers', '2', '--steps', '60']; "
+        f"runpy.run_path({str(script)!r}, run_name='__main__')"
+    )
+    assert "2 workers on node" in said
+    assert "episodes, mean" in said

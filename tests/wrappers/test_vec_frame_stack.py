@@ -1,0 +1,125 @@
+"""VecFrameStack: as SB3's step by step; the same stacks by every path and in every autoreset mode."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from stable_baselines3.common import vec_env as sb3
+from vec_plays import PATHS, SPACES, compare_with_sb3, env_fns, equal, make, play, row_of
+
+from vecenvs import DummyVecEnv
+from vecenvs.errors import EnvError
+from vecenvs.testing.envs import FailingEnv, counting_fns
+from vecenvs.wrappers import VecFrameStack
+
+N_STACK = 3
+
+
+@pytest.mark.parametrize("order", [None, "first", "last"])
+@pytest.mark.parametrize("name", SPACES)
+def test_as_sb3(name: str, order: str | None) -> None:
+    space = SPACES[name]
+    compare_with_sb3(
+        space, lambda vec: VecFrameStack(vec, N_STACK, order), lambda vec: sb3.VecFrameStack(vec, N_STACK, order)
+    )
+    with VecFrameStack(DummyVecEnv(env_fns(space)), N_STACK, order) as vec:
+        upstream = sb3.VecFrameStack(sb3.DummyVecEnv(env_fns(space)), N_STACK, order)
+        assert vec.observation_space == upstream.observation_space
+
+
+def test_an_order_for_each_key() -> None:
+    order = {"image": "first", "vector": None}
+    compare_with_sb3(
+        SPACES["dict"], lambda vec: VecFrameStack(vec, 2, order), lambda vec: sb3.VecFrameStack(vec, 2, order)
+    )
+
+
+def expected(rows: list[Any], same_step: bool) -> list[Any]:
+    """Stack raw vector rows by hand; give (obs, terminal observation) of each."""
+    found, frames = [], []
+    for obs, _, done, active, info in rows:
+        terminal = None
+        if info.get("terminal_observation") is not None:
+            terminal = stack([*frames, info["terminal_observation"]])
+        if not active or (done and same_step):
+            frames = []
+        frames.append(obs)
+        found.append((stack(frames), terminal))
+    return found
+
+
+def stack(frames: list[Any]) -> Any:
+    last = frames[-N_STACK:]
+    return np.concatenate([np.zeros_like(last[0])] * (N_STACK - len(last)) + last, axis=-1)
+
+
+@pytest.mark.parametrize(("backend", "path", "mode"), PATHS)
+def test_the_same_by_every_path(backend: str, path: str, mode: str) -> None:
+    with make(SPACES["vector"], backend, mode) as raw:
+        plain = play(path, raw, 40)
+    with VecFrameStack(make(SPACES["vector"], backend, mode), N_STACK) as vec:
+        stacked = play(path, vec, 40)
+    for rows, theirs in zip(plain, stacked, strict=True):
+        k = min(len(rows), len(theirs))  # what an async reset takes differs from run to run
+        assert k > 20
+        for (obs, terminal), row in zip(expected(rows[:k], mode == "same_step"), theirs, strict=False):
+            equal(row[0], obs)
+            if terminal is not None:
+                equal(row[4]["terminal_observation"], terminal)
+                if mode != "same_step":
+                    equal(row[0], row[4]["terminal_observation"])
+
+
+def test_a_reset_of_one_env_leaves_the_others() -> None:
+    with VecFrameStack(DummyVecEnv(counting_fns(3)), 2) as vec:
+        vec.reset()
+        before = vec.step([0, 0, 0])[0]
+        np.testing.assert_array_equal(vec.reset([1]), [[0, 0, 0, 1, 2, 0]])
+        after = vec.step([0, 0, 0])[0]
+        np.testing.assert_array_equal(after[1], [1, 2, 0, 1, 2, 1])
+        np.testing.assert_array_equal(after[[0, 2], :3], before[[0, 2], 3:])
+
+
+def test_rows_given_are_the_callers_own() -> None:
+    with VecFrameStack(DummyVecEnv(counting_fns(2), copy=False), 2) as vec:
+        first = vec.reset()
+        first += 100
+        obs = vec.step([0, 0])[0]
+        kept = obs.copy()
+        vec.step([0, 0])
+        np.testing.assert_array_equal(obs, kept)
+        np.testing.assert_array_equal(obs[:, 5], [1, 1])
+        np.testing.assert_array_equal(obs[:, 2], [0, 0])
+
+
+def test_rows_beside_an_error_are_stacked_too() -> None:
+    fns = [*counting_fns(1), lambda: FailingEnv(1, at=2)]
+    with VecFrameStack(DummyVecEnv(fns), 2) as vec:
+        vec.reset()
+        vec.step([0, 0])
+        with pytest.raises(EnvError) as error:
+            vec.step([0, 0])
+        assert error.value.batch is not None
+        np.testing.assert_array_equal(error.value.batch.obs, [[0, 1, 1, 0, 1, 2]])
+        np.testing.assert_array_equal(vec.reset([1]), [[0, 0, 0, 1, 2, 0]])
+        np.testing.assert_array_equal(row_of(vec.step([0, 0])[0], 0), [0, 1, 2, 0, 1, 3])
+
+
+@pytest.mark.parametrize(
+    ("space", "arguments", "error"),
+    [
+        (spaces.Discrete(3), (2,), TypeError),
+        (spaces.Box(0.0, 1.0, (), np.float32), (2,), ValueError),
+        (SPACES["vector"], (0,), ValueError),
+        (SPACES["vector"], ("2",), TypeError),
+        (SPACES["vector"], (2, "middle"), ValueError),
+        (SPACES["vector"], (2, {"a": "first"}), TypeError),
+        (SPACES["dict"], (2, {"image": "first"}), ValueError),
+    ],
+)
+def test_what_it_refuses(space: Any, arguments: Any, error: type[Exception]) -> None:
+    with DummyVecEnv(env_fns(space)) as vec, pytest.raises(error):
+        VecFrameStack(vec, *arguments)

@@ -1,0 +1,295 @@
+"""VecNormalize: as SB3's step by step; statistics of the same rows in every mode and by every path; files; ranks."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from stable_baselines3.common import vec_env as sb3
+from vec_plays import (
+    DICT,
+    MODES,
+    PATHS,
+    SPACES,
+    compare_with_sb3,
+    env_fns,
+    equal,
+    make,
+    play,
+    rows_by_recv,
+    rows_by_step,
+)
+
+from vecenvs import DummyVecEnv
+from vecenvs.errors import EnvError, VecEnvError
+from vecenvs.testing.envs import FailingEnv, counting_fns
+from vecenvs.wrappers import MergeOverRanks, VecFrameStack, VecNormalize
+
+VECTOR = SPACES["vector"]
+MIXED = spaces.Dict({"x": VECTOR, "kind": spaces.Discrete(3)})
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {},
+        {"norm_obs": False},
+        {"norm_reward": False},
+        {"training": False},
+        {"clip_obs": 0.5, "clip_reward": 0.2, "gamma": 0.9, "epsilon": 0.1},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("name", SPACES)
+def test_as_sb3(name: str, kwargs: dict[str, Any]) -> None:
+    compare_with_sb3(SPACES[name], lambda vec: VecNormalize(vec, **kwargs), lambda vec: sb3.VecNormalize(vec, **kwargs))
+
+
+def test_as_sb3_with_keys() -> None:
+    keys: Any = {"norm_obs_keys": ["x"]}
+    compare_with_sb3(MIXED, lambda vec: VecNormalize(vec, **keys), lambda vec: sb3.VecNormalize(vec, **keys))
+
+
+def test_statistics_and_originals_as_sb3() -> None:
+    mine = VecNormalize(DummyVecEnv(env_fns(VECTOR)))
+    theirs = sb3.VecNormalize(sb3.DummyVecEnv(env_fns(VECTOR)))
+    mine.seed(1)
+    theirs.seed(1)
+    mine.reset()
+    theirs.reset()
+    for t in range(60):
+        mine.training = theirs.training = t % 3 > 0
+        if t == 30:
+            equal(mine.reset(), theirs.reset())
+        obs, rewards, *_ = mine.step([0, 1, 2])
+        theirs.step([0, 1, 2])
+        np.testing.assert_array_equal(mine.rewards64.astype(np.float32), rewards)
+        for ours, upstream in ((mine.obs_rms, theirs.obs_rms), (mine.ret_rms, theirs.ret_rms)):
+            np.testing.assert_allclose(ours.mean, upstream.mean, rtol=1e-9)
+            np.testing.assert_allclose(ours.var, upstream.var, rtol=1e-9)
+            assert ours.count == pytest.approx(upstream.count)
+        equal(mine.get_original_obs(), theirs.get_original_obs())
+        equal(mine.get_original_reward(), theirs.get_original_reward())
+        equal(mine.unnormalize_obs(obs), theirs.unnormalize_obs(obs))
+        np.testing.assert_allclose(mine.unnormalize_reward(rewards), theirs.unnormalize_reward(rewards), rtol=1e-5)
+        equal(mine.normalize_reward(rewards), theirs.normalize_reward(rewards))
+    mine.close()
+    theirs.close()
+
+
+def discounted(rows: list[Any], gamma: float, same_step: bool) -> tuple[list[Any], list[float]]:
+    """By hand, of one env's raw rows: the observations and the discounted returns that count."""
+    observations, returns, total = [], [], 0.0
+    for obs, reward, done, active, _ in rows:
+        if same_step or not done:
+            observations.append(obs)
+        if active:
+            total = total * gamma + reward
+            returns.append(total)
+        if done or not active:
+            total = 0.0
+    return observations, returns
+
+
+@pytest.mark.parametrize(("backend", "path", "mode"), PATHS)
+def test_the_same_rows_count_by_every_path(backend: str, path: str, mode: str) -> None:
+    """The wrapper stands over a recorder, so that what passed by is known to the last row."""
+    raw: list[Any] = [[] for _ in range(3)]
+    with VecNormalize(Recorder(make(VECTOR, backend, mode), raw)) as vec:
+        play(path, vec, 40)
+        pairs = [discounted(rows, vec.gamma, mode == "same_step") for rows in raw]
+        observations = np.concatenate([pair[0] for pair in pairs])
+        returns = np.concatenate([pair[1] for pair in pairs])
+        assert vec.obs_rms.count == pytest.approx(len(observations) + 1e-4)
+        np.testing.assert_allclose(vec.obs_rms.mean, observations.mean(axis=0), rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(vec.obs_rms.var, observations.var(axis=0), rtol=1e-3)
+        assert vec.ret_rms.count == pytest.approx(len(returns) + 1e-4)
+        np.testing.assert_allclose(vec.ret_rms.var, returns.var(), rtol=1e-3)
+
+
+class Recorder(VecFrameStack):
+    """Notes each env's rows, unchanged."""
+
+    def __init__(self, venv: Any, rows: list[Any]) -> None:
+        super().__init__(venv, 1)
+        self.rows = rows
+
+    def _on_rows(self, batch: Any, exact: Any, lock_step: bool) -> None:
+        for j, i in enumerate(batch.indices):
+            if not batch.infos[j].get("resetting"):
+                row = (batch.obs[j].copy(), float(batch.rewards[j]), bool(batch.dones[j]), bool(batch.active[j]), {})
+                self.rows[i].append(row)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_rows_are_the_same_by_recv_and_by_step(mode: str) -> None:
+    def trained() -> VecNormalize:
+        vec = VecNormalize(DummyVecEnv(env_fns(VECTOR), autoreset=mode))
+        vec.obs_rms.mean[:], vec.obs_rms.var[:] = [1, 2, 3], [4, 5, 6]
+        vec.ret_rms.var = np.float64(7.0)
+        vec.training = False
+        return vec
+
+    with trained() as one, trained() as two:
+        by_step, by_recv = rows_by_step(one, 40), rows_by_recv(two, 40)
+    for rows, others in zip(by_step, by_recv, strict=True):
+        for a, b in zip(rows[1:], others[1:], strict=False):
+            equal(a[0], b[0])
+            assert a[1:4] == b[1:4]
+            assert ("terminal_observation" in a[4]) == ("terminal_observation" in b[4])
+            if "terminal_observation" in a[4]:
+                assert a[4]["terminal_observation"].dtype == np.float32
+                equal(a[4]["terminal_observation"], b[4]["terminal_observation"])
+
+
+def test_reset_of_one_env_begins_its_return_anew_and_updates_its_original() -> None:
+    with VecNormalize(DummyVecEnv(counting_fns(2))) as vec:
+        with pytest.raises(VecEnvError, match="reset"):
+            vec.get_original_obs()
+        vec.reset()
+        vec.step([0, 0])
+        assert vec.returns.tolist() == [1.0, 1.125]
+        vec.reset([1])
+        assert vec.returns.tolist() == [1.0, 0.0]
+        np.testing.assert_array_equal(vec.get_original_obs(), [[0, 1, 1], [1, 2, 0]])
+        assert vec.obs_rms.count == pytest.approx(5, abs=1e-3)
+        assert vec.observation_space.dtype == np.float32
+
+
+def test_rows_beside_an_error_are_normalized() -> None:
+    with VecNormalize(DummyVecEnv([*counting_fns(1), partial(FailingEnv, 1, at=1)])) as vec:
+        vec.reset()
+        with pytest.raises(EnvError) as error:
+            vec.step([0, 0])
+        assert error.value.batch is not None
+        assert error.value.batch.obs.dtype == np.float32
+        assert vec.obs_rms.count == pytest.approx(3, abs=1e-3)
+
+
+def test_normalized_rewards_in_float64() -> None:
+    with VecNormalize(DummyVecEnv(env_fns(VECTOR)), norm_reward=False) as plain:
+        plain.reset(seed=1)
+        _, rewards, _, _ = plain.step([0, 0, 0])
+        assert (plain.rewards64 == plain.venv.rewards64).all()
+        assert (plain.rewards64.astype(np.float32) == rewards).all()
+
+
+@pytest.mark.parametrize(("space", "keys"), [(VECTOR, None), (DICT, None), (MIXED, ["x"])])
+def test_save_and_load(tmp_path: Path, space: Any, keys: Any) -> None:
+    path = tmp_path / "normal.bin"
+    with VecNormalize(DummyVecEnv(env_fns(space)), gamma=0.5, clip_obs=3.0, norm_obs_keys=keys) as vec:
+        vec.reset(seed=0)
+        for _ in range(20):
+            vec.step([0, 0, 0])
+        vec.save(path)
+        with VecNormalize.load(path, DummyVecEnv(env_fns(space))) as loaded:
+            assert (loaded.gamma, loaded.clip_obs, loaded.training, loaded.norm_obs_keys) == (
+                0.5,
+                3.0,
+                True,
+                vec.norm_obs_keys,
+            )
+            equal(loaded.normalize_obs(vec.get_original_obs()), vec.normalize_obs(vec.get_original_obs()))
+            equal(loaded.normalize_reward([1.0, 2.0]), vec.normalize_reward([1.0, 2.0]))
+            assert loaded.ret_rms.count == vec.ret_rms.count
+        with VecNormalize(DummyVecEnv(env_fns(space)), norm_obs_keys=keys) as other:
+            other.copy_statistics(vec)
+            vec.reset()  # vec's own go on alone
+            assert other.ret_rms.var == vec.ret_rms.var
+            assert np.array_equal(np.load(path)["returns/mean"], other.ret_rms.mean)
+    assert [file.name for file in tmp_path.iterdir()] == ["normal.bin"]
+
+
+def test_files_that_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with DummyVecEnv(env_fns(VECTOR)) as vec, DummyVecEnv(env_fns(SPACES["float32"])) as other:
+        VecNormalize(other).save(path)
+        with pytest.raises(ValueError, match="other observations.*shape"):
+            VecNormalize.load(path, vec)
+        for content in (pickle.dumps({"a": 1}), b"", b"PK\x03\x04 broken", b"#"):
+            path.write_bytes(content)
+            with pytest.raises(ValueError, match="no file that VecNormalize.save wrote"):
+                VecNormalize.load(path, vec)
+        with pytest.raises(FileNotFoundError):
+            VecNormalize.load(tmp_path / "none", vec)
+
+
+class ThreadComm:
+    """As much of a communicator as is needed, between threads."""
+
+    def __init__(self, size: int) -> None:
+        self.barrier, self.box, self.size = threading.Barrier(size, timeout=30), [None] * size, size
+
+    def at(self, rank: int) -> Any:
+        comm = self
+
+        class Rank:
+            def allgather(self, value: Any) -> list[Any]:
+                comm.box[rank] = value
+                comm.barrier.wait()
+                found = list(comm.box)
+                comm.barrier.wait()
+                return found
+
+        return Rank()
+
+
+def test_merged_over_ranks() -> None:
+    """Two ranks with different envs have, on both, the statistics of one VecEnv with all envs."""
+    comm = ThreadComm(2)
+    vecs = [
+        VecNormalize(DummyVecEnv(env_fns(VECTOR, n)), merge=MergeOverRanks(comm.at(rank)))
+        for rank, n in enumerate((1, 3))
+    ]
+    whole = VecNormalize(DummyVecEnv(env_fns(VECTOR, 4)))
+
+    def play(vec: VecNormalize, seed: int) -> None:
+        vec.reset(seed=seed)
+        for t in range(30):
+            vec.step(np.full(vec.num_envs, t % 4))
+            if t == 10:
+                vec.reset([0])  # waits for the next step: the other rank need not know of it
+
+    threads = [threading.Thread(target=play, args=(vec, seed)) for vec, seed in zip(vecs, (0, 1), strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    whole.reset(seed=0)
+    for t in range(30):
+        whole.step(np.full(4, t % 4))
+        if t == 10:
+            whole.reset([0, 1])
+    for name in ("obs_rms", "ret_rms"):
+        first, second, expected = (getattr(vec, name) for vec in (*vecs, whole))
+        assert np.array_equal(first.mean, second.mean)
+        assert np.array_equal(first.var, second.var)
+        assert first.count == second.count == pytest.approx(expected.count)
+        np.testing.assert_allclose(first.mean, expected.mean, rtol=1e-9)
+        np.testing.assert_allclose(first.var, expected.var, rtol=1e-9)
+    for vec in (*vecs, whole):
+        vec.close()
+
+
+@pytest.mark.parametrize(
+    ("space", "kwargs", "error"),
+    [
+        (spaces.Discrete(3), {}, ValueError),
+        (MIXED, {}, ValueError),
+        (DICT, {"norm_obs_keys": ["none"]}, ValueError),
+        (VECTOR, {"norm_obs_keys": ["x"]}, ValueError),
+        (VECTOR, {"gamma": 1.1}, ValueError),
+        (VECTOR, {"epsilon": 0}, ValueError),
+        (VECTOR, {"clip_obs": float("nan")}, ValueError),
+        (VECTOR, {"merge": max}, TypeError),
+    ],
+)
+def test_what_it_refuses(space: Any, kwargs: Any, error: type[Exception]) -> None:
+    with DummyVecEnv(env_fns(space)) as vec, pytest.raises(error):
+        VecNormalize(vec, **kwargs)

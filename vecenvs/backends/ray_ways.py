@@ -1,0 +1,162 @@
+"""The two ways to an actor: rings and rows in shared memory on one node, actor calls with packed rows between nodes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from vecenvs.board import Board
+from vecenvs.protocol import Answer, Command, kind_of, slot_of
+from vecenvs.transport import Message
+from vecenvs.transport.memory import Semaphore, unlink_semaphores
+from vecenvs.transport.packed import PackedTransport
+from vecenvs.transport.shared import SharedBoard, SharedTransport, Wiring
+
+PATIENCE = (0.0, 2e-4)  # as for subprocesses
+LATE = (5e-4, 0.02)  # seconds between looks for the answers of async resets: at first, and at most
+WHILE = 1.0  # seconds to wait if nobody says how long
+
+
+def last_words_of(call: Any) -> str:
+    """What Ray says of the death of a call's actor; nothing while it is under way, or if it has ended well."""
+    import ray
+
+    if not ray.wait([call], timeout=0, fetch_local=False)[0]:
+        return ""
+    try:
+        ray.get(call)
+    except ray.exceptions.RayError as exc:
+        return str(exc)
+    return ""
+
+
+class SharedActor(SharedTransport):
+    """An actor on the caller's node: one endless actor call, and all else through its rings."""
+
+    def __init__(self, actor: Any, count: int) -> None:
+        super().__init__(count, PATIENCE)
+        self._actor = actor
+        self._serving: Any = None
+        self._ready: Semaphore | None = None
+        self.last_words = ""  # what Ray says of the actor's end
+
+    def boot_send(self, wiring: Wiring) -> None:
+        self._ready = Semaphore()
+        self._serving = self._actor.serve.remote(wiring, self._ready.name, os.getpid())
+
+    def boot_get(self, timeout: float | None) -> Message | None:
+        import ray
+
+        if self._ready is None:
+            return None
+        end = time.monotonic() + (timeout or 0.0)
+        try:
+            while not self._ready.acquire(True, 0.05):
+                if time.monotonic() >= end or ray.wait([self._serving], timeout=0)[0]:
+                    return None
+        finally:
+            unlink_semaphores([self._ready.name])
+        return Answer.REPLY, None
+
+    def exit_status(self) -> tuple[bool, int | None]:
+        self.last_words = self.last_words or last_words_of(self._serving)
+        return bool(self.last_words), None
+
+    def stop(self, grace: float) -> None:
+        """Leave the actor to its ActorTransport: here is nothing else to end."""
+
+
+class PackedActor(PackedTransport):
+    """An actor out of the caller's reach: one call per command, which returns its answers.
+
+    Nothing here waits in Ray: a thread of Ray's brings what a call has returned, and wakes who waits for any worker.
+    """
+
+    def __init__(self, actor: Any, shard: range) -> None:
+        super().__init__(shard)
+        self._actor = actor
+        self._calls: set[Any] = set()  # under way: Ray forgets a future that nobody holds
+        self._come: SimpleQueue[bytes] = SimpleQueue()
+        self._wake: Callable[[], None] | None = None
+        self._info_attrs: tuple[str, ...] = ()
+        self._awaited: set[int] = set()  # slots whose async reset may end when no call is under way to return it
+        self._look = 0.0  # when to look for those
+        self._pause = LATE[0]
+        self.last_words = ""  # what Ray says of the actor's death, once it is dead
+
+    @property
+    def wakes(self) -> bool:  # type: ignore[override]
+        return not self._awaited
+
+    def attach(self, board: Board) -> None:
+        self._info_attrs = tuple(board.info_attrs)
+        super().attach(board)
+        self._wake = board.wake.release if isinstance(board, SharedBoard) else None
+
+    def boot(self, n: int) -> None:
+        import ray
+
+        ray.get(self._actor.begin.remote(n, self._info_attrs))
+
+    def put(self, tag: int, body: object = None) -> None:
+        # Each slot's first row shall come when it is there: one call each, not one for all that ends with the last.
+        if kind_of(tag) == Command.RESET and isinstance(body, dict) and len(body) > 1:
+            for slot, wanted in body.items():
+                super().put(tag, {slot: wanted})
+            return
+        if kind_of(tag) == Command.AWAIT_RESET:
+            self._awaited.add(slot_of(tag))
+            self._pause = LATE[0]
+        super().put(tag, body)
+
+    def get(self, timeout: float | None) -> Message | None:
+        message = super().get(timeout)
+        if self._awaited and message is not None and kind_of(message[0]) == Answer.ROW:
+            self._awaited.discard(slot_of(message[0]))
+        return message
+
+    def deliver(self, data: bytes) -> None:
+        if self.last_words:
+            raise BrokenPipeError(self.last_words)
+        self._watch(self._actor.handle.remote(data))
+
+    def collect(self, timeout: float | None) -> bytes | memoryview | None:
+        end = time.monotonic() + (WHILE if timeout is None else timeout)
+        while True:
+            now = time.monotonic()
+            if self._awaited and not self._calls and not self.last_words and now >= self._look:
+                self._look = now + self._pause
+                self._pause = min(2 * self._pause, LATE[1])
+                self._watch(self._actor.late.remote())
+            until = min(end, self._look) if self._awaited else end
+            try:
+                return self._come.get(until > now, max(until - now, 0.0))
+            except Empty:
+                if self.last_words or time.monotonic() >= end:
+                    return None
+
+    def _watch(self, call: Any) -> None:
+        future = call.future()
+        self._calls.add(future)
+        future.add_done_callback(self._take)
+
+    def _take(self, future: Any) -> None:
+        """Keep what a call has returned. Runs on a thread of Ray's."""
+        try:
+            answers = future.result()
+            for answer in [answers] if isinstance(answers, bytes) else answers:
+                self._come.put(answer)
+        except Exception as exc:  # of Ray's: the actor, its node or its answer is lost
+            self.last_words = str(exc)
+        self._calls.discard(future)
+        if self._wake is not None:
+            self._wake()
+
+    def exit_status(self) -> tuple[bool, int | None]:
+        return bool(self.last_words), None
+
+    def stop(self, grace: float) -> None:
+        self._wake = None

@@ -1,0 +1,201 @@
+"""Multi-agent envs as envs that the core can step: PettingZoo's ParallelEnv and RLlib's dict envs, without either.
+
+An action of such an env is a dict agent -> action, an observation a dict agent -> observation. Agents may come and go
+from one row to the next, so both are object spaces. What the env says of each agent besides travels in the info.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypedDict
+
+import gymnasium as gym
+from gymnasium import spaces
+
+ALL = "__all__"
+AGENT = "agent0"
+"""The agent id that RLlib gives the one agent of a single-agent env."""
+AGENTS = "agents"
+"""The key of an info under which a row's `AgentRow` travels."""
+
+ByAgent = dict[Any, Any]
+
+
+class AgentRow(TypedDict):
+    """What a step gives by agent, besides observations. The flags also have `"__all__"`: the episode is over."""
+
+    rewards: ByAgent
+    terminateds: ByAgent
+    truncateds: ByAgent
+    infos: ByAgent
+
+
+class AgentRows(NamedTuple):
+    """One env's part of what a poll gives."""
+
+    obs: ByAgent
+    row: AgentRow
+
+
+class DictOfAgents(spaces.Space[ByAgent]):
+    """Dicts agent -> value. Which agents and which values is the env's own affair."""
+
+    def __init__(self) -> None:
+        super().__init__(None, None)
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, Mapping)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DictOfAgents)
+
+    def __hash__(self) -> int:
+        return hash(DictOfAgents)
+
+
+class MultiAgentAdapter(gym.Env[ByAgent, ByAgent]):
+    """One multi-agent env as a `gymnasium.Env`. Its reward is the sum of the agents', its flags are `"__all__"`'s.
+
+    `inner` follows one of these contracts; what it returns tells which:
+
+    * PettingZoo's ParallelEnv: five dicts, no `"__all__"`. The episode is over when its `agents` is empty; then it is
+      truncated if an agent was truncated on the last step, else terminated.
+    * RLlib's MultiAgentEnv on Gymnasium: five dicts, the flags with `"__all__"`.
+    * RLlib's older MultiAgentEnv: observations, rewards, dones with `"__all__"`, infos. An agent is truncated if its
+      info has "TimeLimit.truncated". Its `reset` may take no arguments and return observations alone; a seed then goes
+      to its `seed` method if it has one.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        for name in ("reset", "step"):
+            if not callable(getattr(inner, name, None)):
+                raise TypeError(
+                    f"make_env gave a {type(inner).__name__} without {name}(): it must make multi-agent envs"
+                )
+        self.inner = inner
+        self.observation_space = DictOfAgents()
+        self.action_space = DictOfAgents()
+        self.metadata = dict(getattr(inner, "metadata", None) or {})
+        self.render_mode = getattr(inner, "render_mode", None)
+        parameters = inspect.signature(inner.reset).parameters
+        self._takes_seed = "seed" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[ByAgent, dict[str, Any]]:
+        if self._takes_seed:
+            result = self.inner.reset(seed=seed, options=options)
+        else:
+            if options is not None:
+                raise TypeError(f"{type(self.inner).__name__}.reset() takes no options")
+            if seed is not None and hasattr(self.inner, "seed"):
+                self.inner.seed(seed)
+            result = self.inner.reset()
+        obs, infos = result if isinstance(result, tuple) else (result, {})
+        obs = self._dict("reset", "observations", obs)
+        nobody = {ALL: False}
+        row = AgentRow(
+            rewards=dict.fromkeys(obs, 0.0),
+            terminateds=dict(nobody),
+            truncateds=dict(nobody),
+            infos={**{agent: {} for agent in obs}, **self._dict("reset", "infos", infos)},
+        )
+        return obs, {AGENTS: row}
+
+    def step(self, action: ByAgent) -> tuple[ByAgent, float, bool, bool, dict[str, Any]]:
+        result = self.inner.step(action)
+        if not isinstance(result, tuple) or len(result) not in (4, 5):
+            raise TypeError(f"{type(self.inner).__name__}.step() must give four or five dicts, not {result!r}")
+        obs, rewards, terminateds, *more = (self._dict("step", "a result", part) for part in result)
+        infos = more[-1]
+        if len(more) == 2:
+            terminateds, truncateds = self._completed(terminateds, more[0])
+        else:
+            terminateds, truncateds = self._divided(terminateds, infos)
+        row = AgentRow(rewards=rewards, terminateds=terminateds, truncateds=truncateds, infos=infos)
+        return obs, float(sum(rewards.values())), bool(terminateds[ALL]), bool(truncateds[ALL]), {AGENTS: row}
+
+    def spaces_by_agent(self) -> tuple[Any, Any]:
+        """Give the observation and action space as the env declares them: as a Dict by agent if it can be, or None."""
+        return self._declared("observation_space"), self._declared("action_space")
+
+    def render(self) -> Any:
+        return self.inner.render()
+
+    def close(self) -> None:
+        close = getattr(self.inner, "close", None)
+        if close is not None:
+            close()
+
+    def _dict(self, method: str, what: str, value: Any) -> ByAgent:
+        if not isinstance(value, Mapping):
+            raise TypeError(f"{type(self.inner).__name__}.{method}() gave {what} that is no dict by agent: {value!r}")
+        return dict(value)
+
+    def _completed(self, terminateds: ByAgent, truncateds: ByAgent) -> tuple[ByAgent, ByAgent]:
+        """Add what is missing of `"__all__"`."""
+        if ALL in terminateds:
+            return terminateds, {ALL: False, **truncateds}
+        if not hasattr(self.inner, "agents"):
+            raise TypeError(
+                f"{type(self.inner).__name__} has no `agents`, as a ParallelEnv has, and its terminateds no '__all__', "
+                "as those of RLlib's envs: when its episodes are over cannot be told"
+            )
+        over = not self.inner.agents
+        cut = over and any(truncateds.values())
+        return {**terminateds, ALL: over and not cut}, {**truncateds, ALL: cut}
+
+    def _divided(self, dones: ByAgent, infos: ByAgent) -> tuple[ByAgent, ByAgent]:
+        """Tell terminations from truncations among old dones."""
+        if ALL not in dones:
+            raise TypeError(f"{type(self.inner).__name__}.step() gave dones without '__all__': {dones!r}")
+        cut = {agent: bool(infos.get(agent, {}).get("TimeLimit.truncated")) and bool(dones[agent]) for agent in dones}
+        cut[ALL] = bool(dones[ALL]) and any(cut.values())
+        return {agent: bool(done) and not cut[agent] for agent, done in dones.items()}, cut
+
+    def _declared(self, name: str) -> Any:
+        found = getattr(self.inner, name, None)
+        if isinstance(found, spaces.Space):
+            return found
+        agents = getattr(self.inner, "possible_agents", None)
+        if callable(found) and agents:
+            return spaces.Dict({agent: found(agent) for agent in agents})
+        by_agent = getattr(self.inner, f"{name}s", None)
+        return spaces.Dict(dict(by_agent)) if isinstance(by_agent, Mapping) else None
+
+
+def agent_row(obs: ByAgent, info: Mapping[str, Any]) -> AgentRow:
+    """Give a row's `AgentRow`. One that a replaced worker gave in place of a lost step has none: all are truncated."""
+    if AGENTS in info:
+        row: AgentRow = info[AGENTS]
+        return row
+    return AgentRow(
+        rewards=dict.fromkeys(obs, 0.0),
+        terminateds=dict.fromkeys([*obs, ALL], False),
+        truncateds=dict.fromkeys([*obs, ALL], True),
+        infos={agent: {"worker_restarted": True} for agent in obs},
+    )
+
+
+def lone_row(reward: float, terminated: bool, truncated: bool, info: dict[str, Any], *, first: bool) -> AgentRow:
+    """Give the row of an env with one agent. The flags of an episode's first row have no agent, as in RLlib."""
+    return AgentRow(
+        rewards={AGENT: reward},
+        terminateds={ALL: False} if first else {AGENT: terminated, ALL: terminated},
+        truncateds={ALL: False} if first else {AGENT: truncated, ALL: truncated},
+        infos={AGENT: info},
+    )
+
+
+def dones(row: AgentRow) -> ByAgent:
+    """Give terminated or truncated, by agent and for `"__all__"`."""
+    ended, cut = row["terminateds"], row["truncateds"]
+    return {agent: bool(ended.get(agent, False) or cut.get(agent, False)) for agent in {**ended, **cut}}
+
+
+def infos_of_dones(row: AgentRow) -> ByAgent:
+    """Give the infos that go with `dones`: with "TimeLimit.truncated" True for agents that were truncated alone."""
+    cut = [a for a, flag in row["truncateds"].items() if flag and a != ALL and not row["terminateds"].get(a, False)]
+    infos = row["infos"]
+    return {**infos, **{agent: {**infos.get(agent, {}), "TimeLimit.truncated": True} for agent in cut}}

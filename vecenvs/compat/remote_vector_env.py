@@ -1,0 +1,285 @@
+"""The name of RLlib's old RemoteVectorEnv, without RLlib and over any backend.
+
+    from vecenvs.compat.remote_vector_env import RemoteVectorEnv
+
+    env = RemoteVectorEnv(make_env, num_envs=8, multiagent=False, remote_env_batch_wait_ms=5)
+    while training:
+        obs, rewards, dones, infos, _ = env.poll()  # of the envs that are ready: env id -> agent id -> value
+        over = [i for i in dones if dones[i]["__all__"]]
+        for i in over:
+            env.try_reset(i)  # its first row comes by a later poll
+        env.send_actions({i: policy(obs[i]) for i in obs if i not in over})
+    env.stop()
+
+The meaning of the dicts is that of `ray/rllib/env/remote_vector_env.py` and, from Ray 1.10 on, `remote_base_env.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import operator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from vecenvs.arguments import parse_timeout
+from vecenvs.backends import backend_class
+from vecenvs.compat.multi_agent import AGENT, AgentRows, MultiAgentAdapter, agent_row, dones, infos_of_dones, lone_row
+from vecenvs.errors import (
+    AlreadySteppingError,
+    ClosedError,
+    NotSteppingError,
+    StepTimeout,
+    VecEnvError,
+    describe_indices,
+)
+from vecenvs.layout import SpaceLayout
+from vecenvs.vec_env import Batch, Seeds, VecEnv
+
+ASYNC_RESET_RETURN = "async_reset_return"
+"""What `try_reset` gives, RLlib's own word: the first observation will come by `poll`."""
+
+MultiEnvDict = dict[int, dict[Any, Any]]
+FiveDicts = tuple[MultiEnvDict, MultiEnvDict, MultiEnvDict, MultiEnvDict, MultiEnvDict]
+SixDicts = tuple[MultiEnvDict, MultiEnvDict, MultiEnvDict, MultiEnvDict, MultiEnvDict, MultiEnvDict]
+
+_ONE_PROCESS_EACH = ("subproc", "ray")
+
+
+class SubEnvironment:
+    """One of the envs, where it lives. AlreadySteppingError while it has a command that is not polled."""
+
+    def __init__(self, vec: VecEnv, index: int, prefix: str) -> None:
+        self.index = index
+        self._vec = vec
+        self._prefix = prefix
+
+    def get_attr(self, name: str) -> Any:
+        """Read an attribute, which must be picklable."""
+        return self._vec.get_attr(self._prefix + name, [self.index])[0]
+
+    def set_attr(self, name: str, value: Any) -> None:
+        """Write an attribute."""
+        self._vec.set_attr(self._prefix + name, value, [self.index])
+
+    def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method and give what it returns."""
+        return self._vec.env_method(self._prefix + name, *args, indices=[self.index], **kwargs)[0]
+
+    def __repr__(self) -> str:
+        return f"SubEnvironment({self.index})"
+
+
+class RemoteEnvs:
+    """What the classes of both generations have in common: everything but the form of `poll`.
+
+    `make_env(i)` makes env i, in its worker: a Gymnasium env, or with `multiagent` a PettingZoo ParallelEnv or an env
+    of dicts as RLlib's (see MultiAgentAdapter). All envs begin to reset at once, with the seeds that `seed` gives as in
+    `VecEnv.reset`; `poll` gives their first rows.
+
+    `backend` is "subproc", "dummy", "mpi" or "ray", and `backend_kwargs` are its own. As in RLlib each env has a
+    process of its own on "subproc" and "ray", unless `num_workers` says otherwise: then envs of one worker wait for
+    each other's steps and resets.
+    """
+
+    def __init__(
+        self,
+        make_env: Callable[[int], Any],
+        num_envs: int,
+        multiagent: bool,
+        remote_env_batch_wait_ms: float,
+        *,
+        backend: str = "subproc",
+        seed: Seeds = None,
+        **backend_kwargs: Any,
+    ) -> None:
+        if not callable(make_env):
+            raise TypeError(f"make_env must be a function of an env's index, not {make_env!r}")
+        if type(num_envs) is not int or num_envs < 1:
+            raise ValueError(f"num_envs must be an int from 1 on, not {num_envs!r}")
+        wait = parse_timeout(remote_env_batch_wait_ms, "remote_env_batch_wait_ms")
+        if wait is None or math.isinf(wait):
+            raise ValueError(
+                "remote_env_batch_wait_ms must be a finite number: 0 gives what is ready with the first row"
+            )
+        if "autoreset" in backend_kwargs:
+            raise TypeError("autoreset is no choice here: an env that has ended waits for try_reset")
+        self.num_envs = num_envs
+        self.multiagent = bool(multiagent)
+        self.poll_timeout = wait / 1000
+        if backend in _ONE_PROCESS_EACH:
+            backend_kwargs.setdefault("num_workers", num_envs)
+        env_fns = [functools.partial(_make, make_env, i, self.multiagent) for i in range(num_envs)]
+        self._vec = backend_class(backend)(env_fns, autoreset="disabled", **backend_kwargs)
+        self._error: VecEnvError | None = None
+        self._agents: set[Any] = set()
+        try:
+            self.observation_space, self.action_space = self._spaces()
+            self._layout = SpaceLayout(self._vec.observation_space)
+            self._vec.reset_async(seed=seed)
+        except BaseException:
+            self._vec.close()
+            raise
+
+    def send_actions(self, action_dict: Mapping[int, Mapping[Any, Any]]) -> None:
+        """Step the envs named, each with its agents' actions: env id -> agent id -> action.
+
+        AlreadySteppingError, before any env is touched, if one of them has not been polled since its last command.
+        """
+        if not isinstance(action_dict, Mapping):
+            raise TypeError(f"send_actions takes a dict env id -> agent id -> action, not {action_dict!r}")
+        slots = [self._env_id(env_id) for env_id in action_dict]
+        actions = [self._actions(env_id, by_agent) for env_id, by_agent in action_dict.items()]
+        if slots:
+            with _free("send_actions", slots):
+                self._vec.send(actions, slots)
+
+    def try_reset(
+        self, env_id: int | None = None, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> str:
+        """Begin to reset an env, or with None all of them; give ASYNC_RESET_RETURN. `poll` gives the first rows.
+
+        An int `seed` gives env i the seed `seed` + i. AlreadySteppingError, before any env is touched, if one of them
+        has not been polled since its last command.
+        """
+        slots = list(range(self.num_envs)) if env_id is None else [self._env_id(env_id)]
+        with _free("try_reset", slots):
+            self._vec.reset_async(slots, seed=seed, options=options)
+        return ASYNC_RESET_RETURN
+
+    def get_sub_environments(self, as_dict: bool = False) -> list[SubEnvironment] | dict[int, SubEnvironment]:
+        """Give a handle of each env, or a dict of them by env id."""
+        handles = [SubEnvironment(self._vec, i, "inner." if self.multiagent else "") for i in range(self.num_envs)]
+        return dict(enumerate(handles)) if as_dict else handles
+
+    def get_agent_ids(self) -> set[Any]:
+        """Give the agents seen in the rows so far; of single-agent envs "agent0"."""
+        return set(self._agents) if self.multiagent else {AGENT}
+
+    def stop(self) -> None:
+        """Close every env and end the workers. Repeatable; everything else then raises ClosedError."""
+        self._vec.close()
+
+    def _poll(self) -> dict[int, AgentRows]:
+        """Give the rows that are ready.
+
+        Waits for the first one, and until `remote_env_batch_wait_ms` after the call for others, unless all are there.
+        NotSteppingError if no env has a command. An env that raised gives its EnvError once the rows before it are out,
+        and needs `try_reset`; the others are not touched by it. So with a worker's WorkerDied.
+        """
+        if self._vec.closed:
+            raise ClosedError("poll")
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        deadline = time.monotonic() + self.poll_timeout
+        try:
+            rows = self._rows(self._vec.recv())
+        except NotSteppingError:
+            raise NotSteppingError("poll while no env has a command: send_actions or try_reset first") from None
+        while True:
+            try:
+                rows.update(self._rows(self._vec.recv(timeout=max(0.0, deadline - time.monotonic()))))
+            except (StepTimeout, NotSteppingError):  # late, or all are there
+                return rows
+            except VecEnvError as error:  # of the next poll, not of these rows
+                self._error = error
+                return rows
+
+    def _rows(self, batch: Batch) -> dict[int, AgentRows]:
+        rewards = self._vec.rewards64
+        rows: dict[int, AgentRows] = {}
+        for k, index in enumerate(batch.indices.tolist()):
+            rows[index] = self._multi(batch, k) if self.multiagent else self._single(batch, k, float(rewards[index]))
+            self._agents.update(rows[index].obs)
+        return rows
+
+    def _single(self, batch: Batch, k: int, reward: float) -> AgentRows:
+        obs = self._layout.unflatten([part[k] for part in self._layout.flatten(batch.obs)])
+        flags = bool(batch.terminated[k]), bool(batch.truncated[k])
+        return AgentRows({AGENT: obs}, lone_row(reward, *flags, batch.infos[k], first=not batch.active[k]))
+
+    def _multi(self, batch: Batch, k: int) -> AgentRows:
+        obs = dict(batch.obs[k])
+        return AgentRows(obs, agent_row(obs, batch.infos[k]))
+
+    def _spaces(self) -> tuple[Any, Any]:
+        if not self.multiagent:
+            return self._vec.observation_space, self._vec.action_space
+        found: tuple[Any, Any] = self._vec.env_method("spaces_by_agent", indices=[0])[0]
+        return found
+
+    def _env_id(self, env_id: Any) -> int:
+        try:
+            if isinstance(env_id, bool):
+                raise TypeError
+            index = operator.index(env_id)
+        except TypeError:
+            raise TypeError(f"an env id must be an int, not {env_id!r}") from None
+        if not 0 <= index < self.num_envs:
+            raise IndexError(f"no env {index}: there are envs 0 to {self.num_envs - 1}")
+        return index
+
+    def _actions(self, env_id: int, by_agent: Any) -> Any:
+        if not isinstance(by_agent, Mapping):
+            raise TypeError(f"the actions of env {env_id} must be a dict agent id -> action, not {by_agent!r}")
+        if self.multiagent:
+            return dict(by_agent)
+        if list(by_agent) != [AGENT]:
+            raise ValueError(f"env {env_id} has one agent, {AGENT!r}; actions were given for {list(by_agent)}")
+        return by_agent[AGENT]
+
+
+@contextlib.contextmanager
+def _free(what: str, slots: list[int]) -> Iterator[None]:
+    """Tell a second command for an env in the words of this interface."""
+    try:
+        yield
+    except AlreadySteppingError as error:
+        envs = describe_indices(slots)
+        raise AlreadySteppingError(f"{what} of envs {envs}: poll what they were sent before first ({error})") from None
+
+
+class RemoteVectorEnv(RemoteEnvs):
+    """The class of Ray 0.8 to 1.9, for Gymnasium envs: `poll` gives five dicts."""
+
+    def poll(self) -> FiveDicts:
+        """Give observations, rewards, dones, infos and off-policy actions (always empty), env id -> agent id -> value.
+
+        dones = terminated or truncated; an agent that was truncated has info["TimeLimit.truncated"] True. When rows
+        come and what raises: see `RemoteEnvs._poll`.
+        """
+        rows = self._poll()
+        return (
+            {env_id: rows[env_id].obs for env_id in rows},
+            {env_id: rows[env_id].row["rewards"] for env_id in rows},
+            {env_id: dones(rows[env_id].row) for env_id in rows},
+            {env_id: infos_of_dones(rows[env_id].row) for env_id in rows},
+            {},
+        )
+
+
+class RemoteBaseEnv(RemoteEnvs):
+    """The class that followed it, in its form from Ray 2.3 on: `poll` gives six dicts."""
+
+    def poll(self) -> SixDicts:
+        """Give observations, rewards, terminateds, truncateds, infos and off-policy actions (always empty).
+
+        Each is env id -> agent id -> value. When rows come and what raises: see `RemoteEnvs._poll`.
+        """
+        rows = self._poll()
+        return (
+            {env_id: rows[env_id].obs for env_id in rows},
+            {env_id: rows[env_id].row["rewards"] for env_id in rows},
+            {env_id: rows[env_id].row["terminateds"] for env_id in rows},
+            {env_id: rows[env_id].row["truncateds"] for env_id in rows},
+            {env_id: rows[env_id].row["infos"] for env_id in rows},
+            {},
+        )
+
+
+def _make(make_env: Callable[[int], Any], index: int, multiagent: bool) -> Any:
+    env = make_env(index)
+    return MultiAgentAdapter(env) if multiagent else env

@@ -1,0 +1,99 @@
+"""This process as a rank of an MPI job: what it becomes, and how it ends."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+from types import TracebackType
+from typing import Any
+
+from vecenvs.errors import BackendUnavailable, VecEnvError
+from vecenvs.mpi.library import explain_size_one, load_mpi
+from vecenvs.mpi.nodes import is_running, private_copy
+from vecenvs.mpi.serving import serve
+from vecenvs.mpi.session import Session
+from vecenvs.mpi.waiting import wait_for
+from vecenvs.process import watch_caller
+
+FINALIZE_PATIENCE = 1.0
+
+_sessions: list[tuple[Any, Session]] = []
+_we_initialised = False
+_pid = 0
+
+
+def session_of(comm: Any = None) -> Session:
+    """Give the session of a communicator (default: all ranks). On ranks other than its 0 this serves and never returns.
+
+    BackendUnavailable if MPI is missing, was not launched, or was launched by another MPI's mpirun.
+    """
+    global _we_initialised  # noqa: PLW0603  a fact about the process
+    _we_initialised = _we_initialised or "mpi4py.MPI" not in sys.modules
+    mpi = load_mpi()
+    comm = mpi.COMM_WORLD if comm is None else comm
+    for known, session in _sessions:
+        if mpi.Comm.Compare(known, comm) == mpi.IDENT and not session.ended:
+            return session
+    if comm.Get_size() < 2:
+        raise BackendUnavailable(explain_size_one(mpi))
+    if comm.Get_size() < mpi.COMM_WORLD.Get_size() and not _sessions:
+        abort_on_exception(mpi)  # ranks that are not ours to end would wait for this one
+    try:
+        private, root_here = private_copy(mpi, comm)
+        if private.Get_rank() != 0:
+            serve(mpi, private, root_here)
+        session = Session(mpi, private)
+    except VecEnvError:
+        abort_on_exception(mpi)  # unless the script handles it
+        raise
+    if not _sessions:
+        _take_care_of_the_end()
+    _sessions.append((comm, session))
+    return session
+
+
+def _take_care_of_the_end() -> None:
+    """However rank 0 ends, its worker ranks are let go or the job is aborted: nobody waits for ever."""
+    global _pid  # noqa: PLW0603
+    _pid = os.getpid()
+    atexit.register(_end_all)
+    watch_caller(os.getppid(), [])  # the launcher: if it is killed, nobody else ends this rank
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _leave)
+
+
+def _end_all() -> None:
+    if os.getpid() != _pid:  # a fork of rank 0: no rank
+        return
+    for _, session in _sessions:
+        session.end()
+    if _we_initialised:
+        mpi = load_mpi()
+        mpi.Finalize()
+        # A rank 0 that fails has the others killed by the launcher: let them remove their files first.
+        peers = [peer for _, session in _sessions for peer in session.peers.values() if peer.shares]
+        wait_for(lambda: not any(is_running(peer.pid) for peer in peers), FINALIZE_PATIENCE)
+
+
+def abort_on_exception(mpi: Any) -> None:
+    """From here on an uncaught exception in this process ends the whole job, once it has been shown."""
+    show = sys.excepthook
+
+    def show_and_abort(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        show(kind, value, trace)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        mpi.COMM_WORLD.Abort(1)
+
+    sys.excepthook = show_and_abort
+
+
+def _leave(number: int, _: object) -> None:
+    """Handle SIGTERM, which a launcher sends if it has lost a rank, or on Ctrl-C."""
+    for _, session in _sessions:
+        for text in session.report_lost():
+            os.write(2, f"vecenvs: {text}\n".encode())
+    raise SystemExit(128 + number)

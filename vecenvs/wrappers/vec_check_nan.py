@@ -1,0 +1,103 @@
+"""VecCheckNan: finds the first NaN or infinity, and whether the agent or an env brought it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from vecenvs.arguments import parse_indices
+from vecenvs.layout import SpaceLayout, parse_actions
+from vecenvs.vec_env import Batch, Indices, VecEnv
+from vecenvs.wrappers.vec_rows import START, TERMINAL, VecRowsWrapper
+
+_REWARD = SpaceLayout(spaces.Box(-np.inf, np.inf, (), np.float32))
+
+
+class VecCheckNan(VecRowsWrapper):
+    """Looks for NaN, and with `check_inf` infinity, in actions, observations and rewards (as SB3's).
+
+    What it finds it warns about (UserWarning), only the first time with `warn_once`; with `raise_exception` it raises
+    ValueError instead. The message names the env, the part of the space, and the last action given. Actions of any
+    space are looked at before they are sent. After an exception about a row of `step` or `recv` the rows of that call
+    are lost.
+    """
+
+    def __init__(
+        self, venv: VecEnv, raise_exception: bool = False, warn_once: bool = True, check_inf: bool = True
+    ) -> None:
+        super().__init__(venv)
+        self.raise_exception = raise_exception
+        self.warn_once = warn_once
+        self.check_inf = check_inf
+        self._warned = False
+        self._observations = SpaceLayout(venv.observation_space)
+        self._actions = SpaceLayout(venv.action_space)
+        self._given: list[Any] = [None] * self.num_envs
+
+    def step_async(self, actions: Any) -> None:
+        self._check_actions(actions, range(self.num_envs))
+        super().step_async(actions)
+
+    def send(self, actions: Any, indices: Indices = None) -> None:
+        self._check_actions(actions, parse_indices(indices, self.num_envs))
+        super().send(actions, indices)
+
+    def _check_actions(self, actions: Any, slots: Sequence[int]) -> None:
+        if self._silent:
+            return
+        parts = parse_actions(self._actions, actions, len(slots))
+        self._report(f"{what}, which the agent gave" for what in self._search(self._actions, parts, slots, "action"))
+        for slot, row in zip(slots, zip(*parts, strict=True), strict=True):
+            self._given[slot] = self._actions.unflatten(row)
+
+    def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
+        if not self._silent:
+            self._report(self._search_rows(batch))
+
+    def _search_rows(self, batch: Batch) -> Iterator[str]:
+        slots = [int(slot) for slot in batch.indices]
+        told = [self._last(slot, info) for slot, info in zip(slots, batch.infos, strict=True)]
+        layout = self._observations
+        yield from self._search(layout, layout.flatten(batch.obs), slots, "observation", told)
+        for slot, info in zip(slots, batch.infos, strict=True):
+            if TERMINAL in info:
+                parts = [np.asarray(part)[np.newaxis] for part in layout.flatten(info[TERMINAL])]
+                yield from self._search(layout, parts, [slot], "terminal_observation", [self._last(slot, {})])
+        yield from self._search(_REWARD, [batch.rewards], slots, "reward", told)
+
+    def _last(self, slot: int, info: dict[str, Any]) -> str:
+        if info.get(START) and TERMINAL not in info:
+            return ", at its reset"
+        return f", after action {self._given[slot]}"
+
+    def _search(
+        self, layout: SpaceLayout, parts: Sequence[Any], slots: Sequence[int], what: str, told: Sequence[str] = ()
+    ) -> Iterator[str]:
+        for leaf, part in zip(layout.leaves, parts, strict=True):
+            if leaf.dtype.kind not in "fc":
+                continue
+            array = np.asarray(part)
+            for kind, found in (("nan", np.isnan(array)), ("inf", np.isinf(array))):
+                if kind == "inf" and not self.check_inf:
+                    continue
+                for j in np.flatnonzero(found.reshape(len(slots), -1).any(axis=1)).tolist() if found.any() else ():
+                    yield f"{kind} in the {what}{leaf} of env {slots[j]}{told[j] if told else ''}"
+
+    def _report(self, found: Iterator[str]) -> None:
+        messages = list(found)
+        if not messages:
+            return
+        self._warned = True
+        text = "; ".join(messages)
+        if self.raise_exception:
+            raise ValueError(text)
+        warnings.warn(text, UserWarning, stacklevel=4)
+
+    @property
+    def _silent(self) -> bool:
+        return self._warned and self.warn_once and not self.raise_exception

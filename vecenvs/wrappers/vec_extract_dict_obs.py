@@ -1,0 +1,33 @@
+"""VecExtractDictObs: one entry of Dict observations alone."""
+
+from __future__ import annotations
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from vecenvs.vec_env import Batch, VecEnv
+from vecenvs.wrappers.vec_rows import TERMINAL, VecRowsWrapper
+
+
+class VecExtractDictObs(VecRowsWrapper):
+    """Gives `obs[key]` for each observation, in "terminal_observation" too (baselines' and SB3's wrapper).
+
+    TypeError if the observations are no Dict, KeyError if it has no such key.
+    """
+
+    def __init__(self, venv: VecEnv, key: str) -> None:
+        space = venv.observation_space
+        if not isinstance(space, spaces.Dict):
+            raise TypeError(f"VecExtractDictObs takes a key out of Dict observations; these are {space}")
+        if key not in space.spaces:
+            raise KeyError(f"the observations have no key {key!r}: there are {', '.join(map(str, space.spaces))}")
+        super().__init__(venv)
+        self.key = key
+        self.observation_space = space.spaces[key]
+
+    def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
+        batch.obs = batch.obs[self.key]
+        for info in batch.infos:
+            if TERMINAL in info:
+                info[TERMINAL] = info[TERMINAL][self.key]

@@ -1,0 +1,105 @@
+"""VecFrameStack: each observation together with those before it in its episode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from vecenvs.layout import SpaceLayout
+from vecenvs.vec_env import Batch, VecEnv
+from vecenvs.wrappers.vec_rows import REPEAT, RESTARTED, START, TERMINAL, VecRowsWrapper, flagged
+from vecenvs.wrappers.vec_transpose_image import channels_first, is_image
+
+Array = NDArray[Any]
+Order = str | None
+
+
+class VecFrameStack(VecRowsWrapper):
+    """Joins the last `n_stack` observations of each env along one axis, the newest last (baselines' and SB3's wrapper).
+
+    The axis is the first of a row with `channels_order="first"`, the last with "last"; None finds it for images (the
+    first if that is the shortest) and means the last for all else. Of Dict observations every entry is stacked, each
+    by its own order if `channels_order` is a mapping. Before an episode's first observation there are zeros.
+
+    "terminal_observation" is stacked too, with what came before it in its episode. Rows that repeat an observation
+    (async mode, an env whose worker was replaced) leave the stack as it is. TypeError for observations other than Box
+    and Dict, ValueError for a Box without axes.
+    """
+
+    def __init__(self, venv: VecEnv, n_stack: int, channels_order: Order | Mapping[str, Order] = None) -> None:
+        if isinstance(n_stack, bool) or not isinstance(n_stack, (int, np.integer)):
+            raise TypeError(f"n_stack must be an int, not {n_stack!r}")
+        if n_stack < 1:
+            raise ValueError(f"n_stack must be at least 1, not {n_stack}")
+        super().__init__(venv)
+        self.copy = True
+        self.n_stack = int(n_stack)
+        self._layout = SpaceLayout(venv.observation_space)
+        axes: list[int] = []
+        self.observation_space = _stacked_space(venv.observation_space, self.n_stack, channels_order, axes, "")
+        leaves = zip(SpaceLayout(self.observation_space).leaves, axes, strict=True)
+        self._stacks = [np.zeros((self.num_envs, *leaf.shape), leaf.dtype) for leaf, _ in leaves]
+        self._axes = axes
+
+    def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
+        starts = flagged(batch, START)
+        stale = flagged(batch, REPEAT) | flagged(batch, RESTARTED)
+        ends = np.flatnonzero(batch.dones)
+        terminals = {int(j): self._layout.flatten(batch.infos[j][TERMINAL]) for j in ends}
+        last: dict[int, list[Array]] = {j: [] for j in terminals}
+        stacked: list[Array] = []
+        for k, obs in enumerate(self._layout.flatten(batch.obs)):
+            stack, axis = self._stacks[k], self._axes[k]
+            before = stack[batch.indices]
+            rows = _pushed(before, obs, axis)
+            rows[stale] = before[stale]
+            for j, parts in terminals.items():
+                # In same_step mode the row itself shows the next episode: what ended is in its info alone.
+                end = _pushed(before[j], parts[k], axis) if starts[j] and not stale[j] else rows[j].copy()
+                last[j].append(end)
+            rows[starts] = _pushed(np.zeros_like(rows[starts]), obs[starts], axis)
+            stack[batch.indices] = rows
+            stacked.append(rows)
+        for j, parts in last.items():
+            batch.infos[j][TERMINAL] = self._layout.unflatten(parts)
+        batch.obs = self._layout.unflatten(stacked)
+
+
+def _pushed(stack: Array, obs: Array, axis: int) -> Array:
+    """Drop the oldest frame and append the newest. `axis` is counted from the end, so it fits a row and a batch."""
+    kept = np.split(stack, [obs.shape[axis]], axis=axis)[1]
+    return np.concatenate((kept, obs), axis=axis)
+
+
+def _stacked_space(
+    space: spaces.Space[Any], n: int, order: Order | Mapping[str, Order], axes: list[int], where: str
+) -> spaces.Space[Any]:
+    """Make the stacked space; add to `axes` the axis of each leaf, in their order."""
+    if isinstance(space, spaces.Dict):
+        if isinstance(order, Mapping) and set(order) != set(space.spaces):
+            raise ValueError(f"channels_order has {sorted(order)}, the observations{where} {sorted(space.spaces)}")
+        return spaces.Dict(
+            {
+                key: _stacked_space(
+                    sub, n, order[key] if isinstance(order, Mapping) else order, axes, f"{where}[{key!r}]"
+                )
+                for key, sub in space.spaces.items()
+            }
+        )
+    if not isinstance(space, spaces.Box):
+        raise TypeError(f"VecFrameStack stacks Box observations, alone or in a Dict; observations{where} are {space}")
+    if not space.shape:
+        raise ValueError(f"observations{where} have no axis to stack along: {space}")
+    if isinstance(order, Mapping):
+        raise TypeError("channels_order is a mapping, but the observations are no Dict: give 'first', 'last' or None")
+    if order not in ("first", "last", None):
+        raise ValueError(f"channels_order must be 'first', 'last' or None, not {order!r}")
+    first = order == "first" if order is not None else is_image(space) and channels_first(space)
+    axis = -len(space.shape) if first else -1
+    axes.append(axis)
+    low, high = np.repeat(space.low, n, axis=axis), np.repeat(space.high, n, axis=axis)
+    return spaces.Box(low, high, dtype=space.dtype.type)

@@ -1,0 +1,92 @@
+"""VecMonitor: what Monitor records of one env, of all envs behind a VecEnv, in one file."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vecenvs.vec_env import Batch, VecEnv
+from vecenvs.wrappers.monitor import Monitor, ResultsWriter
+from vecenvs.wrappers.vec_rows import RESTARTED, VecRowsWrapper
+
+
+class VecMonitor(VecRowsWrapper):
+    """Record each episode of `venv`'s envs, with the rewards as they are at this place among the wrappers.
+
+    For VecEnvs whose envs have no Monitor of their own (UserWarning if they have: their `info["episode"]` is replaced,
+    as by SB3's VecMonitor). The row that ends an episode has `info["episode"] = {"r": return, "l": length,
+    "t": seconds since t_start}`, r and t rounded to 6 digits, and the `info_keywords`, which the last info must have
+    (KeyError). The same row goes to the file at once.
+
+    `filename` and `override_existing` are as Monitor's; the file's episodes are in the order in which they came.
+    Rows that are no transitions do not count. An episode cut short by a reset, or by the end of a worker, is left out.
+    Returns are sums of float64 rewards over `step`; over `recv` rewards have been rounded to float32.
+    """
+
+    def __init__(
+        self,
+        venv: VecEnv,
+        filename: str | os.PathLike[str] | None = None,
+        info_keywords: Sequence[str] = (),
+        override_existing: bool = True,
+    ) -> None:
+        if isinstance(info_keywords, str) or not all(isinstance(keyword, str) for keyword in info_keywords):
+            raise TypeError(f"info_keywords should be strings, like ('is_success',), not {info_keywords!r}")
+        taken = [keyword for keyword in info_keywords if keyword in ("r", "l", "t")]
+        if taken:
+            raise ValueError(f"info_keywords has {taken[0]!r}, which every monitor file has already")
+        super().__init__(venv)
+        if any(venv.env_is_wrapped(Monitor)):
+            warnings.warn(
+                "the envs have Monitors already: VecMonitor replaces their info['episode']", UserWarning, stacklevel=2
+            )
+        self.info_keywords = tuple(info_keywords)
+        self.t_start = time.time()
+        self.episode_count = 0
+        self.episode_returns: NDArray[np.float64] = np.zeros(self.num_envs)  # of the episodes under way
+        self.episode_lengths: NDArray[np.int64] = np.zeros(self.num_envs, np.int64)
+        self.results_writer: ResultsWriter | None = None
+        if filename is not None:
+            header = {"t_start": self.t_start, "env_id": venv.spec.id if venv.spec is not None else None}
+            self.results_writer = ResultsWriter(filename, header, self.info_keywords, override_existing)
+            self.t_start = self.results_writer.t_start
+
+    def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
+        counted = batch.indices[batch.active]
+        self.episode_returns[counted] += exact[batch.active]
+        self.episode_lengths[counted] += 1
+        over = batch.dones
+        for j in np.flatnonzero(over):
+            info = batch.infos[j]
+            if not info.get(RESTARTED):
+                info["episode"] = self._end_episode(int(batch.indices[j]), info)
+        begun = batch.indices[over | ~batch.active]
+        self.episode_returns[begun] = 0.0
+        self.episode_lengths[begun] = 0
+
+    def _end_episode(self, slot: int, info: dict[str, Any]) -> dict[str, Any]:
+        seconds = time.time() - self.t_start
+        total, length = float(self.episode_returns[slot]), int(self.episode_lengths[slot])
+        episode: dict[str, Any] = {"r": round(total, 6), "l": length, "t": round(seconds, 6)}
+        for keyword in self.info_keywords:
+            if keyword not in info:
+                raise KeyError(f"info_keywords={keyword!r}: the last info of env {slot}'s episode has {sorted(info)}")
+            episode[keyword] = info[keyword]
+        self.episode_count += 1
+        if self.results_writer is not None:
+            self.results_writer.write_row(episode)
+        return episode
+
+    def close(self) -> None:
+        """Close the envs and the file."""
+        try:
+            super().close()
+        finally:
+            if self.results_writer is not None:
+                self.results_writer.close()

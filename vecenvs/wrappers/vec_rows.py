@@ -1,0 +1,82 @@
+"""`VecRowsWrapper`: the base of the wrappers that read or change rows, by whichever call the rows come."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vecenvs.arguments import parse_indices
+from vecenvs.errors import EnvError
+from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
+from vecenvs.wrapper import VecEnvWrapper
+
+# The infos by which a VecEnv says what a row is.
+START, REPEAT, RESTARTED, TERMINAL = "episode_start", "resetting", "worker_restarted", "terminal_observation"
+
+
+class VecRowsWrapper(VecEnvWrapper):
+    """Passes all rows that `venv` gives through `_on_rows`, each once: what it does holds on every path.
+
+    These are `step`, `recv`, `reset` of all or some envs, and the rows that an EnvError brings along.
+    """
+
+    @abc.abstractmethod
+    def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
+        """Read rows, or change `batch.obs`, `batch.rewards` and `batch.infos`.
+
+        The rows of a reset have reward 0, `active` False and the info "episode_start". `exact` are the rewards
+        before rounding where they are known: in a step. `lock_step` tells whether these are the rows of all envs, or
+        as many as did not raise.
+        """
+
+    def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
+        try:
+            obs = self.venv.reset(indices, seed=seed, options=options)
+        except EnvError as error:
+            self._on_error(error, lock_step=indices is None)
+            raise
+        batch = _first_rows(parse_indices(indices, self.num_envs), obs)
+        self._on_rows(batch, np.zeros(len(batch)), lock_step=indices is None)
+        return batch.obs
+
+    def step_wait(self, timeout: float | None = None) -> StepReturn:
+        try:
+            obs, rewards, dones, infos = self.venv.step_wait(timeout)
+        except EnvError as error:
+            self._on_error(error, lock_step=True)
+            raise
+        venv = self.venv
+        slots = np.arange(self.num_envs, dtype=np.int64)
+        batch = Batch(slots, obs, rewards, venv.terminated, venv.truncated, infos, venv.active)
+        self._on_rows(batch, _exact_rewards(venv, rewards), lock_step=True)
+        return batch.obs, batch.rewards, dones, batch.infos
+
+    def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
+        batch = self.venv.recv(min_envs, max_envs, timeout)
+        self._on_rows(batch, batch.rewards.astype(np.float64), lock_step=False)
+        return batch
+
+    def _on_error(self, error: EnvError, *, lock_step: bool) -> None:
+        if error.batch is not None:
+            self._on_rows(error.batch, error.batch.rewards.astype(np.float64), lock_step)
+
+
+def flagged(batch: Batch, key: str) -> NDArray[np.bool_]:
+    """Tell of each row whether its info has `key`, and not as something false."""
+    return np.array([bool(info.get(key)) for info in batch.infos], dtype=bool)
+
+
+def _first_rows(slots: list[int], obs: Any) -> Batch:
+    k = len(slots)
+    none = np.zeros(k, dtype=bool)
+    infos: list[dict[str, Any]] = [{START: True} for _ in range(k)]
+    return Batch(np.array(slots, dtype=np.int64), obs, np.zeros(k, np.float32), none, none.copy(), infos, none.copy())
+
+
+def _exact_rewards(venv: VecEnv, rewards: NDArray[np.float32]) -> NDArray[np.float64]:
+    """The step's rewards in float64, where what the VecEnv still has are those of this step."""
+    exact = venv.rewards64
+    return np.where(exact.astype(np.float32) == rewards, exact, rewards.astype(np.float64))

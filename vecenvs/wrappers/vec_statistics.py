@@ -1,0 +1,89 @@
+"""Running means and variances for VecNormalize: batches added at once, or together with those of other MPI ranks."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium.wrappers.utils import RunningMeanStd, update_mean_var_count_from_moments
+from numpy.typing import NDArray
+
+Moments = tuple[NDArray[np.float64], NDArray[np.float64], float]
+
+
+class Merger(Protocol):
+    """Makes one batch of all ranks' batches."""
+
+    def merge(self, mean: NDArray[np.float64], var: NDArray[np.float64], count: float) -> Moments:
+        """Give mean, variance (of the population) and count of all ranks' values, from this rank's own.
+
+        Collective: every rank calls it, some perhaps with count 0, and all get the same.
+        """
+
+
+class MergeOverRanks:
+    """The Merger of an mpi4py communicator, such as `MPI.COMM_WORLD`."""
+
+    def __init__(self, comm: Any) -> None:
+        self._comm = comm
+
+    def merge(self, mean: NDArray[np.float64], var: NDArray[np.float64], count: float) -> Moments:
+        """Give the moments of all ranks' values, by one message: what each has is small, and equal sums are wanted."""
+        total: Moments = (np.zeros_like(mean), np.zeros_like(var), 0.0)
+        for theirs in self._comm.allgather((mean, var, count)):  # in the order of ranks: the same bits everywhere
+            total = joined(total, theirs)
+        return total
+
+
+class Statistics:
+    """The running statistics of one kind of value, of shape `shape`, float64.
+
+    `rms` is Gymnasium's RunningMeanStd: it starts with mean 0, variance 1 and a count of 1e-4, as in baselines. With
+    a `merger` what is added waits for `flush`.
+    """
+
+    def __init__(self, shape: tuple[int, ...], merger: Merger | None) -> None:
+        self.rms = RunningMeanStd(shape=shape)  # type: ignore[no-untyped-call]
+        self._merger = merger
+        self._none: Moments = (np.zeros(shape), np.zeros(shape), 0.0)
+        self._waiting = self._none
+
+    def add(self, values: NDArray[Any]) -> None:
+        """Add a batch (k, *shape), k >= 0."""
+        if len(values):
+            values = values.astype(np.float64)
+            moments: Moments = (values.mean(axis=0), values.var(axis=0), float(len(values)))
+            if self._merger is None:
+                self.rms.update_from_moments(*moments)  # type: ignore[no-untyped-call]
+            else:
+                self._waiting = joined(self._waiting, moments)
+
+    def flush(self) -> None:
+        """Add what waits, and what waits on the other ranks: every rank must call this equally often."""
+        if self._merger is not None:
+            waiting, self._waiting = self._waiting, self._none
+            merged = self._merger.merge(*waiting)
+            if merged[2]:
+                self.rms.update_from_moments(*merged)  # type: ignore[no-untyped-call]
+
+    def as_arrays(self) -> dict[str, NDArray[np.float64]]:
+        """Give mean, var and count, copied."""
+        named = {"mean": self.rms.mean, "var": self.rms.var, "count": self.rms.count}
+        return {name: np.array(value, np.float64) for name, value in named.items()}
+
+    def take(self, arrays: dict[str, NDArray[np.float64]]) -> None:
+        """Replace all statistics by what `as_arrays` gave elsewhere; ValueError for another shape."""
+        for name in ("mean", "var"):
+            if arrays[name].shape != self.rms.mean.shape:
+                raise ValueError(f"{name} has shape {arrays[name].shape}, but the values have {self.rms.mean.shape}")
+        self.rms.mean, self.rms.var = arrays["mean"].copy(), arrays["var"].copy()
+        self.rms.count = float(arrays["count"])
+        self._waiting = self._none
+
+
+def joined(first: Moments, second: Moments) -> Moments:
+    """Give the moments of two batches together."""
+    if not first[2] or not second[2]:
+        return first if first[2] else second
+    mean, var, count = update_mean_var_count_from_moments(*first, *second)  # type: ignore[no-untyped-call]
+    return mean, var, float(count)

@@ -1,0 +1,119 @@
+"""VecVideoRecorder: films all envs of a VecEnv, tiled into one picture."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vecenvs import calls
+from vecenvs.arguments import parse_indices
+from vecenvs.errors import VecEnvError
+from vecenvs.images import tile
+from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
+from vecenvs.wrapper import VecEnvWrapper
+from vecenvs.wrappers.vec_video_writer import VideoWriter, load_ffmpeg
+
+
+class VecVideoRecorder(VecEnvWrapper):
+    """Films the envs into `<video_folder>/<name_prefix>-step-<a>-to-step-<a + video_length>.mp4` (SB3's wrapper).
+
+    After a reset, and after each step while nothing is being filmed, `record_video_trigger(step_id)` is asked, with the
+    number of steps taken; where it says so a film begins with what is seen then, and ends `video_length` steps later.
+    A `recv` counts as a step: its envs are rendered anew, the others show their last image. Frames are written as
+    they come. `fps` None takes the envs' `metadata["render_fps"]`, or 30.
+
+    `close` finishes a film; so does a KeyboardInterrupt that leads to it. `video_path` is the last film's, or None.
+    The envs need `render_mode="rgb_array"` (VecEnvError), films imageio-ffmpeg (ImportError).
+    """
+
+    def __init__(
+        self,
+        venv: VecEnv,
+        video_folder: str | os.PathLike[str],
+        record_video_trigger: Callable[[int], bool],
+        video_length: int = 200,
+        name_prefix: str = "rl-video",
+        fps: float | None = None,
+    ) -> None:
+        if venv.render_mode != "rgb_array":
+            raise VecEnvError(
+                f"VecVideoRecorder needs images, but the envs have render_mode={venv.render_mode!r}: "
+                "make them with render_mode='rgb_array'"
+            )
+        if not callable(record_video_trigger):
+            raise TypeError(f"record_video_trigger must be a function of the step number, not {record_video_trigger!r}")
+        if video_length < 1:
+            raise ValueError(f"video_length must be at least 1 step, not {video_length!r}")
+        load_ffmpeg()  # now, not when the first film begins
+        super().__init__(venv)
+        self.video_folder = os.path.abspath(os.fspath(video_folder))
+        os.makedirs(self.video_folder, exist_ok=True)
+        self.record_video_trigger = record_video_trigger
+        self.video_length = video_length
+        self.name_prefix = name_prefix
+        self.fps = float(fps or (venv.metadata or {}).get("render_fps") or 30)
+        self.step_id = 0
+        self.video_path: str | None = None
+        self._writer: VideoWriter | None = None
+        self._images: list[Any] = []
+
+    @property
+    def recording(self) -> bool:
+        """Whether a film is under way."""
+        return self._writer is not None
+
+    def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
+        obs = super().reset(indices, seed=seed, options=options)
+        if not self.recording:
+            self._maybe_begin(None if indices is None else parse_indices(indices, self.num_envs))
+        return obs
+
+    def step_wait(self, timeout: float | None = None) -> StepReturn:
+        result = super().step_wait(timeout)
+        self._after_step(None)
+        return result
+
+    def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
+        batch = super().recv(min_envs, max_envs, timeout)
+        self._after_step([int(slot) for slot in batch.indices])
+        return batch
+
+    def close(self) -> None:
+        """Finish the film, then close the envs."""
+        try:
+            self._finish()
+        finally:
+            super().close()
+
+    def _after_step(self, slots: Sequence[int] | None) -> None:
+        self.step_id += 1
+        if self._writer is None:
+            self._maybe_begin(slots)
+            return
+        self._film(self._writer, slots)
+        if self._writer.frames > self.video_length:
+            self._finish()
+
+    def _maybe_begin(self, slots: Sequence[int] | None) -> None:
+        if not self.record_video_trigger(self.step_id):
+            return
+        name = f"{self.name_prefix}-step-{self.step_id}-to-step-{self.step_id + self.video_length}.mp4"
+        self.video_path = os.path.join(self.video_folder, name)
+        self._writer = VideoWriter(self.video_path, self.fps)
+        self._film(self._writer, slots)
+
+    def _film(self, writer: VideoWriter, slots: Sequence[int] | None) -> None:
+        if slots is None:
+            self._images = self.venv.get_images()
+        else:  # the others may be stepping
+            for slot, image in zip(slots, self.venv.call(calls.render, slots), strict=True):
+                if not self._images:
+                    self._images = [image * 0] * self.num_envs
+                self._images[slot] = image
+        writer.write(tile(self._images))
+
+    def _finish(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()

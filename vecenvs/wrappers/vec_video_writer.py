@@ -1,0 +1,104 @@
+"""Writing frames to a video file as they come, by ffmpeg."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vecenvs.errors import VecEnvError
+
+_FFMPEG_SECONDS = 20.0  # to finish a file: ffmpeg is killed after that, so that close() ends
+
+
+class VideoWriter:
+    """One video file (H.264; the name's ending says the container). Frames are encoded as they come, none is kept.
+
+    All frames, uint8 (h, w, 3), have the size of the first (ValueError); an odd height or width gets a black line.
+    ImportError, with the pip command, if there is no imageio-ffmpeg. VecEnvError if ffmpeg refuses.
+    Used by the main thread, Ctrl-C waits for the frame that is being written: it does not cost the file.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], fps: float = 30.0) -> None:
+        self._ffmpeg = load_ffmpeg()
+        if not fps > 0:
+            raise ValueError(f"fps must be more than 0, not {fps!r}")
+        self.path = os.path.abspath(os.fspath(path))
+        self.frames = 0
+        self._fps = float(fps)
+        self._shape: tuple[int, ...] | None = None
+        self._pipe: Generator[None, Any, None] | None = None
+        os.makedirs(os.path.dirname(self.path), exist_ok=True)
+
+    def write(self, frame: NDArray[Any]) -> None:
+        """Add a frame."""
+        frame = np.asarray(frame)
+        if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
+            raise ValueError(f"a frame is uint8 (h, w, 3), not {frame.dtype} {frame.shape}")
+        with _undisturbed():
+            if self._pipe is None:
+                if self.frames:
+                    raise VecEnvError(f"the video {self.path!r} is closed")
+                self._shape, self._pipe = frame.shape, self._open(frame.shape)
+            if frame.shape != self._shape:
+                raise ValueError(f"a frame of shape {frame.shape} in a video of frames {self._shape}")
+            even = np.pad(frame, ((0, frame.shape[0] % 2), (0, frame.shape[1] % 2), (0, 0)))
+            try:
+                self._pipe.send(np.ascontiguousarray(even))
+            except OSError as error:
+                self._pipe = None
+                raise VecEnvError(f"ffmpeg could not write {self.path!r}: {error}") from error
+            self.frames += 1
+
+    def close(self) -> None:
+        """Finish the file; a second time does nothing."""
+        pipe, self._pipe = self._pipe, None
+        if pipe is not None:
+            with _undisturbed():
+                pipe.close()
+
+    def _open(self, shape: tuple[int, ...]) -> Generator[None, Any, None]:
+        height, width = (size + size % 2 for size in shape[:2])
+        pipe: Generator[None, Any, None] = self._ffmpeg.write_frames(
+            self.path,
+            (width, height),
+            fps=self._fps,
+            macro_block_size=2,
+            quality=7,
+            ffmpeg_log_level="error",
+            ffmpeg_timeout=_FFMPEG_SECONDS,
+        )
+        pipe.send(None)
+        return pipe
+
+
+def load_ffmpeg() -> Any:
+    """Import imageio-ffmpeg; ImportError with the pip command if it is missing."""
+    try:
+        return import_module("imageio_ffmpeg")
+    except ImportError as error:
+        raise ImportError("writing videos needs imageio-ffmpeg: pip install imageio-ffmpeg") from error
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Hold Ctrl-C back until the block is done: in the middle of a frame it would leave an unreadable file."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    held: list[tuple[int, Any]] = []
+    signal.signal(signal.SIGINT, lambda *arguments: held.append(arguments))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if held:
+        handler(*held[0])
