@@ -56,14 +56,14 @@ class Crew:
         try:
             self.transports[worker].attach(board)
         except (ConnectionError, EOFError):
-            raise self._died(worker) from None
+            raise self.died(worker) from None
 
     def put(self, worker: int, tag: int, body: object = None) -> None:
         """Send a command."""
         try:
             self.transports[worker].put(tag, body)
         except ConnectionError:
-            raise self._died(worker) from None
+            raise self.died(worker) from None
 
     def get(self, worker: int, limit: float | None) -> Message | None:
         """Wait for a worker's next message; None once the monotonic clock has passed `limit`."""
@@ -78,7 +78,7 @@ class Crew:
             if transport.exit_status()[0]:
                 message = transport.get(0)  # what it said before it died
                 if message is None:
-                    raise self._died(worker)
+                    raise self.died(worker)
                 return message
 
     def sweep(self, workers: Iterable[int]) -> list[tuple[int, Message]]:
@@ -117,7 +117,7 @@ class Crew:
             if self.transports[worker].exit_status()[0]:
                 left = self.sweep([worker])
                 if not left:
-                    raise self._died(worker)
+                    raise self.died(worker)
                 return left
         return []
 
@@ -160,7 +160,7 @@ class Crew:
                 # One that failed says so before it leaves: the message waits until its turn.
                 gone, exitcode = self.transports[other].exit_status()
                 if gone and exitcode != 0:
-                    raise self._died(other)
+                    raise self.died(other)
         made: MadeEnvs | Failure = message[1]
         if isinstance(made, Failure):
             raise made.to_error()
@@ -175,6 +175,7 @@ class Crew:
             if theirs != ours:
                 raise SpaceMismatch(self.shards[worker][0], which, theirs, ours)
 
-    def _died(self, worker: int) -> WorkerDied:
+    def died(self, worker: int) -> WorkerDied:
+        """Say that a worker has died."""
         transport = self.transports[worker]
         return WorkerDied(worker, self.shards[worker], transport.exit_status()[1], transport.where)

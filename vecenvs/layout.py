@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+_ALL = slice(None)
 FIXED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 OBJECT = np.dtype(object)
 
@@ -83,6 +84,10 @@ class Columns:
         # Rows laid end to end along their first axis: what np.concatenate writes a whole shard into in one call.
         self._ends = [a.reshape(n * a.shape[1], *a.shape[2:]) if a.ndim > 1 else a for a in self.arrays]
 
+    def shard(self, first: int, count: int) -> Shard:
+        """The same rows first, first + 1, ... as `store` and `rows` see them, with the look-ups done once."""
+        return Shard(self, first, count)
+
     def store(self, first: int, values: list[Any]) -> None:
         """Write `values` into the rows first, first + 1, ... ValueError or TypeError if one does not fit its space.
 
@@ -131,13 +136,16 @@ class Columns:
             return self.arrays[0][row].copy()
         return self.layout.unflatten([array[row].copy() for array in self.arrays])
 
-    def batch(self, indices: Array | slice = slice(None), *, copy: bool = True) -> Any:
+    def batch(self, indices: Array | slice = _ALL, *, copy: bool = True) -> Any:
         """Read rows as one batch. A slice with copy=False gives views; everything else is the reader's own."""
-        if self.layout.is_flat:
-            return self.arrays[0][indices].copy() if copy else self.arrays[0][indices]
+        if self._single:
+            array = self.arrays[0]
+            if indices is _ALL:
+                return array.copy() if copy else array[:]
+            return array[indices].copy() if copy else array[indices]
         return self.layout.unflatten([a[indices].copy() if copy else a[indices] for a in self.arrays])
 
-    def assign(self, parts: Sequence[Array], indices: Array | slice = slice(None)) -> None:
+    def assign(self, parts: Sequence[Array], indices: Array | slice = _ALL) -> None:
         """Write a batch, given leaf by leaf."""
         for k, part in enumerate(parts):
             self.arrays[k][indices] = part
@@ -153,6 +161,35 @@ class Columns:
         if parts is not None:
             for array, part in zip((a for a in self.arrays if a.dtype == OBJECT), parts, strict=True):
                 array[first : first + count] = part
+
+
+class Shard:
+    """A run of rows that one worker reads or writes at every step."""
+
+    def __init__(self, columns: Columns, first: int, count: int) -> None:
+        self._columns = columns
+        self._first = first
+        self._count = count
+        leaf = columns.layout.leaves[0] if columns.layout.is_flat else None
+        self._out: Array | None = None
+        self._view: Array | None = None
+        if leaf is not None and not leaf.is_object:
+            self._view = columns.arrays[0][first : first + count]
+            if leaf.shape:
+                self._out = self._view.reshape(count * leaf.shape[0], *leaf.shape[1:])
+
+    def store(self, values: list[Any]) -> None:
+        """As `Columns.store`."""
+        if self._out is not None:
+            np.concatenate(values, out=self._out, casting="same_kind")
+        else:
+            self._columns.store(self._first, values)
+
+    def rows(self) -> list[Any]:
+        """As `Columns.rows`."""
+        if self._view is not None:
+            return list(self._view.copy())
+        return self._columns.rows(self._first, self._count)
 
 
 def coerce(value: Any, leaf: Leaf) -> Any:
@@ -175,6 +212,10 @@ def parse_actions(layout: SpaceLayout, actions: Any, n: int) -> list[Array]:
     A list has one action per env; an array, dict or tuple is the batched structure, as in Gymnasium.
     TypeError for a dtype that the space's does not hold, ValueError for a wrong number or shape.
     """
+    if type(actions) is np.ndarray and layout.is_flat:
+        leaf = layout.leaves[0]
+        if actions.dtype == leaf.dtype and actions.shape[0:1] == (n,) and actions.shape[1:] == leaf.shape:
+            return [actions]
     if isinstance(actions, list) and len(actions) != n:
         raise ValueError(f"{len(actions)} actions for {n} envs: give one action per env")
     if layout.is_flat and not layout.has_objects:

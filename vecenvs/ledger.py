@@ -63,9 +63,16 @@ class Ledger:
         """Begin a step of every env, one command per worker."""
         now = time.monotonic()
         self.plain = True
-        for worker in range(len(self._crew.shards)):
-            self.stepping[worker] = now
-            self._put_step(worker)
+        stepping, objects = self.stepping, self._board.actions.layout.has_objects
+        for worker, transport in enumerate(self._crew.transports):
+            stepping[worker] = now
+            if objects:
+                self._put_step(worker)
+                continue
+            try:
+                transport.put(_STEP)
+            except ConnectionError:
+                self.bury(self._crew.died(worker))
 
     def command(self, slot: int, kind: Command, body: Any = None) -> None:
         """Give one slot a command."""
@@ -119,19 +126,17 @@ class Ledger:
         while stepping:
             worker = next(reversed(stepping))  # the caller's own shard is the last one: it steps here
             limit = self._limit(deadline, stepping[worker])
-            lapse = time.monotonic() + LIVENESS
-            try:
-                message = self._crew.get(worker, lapse if limit is None else min(lapse, limit))
-                if message is not None:
-                    self._take(worker, message)
-                elif limit is not None and time.monotonic() >= limit:
-                    self._take_all(self._crew.sweep(list(stepping)))
-                    if stepping:
-                        self._time_out([s for w in sorted(stepping) for s in self._crew.shards[w]], deadline, timeout)
-                else:  # another one may have died meanwhile
-                    self._take_all(self._crew.sweep(list(stepping)) or self._crew.look_after(list(stepping)))
+            seconds = LIVENESS if limit is None else min(LIVENESS, max(limit - time.monotonic(), 0.0))
+            message = self._crew.transports[worker].get(seconds)
+            if message is not None:
+                self._take(worker, message)
+                continue
+            try:  # this one is late, and another one may have died meanwhile
+                self._take_all(self._crew.sweep(list(stepping)) or self._crew.look_after(list(stepping)))
             except WorkerDied as died:
                 self.bury(died)
+            if limit is not None and stepping and time.monotonic() >= limit:
+                self._time_out([s for w in sorted(stepping) for s in self._crew.shards[w]], deadline, timeout)
         extras, self.extras = self.extras, []
         return extras
 
@@ -279,6 +284,11 @@ class Ledger:
                 self._command(slot, pending._replace(since=now))
 
     # Checks
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way and nobody has died."""
+        return not (self.pending or self.ready or self.stepping or self.dead)
 
     def check_free(self, what: str, slots: Sequence[int], *, autoresets: bool = True) -> None:
         """Raise unless these slots can take a command. With `autoresets` False, one under an async autoreset can."""

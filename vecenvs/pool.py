@@ -134,7 +134,8 @@ class PoolVecEnv(VecEnv):
     # Stepping in lock-step
 
     def step_async(self, actions: Any) -> None:
-        self._check_free("step_async", range(self.num_envs), autoresets=False)
+        if self.closed or self._call is not None or self._step_slots is not None or not self._ledger.idle:
+            self._check_free("step_async", range(self.num_envs), autoresets=False)
         board = self._board
         parts = parse_actions(board.actions.layout, actions, self.num_envs)
         if self._infos.closed:

@@ -51,6 +51,8 @@ class Worker:
         self._objects = board.observations.objects
         self._finals = board.finals
         self._all = range(count)
+        self._actions = board.actions.shard(first, count)
+        self._observations = board.observations.shard(first, count)
         self._rewards = board.rewards[first : first + count]
         self._flags = board.flags[first : first + count]
         self._flagged = False
@@ -98,7 +100,7 @@ class Worker:
         actions = self._board.actions
         if objects is not None:
             actions.take_objects(self._first, len(self.envs), objects)
-        body = self._step(self._all, actions.rows(self._first, len(self.envs)))
+        body = self._step(self._all, self._actions.rows())
         self._send(_PLAIN if body is None and not self._flagged else _ROWS, body)
 
     def _on_step_one(self, local: int, objects: Any) -> None:
@@ -213,9 +215,12 @@ class Worker:
         return self._board.observations.rows(slot, 1)[0]
 
     def _write(self, shard: range, observations: list[Any], rewards: list[Any], extras: list[Extra]) -> None:
-        columns, first = self._board.observations, self._first + shard.start
+        columns = self._board.observations
         try:
-            columns.store(first, observations)
+            if len(shard) == len(self._act):
+                self._observations.store(observations)
+            else:
+                columns.store(self._first + shard.start, observations)
         except Exception:  # some env's row does not fit its space: find out whose
             for local, obs in zip(shard, observations, strict=True):
                 try:

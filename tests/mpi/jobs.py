@@ -82,7 +82,7 @@ class Job:
 @contextmanager
 def job(line: Sequence[str], **environ: str) -> Iterator[Job]:
     """Run a job; at the end of the block fail if it left a process."""
-    files = leaks.shared_memory_files()
+    files = set(os.listdir(leaks.SHM))
     running = Job(line, **environ)
     try:
         yield running
@@ -92,8 +92,8 @@ def job(line: Sequence[str], **environ: str) -> Iterator[Job]:
         assert not left, f"left behind: {running.pids()}\n{running.output}"
     finally:
         running.end()
-        for name in leaks.shared_memory_files() - files:
-            if name.startswith(MPI_FILES):  # what MPI itself leaves of a rank that was killed; ours must all be gone
+        for name in set(os.listdir(leaks.SHM)) - files:
+            if name.startswith(MPI_FILES):  # what MPI itself leaves of a killed or lone rank; ours must be gone
                 (leaks.SHM / name).unlink(missing_ok=True)
 
 

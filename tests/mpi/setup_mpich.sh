@@ -4,5 +4,6 @@
 set -eu
 "$1" -m venv --clear "$2"
 "$2/bin/python" -m pip --disable-pip-version-check install --quiet --constraint constraints.txt pip setuptools
-"$2/bin/python" -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --no-build-isolation \
+PYTHONWARNINGS="ignore:Editable installation" \
+    "$2/bin/python" -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --no-build-isolation \
     --editable '.[mujoco]' mpi4py mpich pytest pytest-timeout psutil

@@ -20,6 +20,7 @@ from vec_plays import (
     compare_with_sb3,
     env_fns,
     equal,
+    for_sb3,
     make,
     play,
     rows_by_recv,
@@ -58,7 +59,7 @@ def test_as_sb3_with_keys() -> None:
 
 def test_statistics_and_originals_as_sb3() -> None:
     mine = VecNormalize(DummyVecEnv(env_fns(VECTOR)))
-    theirs = sb3.VecNormalize(sb3.DummyVecEnv(env_fns(VECTOR)))
+    theirs = sb3.VecNormalize(for_sb3(VECTOR))
     mine.seed(1)
     theirs.seed(1)
     mine.reset()
@@ -67,8 +68,8 @@ def test_statistics_and_originals_as_sb3() -> None:
         mine.training = theirs.training = t % 3 > 0
         if t == 30:
             equal(mine.reset(), theirs.reset())
-        obs, rewards, *_ = mine.step([0, 1, 2])
-        theirs.step([0, 1, 2])
+        obs, rewards, *_ = mine.step(np.arange(3))
+        theirs.step(np.arange(3))
         np.testing.assert_array_equal(mine.rewards64.astype(np.float32), rewards)
         for ours, upstream in ((mine.obs_rms, theirs.obs_rms), (mine.ret_rms, theirs.ret_rms)):
             np.testing.assert_allclose(ours.mean, upstream.mean, rtol=1e-9)

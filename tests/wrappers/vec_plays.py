@@ -7,6 +7,7 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common import vec_env as sb3
@@ -36,8 +37,19 @@ MODES = ("same_step", "next_step", "async", "disabled")
 
 
 def env_fns(space: spaces.Space[Any], n: int = 3) -> list[Callable[[], SampledEnv]]:
-    # Each its own space: SB3's VecNormalize writes into the one it finds.
+    # Each samples from a space of its own: async mode resets envs in threads.
     return [partial(SampledEnv, deepcopy(space), end=0.25) for _ in range(n)]
+
+
+def for_sb3(space: spaces.Space[Any]) -> sb3.DummyVecEnv:
+    """Envs that declare a space of their own: SB3's VecNormalize writes into the one it finds."""
+
+    def declared(make: Callable[[], Any]) -> gymnasium.Wrapper:
+        env: gymnasium.Wrapper = gymnasium.Wrapper(make())
+        env.observation_space = deepcopy(space)
+        return env
+
+    return sb3.DummyVecEnv([partial(declared, make) for make in env_fns(space)])
 
 
 def make(space: spaces.Space[Any], backend: str, mode: str) -> VecEnv:
@@ -53,7 +65,7 @@ def compare_with_sb3(
     space: spaces.Space[Any], ours: Callable[[VecEnv], VecEnv], theirs: Callable[[Any], Any], steps: int = 40
 ) -> None:
     """Play both; rows, terminal observations and rewards must be equal, floats to the last digits of float32."""
-    mine, upstream = ours(DummyVecEnv(env_fns(space))), theirs(sb3.DummyVecEnv(env_fns(space)))
+    mine, upstream = ours(DummyVecEnv(env_fns(space))), theirs(for_sb3(space))
     try:
         mine.seed(3)
         upstream.seed(3)

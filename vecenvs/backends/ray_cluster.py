@@ -72,28 +72,25 @@ class Session:
 
 
 def connect(num_workers: int | None, kwargs: dict[str, Any]) -> bool:
-    """Join the cluster that `address` or RAY_ADDRESS names, or one that runs on this machine; else start one here.
+    """Join the cluster that `address` or RAY_ADDRESS names, or that `ray start` has begun here; else start one.
 
     Tells whether one was started.
     """
     import ray
 
+    quiet = {"logging_level": OWN_ARGUMENTS["logging_level"], **kwargs}
     if "address" in kwargs:
-        ray.init(**{"logging_level": OWN_ARGUMENTS["logging_level"], **kwargs})
+        ray.init(**quiet)
         return bool(kwargs["address"] == "local")
-    try:
-        if not {"num_cpus", "num_gpus", "resources"} & kwargs.keys():  # nobody can order these on a running cluster
-            ray.init(address="auto", **{"logging_level": OWN_ARGUMENTS["logging_level"], **kwargs})
-            return False
-    except ConnectionError:
-        if "RAY_ADDRESS" in os.environ:
-            raise
     # Only for the processes that are started now: whoever starts a Ray later decides anew.
     added = {name: value for name, value in OWN_ENVIRONMENT.items() if name not in os.environ}
     os.environ.update(added)
     try:
-        cpus = max(usable_cores(), num_workers or 1)
-        ray.init(address="local", **{**OWN_ARGUMENTS, "num_cpus": cpus, **kwargs})
+        # Not address="auto": that would join the private Ray of any other program that runs here, and die with it.
+        ray.init(**{**OWN_ARGUMENTS, "num_cpus": max(usable_cores(), num_workers or 1), **kwargs})
+    except ValueError:  # there is a cluster: on that nobody can order CPUs
+        ray.init(**quiet)
+        return False
     finally:
         for name in added:
             del os.environ[name]

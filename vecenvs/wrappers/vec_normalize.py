@@ -208,7 +208,7 @@ class VecNormalize(VecRowsWrapper):
         ValueError if it is no such file (one that SB3 pickled, say) or is about other observations.
         """
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             settings = json.loads(str(arrays.pop("settings")))
             found = settings.pop("format")

@@ -1,0 +1,96 @@
+"""VecMonitor: what Monitor records, of a whole VecEnv."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from stable_baselines3.common import vec_env as sb3
+from vec_plays import MODES, VECTOR, env_fns, rows_by_recv, rows_by_step
+
+from vecenvs import DummyVecEnv, SubprocVecEnv
+from vecenvs.testing.envs import DyingEnv, SampledEnv, counting_fns
+from vecenvs.wrappers import Monitor, VecMonitor, load_results
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("play", [rows_by_step, rows_by_recv])
+def test_episodes_as_monitor_has_them(play: Any, mode: str) -> None:
+    fns = env_fns(VECTOR)
+    with DummyVecEnv([lambda fn=fn: Monitor(fn()) for fn in fns], autoreset=mode) as vec:
+        theirs = play(vec, 40)
+    with VecMonitor(DummyVecEnv(fns, autoreset=mode)) as vec:
+        ours = play(vec, 40)
+    episodes = 0
+    for rows, others in zip(ours, theirs, strict=True):
+        for row, other in zip(rows, others, strict=False):
+            assert ("episode" in row[4]) == ("episode" in other[4]) == row[2]
+            if row[2]:
+                assert row[4]["episode"]["l"] == other[4]["episode"]["l"]
+                exact = play is rows_by_step
+                assert row[4]["episode"]["r"] == pytest.approx(other[4]["episode"]["r"], abs=0 if exact else 1e-5)
+                episodes += 1
+    assert episodes > 10
+
+
+def test_as_sb3() -> None:
+    mine, theirs = VecMonitor(DummyVecEnv(env_fns(VECTOR))), sb3.VecMonitor(sb3.DummyVecEnv(env_fns(VECTOR)))
+    mine.seed(5)
+    theirs.seed(5)
+    mine.reset()
+    theirs.reset()
+    for _ in range(40):
+        _, _, dones, infos = mine.step(np.arange(3))
+        _, _, _, their_infos = theirs.step(np.arange(3))
+        for i in np.flatnonzero(dones):
+            assert list(infos[i]["episode"]) == list(their_infos[i]["episode"])
+            assert infos[i]["episode"]["l"] == their_infos[i]["episode"]["l"]
+            assert infos[i]["episode"]["r"] == pytest.approx(their_infos[i]["episode"]["r"], abs=1e-5)
+    assert mine.episode_count == theirs.episode_count
+    mine.close()
+    theirs.close()
+
+
+def test_the_file(tmp_path: Path) -> None:
+    for k in range(2):
+        vec = VecMonitor(
+            DummyVecEnv(counting_fns(2)), tmp_path / "run", info_keywords=("tag",), override_existing=k == 0
+        )
+        with vec:
+            vec.reset()
+            for t in range(10):
+                vec.step([0, 0])
+                if t == 6:
+                    vec.reset([1])  # an episode that was left is not recorded
+    found = load_results(tmp_path)
+    assert found.columns["tag"].tolist() == [0, 1, 0] * 2
+    assert found.r.tolist() == [15.0, 15.625, 15.0] * 2
+    assert found.l.tolist() == [5] * 6
+    assert (np.diff(found.t) >= 0).all()
+
+
+def test_an_episode_that_a_worker_took_with_it_is_left_out(tmp_path: Path) -> None:
+    fns = [partial(DyingEnv, 0, at=3, how="exit", lives_file=tmp_path / "lives", deaths=1)]
+    with VecMonitor(SubprocVecEnv(fns, num_workers=1, on_failure="restart")) as vec:
+        vec.reset()
+        episodes = []
+        for _ in range(12):
+            _, _, _, infos = vec.step([0])
+            episodes += [info["episode"] for info in infos if "episode" in info]
+        assert [episode["l"] for episode in episodes] == [5]
+
+
+def test_what_it_says_no_to() -> None:
+    with DummyVecEnv([lambda: Monitor(SampledEnv(VECTOR))]) as vec, pytest.warns(UserWarning, match="Monitors already"):
+        VecMonitor(vec)
+    with DummyVecEnv(env_fns(VECTOR)) as vec:
+        with pytest.raises(TypeError, match="info_keywords"):
+            VecMonitor(vec, info_keywords="tag")
+        with pytest.raises(ValueError, match="'r'"):
+            VecMonitor(vec, info_keywords=("r",))
+        monitored = VecMonitor(vec, info_keywords=("none",))
+        with pytest.raises(KeyError, match="none"):
+            rows_by_step(monitored, 50)

@@ -1,0 +1,97 @@
+"""VecVideoRecorder: films that can be read, frame by frame."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+
+from vecenvs import DummyVecEnv
+from vecenvs.errors import VecEnvError
+from vecenvs.testing.envs import RenderingEnv
+from vecenvs.wrappers import VecVideoRecorder
+from vecenvs.wrappers.vec_video_writer import VideoWriter
+
+
+class Large(RenderingEnv):
+    """A picture large enough for a codec to keep its colour."""
+
+    def render(self) -> Any:
+        small = super().render()
+        return None if small is None else np.repeat(np.repeat(small, 9, axis=0), 9, axis=1)[:35]
+
+
+def make(n: int = 3) -> DummyVecEnv:
+    return DummyVecEnv([partial(Large, tag, length=100) for tag in range(n)])
+
+
+def frames(path: Path) -> list[Any]:
+    reader = imageio_ffmpeg.read_frames(str(path))
+    width, height = next(reader)["size"]
+    return [np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in reader]
+
+
+def test_films_by_step(tmp_path: Path) -> None:
+    with VecVideoRecorder(make(), tmp_path / "films", lambda step: step in (0, 6), video_length=4) as vec:
+        vec.reset()
+        for _ in range(8):
+            vec.step([0, 0, 0])
+    names = sorted(path.name for path in (tmp_path / "films").iterdir())
+    assert names == ["rl-video-step-0-to-step-4.mp4", "rl-video-step-6-to-step-10.mp4"]
+    first, second = (frames(tmp_path / "films" / name) for name in names)
+    assert len(first) == 5
+    assert len(second) == 3  # closed before its end
+    assert first[0].shape == (70, 108, 3)
+    for t, frame in enumerate(first):
+        for tag, (y, x) in enumerate([(17, 27), (17, 81), (52, 27)]):
+            assert frame[y, x] == pytest.approx(10 * tag + t, abs=4)
+        assert frame[52, 81] == pytest.approx(0, abs=4)
+
+
+def test_films_by_recv(tmp_path: Path) -> None:
+    with VecVideoRecorder(make(), tmp_path, lambda step: step == 0, video_length=3, name_prefix="x") as vec:
+        vec.reset()
+        vec.send([0, 0, 0])
+        vec.recv(1, 1)
+        vec.send([0], [0])
+        vec.recv(3)
+        vec.send([0], [1])
+        vec.recv(1)
+        assert vec.video_path is not None
+        assert not vec.recording
+        found = frames(Path(vec.video_path))
+    assert len(found) == 4
+    assert found[-1][17, 27] == pytest.approx(2, abs=4)
+    assert found[-1][17, 81] == pytest.approx(12, abs=4)
+
+
+def test_what_it_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with DummyVecEnv([partial(RenderingEnv, render_mode=None)]) as vec, pytest.raises(VecEnvError, match="rgb_array"):
+        VecVideoRecorder(vec, tmp_path, lambda step: True)
+    with make() as vec:
+        with pytest.raises(ValueError, match="video_length"):
+            VecVideoRecorder(vec, tmp_path, lambda step: True, video_length=0)
+        with pytest.raises(TypeError, match="record_video_trigger"):
+            VecVideoRecorder(vec, tmp_path, 3)  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+        with pytest.raises(ImportError, match="pip install imageio-ffmpeg"):
+            VecVideoRecorder(vec, tmp_path, lambda step: True)
+
+
+def test_a_writer_checks_its_frames(tmp_path: Path) -> None:
+    writer = VideoWriter(tmp_path / "film.mp4", fps=10)
+    writer.write(np.zeros((20, 30, 3), np.uint8))
+    with pytest.raises(ValueError, match="shape"):
+        writer.write(np.zeros((20, 32, 3), np.uint8))
+    with pytest.raises(ValueError, match="uint8"):
+        writer.write(np.zeros((20, 30, 3)))
+    writer.close()
+    writer.close()
+    with pytest.raises(VecEnvError, match="closed"):
+        writer.write(np.zeros((20, 30, 3), np.uint8))
+    assert len(frames(tmp_path / "film.mp4")) == 1
