@@ -26,8 +26,13 @@ demo: $(VENV)/.extras-$(DEMO_EXTRAS)
 	@mkdir -p demo
 	$(BIN)/python -m vecenvs bench CartPole-v1 --json demo/cartpole.json --chart demo/cartpole.png $(DEMO_ARGS)
 
-test: $(VENV)/.extras-$(TEST_EXTRAS)
+test: $(VENV)/.extras-$(TEST_EXTRAS) $(VENV)/mpich/.stamp
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# The tests' second MPI: one virtual environment holds one.
+$(VENV)/mpich/.stamp: setup.py constraints.txt tests/mpi/setup_mpich.sh | $(BIN)/python
+	@sh tests/mpi/setup_mpich.sh $(BIN)/python $(VENV)/mpich
+	@touch $@
 
 lint: $(VENV)/.extras-$(LINT_EXTRAS)
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from vecenvs.board import Board
 from vecenvs.errors import SpaceMismatch, StepTimeout, WorkerDied
+from vecenvs.making import COMMON
 from vecenvs.protocol import Answer, Command, Failure, MadeEnvs, kind_of
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.memory import Semaphore
@@ -170,8 +171,8 @@ class Crew:
         if made.mismatch is not None:
             index, which, theirs, ours = made.mismatch
             raise SpaceMismatch(index, which, theirs, ours)
-        for which in ("observation", "action"):
-            theirs, ours = getattr(made, f"{which}_space"), getattr(first, f"{which}_space")
+        for which in COMMON:
+            theirs, ours = getattr(made, which), getattr(first, which)
             if theirs != ours:
                 raise SpaceMismatch(self.shards[worker][0], which, theirs, ours)
 

@@ -93,12 +93,12 @@ class ClosedError(VecEnvError):
 
 
 class SpaceMismatch(VecEnvError):
-    """Env `index` has another observation or action space than env 0: a batch needs equal ones."""
+    """Env `index` has another observation space, action space or render mode than env 0: a batch needs equal ones."""
 
     def __init__(self, index: int, which: str, theirs: object, ours: object) -> None:
         self.index = index
         super().__init__(
-            f"env {index} has {which}_space {theirs}, but env 0 has {ours}. All envs of one VecEnv must agree: "
+            f"env {index} has {which} {theirs}, but env 0 has {ours}. All envs of one VecEnv must agree: "
             "wrap the envs so that they do, or put them into a VecEnv of their own"
         )
 

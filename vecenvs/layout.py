@@ -223,10 +223,10 @@ def parse_actions(layout: SpaceLayout, actions: Any, n: int) -> list[Array]:
     if layout.is_flat:
         return [_object_row(actions, n)]
     if isinstance(actions, list):
-        flat = [layout.flatten(action) for action in actions]
+        flat = [_flatten_action(layout, action, f"action {i}") for i, action in enumerate(actions)]
         columns: list[Any] = [list(column) for column in zip(*flat, strict=True)]
     else:
-        columns = layout.flatten(actions)
+        columns = _flatten_action(layout, actions, "the batch of actions")
     return [
         _object_row(column, n) if leaf.is_object else _parse_leaf(leaf, column, n)
         for leaf, column in zip(layout.leaves, columns, strict=True)
@@ -234,7 +234,10 @@ def parse_actions(layout: SpaceLayout, actions: Any, n: int) -> list[Array]:
 
 
 def _parse_leaf(leaf: Leaf, column: Any, n: int) -> Array:
-    given = np.asarray(column)
+    try:
+        given = np.asarray(column)
+    except ValueError:
+        raise ValueError(f"actions{leaf} have rows of different shapes: every env takes {leaf.shape}") from None
     if given.shape[:1] != (n,) or given.shape[1:] != leaf.shape:
         raise ValueError(
             f"actions{leaf} have shape {given.shape}, but {n} envs take {(n, *leaf.shape)}: "
@@ -248,6 +251,13 @@ def _parse_leaf(leaf: Leaf, column: Any, n: int) -> Array:
             )
         return cast
     return given
+
+
+def _flatten_action(layout: SpaceLayout, action: Any, what: str) -> list[Any]:
+    try:
+        return layout.flatten(action)
+    except (TypeError, ValueError) as exc:
+        raise type(exc)(f"{what} does not fit the action space: {exc}") from None
 
 
 def _object_row(values: Any, n: int) -> Array:

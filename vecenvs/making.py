@@ -9,6 +9,8 @@ from vecenvs.errors import VecEnvError
 from vecenvs.protocol import Failure, MadeEnvs
 from vecenvs.worker import ENV_ERRORS, close_envs
 
+COMMON = ("observation_space", "action_space", "render_mode")  # what all envs of a VecEnv have alike
+
 
 def make_envs(
     env_fns: Sequence[Callable[[], Any]], first: int, *, remote: bool
@@ -47,8 +49,8 @@ def _check_env(env: Any, slot: int) -> None:
 
 def _mismatch(envs: Sequence[Any], first: int) -> tuple[int, str, Any, Any] | None:
     for slot, env in enumerate(envs, first):
-        for which in ("observation", "action"):
-            theirs, ours = getattr(env, f"{which}_space"), getattr(envs[0], f"{which}_space")
+        for which in COMMON:
+            theirs, ours = getattr(env, which, None), getattr(envs[0], which, None)
             if theirs != ours:
                 return slot, which, theirs, ours
     return None

@@ -149,8 +149,8 @@ class Worker:
     ) -> Any:
         """Complete a row that has infos or ends an episode; give the observation that belongs into it."""
         slot = self._first + local
-        if info:
-            info = dict(info) if self._remote else own(info)
+        if info:  # pickled only when the whole shard is done: an autoreset before that may change what is in it
+            info = dict(info) if self._remote and not (terminated or truncated) else own(info)
         if terminated or truncated:
             flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
             if self._finals is not None:

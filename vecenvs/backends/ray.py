@@ -28,7 +28,8 @@ class RayVecEnv(PoolVecEnv):
     """Steps its envs in `num_workers` Ray actors, K envs each, any remainder allowed.
 
     Uses the Ray this process is connected to, else the cluster that RAY_ADDRESS names or that `ray start` has begun on
-    this machine, else starts one here with `ray_init_kwargs` (arguments of `ray.init`), which ends with the last VecEnv that uses it.
+    this machine, else starts one here with `ray_init_kwargs` (arguments of `ray.init`). That one ends with the last
+    VecEnv that uses it.
 
     `num_workers` defaults to what the cluster has CPUs for, at most one per env. `actor_options` go to each actor's
     `.options()`: num_cpus (1 unless given, 0 on a Ray started here), num_gpus, resources, runtime_env and so on.

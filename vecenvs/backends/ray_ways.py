@@ -119,15 +119,20 @@ class PackedActor(PackedTransport):
         return message
 
     def deliver(self, data: bytes) -> None:
-        if self.last_words:
-            raise BrokenPipeError(self.last_words)
+        import ray
+
+        if self.last_words or not ray.is_initialized():  # where there is none, a call would start a Ray
+            raise BrokenPipeError(self.last_words or "the connection to Ray has been closed")
         self._watch(self._actor.handle.remote(data))
 
     def collect(self, timeout: float | None) -> bytes | memoryview | None:
+        import ray
+
         end = time.monotonic() + (WHILE if timeout is None else timeout)
         while True:
             now = time.monotonic()
-            if self._awaited and not self._calls and not self.last_words and now >= self._look:
+            quiet = not self._calls and not self.last_words and ray.is_initialized()
+            if self._awaited and quiet and now >= self._look:
                 self._look = now + self._pause
                 self._pause = min(2 * self._pause, LATE[1])
                 self._watch(self._actor.late.remote())

@@ -19,6 +19,11 @@ from vecenvs.transport import Message, Transport
 from vecenvs.transport.local import LocalTransport
 from vecenvs.transport.shared import SharedTransport, Wiring
 
+# Seconds of trying before sleeping. With a core for everybody it costs nobody anything; where the caller, once awake,
+# needs the core of a worker that tries, a worker should bridge the time between two steps and no more.
+ALONE = 1e-3
+SHARED = 2e-4
+
 START_METHODS = ("fork", "forkserver", "spawn")
 
 
@@ -53,7 +58,11 @@ class SubprocVecEnv(PoolVecEnv):
         return ProcessTransport(self._context, worker, shard, env_fns, self.autoreset, self._patience())
 
     def _patience(self) -> tuple[float, float]:
-        return 0.0, 2e-4
+        """How long the caller and the workers try before they sleep: never with more to run than there are cores."""
+        spare = usable_cores() - self._processes
+        if spare > 0:
+            return ALONE, ALONE
+        return 0.0, SHARED if spare == 0 else 0.0
 
 
 class ProcessTransport(SharedTransport):
