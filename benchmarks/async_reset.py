@@ -4,17 +4,17 @@
     python benchmarks/async_reset.py --only resets --seconds 2 --rounds 2
 
 *resets*: 32 envs whose step sleeps 1 ms and whose reset sleeps 200 ms; 5 % of the steps end an episode. The ceiling is
-32 independent loops, each a process with one env that steps and resets it and does nothing else. Against it: send / recv
-with autoreset="async", one env per worker and several (there each reset has a thread), the same mode by `step`, and
-lock-step with autoreset="same_step".
+32 independent loops, each a process with one env that steps and resets it and does nothing else. Against it: send and
+recv with autoreset="async", one env per worker and several (there each reset has a thread), the same mode by `step`,
+and lock-step with autoreset="same_step".
 
 *uneven*: envs whose every step sleeps a time of its own, uniform in 0.1 to 2 ms; no resets. Lock-step waits for the
 slowest of all, send / recv of half batches goes on with the half that is ready first. The ceiling: independent loops.
 
 Sides take turns in rounds, each made anew, and the ceiling is measured in each round. What is told are medians over the
 rounds of the rate (transitions per second) as a share of that round's ceiling, with the range. The envs draw their ends
-and times from generators seeded by their index, so that every side meets the same ones. Sleeping envs need few cores, but
-idle ones.
+and times from generators seeded by their index, so that every side meets the same ones. Sleeping envs need few cores,
+but idle ones.
 """
 
 from __future__ import annotations
@@ -187,9 +187,9 @@ def measure(name: str, pace: Pace, n: int, sides: Sequence[Side], seconds: float
         for side in sides:
             rates[side.name].append(side.rate(pace, n, seconds))
     found = {}
-    for side, of_rounds in rates.items():
+    for label, of_rounds in rates.items():
         shares = [rate / top for rate, top in zip(of_rounds, ceilings, strict=True)]
-        found[side] = {
+        found[label] = {
             "share": statistics.median(shares),
             "range": [min(shares), max(shares)],
             "rates": of_rounds,

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -105,11 +106,11 @@ class Agent:
         self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), lr=args.critic_rate)
         self.gamma, self.tau = args.gamma, args.tau
 
-    @torch.no_grad()
     def act(self, obs: Array) -> Array:
         """Give the actor's actions in [-1, 1], without noise."""
-        found: Array = self.actor(torch.as_tensor(obs, dtype=torch.float32)).numpy()
-        return found
+        with torch.no_grad():
+            actions: Array = self.actor(torch.as_tensor(obs, dtype=torch.float32)).numpy()
+        return actions
 
     def learn(self, obs: Any, actions: Any, rewards: Any, next_obs: Any, ended: Any) -> None:
         with torch.no_grad():
@@ -137,8 +138,10 @@ def descend(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
 
 def scaled(actions: Array, vec: VecEnv) -> Array:
     """Stretch [-1, 1] to the bounds of the action space."""
-    low, high = vec.action_space.low, vec.action_space.high  # type: ignore[attr-defined]
-    return low + (actions + 1.0) * 0.5 * (high - low)
+    space = vec.action_space
+    assert isinstance(space, gym.spaces.Box), "this script is for actions in a Box"
+    stretched: Array = space.low + (actions + 1.0) * 0.5 * (space.high - space.low)
+    return stretched
 
 
 def evaluate(vec: VecEnv, agent: Agent, seed: int) -> list[float]:
@@ -196,7 +199,7 @@ def main(argv: Sequence[str] | None = None) -> float:
     vec = make_vec_env(args.env_id, num_env=args.num_envs, backend=args.backend, autoreset="async")
     evaluation = make_vec_env(args.env_id, num_env=args.evaluation_envs, backend="dummy")
     with vec, evaluation:
-        (obs_size,), (action_size,) = vec.observation_space.shape, vec.action_space.shape
+        obs_size, action_size = gym.spaces.flatdim(vec.observation_space), gym.spaces.flatdim(vec.action_space)
         agent, replay = Agent(obs_size, action_size, args), Replay(args.capacity, obs_size, action_size)
         warming = True
 

@@ -141,6 +141,7 @@ def test_ctrl_c_in_the_constructor(run) -> None:
     program.wait_for_workers(1)
     os.killpg(program.process.pid, signal.SIGINT)
     _, errors = program.end()
+    assert errors.count("Traceback") == 1, errors
     assert errors.rstrip().endswith("KeyboardInterrupt"), errors
     program.assert_all_gone()
 

@@ -142,9 +142,10 @@ class Crew:
         failures: list[Failure] = []
         for transport in asked:
             while True:
+                gone = transport.exit_status()[0] or time.monotonic() >= deadline
                 message = transport.get(min(0.05, max(deadline - time.monotonic(), 0.0)))
                 if message is None:
-                    if transport.exit_status()[0] or time.monotonic() >= deadline:
+                    if gone:  # and so it was before this look
                         break
                 elif kind_of(message[0]) == Answer.CLOSED:
                     failures.extend(message[1])

@@ -128,6 +128,13 @@ def test_sub_environments(configuration: Configuration) -> None:
 # When rows come
 
 
+def test_each_env_has_a_process_unless_told_otherwise() -> None:
+    for kwargs, processes in (({}, 3), ({"num_workers": 2}, 2)):
+        env = RemoteVectorEnv(CountingEnv, 3, False, 0, **kwargs)
+        assert env._vec.stats()["num_workers"] == processes
+        env.stop()
+
+
 @pytest.mark.parametrize("wait", [0, 20])
 def test_poll_does_not_wait_for_a_slow_env(tmp_path: Path, wait: float) -> None:
     gates = [tmp_path / str(i) for i in range(3)]

@@ -11,7 +11,7 @@
         env.send_actions({i: policy(obs[i]) for i in obs if i not in over})
     env.stop()
 
-The meaning of the dicts is that of `ray/rllib/env/remote_vector_env.py` and, from Ray 1.10 on, `remote_base_env.py`.
+The meaning of the dicts is that of Ray's rllib/env/remote_vector_env.py and of its successor remote_base_env.py.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import Any
 from vecenvs.arguments import parse_timeout
 from vecenvs.backends import backend_class
 from vecenvs.compat.multi_agent import AGENT, AgentRows, MultiAgentAdapter, agent_row, dones, infos_of_dones, lone_row
+from vecenvs.compat.sub_environment import SubEnvironment
 from vecenvs.errors import (
     AlreadySteppingError,
     ClosedError,
@@ -36,7 +37,7 @@ from vecenvs.errors import (
     describe_indices,
 )
 from vecenvs.layout import SpaceLayout
-from vecenvs.vec_env import Batch, Seeds, VecEnv
+from vecenvs.vec_env import Batch, Seeds
 
 ASYNC_RESET_RETURN = "async_reset_return"
 """What `try_reset` gives, RLlib's own word: the first observation will come by `poll`."""
@@ -46,30 +47,6 @@ FiveDicts = tuple[MultiEnvDict, MultiEnvDict, MultiEnvDict, MultiEnvDict, MultiE
 SixDicts = tuple[MultiEnvDict, MultiEnvDict, MultiEnvDict, MultiEnvDict, MultiEnvDict, MultiEnvDict]
 
 _ONE_PROCESS_EACH = ("subproc", "ray")
-
-
-class SubEnvironment:
-    """One of the envs, where it lives. AlreadySteppingError while it has a command that is not polled."""
-
-    def __init__(self, vec: VecEnv, index: int, prefix: str) -> None:
-        self.index = index
-        self._vec = vec
-        self._prefix = prefix
-
-    def get_attr(self, name: str) -> Any:
-        """Read an attribute, which must be picklable."""
-        return self._vec.get_attr(self._prefix + name, [self.index])[0]
-
-    def set_attr(self, name: str, value: Any) -> None:
-        """Write an attribute."""
-        self._vec.set_attr(self._prefix + name, value, [self.index])
-
-    def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method and give what it returns."""
-        return self._vec.env_method(self._prefix + name, *args, indices=[self.index], **kwargs)[0]
-
-    def __repr__(self) -> str:
-        return f"SubEnvironment({self.index})"
 
 
 class RemoteEnvs:
@@ -243,7 +220,7 @@ def _free(what: str, slots: list[int]) -> Iterator[None]:
 
 
 class RemoteVectorEnv(RemoteEnvs):
-    """The class of Ray 0.8 to 1.9, for Gymnasium envs: `poll` gives five dicts."""
+    """RLlib's older class, for Gymnasium envs: `poll` gives five dicts."""
 
     def poll(self) -> FiveDicts:
         """Give observations, rewards, dones, infos and off-policy actions (always empty), env id -> agent id -> value.
@@ -262,7 +239,7 @@ class RemoteVectorEnv(RemoteEnvs):
 
 
 class RemoteBaseEnv(RemoteEnvs):
-    """The class that followed it, in its form from Ray 2.3 on: `poll` gives six dicts."""
+    """The class that followed it, in its form for Gymnasium: `poll` gives six dicts."""
 
     def poll(self) -> SixDicts:
         """Give observations, rewards, terminateds, truncateds, infos and off-policy actions (always empty).

@@ -48,7 +48,7 @@ def draw(
     if title is not None:
         axes.set_title(title, loc="left")
     if x == "steps":
-        axes.ticklabel_format(axis="x", style="sci", scilimits=(-3, 5), useMathText=True)
+        axes.xaxis.set_major_formatter(import_module("matplotlib.ticker").EngFormatter(sep=""))  # 20k, 1.5M
     axes.grid(color="0.9", linewidth=0.8)
     axes.set_axisbelow(True)
     for side in ("top", "right"):

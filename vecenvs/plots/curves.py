@@ -69,7 +69,8 @@ def curve(
     """Compute a run's curve from its seeds' episodes.
 
     Each seed's line is the mean of column `y` over the last `window` episodes (of fewer at its beginning), at the end
-    of each; between two ends it goes straight. `x` counts what all envs of the seed did: "steps", "episodes", or "time"
+    of each; between two ends it goes straight. One seed's curve has its own points, that of several POINTS even ones,
+    as far as all seeds go. `x` counts what all envs of the seed did: "steps", "episodes", or "time"
     in seconds. `spread` over the seeds is "std" (of the population), "sem" (that of a sample, over its root), "range"
     or "none". ValueError if a seed has no episodes or no numbers in `y`.
     """
@@ -78,7 +79,10 @@ def curve(
     if first > last:
         raise ValueError(f"{label}: a seed ends before another one's first episode: there is no part in common")
     grid = np.linspace(first, last, POINTS) if first < last else np.array([last])
-    values = np.stack([np.interp(grid, ends, means) for ends, means in lines])
+    if len(lines) == 1:
+        grid, values = lines[0][0], lines[0][1][np.newaxis]
+    else:
+        values = np.stack([np.interp(grid, ends, means) for ends, means in lines])
     mean = values.mean(axis=0)
     low, high = _around(values, mean, spread)
     episodes, steps = sum(len(seed) for seed in seeds), sum(int(seed.l.sum()) for seed in seeds)

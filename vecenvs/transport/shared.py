@@ -6,6 +6,7 @@ envs it has made and learns where the memory is. After that the boot channel is 
 
 from __future__ import annotations
 
+import abc
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -87,13 +88,13 @@ class SharedTransport(Transport):
             raise VecEnvError(f"a worker did not open the shared memory: {answer[1] if answer else 'no answer'}")
         self._up = up
 
+    @abc.abstractmethod
     def boot_send(self, wiring: Wiring) -> None:
         """Bring the wiring to the worker."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def boot_get(self, timeout: float | None) -> Message | None:
         """Wait for a message by the boot channel; None if there is none or the worker is gone."""
-        raise NotImplementedError
 
     def put(self, tag: int, body: object = None) -> None:
         if self._down is None:

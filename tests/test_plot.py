@@ -1,0 +1,146 @@
+"""Learning curves: what is computed, and `python -m vecenvs plot`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from vecenvs.__main__ import main
+from vecenvs.plots.curves import curve, find_runs, load_seeds, trailing_mean
+from vecenvs.wrappers import LoadMonitorResultsError
+
+
+def write(path: Path, episodes: Sequence[tuple[float, int, float]], t_start: float = 100.0) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = "".join(f"{r},{length},{t}\n" for r, length, t in episodes)
+    path.write_text(f"#{json.dumps({'t_start': t_start, 'env_id': None})}\nr,l,t\n{rows}")
+
+
+def test_the_trailing_mean() -> None:
+    values = np.array([1.0, 3.0, 5.0, 7.0])
+    assert trailing_mean(values, 2).tolist() == [1, 2, 4, 6]
+    assert trailing_mean(values, 100).tolist() == [1, 2, 3, 4]
+    assert trailing_mean(values, 1).tolist() == [1, 3, 5, 7]
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=50)
+    values[[0, 7, 8, 9]] = np.nan
+    for window in (1, 3, 10):
+        expected = [
+            np.nan if np.isnan(part).all() else np.nanmean(part)
+            for part in (values[max(0, k + 1 - window) : k + 1] for k in range(50))
+        ]
+        np.testing.assert_allclose(trailing_mean(values, window), expected)
+
+
+def test_one_seed_is_all_its_envs_in_the_order_of_time(tmp_path: Path) -> None:
+    write(tmp_path / "0.monitor.csv", [(1, 10, 1.0), (3, 10, 3.0)])
+    write(tmp_path / "1.monitor.csv", [(2, 5, 1.0), (4, 5, 3.0)], t_start=101.0)
+    seeds = load_seeds([tmp_path])
+    found = curve("a", seeds, window=2)
+    assert found.x.tolist() == [10, 15, 25, 30]
+    assert found.mean.tolist() == [1, 1.5, 2.5, 3.5]
+    assert (found.low == found.mean).all()
+    assert (found.seeds, found.episodes, found.steps) == (1, 4, 30)
+    assert curve("a", seeds, x="episodes", window=1).x.tolist() == [1, 2, 3, 4]
+    assert curve("a", seeds, x="time", y="l", window=1).x.tolist() == [1, 2, 3, 4]
+    assert curve("a", seeds, y="l", window=1).mean.tolist() == [10, 5, 10, 5]
+
+
+def test_mean_and_spread_over_seeds(tmp_path: Path) -> None:
+    for seed, level in enumerate((2.0, 4.0, 9.0)):
+        write(tmp_path / f"{seed}" / "monitor.csv", [(level, 10, t) for t in range(1, 5 + seed)])
+    seeds = load_seeds(find_runs([str(tmp_path)])[tmp_path.name])
+    levels = np.array([2.0, 4.0, 9.0])
+    sem = levels.std(ddof=1) / np.sqrt(3)
+    widths = {"std": (levels.std(), levels.std()), "sem": (sem, sem), "range": (3.0, 4.0), "none": (0.0, 0.0)}
+    for spread, (below, above) in widths.items():
+        found = curve("a", seeds, spread=spread)
+        assert (found.x[0], found.x[-1]) == (10, 40)  # the shortest seed's end
+        np.testing.assert_allclose(found.mean, 5.0)
+        np.testing.assert_allclose(found.low, 5.0 - below)
+        np.testing.assert_allclose(found.high, 5.0 + above)
+        assert (found.seeds, found.episodes, found.steps) == (3, 15, 150)
+
+
+def test_what_the_arguments_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ppo/1/logs", "ppo/2/logs", "a2c/1/logs", "one"):
+        write(tmp_path / name / "0.monitor.csv", [(1, 1, 1.0)])
+    monkeypatch.chdir(tmp_path)
+
+    def named(*arguments: str) -> dict[str, list[str]]:
+        return {label: [path.as_posix() for path in paths] for label, paths in find_runs(arguments).items()}
+
+    assert named("one") == {"one": ["one"]}
+    assert named("ppo", "a2c") == {"ppo": ["ppo/1/logs", "ppo/2/logs"], "a2c": ["a2c/1/logs"]}
+    assert named("ppo/1/logs", "a2c/1/logs") == {"ppo/1/logs": ["ppo/1/logs"], "a2c/1/logs": ["a2c/1/logs"]}
+    assert named("A=ppo/1", "A=a2c", "A=ppo/1") == {"A": ["ppo/1/logs", "a2c/1/logs"]}
+    assert named("one/0.monitor.csv") == {"0.monitor.csv": ["one/0.monitor.csv"]}
+    with pytest.raises(LoadMonitorResultsError, match="none"):
+        named("none")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(LoadMonitorResultsError, match="below"):
+        named("empty")
+
+
+@pytest.mark.parametrize("axis", ["steps", "episodes", "time"])
+def test_the_command_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str], axis: str) -> None:
+    rng = np.random.default_rng(0)
+    for run in ("a", "b"):
+        for seed in range(3):
+            lengths = rng.integers(5, 50, 60)
+            episodes = [(float(n), int(n), float(t)) for n, t in zip(lengths, np.cumsum(lengths), strict=True)]
+            write(tmp_path / run / f"{seed}" / "0.monitor.csv", episodes)
+    out = tmp_path / "curves.png"
+    command = ["plot", str(tmp_path / "a"), f"second={tmp_path / 'b'}", "-x", axis, "--smooth", "10", "-o", str(out)]
+    assert main(command) == 0
+    image = cv2.imread(str(out))
+    assert image.shape == (750, 1200, 3)
+    for colour in ((178, 114, 0), (0, 94, 213)):  # both lines, BGR
+        assert (image == colour).all(axis=2).sum() > 200
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("a       3 seeds, 180 episodes")
+    assert lines[1].startswith("second  3 seeds, 180 episodes")
+    assert lines[2] == f"chart: {out}"
+
+
+def test_one_episode_and_other_formats(tmp_path: Path) -> None:
+    write(tmp_path / "monitor.csv", [(1, 1, 1.0)])
+    for ending in ("svg", "pdf"):
+        assert main(["plot", str(tmp_path), "-y", "l", "-o", str(tmp_path / f"c.{ending}"), "--title", "x"]) == 0
+        assert (tmp_path / f"c.{ending}").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["DIR/none"], "there is no"),
+        (["DIR/empty"], "no finished episode"),
+        (["DIR/broken"], "header"),
+        (["DIR/good", "-y", "x"], "no column 'x': there are r, l, t"),
+        (["DIR/good", "-o", "DIR/c.txt"], "must end in"),
+        (["DIR/good", "-o", "DIR/none/c.png"], "cannot be written"),
+        (["DIR/good", "--smooth", "0"], "at least 1"),
+        (["DIR/good", "-x", "days"], "invalid choice"),
+        ([], "required"),
+    ],
+)
+def test_bad_input_is_one_line_and_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    write(tmp_path / "good" / "monitor.csv", [(1, 1, 1.0)])
+    write(tmp_path / "empty" / "monitor.csv", [])
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "monitor.csv").write_text("what is this\n")
+    try:
+        code: object = main(["plot", *(argument.replace("DIR", str(tmp_path)) for argument in arguments)])
+    except SystemExit as error:
+        code = error.code
+    assert code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert message in lines[0]

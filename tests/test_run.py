@@ -1,0 +1,176 @@
+"""`python -m vecenvs run`."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+import vecenvs
+from vecenvs import DummyVecEnv
+from vecenvs.__main__ import main
+from vecenvs.cli._policies import load_policy
+from vecenvs.testing.envs import counting_fns
+from vecenvs.wrappers import VecNormalize, load_results
+
+ROOT = Path(vecenvs.__file__).parent.parent
+
+
+def always_right(obs: Any) -> Any:
+    assert obs.shape == (3, 4)
+    return np.ones(3, np.int64)
+
+
+def wrong(obs: Any) -> Any:
+    return np.ones(99, np.int64)
+
+
+def test_random_policy_writes_monitor_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for backend in ("dummy", "subproc"):
+        logs = tmp_path / backend
+        command = ["run", "CartPole-v1", "--num-envs", "3", "--seed", "1", "--monitor-dir", str(logs), "--quiet"]
+        assert main([*command, "--steps", "600", "--backend", backend]) == 0
+        found.append(load_results(logs))
+    assert len(found[0].files) == 3
+    assert sorted(found[0].r) == sorted(found[1].r)
+    out = capsys.readouterr().out.splitlines()
+    k = len(found[0])
+    assert out[0].startswith("600 steps in ")
+    assert f"{k} episodes; of the last {k}: return {found[0].r.mean():.4g} (" in out[0]
+    assert out[1] == f"monitor files: {tmp_path / 'dummy'}"
+
+
+def test_a_function_as_policy_and_a_number_of_episodes(capsys: pytest.CaptureFixture[str]) -> None:
+    policy = f"{__name__}:always_right"
+    assert main(["run", "CartPole-v1", "--num-envs", "3", "--episodes", "6", "--policy", policy, "--quiet"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r", [678] episodes; ", out)
+    assert float(re.search(r"return ([0-9.]+)", out)[1]) < 11
+
+
+def test_models_of_stable_baselines3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import stable_baselines3 as sb3
+
+    for name, env in (("PPO", "CartPole-v1"), ("A2C", "CartPole-v1"), ("DQN", "CartPole-v1"), ("SAC", "Pendulum-v1")):
+        model = getattr(sb3, name)("MlpPolicy", env, seed=0)
+        path = tmp_path / f"{name}.zip"
+        model.save(path)
+        with vecenvs.make_vec_env(env, num_env=2) as vec:
+            policy = load_policy(str(path), vec)
+            obs = vec.reset(seed=0)
+            np.testing.assert_array_equal(policy(obs), model.predict(obs, deterministic=True)[0])
+    assert main(["run", "Pendulum-v1", "--num-envs", "2", "--steps", "20", "--policy", str(path), "--quiet"]) == 0
+    with vecenvs.make_vec_env("Pendulum-v1", num_env=1) as vec:
+        VecNormalize(vec).save(tmp_path / "normal.npz")
+    command = ["run", "Pendulum-v1", "--num-envs", "2", "--steps", "20", "--policy", str(path), "--quiet"]
+    assert main([*command, "--normalize", str(tmp_path / "normal.npz"), "--stochastic", "--algo", "SAC"]) == 0
+    assert "20 steps" in capsys.readouterr().out
+
+
+def test_random_actions_of_any_space_are_the_same_for_a_seed() -> None:
+    with DummyVecEnv(counting_fns(4)) as vec:
+        first, second = (load_policy("random", vec, seed=3) for _ in range(2))
+        for _ in range(3):
+            np.testing.assert_array_equal(first(None), second(None))
+
+
+def test_a_video(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "film.mp4"
+    command = ["run", "CartPole-v1", "--num-envs", "2", "--backend", "dummy", "--steps", "30", "--quiet"]
+    assert main([*command, "--video", str(path), "--video-steps", "5"]) == 0
+    assert f"video: {path}" in capsys.readouterr().out
+    film = cv2.VideoCapture(str(path))
+    frames = []
+    while (read := film.read())[0]:
+        frames.append(read[1])
+    film.release()
+    assert len(frames) == 6
+    assert frames[0].shape == (800, 600, 3)
+    assert frames[0].std() > 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["NoSuchEnv-v0"], "NoSuchEnv"),
+        (["CartPole-v1", "--backend", "no"], "unknown backend 'no'"),
+        (["CartPole-v1", "--env-kwargs", '{"no": 1}'], "unexpected keyword argument 'no'"),
+        (["CartPole-v1", "--env-kwargs", "no"], "is not a JSON object"),
+        (["CartPole-v1", "--policy", "no"], "none of: random"),
+        (["CartPole-v1", "--policy", "no_such_module:f"], "no_such_module"),
+        (["CartPole-v1", "--policy", "os:no"], "has no 'no'"),
+        (["CartPole-v1", "--policy", "os:name"], "no function"),
+        (["CartPole-v1", "--policy", f"{__name__}:wrong"], "policy: ValueError: actions"),
+        (["CartPole-v1", "--policy", "none.zip"], "none.zip"),
+        (["CartPole-v1", "--policy", __file__ + ".zip"], ".zip"),
+        (["CartPole-v1", "--normalize", __file__], "no file that VecNormalize.save wrote"),
+        (["CartPole-v1", "--num-envs", "0"], "at least 1"),
+        (["CartPole-v1", "--video", "x.gif"], "must end in"),
+        (["CartPole-v1", "--monitor-dir", __file__], "is a file"),
+    ],
+)
+def test_bad_input_is_one_line_and_2(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    try:
+        code: object = main(["run", "--quiet", "--steps", "100", "--num-envs", "2", "--backend", "dummy", *arguments])
+    except SystemExit as error:
+        code = error.code
+    assert code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert message in lines[0]
+
+
+def test_live_progress_and_ctrl_c(tmp_path: Path) -> None:
+    """In a terminal: the table appears, Ctrl-C to the whole group ends it, and everything written can be read."""
+    terminal, inside = pty.openpty()
+    film = tmp_path / "film.mp4"
+    command = [sys.executable, "-m", "vecenvs", "run", "CartPole-v1", "--num-envs", "2", "--backend", "subproc"]
+    process = subprocess.Popen(
+        [*command, "--monitor-dir", str(tmp_path), "--video", str(film), "--video-steps", "100000"],
+        stdout=subprocess.PIPE,
+        stderr=inside,
+        stdin=subprocess.DEVNULL,
+        cwd=ROOT,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "SDL_VIDEODRIVER": "dummy"},
+        start_new_session=True,
+    )
+    os.close(inside)
+    shown = b""
+    try:
+        deadline = time.monotonic() + 40
+        while shown.count(b"steps/s") < 3 and time.monotonic() < deadline:
+            if select.select([terminal], [], [], 1.0)[0]:
+                shown += os.read(terminal, 4096)
+        os.killpg(process.pid, signal.SIGINT)
+        out, _ = process.communicate(timeout=20)
+        while select.select([terminal], [], [], 0.2)[0]:
+            try:
+                shown += os.read(terminal, 4096)
+            except OSError:
+                break
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+    assert b"CartPole-v1: 2 envs, SubprocVecEnv, policy random" in shown
+    assert b"return" in shown
+    assert b"interrupted" in shown
+    assert b"Traceback" not in shown
+    assert process.returncode == 130
+    assert b" steps in " in out
+    assert load_results(tmp_path).r.size >= 0
+    reader = cv2.VideoCapture(str(film))
+    assert reader.read()[0]
+    reader.release()
