@@ -85,8 +85,8 @@ setup(
     python_requires=">=3.10",
     install_requires=[
         "cloudpickle>=3.0",  # env functions and exceptions on their way to and from workers
-        # 1.1 brought AutoresetMode and passes the conformance suite. Some tests need more: those of spaces 1.3 (dtypes of
-        # Discrete), those of the views 1.4 (they compare with its vector envs).
+        # 1.1 brought AutoresetMode and passes the conformance suite. Some tests need more: those of spaces 1.3 (dtypes
+        # of Discrete), those of the views 1.4 (they compare with its vector envs).
         "gymnasium>=1.1",
         "numpy>=1.26",
         "threadpoolctl>=3.2",  # one BLAS thread per worker

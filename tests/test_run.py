@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+import gymnasium
 import numpy as np
 import pytest
 
@@ -21,7 +22,7 @@ import vecenvs
 from vecenvs import DummyVecEnv
 from vecenvs.__main__ import main
 from vecenvs.cli._policies import load_policy
-from vecenvs.testing.envs import counting_fns
+from vecenvs.testing.envs import FailingEnv, counting_fns
 from vecenvs.wrappers import VecNormalize, load_results
 
 ROOT = Path(vecenvs.__file__).parent.parent
@@ -130,6 +131,17 @@ def test_bad_input_is_one_line_and_2(capsys: pytest.CaptureFixture[str], argumen
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert message in lines[0]
+
+
+def test_an_env_that_raises_gives_1_and_its_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = gymnasium.envs.registration.EnvSpec("Failing-v0", entry_point=lambda: FailingEnv(0, at=7))
+    monkeypatch.setitem(gymnasium.registry, "Failing-v0", spec)
+    assert main(["run", "Failing-v0", "--num-envs", "2", "--backend", "dummy", "--quiet"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("Failing-v0: env 0 raised ToyError in step")
+    assert "Traceback from where env 0 lives" in err
 
 
 def test_live_progress_and_ctrl_c(tmp_path: Path) -> None:

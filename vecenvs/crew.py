@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 
 from vecenvs.board import Board
-from vecenvs.errors import SpaceMismatch, StepTimeout, WorkerDied
+from vecenvs.errors import SpaceMismatch, StepTimeout, VecEnvError, WorkerDied
 from vecenvs.making import COMMON
 from vecenvs.protocol import Answer, Command, Failure, MadeEnvs, kind_of
 from vecenvs.transport import Message, Transport
@@ -27,12 +28,12 @@ class Crew:
         self.shards = shards
         self.transports: list[Transport] = []
         self.wake: Semaphore | None = None  # released by workers whose transport `wakes`
-        self._launch = launch
+        self._launch = weakref.WeakMethod(launch)  # the crew outlives a VecEnv that nobody has closed
 
     def start(self) -> MadeEnvs:
         """Launch every worker and wait until each has made its envs; SpaceMismatch if those do not agree."""
         for worker, shard in enumerate(self.shards):
-            self.transports.append(self._launch(worker, shard))
+            self.transports.append(self._launched(worker, shard))
         everyone = range(len(self.shards))
         self._first_made = first = self._made(0, everyone)
         self._check_spaces(0, first, first)
@@ -49,9 +50,15 @@ class Crew:
     def replace(self, worker: int, board: Board) -> None:
         """End a worker that is dead or hung, and launch another one for its shard."""
         self.transports[worker].stop(0.0)
-        self.transports[worker] = self._launch(worker, self.shards[worker])
+        self.transports[worker] = self._launched(worker, self.shards[worker])
         self._check_spaces(worker, self._first_made, self._made(worker, [worker]))
         self._attach(worker, board)
+
+    def _launched(self, worker: int, shard: range) -> Transport:
+        launch = self._launch()
+        if launch is None:
+            raise VecEnvError("a worker for a VecEnv that is gone")
+        return launch(worker, shard)
 
     def _attach(self, worker: int, board: Board) -> None:
         try:

@@ -106,6 +106,7 @@ class Columns:
                 ends[row] = copy.deepcopy(value)
         elif leaf.shape:
             length = leaf.shape[0]
+            check_lengths(values, length)
             np.concatenate(values, out=ends[first * length : (first + len(values)) * length], casting="same_kind")
         else:
             given = np.array(values)
@@ -172,15 +173,18 @@ class Shard:
         self._count = count
         leaf = columns.layout.leaves[0] if columns.layout.is_flat else None
         self._out: Array | None = None
+        self._length = 0
         self._view: Array | None = None
         if leaf is not None and not leaf.is_object:
             self._view = columns.arrays[0][first : first + count]
             if leaf.shape:
+                self._length = leaf.shape[0]
                 self._out = self._view.reshape(count * leaf.shape[0], *leaf.shape[1:])
 
     def store(self, values: list[Any]) -> None:
         """As `Columns.store`."""
         if self._out is not None:
+            check_lengths(values, self._length)
             np.concatenate(values, out=self._out, casting="same_kind")
         else:
             self._columns.store(self._first, values)
@@ -190,6 +194,12 @@ class Shard:
         if self._view is not None:
             return list(self._view.copy())
         return self._columns.rows(self._first, self._count)
+
+
+def check_lengths(values: list[Any], length: int) -> None:
+    """Refuse what np.concatenate, which only sees the sum, would take: a row too long beside one too short."""
+    if list(map(len, values)).count(length) != len(values):
+        raise ValueError("a row of another shape")
 
 
 def coerce(value: Any, leaf: Leaf) -> Any:

@@ -10,13 +10,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
 import cloudpickle
 
+from vecenvs.errors import VecEnvError
 from vecenvs.making import make_envs
-from vecenvs.protocol import Answer, Failure, dumps, loads
+from vecenvs.protocol import Answer, Failure, MadeEnvs, can_pickle, dumps, loads
 from vecenvs.transport.memory import unlink_semaphores
 from vecenvs.transport.shared import Wiring, serve
 from vecenvs.worker import close_envs
@@ -37,6 +40,7 @@ def child_environment() -> Iterator[None]:
     is what a child inherits before any of our code runs in it. So it is with Ctrl-C, which is held back meanwhile: a
     child that is still importing would answer it with a traceback.
     """
+    resource_tracker.ensure_running()  # multiprocessing would start it inside, and let Ctrl-C through again
     with _environment_lock:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         removed = {k: v for k, v in os.environ.items() if k.startswith(LAUNCHER_VARIABLES)}
@@ -64,9 +68,9 @@ def run_worker(pipe: Connection, payload: list[Any], first: int, autoreset: str,
     limit_threads()
     envs: list[Any] = []
     try:
-        env_fns = [cloudpickle.loads(item) if isinstance(item, bytes) else item for item in payload]
+        env_fns = [partial(_load_and_call, item) if isinstance(item, bytes) else item for item in payload]
         envs, made = make_envs(env_fns, first, remote=True)
-        pipe.send_bytes(dumps((int(Answer.MADE), made)))
+        pipe.send_bytes(made_message(made, first))
         wiring: Wiring = loads(pipe.recv_bytes())
         if isinstance(made, Failure):
             return
@@ -79,6 +83,20 @@ def run_worker(pipe: Connection, payload: list[Any], first: int, autoreset: str,
         sys.exit(1)
     finally:
         close_envs(envs, first, remote=True)
+
+
+def _load_and_call(env_fn: bytes) -> Any:
+    return cloudpickle.loads(env_fn)()
+
+
+def made_message(made: MadeEnvs | Failure, first: int) -> bytes:
+    """The message MADE; instead of what no pickle takes, a Failure that says so."""
+    try:
+        return dumps((int(Answer.MADE), made))
+    except Exception as exc:
+        which = next((name for name, value in made._asdict().items() if not can_pickle(value)), "description")
+        problem = VecEnvError(f"env {first} has an {which} that cannot be pickled ({exc}): use DummyVecEnv")
+        return dumps((int(Answer.MADE), Failure.capture(first, "its env function", problem, portable=True)))
 
 
 def watch_caller(pid: int, names: list[str]) -> None:

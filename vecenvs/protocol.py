@@ -127,6 +127,15 @@ def dumps(value: object) -> bytes:
     return data
 
 
+def can_pickle(value: object) -> bool:
+    """Tell whether `dumps` takes it."""
+    try:
+        dumps(value)
+    except Exception:  # whatever a __reduce__ raises
+        return False
+    return True
+
+
 loads: Callable[[Any], Any] = pickle.loads
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from vecenvs.board import FINAL, FIRST, TERMINATED, TRUNCATED, Board, Specs
 from vecenvs.errors import ResetNeededError, VecEnvError
 from vecenvs.info_channel import InfoReader
-from vecenvs.protocol import Answer, Command, Extra, Failure, RowBody, dumps, own, tag
+from vecenvs.protocol import Answer, Command, Extra, Failure, RowBody, can_pickle, dumps, own, tag
 
 Answering = Callable[[int, object], None]
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
@@ -365,7 +365,7 @@ class Worker:
         try:
             dumps(extra)
         except Exception as exc:
-            keys = [key for key, value in extra.info.items() if not _can_pickle(value)]
+            keys = [key for key, value in extra.info.items() if not can_pickle(value)]
             problem = VecEnvError(f"its info{keys} cannot be pickled ({exc}): leave it out, or use DummyVecEnv")
             return Extra(extra.slot, {}, None, Failure.capture(extra.slot, "step", problem, portable=True))
         return extra
@@ -401,11 +401,3 @@ def _portable_result(slot: int, doing: str, result: Any) -> Any:
         problem = VecEnvError(f"{doing} of env {slot} gives a {type(result).__name__} that cannot be pickled ({exc})")
         return Failure.capture(slot, doing, problem, portable=True)
     return result
-
-
-def _can_pickle(value: Any) -> bool:
-    try:
-        dumps(value)
-    except Exception:
-        return False
-    return True

@@ -30,8 +30,9 @@ def test_episodes_as_monitor_has_them(play: Any, mode: str) -> None:
             assert ("episode" in row[4]) == ("episode" in other[4]) == row[2]
             if row[2]:
                 assert row[4]["episode"]["l"] == other[4]["episode"]["l"]
-                exact = play is rows_by_step
-                assert row[4]["episode"]["r"] == pytest.approx(other[4]["episode"]["r"], abs=0 if exact else 1e-5)
+                # Exact where the VecEnv still has the row's reward in float64: after a step whose env is not resetting.
+                exact = play is rows_by_step and mode != "async"
+                assert abs(row[4]["episode"]["r"] - other[4]["episode"]["r"]) <= (0 if exact else 1e-5)
                 episodes += 1
     assert episodes > 10
 

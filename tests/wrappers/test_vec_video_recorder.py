@@ -98,3 +98,7 @@ def test_a_writer_checks_its_frames(tmp_path: Path) -> None:
     with pytest.raises(VecEnvError, match="closed"):
         writer.write(np.zeros((20, 30, 3), np.uint8))
     assert len(frames(tmp_path / "film.mp4")) == 1
+    VideoWriter(tmp_path / "none.mp4").close()
+    assert not (tmp_path / "none.mp4").exists()
+    with pytest.raises(IsADirectoryError):
+        VideoWriter(tmp_path)

@@ -83,17 +83,21 @@ class ProcessTransport(SharedTransport):
         payload = list(env_fns) if forks else _pickled(env_fns, shard.start)
         self._pipe, theirs = context.Pipe()
         _caller_ends.append(self._pipe)
-        with child_environment():
-            self._process = context.Process(
-                target=_main,
-                args=(theirs, payload, shard.start, autoreset, os.getpid()),
-                name=f"vecenvs-worker-{worker}",
-                daemon=False,  # so that envs may have children
-            )
-            try:
+        self._process = context.Process(
+            target=_main,
+            args=(theirs, payload, shard.start, autoreset, os.getpid()),
+            name=f"vecenvs-worker-{worker}",
+            daemon=False,  # so that envs may have children
+        )
+        try:
+            with child_environment():
                 self._process.start()
-            finally:
-                theirs.close()
+            theirs.close()
+        except BaseException:  # a Ctrl-C held back until now, say: nobody else knows of this process yet
+            theirs.close()
+            if self._process.pid is not None:
+                self.stop(0.0)
+            raise
 
     def boot_send(self, wiring: Wiring) -> None:
         self._pipe.send_bytes(dumps(wiring))

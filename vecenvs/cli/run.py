@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             interrupted = True
         except VecEnvError as error:
-            print(f"{args.env}: {_line(error)}", file=sys.stderr)
+            print(f"{args.env}: {error}", file=sys.stderr)  # with the env's own traceback
             return 1
         finally:
             play.close()

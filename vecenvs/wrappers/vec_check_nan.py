@@ -66,7 +66,7 @@ class VecCheckNan(VecRowsWrapper):
         yield from self._search(layout, layout.flatten(batch.obs), slots, "observation", told)
         for slot, info in zip(slots, batch.infos, strict=True):
             if TERMINAL in info:
-                parts = [np.asarray(part)[np.newaxis] for part in layout.flatten(info[TERMINAL])]
+                parts = [[part] for part in layout.flatten(info[TERMINAL])]
                 yield from self._search(layout, parts, [slot], "terminal_observation", [self._last(slot, {})])
         yield from self._search(_REWARD, [batch.rewards], slots, "reward", told)
 

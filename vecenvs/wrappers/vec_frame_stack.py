@@ -49,30 +49,32 @@ class VecFrameStack(VecRowsWrapper):
         starts = flagged(batch, START)
         stale = flagged(batch, REPEAT) | flagged(batch, RESTARTED)
         ends = np.flatnonzero(batch.dones)
-        terminals = {int(j): self._layout.flatten(batch.infos[j][TERMINAL]) for j in ends}
-        last: dict[int, list[Array]] = {j: [] for j in terminals}
+        terminals = [self._layout.flatten(batch.infos[j][TERMINAL]) for j in ends]
+        # In same_step mode a row shows the next episode: what ended is in its info alone.
+        apart = np.flatnonzero(starts[ends] & ~stale[ends])
         stacked: list[Array] = []
+        finals: list[Array] = []
         for k, obs in enumerate(self._layout.flatten(batch.obs)):
             stack, axis = self._stacks[k], self._axes[k]
             before = stack[batch.indices]
             rows = _pushed(before, obs, axis)
             rows[stale] = before[stale]
-            for j, parts in terminals.items():
-                # In same_step mode the row itself shows the next episode: what ended is in its info alone.
-                end = _pushed(before[j], parts[k], axis) if starts[j] and not stale[j] else rows[j].copy()
-                last[j].append(end)
+            final = rows[ends]
+            if len(apart):
+                final[apart] = _pushed(before[ends[apart]], np.stack([terminals[m][k] for m in apart]), axis)
             rows[starts] = _pushed(np.zeros_like(rows[starts]), obs[starts], axis)
             stack[batch.indices] = rows
             stacked.append(rows)
-        for j, parts in last.items():
-            batch.infos[j][TERMINAL] = self._layout.unflatten(parts)
+            finals.append(final)
+        for m, j in enumerate(ends):
+            batch.infos[j][TERMINAL] = self._layout.unflatten([final[m] for final in finals])
         batch.obs = self._layout.unflatten(stacked)
 
 
 def _pushed(stack: Array, obs: Array, axis: int) -> Array:
     """Drop the oldest frame and append the newest. `axis` is counted from the end, so it fits a row and a batch."""
-    kept = np.split(stack, [obs.shape[axis]], axis=axis)[1]
-    return np.concatenate((kept, obs), axis=axis)
+    newer: Any = (..., slice(obs.shape[axis], None), *[slice(None)] * (-axis - 1))
+    return np.concatenate((stack[newer], obs), axis=axis)
 
 
 def _stacked_space(

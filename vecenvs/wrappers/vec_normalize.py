@@ -113,8 +113,7 @@ class VecNormalize(VecRowsWrapper):
                 self.flush()
         self.returns[slots[over | ~batch.active]] = 0.0
         batch.obs = self._normalize_all(batch.obs)
-        for j in np.flatnonzero(over):
-            batch.infos[j][TERMINAL] = self.normalize_obs(batch.infos[j][TERMINAL])
+        self._normalize_terminals([batch.infos[j] for j in np.flatnonzero(over)])
         if self.norm_reward:
             # From the rounded rewards, which are the same by `step` and by `recv`.
             normalized = self._scaled(batch.rewards)
@@ -137,6 +136,15 @@ class VecNormalize(VecRowsWrapper):
         if not self._obs:
             return obs
         return {k: self._normalize(v, self._obs[k].rms) if k in self._obs else v for k, v in obs.items()}
+
+    def _normalize_terminals(self, infos: list[dict[str, Any]]) -> None:
+        for key, statistics in self._obs.items() if infos else ():
+            if key is None:
+                values = self._normalize(np.stack([info[TERMINAL] for info in infos]), statistics.rms)
+            else:
+                values = self._normalize(np.stack([info[TERMINAL][key] for info in infos]), statistics.rms)
+            for info, value in zip(infos, values, strict=True):
+                info[TERMINAL] = value if key is None else {**info[TERMINAL], key: value}
 
     def _normalize(self, obs: Any, rms: RunningMeanStd) -> NDArray[np.float32]:
         scaled = np.clip((obs - rms.mean) / np.sqrt(rms.var + self.epsilon), -self.clip_obs, self.clip_obs)

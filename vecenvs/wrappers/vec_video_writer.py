@@ -22,7 +22,8 @@ class VideoWriter:
     """One video file (H.264; the name's ending says the container). Frames are encoded as they come, none is kept.
 
     All frames, uint8 (h, w, 3), have the size of the first (ValueError); an odd height or width gets a black line.
-    ImportError, with the pip command, if there is no imageio-ffmpeg. VecEnvError if ffmpeg refuses.
+    OSError if the file cannot be written, ImportError, with the pip command, if there is no imageio-ffmpeg, VecEnvError
+    if ffmpeg refuses.
     Used by the main thread, Ctrl-C waits for the frame that is being written: it does not cost the file.
     """
 
@@ -36,6 +37,8 @@ class VideoWriter:
         self._shape: tuple[int, ...] | None = None
         self._pipe: Generator[None, Any, None] | None = None
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
+        with open(self.path, "wb"):  # what cannot be written should show before the first frame
+            pass
 
     def write(self, frame: NDArray[Any]) -> None:
         """Add a frame."""
@@ -54,7 +57,9 @@ class VideoWriter:
                 self._pipe.send(np.ascontiguousarray(even))
             except OSError as error:
                 self._pipe = None
-                raise VecEnvError(f"ffmpeg could not write {self.path!r}: {error}") from error
+                raise VecEnvError(
+                    f"ffmpeg could not write {self.path!r}: {str(error).partition(chr(10))[0]}"
+                ) from error
             self.frames += 1
 
     def close(self) -> None:
@@ -63,6 +68,8 @@ class VideoWriter:
         if pipe is not None:
             with _undisturbed():
                 pipe.close()
+        elif not self.frames and os.path.exists(self.path):
+            os.remove(self.path)
 
     def _open(self, shape: tuple[int, ...]) -> Generator[None, Any, None]:
         height, width = (size + size % 2 for size in shape[:2])

@@ -1,0 +1,26 @@
+"""Under wrappers that read all rows and change none, the whole contract still holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vecenvs import DummyVecEnv, VecEnv
+from vecenvs.testing.suite import RuleConformance, SpaceConformance
+from vecenvs.wrappers import VecCheckNan, VecNormalize
+
+
+class Wrapped:
+    """Every path of rows goes through two wrappers."""
+
+    def make_vec(self, env_fns: list[Callable[[], Any]], **common: Any) -> VecEnv:
+        vec = VecCheckNan(DummyVecEnv(env_fns, **common), raise_exception=True)
+        return VecNormalize(vec, norm_obs=False, norm_reward=False)
+
+
+class TestSpaces(Wrapped, SpaceConformance):
+    """Every kind of space."""
+
+
+class TestRules(Wrapped, RuleConformance):
+    """All else."""
