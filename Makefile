@@ -48,6 +48,12 @@ $(VENV)/.extras-%: setup.py constraints.txt | $(BIN)/python
 	    $(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[$*]'
 	@touch $@
 
+# The tests' second MPI has an environment of its own, inside .venv so that both go together.
+$(VENV)/.mpich: setup.py constraints.txt tests/mpi/setup_mpich.sh | $(BIN)/python
+	@echo "Making $(VENV)/mpich ..."
+	@sh tests/mpi/setup_mpich.sh $(BIN)/python $(VENV)/mpich
+	@touch $@
+
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { \
 	    echo "vecenvs: no '$(PYTHON)' here. Install Python 3.10 or newer, or name one: make PYTHON=/path/to/python3" >&2; exit 1; }

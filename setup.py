@@ -31,7 +31,7 @@ BACKENDS = {
 FACES = {
     "bench": ["rich>=13.0", "matplotlib>=3.8", "psutil>=5.9"],
     "sb3": ["stable-baselines3>=2.9"],
-    "video": ["moviepy>=2.0"],  # what Gymnasium's and SB3's recorders write files with
+    "video": ["imageio-ffmpeg>=0.5", "moviepy>=2.0"],  # what Gymnasium's and SB3's recorders write files with
     "replay": ["cpprb>=11.0", *BACKENDS["ray"]],
 }
 USERS = {**ENVS, **BACKENDS, **FACES}

@@ -23,7 +23,7 @@ LAYERS = [
     {"backends", "mpi"},
     {"wrapper", "wrappers", "views", "compat", "replay"},
     {"preprocessing", "env_types", "env_fn", "make"},
-    {"bench", "cli", "__main__"},
+    {"bench", "plots", "cli", "__main__"},
 ]
 ANYWHERE = {"__init__", "testing"}  # see all layers; nothing imports them
 OPTIONAL = ["ray", "mpi4py", "torch", "matplotlib", "stable_baselines3", "psutil", "rich", "pytest", "hypothesis"]

@@ -38,9 +38,7 @@ class Ledger:
     `briefing(worker)` says, then the unanswered commands again. After that a death is an error: see `bury`.
     """
 
-    def __init__(
-        self, crew: Crew, board: Board, step_timeout: float | None, restarts: int, briefing: Briefing
-    ) -> None:
+    def __init__(self, crew: Crew, board: Board, step_timeout: float | None, restarts: int, briefing: Briefing) -> None:
         self.pending: dict[int, Pending] = {}
         self.stepping: dict[int, float] = {}  # worker -> when its shard's step began
         self.ready: dict[int, Extra | None] = {}

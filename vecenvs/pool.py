@@ -100,6 +100,7 @@ class PoolVecEnv(VecEnv):
         self._no_flags: NDArray[np.uint8] = np.zeros(n, np.uint8)
         self._last_flags = self._no_flags
         self._inactive: list[int] = []
+        self._rewards64: NDArray[np.float64] | None = None  # kept where the columns may be written again
         self._counters = dict.fromkeys(("steps", "received", "resets"), 0)
         self.reset_infos = [{} for _ in range(n)]
         self._crew = Crew(self._shards, self._launch)
@@ -161,7 +162,7 @@ class PoolVecEnv(VecEnv):
             self._step_slots = None
             return self._finish_step(extras)
         # No episode ended, no env had infos: most steps of most envs.
-        self._last_flags, self._inactive = self._no_flags, []
+        self._last_flags, self._inactive, self._rewards64 = self._no_flags, [], None
         result = plain_lock_step(self._board, copy=self.copy)
         if self._info_attrs:
             self._infos.fill(range(self.num_envs), result[3])
@@ -203,6 +204,8 @@ class PoolVecEnv(VecEnv):
         if self._info_attrs:
             self._infos.fill(range(self.num_envs), result[3])
         if self.autoreset == "async":
+            self._rewards64 = self._board.rewards.copy()
+            self._rewards64[list(resting)] = 0.0
             self._begin_autoresets(list(flagged), [result[3][slot] for slot in flagged])
         return result
 
@@ -373,9 +376,7 @@ class PoolVecEnv(VecEnv):
 
     @property
     def rewards64(self) -> NDArray[np.float64]:
-        rewards = self._board.rewards.copy()
-        rewards[list(self._ledger.resting)] = 0.0
-        return rewards
+        return self._board.rewards.copy() if self._rewards64 is None else self._rewards64.copy()
 
     # Asking the envs
 

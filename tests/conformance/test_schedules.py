@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from conftest import Configuration
-
 import pytest
+from conftest import Configuration
 
 from vecenvs.testing.suite.schedules import ScheduleConformance
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import os
 import signal
 import sys
@@ -11,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from vecenvs.errors import BackendUnavailable, VecEnvError
-from vecenvs.mpi.library import explain_size_one, load_mpi
+from vecenvs.mpi.library import HOW_TO_LAUNCH, explain_size_one, load_mpi, was_launched
 from vecenvs.mpi.nodes import is_running, private_copy
 from vecenvs.mpi.serving import serve
 from vecenvs.mpi.session import Session
@@ -31,6 +32,8 @@ def session_of(comm: Any = None) -> Session:
     BackendUnavailable if MPI is missing, was not launched, or was launched by another MPI's mpirun.
     """
     global _we_initialised  # noqa: PLW0603  a fact about the process
+    if importlib.util.find_spec("mpi4py") is not None and not was_launched():
+        raise BackendUnavailable(HOW_TO_LAUNCH)
     _we_initialised = _we_initialised or "mpi4py.MPI" not in sys.modules
     mpi = load_mpi()
     comm = mpi.COMM_WORLD if comm is None else comm

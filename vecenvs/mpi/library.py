@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,19 @@ _SIZES = {
     "MPI_LOCALNRANKS": "MPICH's mpirun",
     "SLURM_STEP_NUM_TASKS": "srun",
 }
+
+
+# One of these is set in every process that some launcher has started.
+_LAUNCHED = (*_SIZES, "PMIX_RANK", "PMI_RANK", "PMIX_NAMESPACE")
+
+
+def was_launched(environ: Mapping[str, str] | None = None) -> bool:
+    """Tell whether a launcher has started this process, without initialising MPI.
+
+    A process that initialises Open MPI on its own leaves files of megabytes in /dev/shm.
+    """
+    environ = os.environ if environ is None else environ
+    return "mpi4py.MPI" in sys.modules or any(variable in environ for variable in _LAUNCHED)
 
 
 def load_mpi(*, initialize: bool = True) -> Any:

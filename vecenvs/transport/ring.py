@@ -103,9 +103,7 @@ class RingWriter(_Ring):
 class RingReader(_Ring):
     """The end that gets. `patience` is how long to try, in seconds, before sleeping in the kernel."""
 
-    def __init__(
-        self, arena: Arena, capacity: int, names: RingNames | None = None, patience: float = 0.0
-    ) -> None:
+    def __init__(self, arena: Arena, capacity: int, names: RingNames | None = None, patience: float = 0.0) -> None:
         super().__init__(arena, capacity, names)
         self.patience = patience
         self._pieces: list[bytes] = []
