@@ -20,6 +20,7 @@ from vecenvs.testing.suite import (
     LifecycleConformance,
     OwnershipConformance,
     RestartConformance,
+    ScheduleConformance,
     TimeoutConformance,
     TrajectoryConformance,
     WorkerConformance,
@@ -50,6 +51,7 @@ class WhereTheWayMatters(
     LifecycleConformance,
     DeathConformance,
     RestartConformance,
+    ScheduleConformance,
     TimeoutConformance,
 ):
     """Rows, failures, and the end; without what the caller decides alone (wrong actions, indices, seeds)."""

@@ -30,6 +30,7 @@ from vecenvs.testing.suite.lifecycle import LifecycleConformance
 from vecenvs.testing.suite.ownership import OwnershipConformance
 from vecenvs.testing.suite.rendering import RenderingConformance
 from vecenvs.testing.suite.restarts import RestartConformance
+from vecenvs.testing.suite.schedules import ScheduleConformance
 from vecenvs.testing.suite.seeding import SeedingConformance
 from vecenvs.testing.suite.spaces import SpaceConformance
 from vecenvs.testing.suite.timeouts import TimeoutConformance
@@ -50,6 +51,7 @@ __all__ = [
     "RestartConformance",
     "RowConformance",
     "RuleConformance",
+    "ScheduleConformance",
     "SeedingConformance",
     "SpaceConformance",
     "TimeoutConformance",
@@ -79,7 +81,7 @@ class TrajectoryConformance(WorldConformance, SpaceConformance, RowConformance):
     """Rows equal a plain loop's, in every env and space."""
 
 
-class VecEnvConformance(TrajectoryConformance, RuleConformance):
+class VecEnvConformance(TrajectoryConformance, RuleConformance, ScheduleConformance):
     """What every VecEnv promises."""
 
 
