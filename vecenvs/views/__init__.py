@@ -1,10 +1,23 @@
-"""Any VecEnv behind the interface of another library, and theirs behind this one's.
+"""Any VecEnv behind the interface of another library, and theirs behind this one's."""
 
-The views of Stable-Baselines3 and pfrl are in modules of their own: the first imports its library.
-"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from vecenvs.views.gymnasium_entry import make_gymnasium_vec, use_for_make_vec
 from vecenvs.views.gymnasium_source import from_gymnasium
 from vecenvs.views.gymnasium_view import as_gymnasium
+from vecenvs.views.pfrl_view import as_pfrl
 
-__all__ = ["as_gymnasium", "from_gymnasium", "make_gymnasium_vec", "use_for_make_vec"]
+if TYPE_CHECKING:
+    from vecenvs.vec_env import VecEnv
+    from vecenvs.views.sb3_view import SB3View
+
+__all__ = ["as_gymnasium", "as_pfrl", "as_sb3", "from_gymnasium", "make_gymnasium_vec", "use_for_make_vec"]
+
+
+def as_sb3(vec: VecEnv) -> SB3View:
+    """See `vecenvs.views.sb3_view.as_sb3`, whose module, which imports Stable-Baselines3, is imported by this call."""
+    from vecenvs.views import sb3_view
+
+    return sb3_view.as_sb3(vec)
