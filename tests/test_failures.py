@@ -165,8 +165,9 @@ def test_a_kill_from_outside_between_steps(worker_pids: Callable[[], list[int]])
 @PROMPT
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_kill_from_outside_while_waiting(victim: int, tmp_path: Path, worker_pids: Callable[[], list[int]]) -> None:
-    """The caller is asleep in step_wait, and both workers are at a step that never ends."""
-    fns = [functools.partial(GatedEnv, tag, tmp_path / "never") for tag in range(4)]
+    """The caller is asleep in step_wait, and both workers are at a step that does not end before."""
+    gate = tmp_path / "gate"
+    fns = [functools.partial(GatedEnv, tag, gate) for tag in range(4)]
     with SubprocVecEnv(fns, 2, "fork") as vec:
         vec.reset()
         pid = worker_pids()[victim]
@@ -176,6 +177,7 @@ def test_a_kill_from_outside_while_waiting(victim: int, tmp_path: Path, worker_p
         with pytest.raises(WorkerDied) as caught:
             vec.step_wait()
         timer.join()
+        gate.touch()
         assert caught.value.worker == victim
 
 

@@ -122,7 +122,7 @@ def test_sigterm_of_the_caller(run) -> None:
     program.assert_all_gone()
 
 
-@pytest.mark.parametrize("where", ["stepping", "in_step", "in_reset"])
+@pytest.mark.parametrize("where", ["stepping", "in_step"])
 def test_ctrl_c(run, where: str) -> None:
     """The signal goes to the whole group, as from a terminal. One traceback, the caller's; workers keep quiet."""
     program = run(where)

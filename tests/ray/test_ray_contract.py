@@ -1,6 +1,7 @@
 """The conformance suite on Ray, by shared memory and by messages.
 
-By messages it is those parts in which the way of a row matters; VECENVS_TEST_RAY=all runs all of it (two more minutes).
+Every test starts actors, so that by default it is the parts in which Ray can make a difference;
+VECENVS_TEST_RAY=all runs all of it both ways (some minutes more).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from ray_session import EXEMPT, OPTIONS, ray_session  # noqa: F401
 
 from vecenvs.backends.ray import RayVecEnv
 from vecenvs.testing.suite import (
+    AttributeConformance,
     AutoresetConformance,
     Conformance,
     DeathConformance,
@@ -20,6 +22,7 @@ from vecenvs.testing.suite import (
     LifecycleConformance,
     OwnershipConformance,
     RestartConformance,
+    RowConformance,
     ScheduleConformance,
     TimeoutConformance,
     TrajectoryConformance,
@@ -57,11 +60,28 @@ class WhereTheWayMatters(
     """Rows, failures, and the end; without what the caller decides alone (wrong actions, indices, seeds)."""
 
 
-class TestShared(OnRay, WorkerConformance):
+class WhereRayMatters(
+    RowConformance,
+    AutoresetConformance,
+    AttributeConformance,
+    ErrorConformance,
+    LifecycleConformance,
+    DeathConformance,
+    RestartConformance,
+    ScheduleConformance,
+    TimeoutConformance,
+):
+    """What actors do; without what shared columns do alike for every engine (spaces), or the caller alone."""
+
+
+ALL = os.environ.get("VECENVS_TEST_RAY") == "all"
+
+
+class TestShared(OnRay, WorkerConformance if ALL else WhereRayMatters):
     """Same node: rows in shared memory."""
 
 
-class TestMessages(OnRay, WorkerConformance if os.environ.get("VECENVS_TEST_RAY") == "all" else WhereTheWayMatters):
+class TestMessages(OnRay, WorkerConformance if ALL else WhereTheWayMatters):
     """As between nodes: rows in actor calls."""
 
     transport = way = "messages"

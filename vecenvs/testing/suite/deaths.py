@@ -42,14 +42,16 @@ class DeathConformance(Conformance):
     @PROMPT
     @pytest.mark.parametrize("how", ["exit", "kill"])
     def test_in_a_step(self, make: Make, how: str, tmp_path: Path) -> None:
-        """Reported while env 2 is still at its step, which never ends."""
+        """Reported while env 2 is still at its step, which does not end before that."""
+        gate = tmp_path / "gate"
         fns = dying_fns(at=2, how=how)
-        fns[2] = functools.partial(GatedEnv, 2, tmp_path / "never", at=2)
+        fns[2] = functools.partial(GatedEnv, 2, gate, at=2)
         vec = make(fns)
         vec.reset()
         vec.step([0] * 4)
         with pytest.raises(WorkerDied) as caught:
             vec.step([0] * 4)
+        gate.touch()
         expect_death(caught.value, how)
 
     @PROMPT
