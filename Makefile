@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 DEMO_EXTRAS := bench,mpi,ray
 TEST_EXTRAS := test
-LINT_EXTRAS := bench,dev
+LINT_EXTRAS := bench,testing,dev
 
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
@@ -46,12 +46,6 @@ $(VENV)/.extras-%: setup.py constraints.txt | $(BIN)/python
 	@$(PIP) install --quiet --constraint constraints.txt pip setuptools
 	@PYTHONWARNINGS="ignore:Editable installation" \
 	    $(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[$*]'
-	@touch $@
-
-# The tests' second MPI has an environment of its own, inside .venv so that both go together.
-$(VENV)/.mpich: setup.py constraints.txt tests/mpi/setup_mpich.sh | $(BIN)/python
-	@echo "Making $(VENV)/mpich ..."
-	@sh tests/mpi/setup_mpich.sh $(BIN)/python $(VENV)/mpich
 	@touch $@
 
 $(BIN)/python:

@@ -6,4 +6,4 @@ set -eu
 "$2/bin/python" -m pip --disable-pip-version-check install --quiet --constraint constraints.txt pip setuptools
 PYTHONWARNINGS="ignore:Editable installation" \
     "$2/bin/python" -m pip --disable-pip-version-check install --quiet --constraint constraints.txt --no-build-isolation \
-    --editable '.[mujoco]' mpi4py mpich pytest pytest-timeout psutil
+    --editable '.[mpich,mujoco,testing]' pytest-timeout
