@@ -19,7 +19,6 @@ import pytest
 from vecenvs import backends, make
 from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.make import make_vec_env
-from vecenvs.testing import leaks
 from vecenvs.testing.envs import CountingEnv, DyingEnv
 from vecenvs.wrappers import Monitor, load_results
 
