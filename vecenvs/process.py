@@ -62,12 +62,13 @@ def run_worker(pipe: Connection, payload: list[Any], first: int, autoreset: str,
     """Make the envs, report them over `pipe`, and serve until told to close."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the caller closes its workers
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # held back by `child_environment`
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     names: list[str] = []
     watch_caller(caller, names)
     limit_threads()
     envs: list[Any] = []
     try:
+        signal.signal(signal.SIGTERM, _leave)
         env_fns = [partial(_load_and_call, item) if isinstance(item, bytes) else item for item in payload]
         envs, made = make_envs(env_fns, first, remote=True)
         pipe.send_bytes(made_message(made, first))
