@@ -1,136 +1,219 @@
-"""MpiVecEnv against SubprocVecEnv on one node, against the limit between hosts, and what idle workers use.
+"""Measure MpiVecEnv, and keep the readings in benchmarks/results/mpi.json.
 
-    python -m vecenvs.mpi -n 3 benchmarks/mpi.py --json benchmarks/results/mpi.json
+    python benchmarks/mpi.py                      everything, about three minutes on an idle machine
+    python benchmarks/mpi.py --only two-hosts     one measurement; the others' readings stay
 
-One node: CartPole n=64, and envs of 100 us n=8, with as many workers as there are worker ranks; rounds of each backend
-alternate. With `--packed` rows travel in messages, as they do between hosts in any case (--mpirun-args='--host a,b').
-The limit is the workers' number times the rate of a bare loop of steps in one process of this host, all
-of them at once. Idle: the CPU that the ranks of this host and all they host use while rank 0 computes.
+* one-node: beside SubprocVecEnv with as many workers, one per core.
+* one-node-packed: the same, but rows travel in MPI messages (not promised, and needs nothing).
+* two-hosts: all workers on a second host, made of network namespaces as in tests/mpi/hosts.py (root, iproute2).
+* idle: the CPU that ranks use while rank 0 computes.
+
+Shares are of the limit of `python -m vecenvs bench`: see README.md. While somebody else has its turn the worker ranks
+are stopped, so that they cost MpiVecEnv alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import json
-import multiprocessing
-import socket
-import statistics
+import os
+import signal
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-import gymnasium
-import numpy as np
 import psutil
 
 from vecenvs import SubprocVecEnv
-from vecenvs.backends.mpi import MpiVecEnv
+from vecenvs.bench.contestants import VecStepper
+from vecenvs.bench.limit import BareLoops
+from vecenvs.bench.machine import facts, versions
+from vecenvs.bench.measure import LIMIT, Turn, contest
+from vecenvs.bench.report import Spread
+from vecenvs.bench.workloads import workload
+from vecenvs.cpus import usable_cores
+
+ROOT = Path(__file__).parents[1]
+RESULT = ROOT / "benchmarks/results/mpi.json"
+PROMISES = {  # env, number of envs, figure, bound
+    "one-node": [("CartPole-v1", 64, "over subproc", 0.95), ("spin:100us", 8, "over subproc", 0.95)],
+    "one-node-packed": [("CartPole-v1", 64, "", 0.0), ("spin:100us", 8, "", 0.0)],
+    "two-hosts": [("spin:100us", 64, "share", 0.8)],
+    "idle": [("CartPole-v1", 8, "idle", 0.02)],
+}
 
 
-class BusyEnv(gymnasium.Env):
-    """Uses 100 us of CPU per step."""
+class Ours:
+    """MpiVecEnv as a contestant."""
 
-    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
+    name = "mpi"
 
-    def __init__(self, seconds: float = 1e-4) -> None:
-        self.seconds = seconds
-        self.obs = np.zeros(4, np.float32)
+    def __init__(self, env_fn: Any, workers: int, **options: Any) -> None:
+        self._env_fn = env_fn
+        self._options = {"num_workers": workers, **options}
+        self._ranks: list[int] = []
 
-    def reset(self, *, seed=None, options=None):
-        return self.obs, {}
+    def make(self, num_envs: int) -> Ours:
+        from vecenvs.backends.mpi import MpiVecEnv
 
-    def step(self, action):
-        end = time.thread_time() + self.seconds
-        while time.thread_time() < end:
-            pass
-        return self.obs, 0.0, False, False, {}
+        self._signal(signal.SIGCONT)
+        vec = MpiVecEnv([self._env_fn] * num_envs, **self._options)
+        self._ranks = [peer.pid for peer in vec._session.peers.values() if psutil.pid_exists(peer.pid)]
+        self._stepper = VecStepper(vec, vec.reset(seed=0))
+        self.step = self._stepper.step
+        return self
 
+    def close(self) -> None:
+        self._stepper.close()
+        self._signal(signal.SIGSTOP)
 
-CARTPOLE = functools.partial(gymnasium.make, "CartPole-v1", disable_env_checker=True)
-WORKLOADS = {"CartPole n=64": (CARTPOLE, 64), "100 us n=8": (BusyEnv, 8), "100 us n=64": (BusyEnv, 64)}
+    def end(self) -> None:
+        self._signal(signal.SIGCONT)
 
-
-def rate(vec, seconds):
-    """Steps of envs per second, all envs together."""
-    actions = np.zeros(vec.num_envs, np.int64)
-    vec.reset(seed=0)
-    for _ in range(20):
-        vec.step(actions)
-    steps, start = 0, time.perf_counter()
-    while time.perf_counter() - start < seconds:
-        vec.step(actions)
-        steps += vec.num_envs
-    return steps / (time.perf_counter() - start)
+    def _signal(self, number: int) -> None:
+        for pid in self._ranks:
+            os.kill(pid, number)
 
 
-def bare(env_fn, seconds, queue):
-    """The rate of one loop over one env."""
-    env = env_fn()
-    env.reset(seed=0)
-    steps, start = 0, time.perf_counter()
-    while time.perf_counter() - start < seconds:
-        _, _, terminated, truncated, _ = env.step(0)
-        if terminated or truncated:
-            env.reset()
-        steps += 1
-    queue.put(steps / (time.perf_counter() - start))
+class Subproc:
+    """SubprocVecEnv with as many workers. Not by fork, which a process with MPI in it should not be asked for."""
+
+    name = "subproc"
+
+    def __init__(self, env_fn: Any, workers: int) -> None:
+        self._env_fn = env_fn
+        self._workers = workers
+
+    def make(self, num_envs: int) -> VecStepper:
+        vec = SubprocVecEnv([self._env_fn] * num_envs, self._workers, start_method="forkserver")
+        return VecStepper(vec, vec.reset(seed=0))
 
 
-def limit(env_fn, workers, seconds):
-    """The rate of as many bare loops at once as there are workers."""
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    loops = [context.Process(target=bare, args=(env_fn, seconds, queue)) for _ in range(workers)]
-    for loop in loops:
-        loop.start()
-    rates = [queue.get() for _ in loops]
-    for loop in loops:
-        loop.join()
-    return sum(rates)
+def compare(name: str, env: str, num_envs: int, args: argparse.Namespace) -> dict[str, Any]:
+    """Let both take turns between readings of the limit."""
+    env_fn, cores = workload(env), usable_cores()
+    ours = Ours(env_fn, cores, shared_memory=name == "one-node")
+    try:
+        with BareLoops(env_fn, cores) as loops:
+            entrants = [ours, Subproc(env_fn, cores)] if name == "one-node" else [ours]
+            turns = [
+                *contest(entrants, loops, num_envs, seconds=args.seconds, repeats=args.repeats, weigh=lambda *_: None)
+            ]
+    finally:
+        ours.end()
+    if failures := [turn.failure for turn in turns if turn.failure]:
+        raise SystemExit(failures[0])
+    limits = rates(turns, LIMIT)
+    found: dict[str, Any] = {"workers": cores, "rates": {LIMIT: limits}}
+    for entrant in entrants:
+        own = found["rates"][entrant.name] = rates(turns, entrant.name)
+        each = [2 * rate / (limits[k] + limits[k + 1]) for k, rate in enumerate(own)]
+        found["share" if entrant is ours else f"share of {entrant.name}"] = asdict(Spread.of(each))
+    if "subproc" in found["rates"]:
+        ratios = [a / b for a, b in zip(found["rates"]["mpi"], found["rates"]["subproc"], strict=True)]
+        found["over subproc"] = asdict(Spread.of(ratios))
+    return found
 
 
-def idle(vec, seconds):
-    """The largest share of a core that a rank of this host, or a process it hosts, uses meanwhile."""
-    here = [peer.pid for peer in vec._session.peers.values() if peer.host == socket.gethostname()]
-    processes = [p for pid in here for p in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]]
-    before = [sum(p.cpu_times()[:2]) for p in processes]
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        sum(range(1000))
-    return max(sum(p.cpu_times()[:2]) - b for p, b in zip(processes, before, strict=True)) / seconds
+def rates(turns: Sequence[Turn], name: str) -> list[float]:
+    """Give the readings of one contestant, in the order of the rounds."""
+    return [turn.timing.rate for turn in turns if turn.contestant == name and turn.timing]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.0)
-    parser.add_argument("--idle-seconds", type=float, default=5.0)
-    parser.add_argument("--packed", action="store_true")
-    parser.add_argument("--json", type=Path)
+def idle(env: str, num_envs: int, args: argparse.Namespace) -> dict[str, Any]:
+    """Take the largest share of a core that a rank and what it hosts use, while rank 0 computes on another."""
+    from vecenvs.backends.mpi import MpiVecEnv
+
+    shares = []
+    with MpiVecEnv([workload(env)] * num_envs) as vec:
+        VecStepper(vec, vec.reset(seed=0)).step(100)
+        ranks = [psutil.Process(peer.pid) for peer in vec._session.peers.values()]
+        groups = [[rank, *rank.children(recursive=True)] for rank in ranks]
+        for _ in range(min(args.repeats, 5)):
+            before = [used(group) for group in groups]
+            start = time.perf_counter()
+            while time.perf_counter() - start < args.idle_seconds:
+                sum(range(1000))
+            seconds = time.perf_counter() - start
+            shares.append(max(used(group) - was for group, was in zip(groups, before, strict=True)) / seconds)
+    return {"workers": len(groups), "idle": asdict(Spread.of(shares))}
+
+
+def used(group: Sequence[psutil.Process]) -> float:
+    """Give the CPU seconds of some processes."""
+    return sum(sum(process.cpu_times()[:2]) for process in group)
+
+
+def as_rank_0(name: str, args: argparse.Namespace) -> None:
+    """Measure, within an MPI job; leave the readings where the driver looks."""
+    found = []
+    for env, num_envs, _, _ in PROMISES[name]:
+        print(f"  {env} n={num_envs}", flush=True)
+        readings = idle(env, num_envs, args) if name == "idle" else compare(name, env, num_envs, args)
+        found.append({"env": env, "num_envs": num_envs, **readings})
+    args.found.write_text(json.dumps(found), encoding="utf-8")
+
+
+def launch(name: str, args: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    """Run a measurement as an MPI job: a rank per worker and rank 0."""
+    program = [__file__, "--rank-0", name, "--found", str(folder / name), "--seconds", str(args.seconds)]
+    program += ["--repeats", str(args.repeats), "--idle-seconds", str(args.idle_seconds)]
+    workers = usable_cores()
+    line = [sys.executable, "-m", "vecenvs.mpi", "-n", str(workers + 1)]
+    environ = os.environ | {"PYTHONPATH": str(ROOT), "VECENVS_TEST_JOB": "benchmark"}  # hosts.py passes both on
+    if name == "two-hosts":
+        sys.path.append(str(ROOT / "tests/mpi"))
+        from hosts import two_hosts
+
+        with two_hosts(folder) as hosts:
+            line += [f"--mpirun-args={hosts.mpirun_args('openmpi', (1, workers))}"]
+            subprocess.run(hosts.on(0, *line, *program), check=True, env=environ)
+    else:
+        subprocess.run([*line, *program], check=True, env=environ)
+    found: list[dict[str, Any]] = json.loads((folder / name).read_text(encoding="utf-8"))
+    return found
+
+
+def show(name: str, found: Sequence[dict[str, Any]]) -> None:
+    """Print what was measured beside what was promised."""
+    for row, (env, num_envs, figure, bound) in zip(found, PROMISES[name], strict=True):
+        spread = row[figure or "share"]
+        text = f"{name:16} {env} n={num_envs}: {figure or 'share'} {spread['median']:.3f}"
+        text += f" ({spread['min']:.3f} to {spread['max']:.3f})"
+        if figure:
+            kept = spread["median"] <= bound if figure == "idle" else spread["median"] >= bound
+            text += f", promised {'<=' if figure == 'idle' else '>='} {bound:.2f}: {'kept' if kept else 'MISSED'}"
+        print(text, flush=True)
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=PROMISES, default=[*PROMISES])
+    parser.add_argument("--seconds", type=float, default=1.0, help="per reading")
+    parser.add_argument("--repeats", type=int, default=7, help="rounds")
+    parser.add_argument("--idle-seconds", type=float, default=5.0, help="how long rank 0 computes")
+    parser.add_argument("--rank-0", choices=PROMISES, help=argparse.SUPPRESS)
+    parser.add_argument("--found", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    results = {"command": " ".join(sys.argv), "packed": args.packed, "workloads": {}}
-    for name, (env_fn, n) in WORKLOADS.items():
-        with MpiVecEnv([env_fn] * n, shared_memory=not args.packed) as ours:
-            workers = ours.stats()["num_workers"]
-            with SubprocVecEnv([env_fn] * n, num_workers=workers, start_method="forkserver") as theirs:
-                rounds = [(rate(ours, args.seconds), rate(theirs, args.seconds)) for _ in range(args.rounds)]
-            best = limit(env_fn, workers, args.seconds)
-            results["workloads"][name] = row = {
-                "workers": workers,
-                "mpi": statistics.median(r[0] for r in rounds),
-                "mpi / subproc": statistics.median(a / b for a, b in rounds),
-                "mpi / limit": statistics.median(r[0] for r in rounds) / best,
-            }
-        print(name, {key: round(value, 3) for key, value in row.items()}, flush=True)
-    with MpiVecEnv([CARTPOLE] * 8, shared_memory=not args.packed) as vec:
-        rate(vec, 0.2)
-        results["idle share of a core"] = idle(vec, args.idle_seconds)
-    print("idle share of a core", round(results["idle share of a core"], 4))
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(results, indent=1) + "\n")
+    if args.rank_0:
+        as_rank_0(args.rank_0, args)
+        return
+    record = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
+    for name in args.only:
+        print(f"== {name}", flush=True)
+        command = f"python benchmarks/mpi.py --only {name} --seconds {args.seconds:g} --repeats {args.repeats}"
+        about = {"command": command, "machine": facts(usable_cores()), "versions": versions()}
+        with tempfile.TemporaryDirectory() as folder:
+            record[name] = {**about, "results": launch(name, args, Path(folder))}
+        show(name, record[name]["results"])
+        RESULT.parent.mkdir(exist_ok=True)
+        RESULT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

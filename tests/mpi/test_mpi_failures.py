@@ -75,6 +75,29 @@ def test_a_killed_rank_is_replaced(tmp_path: Path) -> None:
     assert "the end" in output
 
 
+@pytest.mark.parametrize("policy", ["raise", "restart"])
+def test_a_killed_rank_that_the_launcher_lets_pass(policy: str, tmp_path: Path) -> None:
+    """As srun does: the job goes on without the rank, and ends as failed, since MPI cannot be finalised any more."""
+    line = mpirun("openmpi", 4, ENDLESS, str(tmp_path), policy)
+    with job([line[0], "--enable-recovery", *line[1:]], **OPEN_MPI_FLAGS) as running:
+        running.pid_of("rank0", tmp_path)
+        os.kill(running.pid_of("rank2", tmp_path), signal.SIGKILL)
+        output = running.finish(20.0)
+    assert running.process.returncode != 0
+    told = {"raise": "died: worker 1 on rank 2 of", "restart": "restarted: [2] [' on rank 1 of"}
+    assert told[policy] in output
+    assert "the end" in output
+    assert "has lost a rank" in output
+
+
+def test_a_killed_rank_0_that_the_launcher_lets_pass(tmp_path: Path) -> None:
+    line = mpirun("openmpi", 3, ENDLESS, str(tmp_path))
+    with job([line[0], "--enable-recovery", *line[1:]], **OPEN_MPI_FLAGS) as running:
+        os.kill(running.pid_of("rank0", tmp_path), signal.SIGKILL)
+        running.finish(20.0)
+    assert running.process.returncode != 0
+
+
 def test_fault_tolerance_needs_open_mpi() -> None:
     assert "needs Open MPI" in run(launched("mpich", 2, TRAIN, flags=["--fault-tolerant"]), expect=1)
 

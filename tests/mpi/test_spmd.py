@@ -16,6 +16,11 @@ def test_helpers(mpi: str) -> None:
     assert output.count("all helpers agree") == 4
 
 
+def test_helpers_on_tensors() -> None:
+    output = run(launched("openmpi", 3, str(PROGRAMS / "spmd_torch.py"), flags=["--spmd"]), OMP_NUM_THREADS="1")
+    assert output.count("torch helpers agree") == 3
+
+
 def test_an_exception_on_one_rank_ends_them_all() -> None:
     code = "from mpi4py import MPI; w = MPI.COMM_WORLD; w.rank == 1 and 1 / 0; w.barrier()"
     for mpi in MPIS:

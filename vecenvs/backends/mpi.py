@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import cloudpickle
 
 from vecenvs.arguments import check_env_fns
+from vecenvs.backends.subproc import ALONE, SHARED
+from vecenvs.board import Board
 from vecenvs.errors import VecEnvError
 from vecenvs.mpi.hosting import Order
 from vecenvs.mpi.job import session_of
 from vecenvs.mpi.nodes import Peer
-from vecenvs.mpi.session import Line
+from vecenvs.mpi.session import Line, Session
 from vecenvs.pool import EnvFn, PoolVecEnv
 from vecenvs.protocol import Answer, dumps, kind_of, loads
 from vecenvs.transport import Message, Transport
@@ -57,16 +60,32 @@ class MpiVecEnv(PoolVecEnv):
         env_fns = [_pickled(self._env_fns[slot], slot) for slot in shard]
         order = Order(env_fns, shard.start, self.autoreset, self._info_attrs, shared, list(sys.path), os.getpid())
         line = self._session.host(peer, order)
-        return SharedRankTransport(line, len(shard)) if shared else PackedRankTransport(line, shard)
+        if not shared:
+            return PackedRankTransport(line, shard)
+        return SharedRankTransport(line, len(shard), partial(_patience, self._session, self._used, peer))
+
+
+def _patience(session: Session, used: Mapping[int, Peer], peer: Peer) -> tuple[float, float]:
+    """How long the caller and a worker of this node try before they sleep: as SubprocVecEnv's do."""
+    here = [other for other in used.values() if other.shares]
+    spare = session.cores() - len(here)
+    if spare < 0 or here.count(peer) > len(peer.cpus):
+        return 0.0, 0.0
+    return (ALONE, ALONE) if spare else (0.0, SHARED)
 
 
 class SharedRankTransport(SharedTransport):
     """A worker hosted by a rank of the caller's node: MPI messages until its rings stand, and news of its end."""
 
-    def __init__(self, line: Line, count: int) -> None:
-        super().__init__(count, (0.0, 2e-4))
+    def __init__(self, line: Line, count: int, find_patience: Callable[[], tuple[float, float]]) -> None:
+        super().__init__(count)
         self._line = line
+        self._find_patience = find_patience
         self.where = line.where
+
+    def attach(self, board: Board) -> None:
+        self._patience = self._find_patience()  # all workers have been placed by now
+        super().attach(board)
 
     def boot_send(self, wiring: Wiring) -> None:
         self._line.send(dumps(wiring))

@@ -23,6 +23,7 @@ FINALIZE_PATIENCE = 1.0
 
 _sessions: list[tuple[Any, Session]] = []
 _we_initialised = False
+_told_to_leave = False
 _pid = 0
 
 
@@ -71,10 +72,18 @@ def _take_care_of_the_end() -> None:
 def _end_all() -> None:
     if os.getpid() != _pid:  # a fork of rank 0: no rank
         return
+    mpi = load_mpi()
+    if broken := not all(session.can_finalize() for _, session in _sessions):
+        print("vecenvs: the job has lost a rank and ends as failed", file=sys.stderr, flush=True)  # noqa: T201
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the launcher's answer to ranks that end without MPI
     for _, session in _sessions:
         session.end()
+    if broken:
+        sys.stdout.flush()
+        if _told_to_leave:  # the launcher is ending the job already; asked to abort it as well, srun gets stuck
+            os._exit(128 + signal.SIGTERM)
+        mpi.COMM_WORLD.Abort(1)
     if _we_initialised:
-        mpi = load_mpi()
         mpi.Finalize()
         # A rank 0 that fails has the others killed by the launcher: let them remove their files first.
         peers = [peer for _, session in _sessions for peer in session.peers.values() if peer.shares]
@@ -96,6 +105,8 @@ def abort_on_exception(mpi: Any) -> None:
 
 def _leave(number: int, _: object) -> None:
     """Handle SIGTERM, which a launcher sends if it has lost a rank, or on Ctrl-C."""
+    global _told_to_leave  # noqa: PLW0603
+    _told_to_leave = True
     for _, session in _sessions:
         for text in session.report_lost():
             os.write(2, f"vecenvs: {text}\n".encode())

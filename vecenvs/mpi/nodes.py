@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from vecenvs.cpus import allowed_cpus
 from vecenvs.errors import VecEnvError
 from vecenvs.mpi.waiting import wait_for
 from vecenvs.transport.memory import Address, Segment, Semaphore, open_segment, unlink_semaphores
@@ -22,6 +23,7 @@ class Peer(NamedTuple):
     host: str
     pid: int
     shares: bool  # whether rank 0's memory and semaphores can be opened there
+    cpus: frozenset[int]  # those it may run on, by their host's numbers
 
     def __str__(self) -> str:
         return f"rank {self.rank} on {self.host} (pid {self.pid})"
@@ -33,6 +35,7 @@ class Probe(NamedTuple):
     segment: Address
     semaphore: str
     token: bytes
+    pid: int  # rank 0's process
 
 
 def private_copy(mpi: Any, comm: Any) -> tuple[Any, bool]:
@@ -61,7 +64,7 @@ class ProbeTarget:
         self._semaphore = Semaphore()
         token = secrets.token_bytes(16)
         self._segment.buffer[:16] = token
-        self.probe = Probe(self._segment.address, self._semaphore.name, token)
+        self.probe = Probe(self._segment.address, self._semaphore.name, token, os.getpid())
 
     def forget(self) -> None:
         self._segment.forget()
@@ -70,7 +73,8 @@ class ProbeTarget:
 
 def introduce(rank: int, root_here: bool, probe: Probe) -> Peer:
     """Say who this rank is; try the probe if MPI says that rank 0 is on this node."""
-    return Peer(rank, socket.gethostname(), os.getpid(), root_here and _can_open(probe))
+    shares = root_here and _can_open(probe)
+    return Peer(rank, socket.gethostname(), os.getpid(), shares, frozenset(allowed_cpus()))
 
 
 def _can_open(probe: Probe) -> bool:

@@ -77,7 +77,8 @@ class Server:
                 self._patience.restart()
         self._end_hosted()
         if self._serving:
-            os._exit(128 + signal.SIGTERM)  # rank 0 is not there to finalise with
+            _flush()
+            os._exit(128 + signal.SIGTERM)  # some rank is not there to finalise with
         while self._mail.has_unsent:
             self._mail.flush()
 
@@ -95,7 +96,10 @@ class Server:
 
     def _control(self, what: str, *rest: Any) -> None:
         if what == "probe":
-            self._say("hello", introduce(self._rank, self._root_here, rest[0]))
+            peer = introduce(self._rank, self._root_here, rest[0])
+            if peer.shares:
+                watch_caller(rest[0].pid, [])  # not every launcher ends the job when it has lost rank 0
+            self._say("hello", peer)
         elif what == "host":
             number, order = rest
             self._hosted[number] = Hosted(number, order)
@@ -105,6 +109,8 @@ class Server:
                 self._hosted[number].stop(grace)
         elif what == "end":
             self._serving = False
+        elif what == "abandon":  # finalising MPI would wait for a rank that is gone
+            self._deadline = -math.inf
 
     def _take_answers(self, rest: float) -> bool:
         """Rest until a hosted process says something, at most `rest` seconds; send it on."""

@@ -7,8 +7,10 @@ import itertools
 import socket
 import weakref
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
+from vecenvs.cpus import allowed_cpus, usable_cores
 from vecenvs.errors import VecEnvError, describe_indices
 from vecenvs.mpi.hosting import Order
 from vecenvs.mpi.mail import CONTROL, Mail
@@ -17,8 +19,9 @@ from vecenvs.mpi.waiting import wait_for
 from vecenvs.protocol import dumps, loads
 
 STOP_MARGIN = 2.0  # seconds beyond what a stop may take by its own rules
+NOTICE = 0.5  # seconds for MPI to notice that a rank is gone, if it ever does
 EAGER = 4096  # bytes: MPI hands over larger messages only when both sides look
-EAGER_PATIENCE = 0.01
+EAGER_PATIENCE = 0.03  # as long as a rank may rest
 
 
 class Line:
@@ -53,6 +56,7 @@ class Line:
 
     def exit_status(self) -> tuple[bool, int | None]:
         self.session.poll()
+        self.session.look_after(self.peer)
         return self.gone, self.exitcode
 
     def stop(self, grace: float) -> None:
@@ -82,6 +86,7 @@ class Session:
         self._most = mpi.COMM_WORLD.Get_attr(mpi.TAG_UB)
         self._lines: dict[int, Line] = {}
         self.peers: dict[int, Peer] = {}
+        self._lost: list[Peer] = []
         self._meet()
 
     def _meet(self) -> None:
@@ -155,24 +160,51 @@ class Session:
         """Strike out the ranks that are gone, if MPI lives on without them (Open MPI's ULFM); else VecEnvError."""
         if exc.Get_error_class() not in (self._mpi.ERR_PROC_FAILED, self._mpi.ERR_PROC_FAILED_PENDING):
             raise VecEnvError(f"MPI failed between rank 0 and its worker ranks: {exc}") from exc
-        failed = self._comm.Get_failed()
+        self._strike_out(self._failed())
+        self._comm.Ack_failed(self._comm.Get_failed().Get_size())
+
+    def _failed(self) -> list[int]:
+        """Give the ranks of which MPI knows that they are gone. Only Open MPI's ULFM ever knows of one."""
+        try:
+            failed = self._comm.Get_failed()
+        except (NotImplementedError, self._mpi.Exception):
+            return []
         ranks = self._mpi.Group.Translate_ranks(failed, list(range(failed.Get_size())), self._comm.Get_group())
-        self._comm.Ack_failed(failed.Get_size())
+        return [int(rank) for rank in ranks]
+
+    def _strike_out(self, ranks: Iterable[int]) -> None:
         for rank in ranks:
-            self.peers.pop(rank, None)
+            if rank in self.peers:
+                self._lost.append(self.peers.pop(rank))
             self._mail.drop_unsent(rank)
             for line in self._lines.values():
                 line.gone = line.gone or line.peer.rank == rank
 
+    def look_after(self, peer: Peer) -> None:
+        """Strike a rank of this node out if its process has ended: not every launcher ends the job then."""
+        if peer.shares and peer.rank in self.peers and not is_running(peer.pid):
+            self._strike_out([peer.rank])
+
+    def can_finalize(self) -> bool:
+        """Tell whether MPI knows of every rank that is gone; it would wait for the others when it is finalised."""
+        return not self._lost or wait_for(lambda: {peer.rank for peer in self._lost} <= {*self._failed()}, NOTICE)
+
+    def cores(self) -> int:
+        """Count the cores of this node that its ranks may use between them."""
+        own = allowed_cpus()
+        cpus = set(own).union(*(peer.cpus for peer in self.peers.values() if peer.shares))
+        usable = usable_cores()
+        return len(cpus) if usable == len(own) else min(usable, len(cpus))  # a cgroup's quota is for all of them
+
     def report_lost(self) -> list[str]:
         """Name the worker ranks of this host that are gone, and their envs."""
         here = socket.gethostname()
-        lost = [peer for peer in self.peers.values() if peer.host == here and not is_running(peer.pid)]
-        return [
-            f"{peer} is gone, with envs "
-            + "; ".join(describe_indices(line.slots) for line in self._lines.values() if line.peer == peer)
-            for peer in lost
-        ]
+        gone = [peer for peer in self.peers.values() if peer.host == here and not is_running(peer.pid)]
+        texts = []
+        for peer in (*self._lost, *gone):
+            slots = [describe_indices(line.slots) for line in self._lines.values() if line.peer == peer]
+            texts.append(f"{peer} is gone" + (f", with envs {'; '.join(slots)}" if slots else ""))
+        return texts
 
     def end(self) -> None:
         """Close what is open and let the worker ranks go. Repeatable."""
@@ -182,8 +214,9 @@ class Session:
             for vec_env in list(self.vec_envs):
                 vec_env.close()
         finally:
+            last_word = "end" if self.can_finalize() else "abandon"
             for rank in list(self.peers):
                 with contextlib.suppress(BrokenPipeError):
-                    self.control(rank, "end")
+                    self.control(rank, last_word)
             wait_for(lambda: self.poll() or not self._mail.has_unsent, STOP_MARGIN)
             self.ended = True

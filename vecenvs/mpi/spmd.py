@@ -7,6 +7,7 @@ are numpy arrays or torch tensors on any device; sums are taken in float64 where
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,12 +27,18 @@ def rank_seed(seed: int, comm: Any = None) -> int:
 
 
 def sync_from_root(arrays: Iterable[Any], comm: Any = None) -> None:
-    """Overwrite each array or tensor (such as `model.parameters()`) with rank 0's values, in place."""
+    """Overwrite each array or tensor (such as `model.parameters()`) with rank 0's values, in place.
+
+    VecEnvError on every rank, with nothing overwritten, if their numbers, shapes or dtypes are not the same everywhere.
+    """
     comm = _comm(comm)
-    for array in arrays:
-        data = np.ascontiguousarray(_as_numpy(array))
-        comm.Bcast(data)
-        _assign(array, data)
+    targets = list(arrays)
+    data = [_as_numpy(target) for target in targets]
+    _check_layout(data, comm)
+    for target, values in zip(targets, data, strict=True):
+        whole = np.ascontiguousarray(values).reshape(values.shape)
+        comm.Bcast(whole)
+        _assign(target, whole)
 
 
 def assert_synced(arrays: Iterable[Any], comm: Any = None) -> None:
@@ -53,14 +60,16 @@ def assert_synced(arrays: Iterable[Any], comm: Any = None) -> None:
 def average_gradients(parameters: Iterable[Any], weight: float = 1.0, comm: Any = None) -> None:
     """Replace gradients by their mean over the ranks, in place, a rank counting `weight` times (its batch size).
 
-    `parameters` are torch parameters, whose `.grad` is averaged (a missing one counts as zeros), or gradient arrays.
-    One message for all of them. ValueError if all weights are 0.
+    `parameters` are torch parameters, whose `.grad` is averaged (a missing one counts as zeros; frozen ones are left
+    out), or gradient arrays. One message for all of them. ValueError if all weights are 0; VecEnvError on every rank if
+    the gradients' numbers, shapes or dtypes are not the same everywhere. Either way no gradient is changed.
     """
     comm = _comm(comm)
-    grads = [_gradient(parameter) for parameter in parameters]
+    grads = [_gradient(parameter) for parameter in parameters if not _is_frozen(parameter)]
+    data = [_as_numpy(grad) for grad in grads]
+    _check_layout(data, comm)
     if not grads:
         return
-    data = [_as_numpy(grad) for grad in grads]
     dtype = np.result_type(np.float32, *(part.dtype for part in data))
     flat = np.concatenate(
         [np.ravel(part).astype(dtype) * dtype.type(weight) for part in data] + [np.array([weight], dtype)]
@@ -151,8 +160,32 @@ def _digest(array: NDArray[Any]) -> tuple[str, tuple[int, ...], bytes]:
     return str(array.dtype), array.shape, hashlib.blake2b(array.tobytes()).digest()
 
 
+def _check_layout(arrays: Sequence[NDArray[Any]], comm: Any) -> None:
+    """Raise VecEnvError on every rank unless all have arrays of the same shapes and dtypes."""
+    layout = [(str(array.dtype), array.shape) for array in arrays]
+    number = int.from_bytes(hashlib.blake2b(repr(layout).encode(), digest_size=7).digest(), "little")
+    extremes = np.array([number, -number])
+    comm.Allreduce(load_mpi().IN_PLACE, extremes, op=load_mpi().MAX)
+    if extremes[0] == -extremes[1]:
+        return
+    everywhere = comm.allgather(layout)
+    for rank, theirs in enumerate(everywhere):
+        if len(theirs) != len(everywhere[0]):
+            raise VecEnvError(f"rank {rank} has {len(theirs)} arrays, rank 0 has {len(everywhere[0])}")
+        for k, (one, other) in enumerate(zip(theirs, everywhere[0], strict=True)):
+            if one != other:
+                raise VecEnvError(
+                    f"array {k} of rank {rank} has dtype {one[0]} and shape {one[1]}, "
+                    f"rank 0's {other[0]} and {other[1]}: make the same model on every rank"
+                )
+
+
 def _is_tensor(value: Any) -> bool:
     return type(value).__module__.partition(".")[0] == "torch"
+
+
+def _is_frozen(value: Any) -> bool:
+    return _is_tensor(value) and isinstance(value, sys.modules["torch"].nn.Parameter) and not value.requires_grad
 
 
 def _gradient(parameter: Any) -> Any:
@@ -165,7 +198,10 @@ def _gradient(parameter: Any) -> Any:
 
 def _as_numpy(value: Any) -> NDArray[Any]:
     if _is_tensor(value):
-        array: NDArray[Any] = value.detach().cpu().numpy()
+        plain = value.detach().cpu()
+        if plain.dtype == sys.modules["torch"].bfloat16:  # which numpy lacks
+            plain = plain.float()
+        array: NDArray[Any] = plain.numpy()
         return array
     if not isinstance(value, np.ndarray):
         raise TypeError(f"a numpy array or a torch tensor is needed, to write into, not {type(value).__name__}")

@@ -2,7 +2,7 @@
 
 A blocked MPI call burns all of one, and there is no semaphore between hosts. So whoever waits looks again and again,
 resting longer the longer it has waited: the rest is a sixteenth of the time waited so far. What comes after t seconds
-is seen at most t/16 late, and a rank that waits for long looks 200 times a second, well under 1 % of a core.
+is seen at most t/16 late, and a rank that waits for long looks 50 times a second, well under 1 % of a core.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 SHARE = 1 / 16
 SHORTEST = 2e-5
-LONGEST = 5e-3
+LONGEST = 2e-2
 YIELDING = 1e-4  # seconds in which others may have the core but nobody sleeps: a sleep costs about as much
 
 

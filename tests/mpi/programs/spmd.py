@@ -51,6 +51,11 @@ np.testing.assert_allclose(gradients[1], 10 * expected, rtol=1e-6)
 assert gradients[0].dtype == np.float32
 raises(ValueError, spmd.average_gradients, [np.zeros(1)], 0.0)
 
+odd = [np.zeros(2), np.zeros(2 + (rank == 1))]
+for function in (spmd.sync_from_root, spmd.average_gradients, spmd.assert_synced):
+    assert "array 1 of rank 1" in raises(VecEnvError, function, odd)
+assert "rank 1 has 0 arrays, rank 0 has 2" in raises(VecEnvError, spmd.average_gradients, odd[: 2 * (rank != 1)])
+
 means = spmd.mean_of_dicts({"all": float(rank), "weighted": (rank, rank), f"only{rank}": 5.0})
 assert means["all"] == sum(range(size)) / size
 assert abs(means["weighted"] - expected) < 1e-12
