@@ -2,7 +2,7 @@
 
     python examples/ray_cluster.py                                                    # a Ray is started here
     RAY_ADDRESS=10.0.0.5:6379 python examples/ray_cluster.py --num-envs 64            # on a node of a cluster
-    ray job submit --address http://10.0.0.5:8265 --working-dir . -- python examples/ray_cluster.py --num-envs 64
+    ray job submit --address http://127.0.0.1:8265 --working-dir . -- python examples/ray_cluster.py --num-envs 64
 
 On a cluster every node needs vecenvs and the env's package; see docs/ray.md.
 """

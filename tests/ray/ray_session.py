@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ SMALL: dict[str, Any] = {
     "include_dashboard": False,
     "object_store_memory": 80 * 2**20,
     "logging_level": "error",
+    "log_to_driver": False,  # a thread of Ray's would print into streams that pytest has closed meanwhile
 }
 OPTIONS = {"num_cpus": 0.1}  # so that many find room on a Ray that keeps few processes ready
 
@@ -73,3 +76,18 @@ def run_script(text: str, *, timeout: float = 50.0, **environment: str) -> str:
     )
     assert found.returncode == 0, found.stdout
     return found.stdout
+
+
+def kill(*actors: Any) -> None:
+    """Kill actors and wait until they are dead: a call that comes right after `ray.kill` may still be answered."""
+    import ray
+
+    for actor in actors:
+        ray.kill(actor)
+    end = time.monotonic() + 20.0
+    for actor in actors:
+        with contextlib.suppress(ray.exceptions.RayActorError):
+            while time.monotonic() < end:
+                ray.get(actor.__ray_ready__.remote(), timeout=20.0)
+                time.sleep(0.01)
+            pytest.fail(f"{actor} still answers")

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-from ray_session import ENVIRONMENT, OPTIONS, ROOT, no_leaks, ray_session, run_script  # noqa: F401
+from ray_session import ENVIRONMENT, OPTIONS, ROOT, kill, no_leaks, ray_session, run_script  # noqa: F401
 
 from vecenvs.backends import backend_class
 from vecenvs.backends.ray import RayVecEnv
+from vecenvs.backends.subproc import ALONE, SHARED
 from vecenvs.compat.ray_multiprocess_env import RayVectorEnv
 from vecenvs.errors import BackendUnavailable, WorkerDied
 from vecenvs.testing import leaks
@@ -141,6 +142,14 @@ class TestGuest:
             with RayVecEnv(counting_fns(2), 1, actor_options=OPTIONS, placement=placement) as vec:
                 assert vec.stats()["workers"][0]["node"] == node
 
+    def test_workers_try_before_they_sleep_where_cores_are_spare(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As SubprocVecEnv's: nobody with more workers than cores, the caller only with a core of its own."""
+        with RayVecEnv(counting_fns(2), 2, actor_options=OPTIONS) as vec:
+            transport: Any = vec._crew.transports[0]
+            for cores, expected in ((3, (ALONE, ALONE)), (2, (0.0, SHARED)), (1, (0.0, 0.0))):
+                monkeypatch.setattr("vecenvs.backends.ray_transport.usable_cores", lambda cores=cores: cores)
+                assert transport._patience() == expected
+
     def test_memory_that_cannot_be_opened(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Then messages carry the rows, and stats() says why."""
         from vecenvs.transport.memory import Address, Segment
@@ -186,7 +195,7 @@ class TestGuest:
     def test_a_shard_whose_actor_is_killed_by_ray(self) -> None:
         vec = RayVecEnv(counting_fns(2), 2, actor_options=OPTIONS, transport="messages")
         vec.reset()
-        ray.kill(vec._crew.transports[1]._actor)
+        kill(vec._crew.transports[1]._actor)
         with pytest.raises(WorkerDied, match="node") as caught:
             vec.step([0, 0])
         assert caught.value.indices == (1,)

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import ray
-from ray_session import no_leaks, ray_session  # noqa: F401
+from ray_session import kill, no_leaks, ray_session  # noqa: F401
 
 from vecenvs.compat.ray_multiprocess_env import RayVectorEnv, make_remote_class
 from vecenvs.errors import EnvError, WorkerDied
@@ -36,8 +36,7 @@ def cartpoles(no_leaks: None) -> Any:  # noqa: F811
     kind = make_remote_class(Holder, "env", type(gym.make("CartPole-v1")))
     actors = [kind.options(num_cpus=0).remote() for _ in range(N)]
     yield actors
-    for actor in actors:
-        ray.kill(actor)
+    kill(*actors)
 
 
 def test_an_env_that_exists(cartpoles: Any) -> None:
@@ -122,8 +121,7 @@ def test_duck_typed_envs_and_subclasses() -> None:
     with pytest.raises(AttributeError, match="action_space"):
         _ = batch_env.action_space
     batch_env.close()
-    for actor in actors:
-        ray.kill(actor)
+    kill(*actors)
 
 
 def test_an_env_that_raises_or_dies() -> None:
@@ -134,11 +132,11 @@ def test_an_env_that_raises_or_dies() -> None:
     with pytest.raises(EnvError, match="env 1 raised ValueError: this one is bad") as caught:
         batch_env.step([1, 1])
     assert isinstance(caught.value.__cause__, ValueError)
-    ray.kill(actors[0])
+    kill(actors[0])
     with pytest.raises(WorkerDied) as died:
         batch_env.reset()
     assert died.value.indices == (0,)
-    ray.kill(actors[1])
+    kill(actors[1])
 
 
 def test_a_class_of_vecenvs_own_envs() -> None:
@@ -152,4 +150,4 @@ def test_a_class_of_vecenvs_own_envs() -> None:
     batch_env.step([0])
     assert batch_env.step([0])[2] == (True,)
     assert batch_env.reset_infos == [{"tag": 3, "episode": 1}]
-    ray.kill(actor)
+    kill(actor)

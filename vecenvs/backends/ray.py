@@ -81,7 +81,7 @@ class RayVecEnv(PoolVecEnv):
         env_fns = [_pickled(self._env_fns[slot], slot) for slot in shard]
         launched = ActorTransport(
             self._session, self._remote_class, self._options, shard, env_fns, self.autoreset, self._forced,
-            self._ready_timeout,
+            self._ready_timeout, self._launched,
         )  # fmt: skip
         self._launched.append(launched)
         return launched

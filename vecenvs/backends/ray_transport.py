@@ -12,7 +12,9 @@ from vecenvs.backends.ray_actor import Home
 from vecenvs.backends.ray_cluster import Session, explain_waiting, shorten
 from vecenvs.backends.ray_exit import ForeignProcess
 from vecenvs.backends.ray_ways import PackedActor, SharedActor, last_words_of
+from vecenvs.backends.subproc import ALONE, SHARED
 from vecenvs.board import Board
+from vecenvs.cpus import usable_cores
 from vecenvs.errors import BackendUnavailable
 from vecenvs.protocol import loads
 from vecenvs.transport import Message, Transport
@@ -26,27 +28,29 @@ class ActorTransport(Transport):
     """One actor. How its rows travel is decided when it is attached: `way` is "shared" or "messages", `why` tells.
 
     `remote_class` is that of EnvActor, with its options; `options` are they, for errors. `ready_timeout` seconds
-    without a place for it on the cluster raise BackendUnavailable; making its envs may take longer.
+    without a place for it on the cluster raise BackendUnavailable; making its envs may take longer. `launched` are all
+    actors of the VecEnv, as they come and go.
     """
 
     def __init__(
         self, session: Session, remote_class: Any, options: Mapping[str, Any], shard: range, env_fns: Sequence[bytes],
-        autoreset: str, forced: bool, ready_timeout: float,
+        autoreset: str, forced: bool, ready_timeout: float, launched: Sequence[ActorTransport],
     ) -> None:  # fmt: skip
         self._session = session
         self._options = options
         self._shard = shard
         self._forced = forced
         self._ready_timeout = ready_timeout
+        self._launched = launched
         self._actor = remote_class.remote(shard.start, len(shard), autoreset)
         paths = [os.path.abspath(path) for path in sys.path if "site-packages" not in path]
         self._home_call = self._actor.home.remote()
         self._made_call = self._actor.make.remote(env_fns, paths)
-        self._launched = time.monotonic()
+        self._since = time.monotonic()
         self._process: ForeignProcess | None = None
         self._exit: tuple[bool, int | None] | None = None
         self._said = ""  # what Ray says of the actor's death
-        self._stopped = False
+        self.stopped = False
         self._wired: SharedActor | PackedActor | None = None
         self.home: Home | None = None
         self.way = "none yet"
@@ -80,12 +84,25 @@ class ActorTransport(Transport):
         try:
             self.why = self._why_messages(board)
             self.way = "messages" if self.why else "shared"
-            way = PackedActor(self._actor, self._shard) if self.why else SharedActor(self._actor, len(self._shard))
+            if self.why:
+                way: SharedActor | PackedActor = PackedActor(self._actor, self._shard)
+            else:
+                way = SharedActor(self._actor, len(self._shard), self._patience())
             way.attach(board)
         except ray.exceptions.RayActorError as exc:
             self._exit, self._said = (True, self._exit_code()), str(exc)
             raise BrokenPipeError("the actor died while it was attached") from exc
         self._wired = way
+
+    def _patience(self) -> tuple[float, float]:
+        """How long the caller and a worker of this node try before they sleep: as SubprocVecEnv's do.
+
+        By the time that one of them is attached, all have their places.
+        """
+        spare = usable_cores() - sum(actor.here and not actor.stopped for actor in self._launched)
+        if spare > 0:
+            return ALONE, ALONE
+        return 0.0, SHARED if spare == 0 else 0.0
 
     def exit_status(self) -> tuple[bool, int | None]:
         if self._exit is None:
@@ -114,9 +131,9 @@ class ActorTransport(Transport):
         return None
 
     def stop(self, grace: float) -> None:
-        if self._stopped or not self._session.alive():
+        if self.stopped or not self._session.alive():
             return
-        self._stopped = True
+        self.stopped = True
         import ray
 
         idle = self._wired is None and bool(ray.wait([self._made_call], timeout=0)[0])
@@ -146,6 +163,11 @@ class ActorTransport(Transport):
         return {**home, "transport": self.way, "why": self.why}
 
     @property
+    def here(self) -> bool:
+        """Whether it has a place on the caller's node."""
+        return self.home is not None and self.home.node == self._session.node
+
+    @property
     def where(self) -> str:  # type: ignore[override]
         """Where the worker is; and once it is dead, what Ray says of that."""
         place = f" on node {self.home.node[:8]} ({self.home.ip})" if self.home is not None else " on no node yet"
@@ -162,10 +184,10 @@ class ActorTransport(Transport):
                 self.home = ray.get(self._home_call)
             except ray.exceptions.RayActorError:
                 return True
-            if self.home is not None and self.home.node == self._session.node:
+            if self.home is not None and self.here:
                 self._process = ForeignProcess(self.home.pid)
             return True
-        if time.monotonic() - self._launched > self._ready_timeout:
+        if time.monotonic() - self._since > self._ready_timeout:
             raise BackendUnavailable(explain_waiting(self._shard, self._options, self._ready_timeout))
         return False
 
@@ -174,7 +196,7 @@ class ActorTransport(Transport):
 
         if self._forced:
             return "asked for"
-        if self.home is None or self.home.node != self._session.node:
+        if not self.here:
             return "on another node"
         if not isinstance(board, SharedBoard):
             return "the columns are not shared"
