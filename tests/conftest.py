@@ -112,3 +112,11 @@ def no_leaks() -> Iterator[None]:
     """Fail a test that leaves a process or a shared-memory file behind."""
     with leaks.no_leaks():
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def sb3_logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep Stable-Baselines3's logs, of processes started here as well, out of the system's folder for such files."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SB3_LOGDIR", str(tmp_path_factory.mktemp("sb3")))
+        yield

@@ -6,6 +6,7 @@ import functools
 import inspect
 import os
 import pickle
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -16,7 +17,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from vecenvs import backends, make
+from vecenvs import DummyVecEnv, backends, make
+from vecenvs.backends import auto
 from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.make import make_vec_env
 from vecenvs.testing.envs import CountingEnv, DyingEnv
@@ -265,7 +267,7 @@ class TestTypes:
     def test_retro(self, monkeypatch):
         def make_game(game, state, use_restricted_actions, render_mode):
             assert (game, state) == ("Game-v0", "Level2")
-            return gym.make("ALE/Pong-v5", frameskip=1)
+            return gym.make("ale_py:ALE/Pong-v5", frameskip=1)
 
         fake = types.SimpleNamespace(make=make_game, Actions=types.SimpleNamespace(DISCRETE=1), __spec__=None)
         monkeypatch.setitem(sys.modules, "stable_retro", fake)
@@ -461,6 +463,97 @@ class TestBackend:
             vec.reset()
 
 
+class TestAuto:
+    @pytest.fixture(autouse=True)
+    def alone(self, monkeypatch):
+        """On two cores, launched by nobody."""
+        for variable in (*auto._RANKS, *auto._LOCAL_RANKS):
+            monkeypatch.delenv(variable, raising=False)
+        monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)
+        monkeypatch.setattr(auto, "usable_cores", lambda: 2)
+
+    @pytest.mark.parametrize(
+        ("num_env", "cores", "kwargs", "chosen"),
+        [
+            (1, 8, {}, ("dummy", {})),
+            (8, 1, {}, ("dummy", {})),
+            (2, 8, {}, ("subproc", {"num_workers": 2, "caller_steps": True})),
+            (64, 8, {}, ("subproc", {"num_workers": 8, "caller_steps": True})),
+            (64, 8, {"num_workers": 3}, ("subproc", {"num_workers": 3, "caller_steps": True})),
+            (64, 8, {"num_workers": 1}, ("subproc", {"num_workers": 1, "caller_steps": False})),
+            (64, 8, {"keep_caller_free": True}, ("subproc", {"num_workers": 8, "caller_steps": False})),
+            (4, 1, {"own_processes": True}, ("subproc", {})),
+        ],
+    )
+    def test_rule(self, monkeypatch, num_env, cores, kwargs, chosen):
+        monkeypatch.setattr(auto, "usable_cores", lambda: cores)
+        choice = auto.choose(num_env, **kwargs)
+        assert (choice.backend, choice.options) == chosen
+
+    def test_ranks_share_the_cores_of_their_node(self, monkeypatch):
+        monkeypatch.setattr(auto, "usable_cores", lambda: 8)
+        monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "4")
+        assert auto.choose(64).options["num_workers"] == 2
+        monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "8")
+        assert auto.choose(64).backend == "dummy"
+
+    @pytest.mark.parametrize("variable", auto._RANKS)
+    def test_ranks_that_wait_are_used(self, monkeypatch, variable):
+        monkeypatch.setenv(variable, "1")
+        assert auto.choose(4).backend == "subproc"
+        monkeypatch.setenv(variable, "3")
+        assert auto.choose(4).backend == "mpi"
+        monkeypatch.setitem(sys.modules, "mpi4py.MPI", mpi_of_rank(1))  # each rank has a learner of its own
+        assert auto.choose(4).backend == "subproc"
+        monkeypatch.setitem(sys.modules, "vecenvs.mpi.job", types.SimpleNamespace(_sessions=[object()]))
+        assert auto.choose(4).backend == "mpi"
+
+    def test_a_daemon_starts_no_processes(self):
+        code = (
+            "import multiprocessing as m; from vecenvs.backends import auto\n"
+            "def tell(queue): queue.put(auto.choose(4).backend)\n"
+            "if __name__ == '__main__':\n"
+            "  c = m.get_context('fork'); q = c.SimpleQueue(); p = c.Process(target=tell, args=(q,), daemon=True)\n"
+            "  p.start(); print(q.get()); p.join()"
+        )
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert run.stdout.strip() == "dummy"
+
+    def test_it_is_told(self, caplog):
+        with caplog.at_level("INFO", logger="vecenvs"), make_vec_env(CountingEnv, None, 2, backend="auto") as vec:
+            assert vec.stats()["backend"] == "SubprocVecEnv"
+        assert 'backend="auto": subproc, num_workers=2, caller_steps=True (2 envs, 2 cores)' in caplog.text
+
+    def test_trajectories_are_those_of_any_backend(self):
+        actions = np.random.default_rng(0).integers(2, size=(50, 3))
+        seen = []
+        for backend in ("auto", "dummy"):
+            with make_vec_env("CartPole-v1", None, 3, 11, backend=backend) as vec:
+                seen.append([vec.reset(), *(part for row in actions for part in vec.step(row)[:3])])
+        for one, other in zip(*seen, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+    @pytest.mark.parametrize(
+        "kwargs",
+        [{"on_failure": "restart"}, {"step_timeout": 5.0}, {"autoreset": "async"}, {"initializer": print}],
+    )
+    def test_the_caller_steps_nothing_it_should_not(self, monkeypatch, kwargs):
+        seen: dict[str, Any] = {}
+        fake = type("Fake", (DummyVecEnv,), {"__init__": lambda self, env_fns, **options: seen.update(options)})
+        monkeypatch.setattr(make, "backend_class", lambda name: fake if name == "subproc" else DummyVecEnv)
+        monkeypatch.setattr(make, "_check_arguments", lambda *_: None)
+        make_vec_env(CountingEnv, None, 4, backend="auto", **kwargs)
+        assert seen["caller_steps"] is False
+
+    def test_force_dummy(self):
+        with make_vec_env(CountingEnv, None, 2, backend="auto", force_dummy=True) as vec:
+            assert type(vec).__name__ == "DummyVecEnv"
+
+    def test_workers_it_cannot_have_have_no_effect(self):
+        with make_vec_env(CountingEnv, None, 1, backend="auto", num_workers=2) as vec:
+            assert type(vec).__name__ == "DummyVecEnv"
+
+
 class TestEnvFns:
     def fns(self, monkeypatch, *args: Any, **kwargs: Any) -> list[Any]:
         """The env functions that a backend gets."""
@@ -548,6 +641,8 @@ class TestBadArguments:
             ({"n_envs": 3}, TypeError, "no argument 'n_envs', nor has backend 'dummy', which has .*step_timeout"),
             ({"caller_steps": True}, TypeError, "no argument 'caller_steps', nor has backend 'dummy'"),
             ({"backend": "subproc", "fast": 1}, TypeError, "nor has backend 'subproc', which has .*caller_steps, copy"),
+            ({"backend": "auto", "caller_steps": True}, TypeError, "'caller_steps', nor has backend 'auto'"),
+            ({"backend": "auto", "num_workers": 0, "num_env": 2}, ValueError, "num_workers must be at least 1"),
             ({"env_fns": []}, TypeError, "no argument 'env_fns'"),
             ({"autoreset": "sometimes"}, ValueError, "sometimes"),
         ],

@@ -7,10 +7,10 @@ beside the observations'. What is neither, or does not fit its column any more, 
 
 from __future__ import annotations
 
+import keyword
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,12 @@ from vecenvs.board import INFO_BYTES, Specs
 from vecenvs.calls import layers
 from vecenvs.protocol import Extra, own
 
+Getter = Callable[[Any], Any]
+
+_BARE = "unwrapped."
 _NUMERIC = (bool, int, float, np.generic, np.ndarray)
+_IMMUTABLE = frozenset({bool, int, float, str, type(None)})
+_PYTHON_TYPES: dict[np.dtype[Any], type] = {np.dtype(float): float, np.dtype(np.int64): int, np.dtype(bool): bool}
 
 
 def specs_of(names: Iterable[str], infos: Sequence[dict[str, Any]]) -> Specs:
@@ -51,59 +56,90 @@ def stack(values: list[Any]) -> NDArray[Any]:
 
 
 class InfoReader:
-    """Reads the attributes of one worker's envs."""
+    """Reads the attributes of one worker's envs.
+
+    Which layer of an env a name means, the env itself or one of its wrappers, is found out after the env's reset, once:
+    from then on `_owners[k][local]` is the one that has attribute k.
+    """
 
     def __init__(self, names: Sequence[str], envs: Sequence[Any], first: int) -> None:
         self._names = names
         self._envs = envs
         self._first = first
-        self._getters: list[list[Callable[[], Any]] | None] = [None] * len(envs)
+        paths = [name.removeprefix(_BARE) for name in names]
+        self._getters = [operator.attrgetter(path) for path in paths]
+        self._read_all = [_read_all(path) for path in paths]
+        self._owners: list[list[Any]] = [[None] * len(envs) for _ in names]
+        self._sources: list[list[tuple[Getter, Any]]] = [[] for _ in envs]  # the same by env; empty: not found out yet
+        self._unresolved = set(range(len(envs)))
         self._stash: dict[int, list[Any]] = {}
         self.columns: dict[str, NDArray[Any]] = {}
 
-    def values(self, local: int) -> list[Any]:
-        """What the attributes are now. AttributeError naming one that no layer of the env has."""
-        getters = self._getters[local]
-        if getters is None:
-            getters = self._getters[local] = [self._resolve(local, name) for name in self._names]
-        return [getter() for getter in getters]
-
     def info(self, local: int) -> dict[str, Any]:
-        """The same, by name, as copies."""
-        return dict(zip(self._names, map(own, self.values(local)), strict=True))
+        """The attributes after a reset, by name, as copies. AttributeError naming one that no layer of the env has."""
+        if local in self._unresolved:
+            self._find_out(local)
+        return dict(zip(self._names, self.values(local), strict=True))
+
+    def values(self, local: int) -> list[Any]:
+        """What they are now, as copies. AttributeError if one is no longer there."""
+        sources = self._sources[local]
+        found = [get(owner) for get, owner in sources] if sources else self._before_reset(local)
+        return found if _IMMUTABLE.issuperset(map(type, found)) else list(map(own, found))
 
     def keep(self, local: int) -> None:
         """Read now what belongs to the row under way, since the env is about to be reset."""
-        self._stash[local] = list(map(own, self.values(local)))
+        self._stash[local] = self.values(local)
 
-    def collect(self, shard: Iterable[int], extras: list[Extra]) -> list[tuple[int, Exception]]:
+    def collect(self, shard: Sequence[int], extras: list[Extra]) -> list[tuple[int, Exception]]:
         """Write the values of these rows into their columns, the others into extras; give the envs where it failed."""
         stash, self._stash = self._stash, {}
-        skip = {extra.slot for extra in extras if extra.failure is not None}
-        slots: list[int] = []
-        rows: list[list[Any]] = []
+        skip = {extra.slot - self._first for extra in extras if extra.failure is not None}
+        if skip:
+            shard = [local for local in shard if local not in skip]
+            stash = {local: values for local, values in stash.items() if local not in skip}
         failed: list[tuple[int, Exception]] = []
-        for local in shard:
-            if self._first + local in skip:
-                continue
+        columns: list[list[Any]] = []
+        if not self._unresolved:
             try:
-                rows.append(stash[local] if local in stash else self.values(local))
-                slots.append(self._first + local)
-            except Exception as exc:
-                failed.append((local, exc))
-        if rows:
-            for name, values in zip(self._names, zip(*rows, strict=True), strict=True):
+                columns = self._read(shard, stash)
+            except Exception:  # of one env: which one, they will tell one by one
+                columns = []
+        if not columns:
+            shard, columns, failed = self._read_each(shard, stash)
+        if shard:
+            slots = _shifted(shard, self._first)
+            for name, values in zip(self._names, columns, strict=True):
                 self._store(name, slots, values, extras)
         return failed
 
-    def _store(self, name: str, slots: list[int], values: Sequence[Any], extras: list[Extra]) -> None:
-        column = self.columns.get(name)
-        block = None if column is None else _fitting(values, column)
-        if column is not None and block is not None:
-            if slots[-1] - slots[0] == len(slots) - 1:
-                column[slots[0] : slots[-1] + 1] = block
-            else:
-                column[slots] = block
+    def _read(self, shard: Sequence[int], stash: Mapping[int, list[Any]]) -> list[list[Any]]:
+        """Give each attribute's values, in the order of the shard: what is in the stash, and what the envs have."""
+        whole = len(shard) == len(self._envs)
+        kept = [(shard.index(local), row) for local, row in stash.items()]
+        columns = []
+        for k, (read_all, owners) in enumerate(zip(self._read_all, self._owners, strict=True)):
+            values = read_all(owners if whole else [owners[local] for local in shard])
+            for position, row in kept:
+                values[position] = row[k]
+            columns.append(values)
+        return columns
+
+    def _read_each(
+        self, shard: Sequence[int], stash: Mapping[int, list[Any]]
+    ) -> tuple[list[int], list[list[Any]], list[tuple[int, Exception]]]:
+        """Read env by env: whose attributes could be read, the values by attribute, and who failed."""
+        read: dict[int, list[Any]] = {}
+        failed: list[tuple[int, Exception]] = []
+        for local in shard:
+            try:
+                read[local] = stash[local] if local in stash else self.values(local)
+            except Exception as exc:
+                failed.append((local, exc))
+        return list(read), [list(values) for values in zip(*read.values(), strict=True)], failed
+
+    def _store(self, name: str, slots: Sequence[int], values: list[Any], extras: list[Extra]) -> None:
+        if name in self.columns and _write(self.columns[name], slots, values):
             return
         found = {extra.slot: extra for extra in extras}
         for slot, value in zip(slots, values, strict=True):
@@ -112,25 +148,67 @@ class InfoReader:
                 extras.append(found[slot])
             found[slot].info[name] = own(value)
 
-    def _resolve(self, local: int, name: str) -> Callable[[], Any]:
+    def _before_reset(self, local: int) -> list[Any]:
+        """What an env has that stands for one lost with its worker, until its own reset: None for what it has not."""
+        found: list[Any] = []
+        for name, get in zip(self._names, self._getters, strict=True):
+            try:
+                found.append(get(self._resolve(local, name, get)))
+            except Exception:  # a property may raise anything before a reset
+                found.append(None)
+        return found
+
+    def _find_out(self, local: int) -> None:
+        found = [self._resolve(local, name, get) for name, get in zip(self._names, self._getters, strict=True)]
+        for owners, owner in zip(self._owners, found, strict=True):
+            owners[local] = owner
+        self._sources[local] = list(zip(self._getters, found, strict=True))
+        self._unresolved.discard(local)
+
+    def _resolve(self, local: int, name: str, get: Getter) -> Any:
         env = self._envs[local]
-        bare, path = name.startswith("unwrapped."), name.removeprefix("unwrapped.")
-        for layer in layers(env)[-1:] if bare else layers(env):
-            if hasattr(layer, path.partition(".")[0]):
-                get = operator.attrgetter(path)
+        head = name.removeprefix(_BARE).partition(".")[0]
+        for layer in layers(env)[-1:] if name.startswith(_BARE) else layers(env):
+            if hasattr(layer, head):
                 get(layer)  # an AttributeError further down the path shows now
-                return partial(get, layer)
+                return layer
         raise AttributeError(
             f"info_attrs names {name!r}, which env {self._first + local} ({type(env.unwrapped).__name__}) "
             "and its wrappers do not have after a reset"
         )
 
 
-def _fitting(values: Sequence[Any], column: NDArray[Any]) -> NDArray[Any] | None:
-    """The values as one array, if the column can hold it; None if some env's value is of another type by now."""
+def _read_all(path: str) -> Callable[[list[Any]], list[Any]]:
+    """Make the function that gives the attribute of each of some objects.
+
+    Python reads an attribute written into code twice as fast as one given by name, and this is done for every env at
+    every step.
+    """
+    if not all(part.isidentifier() and not keyword.iskeyword(part) for part in path.split(".")):
+        get = operator.attrgetter(path)
+        return lambda owners: list(map(get, owners))
+    read: Callable[[list[Any]], list[Any]] = eval(f"lambda owners: [owner.{path} for owner in owners]")  # noqa: S307
+    return read
+
+
+def _shifted(shard: Sequence[int], by: int) -> Sequence[int]:
+    return range(shard.start + by, shard.stop + by) if isinstance(shard, range) else [local + by for local in shard]
+
+
+def _write(column: NDArray[Any], slots: Sequence[int], values: list[Any]) -> bool:
+    """Write values into these rows of a column. False if it cannot hold them all: some are of another type by now."""
+    kinds = set(map(type, values))
+    block: Any = values
+    if len(kinds) > 1 or column.ndim > 1 or _PYTHON_TYPES.get(column.dtype) not in kinds:
+        try:
+            block = np.array(values)
+        except ValueError:  # arrays of different shapes
+            return False
+        if block.shape[1:] != column.shape[1:] or not np.can_cast(block.dtype, column.dtype, "same_kind"):
+            return False
+    adjacent = slots[-1] - slots[0] == len(slots) - 1
     try:
-        block = np.array(values)
-    except ValueError:  # arrays of different shapes
-        return None
-    fits = block.shape[1:] == column.shape[1:] and np.can_cast(block.dtype, column.dtype, "same_kind")
-    return block if fits else None
+        column[slice(slots[0], slots[-1] + 1) if adjacent else slots] = block
+    except OverflowError:  # an int of more than 64 bits
+        return False
+    return True

@@ -36,7 +36,12 @@ class InfoColumns:
         return self.specs
 
     def fill(self, slots: Sequence[int], infos: list[dict[str, Any]]) -> None:
-        """Add the columns' values to the infos of these slots' rows; note the values that came with the rows."""
+        """Add the columns' values to the infos of these slots' rows; note the values that came with the rows.
+
+        Every info has one key already ("TimeLimit.truncated"): one with no more has brought nothing. `slots` is a range
+        if and only if it is all of them.
+        """
+        more = [j for j, info in enumerate(infos) if len(info) > 1]
         for name, odd in self._odd.items():
             column = self._board.info.get(name)
             if odd:
@@ -45,12 +50,13 @@ class InfoColumns:
             if column is None:
                 odd.update((slot, info[name]) for slot, info in zip(slots, infos, strict=True))
                 continue
-            rows = column if len(slots) == len(column) else column[list(slots)]
-            for slot, info, value in zip(slots, infos, rows.tolist() if rows.ndim == 1 else rows.copy(), strict=True):
-                if name in info:
-                    odd[slot] = info[name]
-                else:
-                    info[name] = value
+            rows = column if isinstance(slots, range) else column[list(slots)]
+            values = rows.tolist() if rows.ndim == 1 else list(rows.copy())
+            for j in more:
+                if name in infos[j]:
+                    odd[slots[j]] = values[j] = infos[j][name]
+            for info, info[name] in zip(infos, values, strict=True):  # noqa: B007  this writes: one value into each info
+                pass
 
     def keep(self, slot: int, info: dict[str, Any]) -> None:
         """Hold on to a row's values, as its columns may be written again before the next row."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -144,7 +146,8 @@ def test_statistics_survive_a_masked_reset() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*autoreset mode is same-step:UserWarning")
 @pytest.mark.parametrize("mode", list(MODES))
-def test_record_video(configuration: Any, mode: str, tmp_path: Path) -> None:
+def test_record_video(configuration: Any, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "moviepy", types.ModuleType("moviepy"))  # it encodes files, which nobody does here
     frames = []
     for env in (ours(configuration, RENDERING, mode), asynchronous(RENDERING, mode)):
         recorder = vector.RecordVideo(env, str(tmp_path / type(env).__name__), step_trigger=lambda step: step == 0)

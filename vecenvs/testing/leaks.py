@@ -106,8 +106,8 @@ def _in_use_elsewhere(name: str) -> bool:
 
     ours = {os.getpid(), *(process.pid for process in psutil.Process().children(recursive=True))}
     users = set()
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        with contextlib.suppress(OSError):
-            if f"{SHM / name}\n" in maps.read_text():
-                users.add(int(maps.parent.name))
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc") if SHM.is_dir() else [])):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            if f"{SHM / name}\n" in Path(f"/proc/{pid}/maps").read_text():
+                users.add(pid)
     return bool(users) and not users & ours

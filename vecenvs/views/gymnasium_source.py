@@ -20,6 +20,7 @@ from vecenvs.errors import (
     describe_indices,
 )
 from vecenvs.layout import parse_actions
+from vecenvs.rows import plain_infos
 from vecenvs.vec_env import Indices, Options, Seeds, StepReturn, VecEnv
 from vecenvs.views.gymnasium_arguments import autoreset_of, one_mapping, one_seed
 from vecenvs.views.gymnasium_calls import EnvCalls
@@ -74,7 +75,7 @@ class GymnasiumVecEnv(Portions):
         self._result: Any = None
         self._ready = None
         self._ended = np.ones(n, dtype=bool)  # episodes that are over, or have not begun
-        self._fresh = np.ones(n, dtype=bool)  # envs that were never reset
+        self._fresh = set(range(n))  # envs that were never reset
         self._terminated = np.zeros(n, dtype=bool)
         self._truncated = np.zeros(n, dtype=bool)
         self._active = np.ones(n, dtype=bool)
@@ -97,7 +98,7 @@ class GymnasiumVecEnv(Portions):
         return obs, self._rewards.astype(np.float32), self._terminated | self._truncated, infos
 
     def _start(self, parts: list[NDArray[Any]]) -> None:
-        if self._fresh.any() or (self.autoreset == "disabled" and self._ended.any()):
+        if self._fresh or (self.autoreset == "disabled" and self._ended.any()):
             over = np.flatnonzero(self._ended).tolist()
             message = f"envs {describe_indices(over)} have no episode to step: reset({over}) first"
             raise EnvError(over[0], message) from ResetNeededError(message)
@@ -125,7 +126,7 @@ class GymnasiumVecEnv(Portions):
         obs = self._observations.from_gymnasium(result[0], copy=self._copy)
         self._rewards = np.array(result[1], dtype=np.float64)
         self._terminated, self._truncated = np.array(result[2], dtype=bool), np.array(result[3], dtype=bool)
-        infos = to_list(result[4], [{"TimeLimit.truncated": False} for _ in range(self.num_envs)])
+        infos = to_list(result[4], plain_infos(self.num_envs))
         self._complete(infos, obs)
         self._counters["steps"] += 1
         self._counters["rows"] += self.num_envs
@@ -134,19 +135,24 @@ class GymnasiumVecEnv(Portions):
     def _complete(self, infos: list[dict[str, Any]], obs: Any) -> None:
         """Add what this project's infos have, and move what Gymnasium puts elsewhere."""
         dones = self._terminated | self._truncated
-        self._active = ~self._ended if self.autoreset == "next_step" else np.ones(self.num_envs, dtype=bool)
-        for i in np.flatnonzero(~self._active).tolist():
-            infos[i]["episode_start"] = True
-            self.reset_infos[i] = {key: value for key, value in infos[i].items() if key != "TimeLimit.truncated"}
-        ended = np.flatnonzero(dones).tolist()
+        began: list[int] = self._ended.nonzero()[0].tolist() if self.autoreset == "next_step" else []
+        self._active = ~self._ended if began else np.ones(self.num_envs, dtype=bool)
+        for i in began:
+            info = infos[i]
+            info["episode_start"] = True
+            self.reset_infos[i] = {"episode_start": True}
+            if len(info) > 2:
+                self.reset_infos[i].update((key, info[key]) for key in info if key != "TimeLimit.truncated")
+        ended: list[int] = dones.nonzero()[0].tolist()
         if self.autoreset == "same_step":
             for i in ended:
                 infos[i] = self._split(i, infos[i])
         else:
             for i, last in zip(ended, self._observations.values(obs, ended), strict=True):
                 infos[i]["terminal_observation"] = last
-        for i in np.flatnonzero(self._truncated & ~self._terminated).tolist():
-            infos[i]["TimeLimit.truncated"] = True
+        if self._truncated.any():
+            for i in np.flatnonzero(self._truncated & ~self._terminated).tolist():
+                infos[i]["TimeLimit.truncated"] = True
         self._ended = dones
 
     def _split(self, i: int, info: dict[str, Any]) -> dict[str, Any]:
@@ -187,7 +193,8 @@ class GymnasiumVecEnv(Portions):
             self.reset_infos[slot] = {**infos[slot], "episode_start": True}
             self._seeds.pop(slot, None)
             self._options.pop(slot, None)
-        self._ended[slots] = self._fresh[slots] = False
+        self._ended[slots] = False
+        self._fresh.difference_update(slots)
         self._counters["resets"] += len(slots)
         obs = self._observations.from_gymnasium(rows, copy=self._copy)
         return obs if slots == list(range(self.num_envs)) else self._observations.rows(obs, slots)

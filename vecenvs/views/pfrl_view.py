@@ -53,6 +53,7 @@ class PfrlView:
         self.last_obs: tuple[Any, ...] = (None,) * vec.num_envs
         self._layout = SpaceLayout(vec.observation_space)
         self._continuing = time_limit == "needs_reset"
+        self._wrapped = vec.unwrapped is not vec
 
     @property
     def closed(self) -> bool:
@@ -73,9 +74,10 @@ class PfrlView:
         """
         self._check_open("step")
         obs, rounded, dones, infos = self.vec.step(actions)
-        exact = self.vec.rewards64
-        # A wrapper that changes rewards may know of float32 alone: then its rewards are the ones that count.
-        rewards = np.where(exact.astype(np.float32) == rounded, exact, rounded)
+        rewards = self.vec.rewards64
+        if self._wrapped:
+            # A wrapper that changes rewards may know of float32 alone: then its rewards are the ones that count.
+            rewards = np.where(rewards.astype(np.float32) == rounded, rewards, rounded)
         if dones.any():
             dones = self._tell_ends(dones, infos)
         for info in infos:
@@ -90,10 +92,10 @@ class PfrlView:
         For the others that is their last one again; None if they have had none.
         """
         self._check_open("reset")
-        skip = [False] * self.num_envs if mask is None else [bool(item) for item in mask]
-        if len(skip) != self.num_envs:
+        skip = np.zeros(self.num_envs, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
+        if skip.shape != (self.num_envs,):
             raise ValueError(f"a mask of length {len(skip)} for {self.num_envs} envs: give one bool per env")
-        slots = [slot for slot, skipped in enumerate(skip) if not skipped]
+        slots = np.flatnonzero(~skip).tolist()
         if slots:
             rows = list(self.last_obs)
             for slot, row in zip(slots, self._rows(self.vec.reset(slots)), strict=True):

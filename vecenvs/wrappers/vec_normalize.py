@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Sequence
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from gymnasium import spaces
@@ -17,11 +15,11 @@ from numpy.typing import NDArray
 from vecenvs.errors import VecEnvError
 from vecenvs.layout import Columns, SpaceLayout
 from vecenvs.vec_env import Batch, VecEnv
+from vecenvs.wrappers import vec_normalize_file
 from vecenvs.wrappers.vec_rows import REPEAT, TERMINAL, VecRowsWrapper, flagged
 from vecenvs.wrappers.vec_statistics import Merger, Statistics
 
 _SETTINGS = ("norm_obs", "norm_reward", "clip_obs", "clip_reward", "gamma", "epsilon", "norm_obs_keys")
-_FORMAT = 1
 
 
 class VecNormalize(VecRowsWrapper):
@@ -197,17 +195,7 @@ class VecNormalize(VecRowsWrapper):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write statistics and settings to one `.npz` file of plain arrays, in one go: nothing in it is pickled."""
-        settings = json.dumps({"format": _FORMAT, **{name: getattr(self, name) for name in _SETTINGS}})
-        # Beside its place first: a run that is killed leaves the old file whole.
-        aside = f"{os.fspath(path)}.{os.getpid()}.tmp"
-        try:
-            with open(aside, "wb") as file:
-                arrays: dict[str, Any] = {"settings": np.array(settings), **self._arrays()}
-                np.savez(file, **arrays)
-            os.replace(aside, path)
-        finally:
-            if os.path.exists(aside):
-                os.remove(aside)
+        vec_normalize_file.write(path, {name: getattr(self, name) for name in _SETTINGS}, self._arrays())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], venv: VecEnv, *, merge: Merger | None = None) -> VecNormalize:
@@ -215,15 +203,7 @@ class VecNormalize(VecRowsWrapper):
 
         ValueError if it is no such file (one that SB3 pickled, say) or is about other observations.
         """
-        try:
-            with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-            settings = json.loads(str(arrays.pop("settings")))
-            found = settings.pop("format")
-        except (ValueError, KeyError, EOFError, AttributeError, TypeError, BadZipFile) as error:
-            raise ValueError(f"{os.fspath(path)!r} is no file that VecNormalize.save wrote ({error})") from error
-        if found != _FORMAT or set(settings) != set(_SETTINGS):
-            raise ValueError(f"{os.fspath(path)!r} has format {found}; this version reads format {_FORMAT}")
+        settings, arrays = vec_normalize_file.read(path, _SETTINGS)
         loaded = cls(venv, merge=merge, **settings)
         try:
             loaded._take(arrays)

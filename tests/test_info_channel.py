@@ -1,0 +1,216 @@
+"""`info_attrs`: attributes of envs in every row's info, wherever the envs live."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from conftest import Configuration
+from gymnasium import spaces
+from gymnasium.wrappers import TimeLimit
+
+from vecenvs.errors import EnvError, VecEnvError
+
+matrix = "fast"
+
+NAMES = ("t", "level", "vector", "label", "maybe")
+
+
+class Telling(gymnasium.Env[Any, Any]):
+    """Has attributes of every sort: what they are at step t of an env is `told(tag, t)`. An episode has 4 steps.
+
+    Action 1 deletes `level`, action 2 makes it a string, action 3 the vector a longer one.
+    """
+
+    def __init__(self, tag: int) -> None:
+        self.observation_space, self.action_space = spaces.Discrete(1000), spaces.Discrete(4)
+        self.tag = tag
+        self.vector = np.zeros(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        self._be(0)
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self._be(self.t + 1)
+        if action == 1:
+            del self.level
+        elif action == 2:
+            self.level: Any = "high"
+        elif action == 3:
+            self.vector = np.arange(3.0)
+        return self.t, 0.0, self.t == 4 and self.tag != 1, False, {}
+
+    def _be(self, t: int) -> None:
+        self.t = t
+        self.level = self.tag + t / 2
+        if len(self.vector) != 2:
+            self.vector = np.zeros(2)
+        self.vector[:] = self.tag, t  # always the same array
+        self.label = f"{self.tag}:{t}"
+        self.maybe = None if t % 2 else t
+
+
+def told(tag: int, t: int) -> dict[str, Any]:
+    return {
+        "t": t,
+        "level": tag + t / 2,
+        "vector": [tag, t],
+        "label": f"{tag}:{t}",
+        "maybe": None if t % 2 else t,
+    }
+
+
+def as_told(info: dict[str, Any]) -> dict[str, Any]:
+    return {name: info[name].tolist() if name == "vector" else info[name] for name in NAMES}
+
+
+FNS = [functools.partial(Telling, tag) for tag in range(4)]
+
+
+def test_every_row_has_the_values(configuration: Configuration) -> None:
+    with configuration.make_vec(FNS, info_attrs=NAMES) as vec:
+        vec.reset()
+        assert [as_told(info) for info in vec.reset_infos] == [told(tag, 0) for tag in range(4)]
+        kept = []
+        for step in range(1, 10):
+            infos = vec.step([0] * 4)[3]
+            # Envs 0, 2 and 3 reset themselves after 4 steps; their last row has the ended episode's values.
+            times = [(step - 1) % 4 + 1, step, (step - 1) % 4 + 1, (step - 1) % 4 + 1]
+            assert [as_told(info) for info in infos] == [told(tag, t) for tag, t in enumerate(times)]
+            assert type(infos[0]["t"]) is int
+            assert type(infos[0]["level"]) is float
+            if step == 4:
+                assert [as_told(info)["t"] for info in vec.reset_infos] == [0, 0, 0, 0]
+            assert vec.info_array("t").tolist() == times
+            assert vec.info_array("vector").tolist() == [[tag, t] for tag, t in enumerate(times)]
+            assert vec.info_array("label").tolist() == [f"{tag}:{t}" for tag, t in enumerate(times)]
+            kept.append((infos, times))
+        for infos, times in kept:  # what was given out is the caller's own
+            assert [info["vector"].tolist() for info in infos] == [[tag, t] for tag, t in enumerate(times)]
+
+
+@pytest.mark.parametrize("autoreset", ["next_step", "disabled", "async"])
+def test_in_every_mode(configuration: Configuration, autoreset: str) -> None:
+    with configuration.make_vec(FNS, info_attrs=NAMES, autoreset=autoreset) as vec:
+        vec.reset()
+        for step in range(1, 5):
+            infos = vec.step([0] * 4)[3]
+            assert [as_told(info) for info in infos] == [told(tag, step) for tag in range(4)]
+        if autoreset == "disabled":
+            vec.reset([0, 2, 3])
+            assert vec.info_array("t").tolist() == [0, 4, 0, 0]
+        for _ in range(100):
+            infos = vec.step([0] * 4)[3]
+            if all("resetting" not in info for info in infos):
+                break
+        for tag, info in enumerate(infos):
+            t = info["t"]
+            assert as_told(info) == told(tag, t)
+            assert (t == 0) == ("episode_start" in info)
+
+
+def test_rows_of_recv_have_their_own_values(configuration: Configuration) -> None:
+    """In whatever order they come."""
+    with configuration.make_vec(FNS, info_attrs=NAMES) as vec:
+        vec.reset()
+        for step in range(1, 4):
+            vec.send([0] * 4, [3, 1, 0, 2])
+            batch = vec.recv(min_envs=4)
+            assert [as_told(info) for info in batch.infos] == [told(int(tag), step) for tag in batch.indices]
+        vec.send([0, 0], [3, 1])
+        batch = vec.recv(min_envs=2)
+        assert [as_told(info) for info in batch.infos] == [told(int(tag), 4) for tag in batch.indices]
+
+
+def test_a_value_that_no_longer_fits_its_column_comes_all_the_same(configuration: Configuration) -> None:
+    with configuration.make_vec(FNS, info_attrs=NAMES) as vec:
+        vec.reset()
+        vec.step([0] * 4)
+        infos = vec.step([0, 2, 0, 3])[3]
+        assert [info["level"] for info in infos] == [1.0, "high", 3.0, 4.0]
+        assert [info["vector"].tolist() for info in infos] == [[0, 2], [1, 2], [2, 2], [0, 1, 2]]
+        assert vec.info_array("level").tolist() == [1.0, "high", 3.0, 4.0]
+        infos = vec.step([0] * 4)[3]
+        assert [as_told(info) for info in infos] == [told(tag, 3) for tag in range(4)]
+        assert vec.info_array("level").tolist() == [1.5, 2.5, 3.5, 4.5]
+        assert vec.info_array("level").dtype == np.float64
+
+
+def test_an_attribute_that_vanishes_fails_its_env_alone(configuration: Configuration) -> None:
+    with configuration.make_vec(FNS, info_attrs=NAMES) as vec:
+        vec.reset()
+        vec.step([0] * 4)
+        with pytest.raises(EnvError, match="level") as caught:
+            vec.step([0, 0, 1, 0])
+        assert caught.value.index == 2
+        assert caught.value.batch is not None
+        assert [as_told(info) for info in caught.value.batch.infos] == [told(tag, 2) for tag in (0, 1, 3)]
+        vec.reset([2])
+        infos = vec.step([0] * 4)[3]
+        assert [as_told(info) for info in infos] == [told(tag, t) for tag, t in enumerate([3, 3, 1, 3])]
+
+
+def test_a_missing_attribute_is_named_with_its_env(configuration: Configuration) -> None:
+    with (
+        configuration.make_vec(FNS, info_attrs=("t", "height")) as vec,
+        pytest.raises(EnvError, match="info_attrs names 'height', which env 0 .Telling. and its wrappers do not have"),
+    ):
+        vec.reset()
+
+
+def test_wrappers_and_the_env_inside(configuration: Configuration) -> None:
+    fns = [functools.partial(limited, tag) for tag in range(4)]
+    with configuration.make_vec(fns, info_attrs=("t", "unwrapped.t", "unwrapped.vector.size")) as vec:
+        vec.reset()
+        infos = vec.step([0] * 4)[3]
+        assert [info["t"] for info in infos] == ["of the wrapper"] * 4
+        assert [info["unwrapped.t"] for info in infos] == [1] * 4
+        assert vec.info_array("unwrapped.vector.size").tolist() == [2] * 4
+
+
+def limited(tag: int) -> TimeLimit[Any, Any]:
+    env = TimeLimit(Telling(tag), 100)
+    env.t = "of the wrapper"  # type: ignore[attr-defined]
+    return env
+
+
+def test_info_array_of_what_was_not_asked_for(configuration: Configuration) -> None:
+    with configuration.make_vec(FNS, info_attrs=("t",)) as vec:
+        with pytest.raises(VecEnvError, match="'level' is none of info_attrs"):
+            vec.info_array("level")
+        with pytest.raises(VecEnvError, match="reset"):
+            vec.info_array("t")
+
+
+class Mortal(Telling):
+    """Kills its process at the first step of action 3."""
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        if action == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
+class TestRestart:
+    """What a new worker tells of envs that have not been reset by it."""
+
+    matrix = "workers"
+
+    def test_the_lost_row_has_its_info(self, configuration: Configuration) -> None:
+        fns = [functools.partial(Mortal, tag) for tag in range(4)]
+        with configuration.make_vec(fns, info_attrs=("t", "tag", "label"), on_failure="restart") as vec:
+            vec.reset()
+            vec.step([0] * 4)
+            infos = vec.step([3, 0, 0, 0])[3]
+            assert infos[0]["worker_restarted"]
+            assert (infos[0]["t"], infos[0]["tag"], infos[0]["label"]) == (None, 0, None), "it is not known any more"
+            assert infos[3]["t"] == 2
+            infos = vec.step([0] * 4)[3]
+            assert [info["t"] for info in infos][::3] == [1, 3]
+            assert infos[0]["label"] == "0:1"
