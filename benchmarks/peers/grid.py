@@ -1,0 +1,230 @@
+"""The grid: cells, each varied from a common base along one axis, and what is promised of them.
+
+Everything crossed with everything would take days. The base is CartPole, bare, with no learner; each axis changes one
+thing. A cell may stand on several axes and is measured once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+
+from vecenvs.bench.workloads import BadRequest, Synthetic, SyntheticEnv, Workload, workload
+
+ATTR = "position"
+PREPROCESSED = "pong:preprocessed"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One situation in which everybody is measured.
+
+    `env` is a workload's name (vecenvs.bench.workloads) or PREPROCESSED. `infos`: each step's info holds four numbers.
+    `attr`: an attribute of every env is read after each step. `learner`: the caller computes between steps, per row as
+    long as the limit takes for it. `everyone`: who takes long to start is measured too. `relative`: rates are told
+    against the best peer's, since the limit of an env that costs nothing says little. `quick`: `--quick` has it.
+    """
+
+    key: str
+    title: str
+    env: str
+    num_envs: int
+    infos: bool = False
+    attr: bool = False
+    learner: bool = False
+    everyone: bool = False
+    relative: bool = False
+    quick: bool = False
+
+    def env_fn(self) -> Workload:
+        """Give the function that makes one such env. Others' processes get it too: it costs the same in all."""
+        if self.env == PREPROCESSED:
+            return PreprocessedPong()
+        made = workload(self.env)
+        if not (self.infos or self.attr):
+            return made
+        if not isinstance(made, Synthetic):
+            raise BadRequest(f"{self.key}: infos and attributes are added to synthetic envs only, not to {self.env}")
+        return Talking(made, self.infos)
+
+
+class PreprocessedPong:
+    """Pong with no-ops, frame skip, grey 84x84 frames and a stack of 4, by Gymnasium's own wrappers."""
+
+    def __call__(self) -> gym.Env[Any, Any]:
+        import ale_py
+
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        env = gym.make("ALE/Pong-v5", frameskip=1, disable_env_checker=True)
+        return FrameStackObservation(AtariPreprocessing(env, frame_skip=4), 4)
+
+
+@dataclass(frozen=True)
+class Talking:
+    """Makes a synthetic env that has something to tell: an attribute that changes and, with `infos`, numbers."""
+
+    workload: Synthetic
+    infos: bool
+
+    def __call__(self) -> gym.Env[Any, Any]:
+        return TalkingEnv(self.workload, self.infos)
+
+
+class TalkingEnv(SyntheticEnv):
+    """What `Talking` makes. No wrapper: some libraries look for attributes in the innermost env only."""
+
+    def __init__(self, workload: Synthetic, infos: bool) -> None:
+        super().__init__(workload)
+        self.position = 0.0
+        self._infos = infos
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = super().step(action)
+        self.position += 0.5
+        if self._infos:
+            info = {"x": self.position, "speed": 0.5, "cost": 0.25, "alive": 1.0}
+        return obs, reward, terminated, truncated, info
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Cells that differ in one thing. Each axis is a table and a chart of the report."""
+
+    name: str
+    title: str
+    text: str
+    keys: tuple[str, ...]
+
+
+def _cartpole(num_envs: int, **options: Any) -> Cell:
+    title = f"CartPole, {num_envs} env{'s' * (num_envs > 1)}"
+    return Cell(f"cartpole-{num_envs}", title, "CartPole-v1", num_envs, **options)
+
+
+CELLS = [
+    _cartpole(8, everyone=True, quick=True),
+    _cartpole(64, everyone=True, quick=True),
+    Cell("spin100-8", "100 us, 8 envs", "spin:100us", 8, everyone=True, quick=True),
+    Cell("rows-64", "84x84x4 bytes, 64 envs", "rows:84x84x4", 64, relative=True, quick=True),
+    Cell("learner-spin100-8", "100 us, 8 envs", "spin:100us", 8, learner=True, quick=True),
+    Cell("learner-cartpole-64", "CartPole, 64 envs", "CartPole-v1", 64, learner=True),
+    Cell("halfcheetah-8", "HalfCheetah, 8 envs", "HalfCheetah-v5", 8),
+    Cell("pong-raw-8", "Pong, raw frames, 8 envs", "ALE/Pong-v5", 8),
+    Cell("pong-84-8", "Pong, preprocessed, 8 envs", PREPROCESSED, 8),
+    Cell("pendulum-8", "Pendulum, 8 envs", "Pendulum-v1", 8),
+    Cell("spin10-64", "10 us, 64 envs", "spin:10us", 64),
+    _cartpole(1024),
+    _cartpole(256),
+    _cartpole(1),
+    Cell("spin0-8", "0 us, 8 envs", "spin:0us", 8, relative=True),
+    Cell("spin10-8", "10 us, 8 envs", "spin:10us", 8),
+    Cell("spin1000-8", "1000 us, 8 envs", "spin:1000us", 8),
+    Cell("floats-64", "4 floats, 64 envs", "spin:0us", 64, relative=True),
+    Cell("rows-8", "84x84x4 bytes, 8 envs", "rows:84x84x4", 8, relative=True),
+    Cell("nested-64", "nested dict, 64 envs", "nested:0us", 64, relative=True),
+    Cell("infos-64", "infos of 4 numbers", "spin:10us", 64, infos=True),
+    Cell("attr-64", "an attribute of each env", "spin:10us", 64, attr=True),
+    Cell("resets-rare-64", "every 1000 steps", "spin:10us,episode=1000", 64),
+    Cell("resets-often-64", "every 10 steps", "spin:10us,episode=10", 64),
+]
+
+AXES = [
+    Axis(
+        "envs",
+        "Envs",
+        "Eight bare envs of each kind.",
+        ("cartpole-8", "pendulum-8", "halfcheetah-8", "pong-raw-8", "pong-84-8"),
+    ),
+    Axis(
+        "number",
+        "Number of envs",
+        "CartPole.",
+        ("cartpole-1", "cartpole-8", "cartpole-64", "cartpole-256", "cartpole-1024"),
+    ),
+    Axis(
+        "cost",
+        "Cost of a step",
+        "Synthetic envs that use so much CPU per step and return 4 floats; with 0 us relative to the best peer.",
+        ("spin0-8", "spin10-8", "spin100-8", "spin1000-8", "spin10-64"),
+    ),
+    Axis(
+        "obs",
+        "Observations",
+        "Envs that cost nothing, so that only the rows' way counts. Rows per second, relative to the best peer.",
+        ("floats-64", "rows-8", "rows-64", "nested-64"),
+    ),
+    Axis(
+        "infos",
+        "Infos and attributes",
+        "Envs of 10 us, 64 of them: with empty infos; with four numbers in every info; with an attribute of every env "
+        "read after each step (info_attrs here, the library's get_attr elsewhere).",
+        ("spin10-64", "infos-64", "attr-64"),
+    ),
+    Axis(
+        "resets",
+        "Resets",
+        "Envs of 10 us, 64 of them, whose episodes never end, end after 1000 and after 10 steps.",
+        ("spin10-64", "resets-rare-64", "resets-often-64"),
+    ),
+    Axis(
+        "learner",
+        "A learner between the steps",
+        "The caller computes after each batch, for as long as the limit takes to step it: in lock-step it is busy half "
+        "of the time at best, and half of the limit is the most there is. Who goes on with one half of the envs while "
+        "the caller is busy with the other can pass that.",
+        ("learner-spin100-8", "learner-cartpole-64"),
+    ),
+]
+
+
+def cell(key: str) -> Cell:
+    """Find a cell."""
+    return next(found for found in CELLS if found.key == key)
+
+
+def choose(only: Sequence[str] | None, quick: bool) -> list[Cell]:
+    """Give the cells of the axes and keys asked for, in the order of measuring. BadRequest if there is none such."""
+    axes = {axis.name: axis.keys for axis in AXES}
+    wanted: set[str] = set()
+    for name in only if only is not None else axes:
+        if name not in axes and all(name != found.key for found in CELLS):
+            there = ", ".join([*axes, *(found.key for found in CELLS)])
+            raise BadRequest(f"--only {name}: no such axis or cell; there are {there}")
+        wanted.update(axes.get(name, (name,)))
+    return [found for found in CELLS if found.key in wanted and (found.quick or not quick)]
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What shall come out of a cell: at least `bound`, in `unit`.
+
+    "limit": the share of the limit of our best contestant, or of the one named. "peer": our best over the best Python
+    peer. `key` None stands for the least of all cells measured.
+    """
+
+    what: str
+    key: str | None
+    bound: float
+    unit: str = "limit"
+    contestant: str | None = None
+
+
+PROMISES = [
+    Promise("CartPole, 8 envs", "cartpole-8", 0.75),
+    Promise("CartPole, 64 envs", "cartpole-64", 0.88),
+    Promise("CartPole, 1024 envs", "cartpole-1024", 0.92),
+    Promise("CartPole, 64 envs, dummy", "cartpole-64", 0.46, contestant="dummy"),
+    Promise("10 us, 64 envs", "spin10-64", 0.90),
+    Promise("100 us, 8 envs", "spin100-8", 0.98),
+    Promise("HalfCheetah, 8 envs", "halfcheetah-8", 0.95),
+    Promise("Pong, raw frames, 8 envs", "pong-raw-8", 0.95),
+    Promise("84x84x4 bytes at no cost, 8 envs: over the best peer", "rows-8", 1.5, "peer"),
+    Promise("84x84x4 bytes at no cost, 64 envs: over the best peer", "rows-64", 1.5, "peer"),
+    Promise("learner, 100 us, 8 envs: over the best peer", "learner-spin100-8", 1.2, "peer"),
+    Promise("learner, CartPole, 64 envs: over the best peer", "learner-cartpole-64", 1.2, "peer"),
+    Promise("the least of all cells: over the best peer", None, 1.0, "peer"),
+]

@@ -1,0 +1,211 @@
+"""How each library is driven: the tightest loop that its documentation allows.
+
+Every function here makes the envs of a `Job`, resets them, and gives what steps them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import cycle
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from benchmarks.peers.grid import ATTR, PREPROCESSED
+from benchmarks.peers.steppers import InPart, Job, LockStep, NextStep, NotOffered
+from vecenvs.bench.contestants import parse
+from vecenvs.bench.measure import Stepper
+
+ENVPOOL = {  # its envs are its own, in C++: what comes nearest to each workload
+    "CartPole-v1": ("CartPole-v1", {}),
+    "Pendulum-v1": ("Pendulum-v1", {}),
+    "HalfCheetah-v5": ("HalfCheetah-v5", {}),
+    "ALE/Pong-v5": (
+        "Pong-v5",
+        {"frame_skip": 4, "stack_num": 1, "gray_scale": False, "img_height": 210, "img_width": 160},
+    ),
+    PREPROCESSED: ("Pong-v5", {"frame_skip": 4, "stack_num": 4}),
+}
+
+
+# Ours
+
+
+def ours(job: Job, setting: str) -> Stepper:
+    vec, actions = _our_vec(job, setting)
+    return LockStep(job, vec.step, actions, vec.close, partial(vec.info_array, ATTR) if job.attr else None)
+
+
+def ours_in_part(job: Job, setting: str) -> Stepper:
+    vec, batches = _our_vec(job, setting)
+    half, actions = job.num_envs // 2, cycle(batches)
+
+    def exchange() -> tuple[int, int]:
+        batch = vec.recv(min_envs=half, max_envs=half)
+        job.learn(half)
+        vec.send(next(actions)[:half], batch.indices)
+        return half, half
+
+    vec.send(next(actions))
+    return InPart(job, exchange, vec.close)
+
+
+def _our_vec(job: Job, setting: str) -> tuple[Any, list[Any]]:
+    from vecenvs.backends import backend_class
+
+    backend = parse(setting)
+    attrs = {"info_attrs": (ATTR,)} if job.attr else {}
+    vec: Any = backend_class(backend.backend)(job.env_fns(), **{**attrs, **backend.options})
+    return _reset(vec), job.actions(vec.action_space)
+
+
+def _reset(vec: Any, **how: Any) -> Any:
+    try:
+        vec.reset(**how)
+    except BaseException:
+        vec.close()
+        raise
+    return vec
+
+
+# Others
+
+
+def gymnasium(job: Job, cls: str) -> Stepper:
+    vec = _reset(getattr(gym.vector, cls)(job.env_fns(), copy=False))
+    read = partial(vec.get_attr, ATTR) if job.attr else None
+    return NextStep(job, vec.step, job.actions(vec.single_action_space), vec.close, read)
+
+
+def sb3(job: Job, cls: str, **kwargs: Any) -> Stepper:
+    from stable_baselines3.common import vec_env
+
+    vec = _reset(getattr(vec_env, cls)(job.env_fns(), **kwargs))
+    read = partial(vec.get_attr, ATTR) if job.attr else None
+    return LockStep(job, vec.step, job.actions(vec.action_space), vec.close, read)
+
+
+def tianshou(job: Job, cls: str) -> Stepper:
+    vec, batches = _tianshou_vec(job, cls)
+
+    def advance(actions: Any) -> None:
+        _, _, terminated, truncated, _ = vec.step(actions)
+        over = np.flatnonzero(terminated | truncated)
+        if len(over):
+            vec.reset(over)
+
+    read = partial(vec.get_env_attr, ATTR) if job.attr else None
+    return LockStep(job, advance, batches, vec.close, read)
+
+
+def tianshou_in_part(job: Job, cls: str) -> Stepper:
+    vec, batches = _tianshou_vec(job, cls, wait_num=job.num_envs // 2)
+    actions = cycle(batches)
+    ready = np.arange(job.num_envs)
+
+    def exchange() -> tuple[int, int]:
+        nonlocal ready
+        _, _, terminated, truncated, infos = vec.step(next(actions)[: len(ready)], ready)
+        ready = np.array([info["env_id"] for info in infos])
+        over = ready[terminated | truncated]
+        if len(over):
+            vec.reset(over)
+        job.learn(len(ready))
+        return len(ready), len(ready)
+
+    return InPart(job, exchange, vec.close)
+
+
+def _tianshou_vec(job: Job, cls: str, **kwargs: Any) -> tuple[Any, list[Any]]:
+    from tianshou import env
+
+    if cls == "RayVectorEnv":
+        start_ray()
+    vec = _reset(getattr(env, cls)(job.env_fns(), **kwargs))
+    spaces = vec.action_space
+    return vec, job.actions(spaces[0] if isinstance(spaces, list) else spaces)
+
+
+def torchrl(job: Job) -> Stepper:
+    from torchrl.envs import GymWrapper, ParallelEnv
+
+    def make() -> Any:
+        return GymWrapper(job.env_fn(), categorical_action_encoding=True)
+
+    if job.attr:
+        raise NotOffered("no documented way to read an attribute of each env")
+    vec = ParallelEnv(job.num_envs, make, mp_start_method="fork")
+    try:
+        state = vec.reset()
+        batches = [vec.full_action_spec["action"].rand() for _ in range(64)]
+    except BaseException:
+        vec.close()
+        raise
+
+    def advance(actions: Any) -> None:
+        nonlocal state
+        _, state = vec.step_and_maybe_reset(state.set("action", actions))
+
+    return LockStep(job, advance, batches, vec.close)
+
+
+def pufferlib(job: Job, workers: str) -> Stepper:
+    vec = _puffer_vec(job, workers)
+    vec.reset()
+    return NextStep(job, vec.step, job.actions(vec.single_action_space), vec.close)
+
+
+def pufferlib_in_part(job: Job, workers: str) -> Stepper:
+    half = job.num_envs // 2
+    vec = _puffer_vec(job, workers, batch_size=half)
+    actions = cycle(job.actions(vec.single_action_space, half))
+    over = np.zeros(job.num_envs, bool)
+    vec.async_reset()
+    vec.recv()
+    vec.send(next(actions))
+
+    def exchange() -> tuple[int, int]:
+        _, _, terminated, truncated, _, indices, _ = vec.recv()
+        resets = int(np.count_nonzero(over[indices]))
+        over[indices] = terminated | truncated
+        job.learn(half)
+        vec.send(next(actions))
+        return half, half - resets
+
+    return InPart(job, exchange, vec.close)
+
+
+def _puffer_vec(job: Job, workers: str, **kwargs: Any) -> Any:
+    from pufferlib import vector
+    from pufferlib.emulation import GymnasiumPufferEnv
+
+    if job.attr:
+        raise NotOffered("no documented way to read an attribute of each env")
+    make = partial(GymnasiumPufferEnv, env_creator=job.env_fn)
+    if workers == "serial":
+        return vector.make(make, num_envs=job.num_envs, backend=vector.Serial)
+    count = min(job.num_envs, {"one": 1, "cores": job.cores}[workers])
+    # `overwork` only lifts its refusal where the processor's cores are fewer than the CPUs there are.
+    return vector.make(
+        make, num_envs=job.num_envs, backend=vector.Multiprocessing, num_workers=count, overwork=True, **kwargs
+    )
+
+
+def envpool(job: Job) -> Stepper:
+    if job.env not in ENVPOOL or job.attr:
+        raise NotOffered("steps its own envs only, and has none like this")
+    import envpool as library
+
+    name, options = ENVPOOL[job.env]
+    vec = library.make(name, env_type="gymnasium", num_envs=job.num_envs, num_threads=job.cores, **options)
+    vec.reset()
+    return NextStep(job, vec.step, job.actions(vec.action_space), vec.close)
+
+
+def start_ray() -> None:
+    """Start a local Ray unless there is one."""
+    import ray
+
+    if not ray.is_initialized():
+        ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level="error")
