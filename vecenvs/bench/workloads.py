@@ -21,6 +21,7 @@ from importlib import import_module
 from importlib.util import find_spec as find_module
 from itertools import repeat
 from typing import Any, Protocol
+from zlib import crc32
 
 import gymnasium as gym
 import numpy as np
@@ -29,6 +30,10 @@ from gymnasium.envs.registration import EnvSpec
 from vecenvs.env_types import find_spec
 
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+
+# What one iteration of the work reads: about a microsecond. A loop in Python alone would be up to a third faster or
+# slower from one process to the next, by where its code happens to lie; and from 5 KiB on crc32 would release the GIL.
+_WORK = bytes(4096)
 
 
 class BadRequest(ValueError):
@@ -174,8 +179,9 @@ def _seconds(text: str) -> float:
 
 
 def _spin(iterations: int) -> None:
+    checksum = crc32
     for _ in repeat(None, iterations):
-        pass
+        checksum(_WORK)
 
 
 def iterations_for(seconds: float) -> int:
@@ -186,7 +192,7 @@ def iterations_for(seconds: float) -> int:
 @lru_cache(maxsize=1)
 def _iteration_seconds() -> float:
     """Time one iteration: the best of many short tries, since whatever disturbs one can only make it longer."""
-    iterations, best = 20_000, float("inf")
+    iterations, best = 100, float("inf")
     for _ in range(100):
         start = time.perf_counter()
         _spin(iterations)
