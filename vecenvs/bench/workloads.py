@@ -113,7 +113,7 @@ class SyntheticEnv(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if self._iterations:
-            _spin(self._iterations)
+            spin(self._iterations)
         if self._sleep:
             time.sleep(self._sleep)
         self._taken += 1
@@ -137,7 +137,7 @@ def workload(name: str, env_kwargs: Mapping[str, Any] | None = None) -> Workload
     return _SYNTHETIC[kind](what, int(match[1]) if match else None)
 
 
-def _make_spin(text: str, episode: int | None) -> Synthetic:
+def _makespin(text: str, episode: int | None) -> Synthetic:
     return Synthetic(_floats(), iterations=iterations_for(_seconds(text)), episode=episode)
 
 
@@ -178,7 +178,8 @@ def _seconds(text: str) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
-def _spin(iterations: int) -> None:
+def spin(iterations: int) -> None:
+    """Use CPU for so many iterations, each of which reads `_WORK` once."""
     checksum = crc32
     for _ in repeat(None, iterations):
         checksum(_WORK)
@@ -195,6 +196,6 @@ def _iteration_seconds() -> float:
     iterations, best = 100, float("inf")
     for _ in range(100):
         start = time.perf_counter()
-        _spin(iterations)
+        spin(iterations)
         best = min(best, time.perf_counter() - start)
     return best / iterations
