@@ -82,6 +82,7 @@ class Columns:
             for leaf in layout.leaves
         ]
         # Rows laid end to end along their first axis: what np.concatenate writes a whole shard into in one call.
+        self._batch_shape = self.arrays[0].shape if layout.is_flat and not layout.has_objects else None
         self._ends = [a.reshape(n * a.shape[1], *a.shape[2:]) if a.ndim > 1 else a for a in self.arrays]
 
     def shard(self, first: int, count: int) -> Shard:
@@ -146,6 +147,16 @@ class Columns:
             return array[indices].copy() if copy else array[indices]
         return self.layout.unflatten([a[indices].copy() if copy else a[indices] for a in self.arrays])
 
+    def take(self, batch: Any) -> bool:
+        """Write a batch that is one array of just the right dtype and shape; else leave all as it is and give False."""
+        if type(batch) is not np.ndarray or batch.shape != self._batch_shape:
+            return False
+        array = self.arrays[0]
+        if batch.dtype != array.dtype:
+            return False
+        array[...] = batch
+        return True
+
     def assign(self, parts: Sequence[Array], indices: Array | slice = _ALL) -> None:
         """Write a batch, given leaf by leaf."""
         for k, part in enumerate(parts):
@@ -189,10 +200,17 @@ class Shard:
         else:
             self._columns.store(self._first, values)
 
+    def cells(self) -> list[memoryview] | None:
+        """Give each row as memory that takes numbers of its own dtype and shape only; None unless rows are vectors."""
+        view = self._view
+        if view is None or view.ndim != 2 or view.dtype.kind not in "biuf" or view.dtype.itemsize > 8:
+            return None
+        return [memoryview(row) for row in view]
+
     def rows(self) -> list[Any]:
         """As `Columns.rows`."""
         if self._view is not None:
-            return list(self._view.copy())
+            return list(self._view if self._view.ndim == 1 else self._view.copy())
         return self._columns.rows(self._first, self._count)
 
 
@@ -222,10 +240,6 @@ def parse_actions(layout: SpaceLayout, actions: Any, n: int) -> list[Array]:
     A list has one action per env; an array, dict or tuple is the batched structure, as in Gymnasium.
     TypeError for a dtype that the space's does not hold, ValueError for a wrong number or shape.
     """
-    if type(actions) is np.ndarray and layout.is_flat:
-        leaf = layout.leaves[0]
-        if actions.dtype == leaf.dtype and actions.shape[0:1] == (n,) and actions.shape[1:] == leaf.shape:
-            return [actions]
     if isinstance(actions, list) and len(actions) != n:
         raise ValueError(f"{len(actions)} actions for {n} envs: give one action per env")
     if layout.is_flat and not layout.has_objects:

@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 from vecenvs.board import DONE, Board
 from vecenvs.crew import LIVENESS, Crew
 from vecenvs.errors import AlreadySteppingError, StepTimeout, VecEnvError, WorkerDied, describe_indices
+from vecenvs.infos import InfoUnpacker
 from vecenvs.protocol import Answer, Command, Extra, RowBody, kind_of, slot_of, tag
 from vecenvs.transport import Message
 
 # Plain ints compare faster.
 _ROW, _ROWS, _PLAIN, _STEP = int(Answer.ROW), int(Answer.ROWS), int(Answer.PLAIN_ROWS), int(Command.STEP)
+_INFO_ROWS = int(Answer.INFO_ROWS)
 
 Briefing = Callable[[int], list[tuple[Command, Any]]]
 
@@ -42,8 +44,10 @@ class Ledger:
         self.pending: dict[int, Pending] = {}
         self.stepping: dict[int, float] = {}  # worker -> when its shard's step began
         self.ready: dict[int, Extra | None] = {}
-        self.plain = True  # whether the lock-step under way has brought nothing but columns so far
-        self.extras: list[Extra] = []  # of the lock-step under way, from workers that have answered
+        # Of the lock-step under way, from workers that have answered.
+        self.plain = True  # whether none of them has flagged a row, or has sent extras
+        self.extras: list[Extra] = []
+        self.infos: dict[int, list[dict[str, Any]]] = {}  # worker -> complete infos of its shard, where there are some
         self.resting: dict[int, list[Any]] = {}  # slots under an async autoreset -> the row that they repeat
         self.leftover: set[int] = set()  # slots whose ready row is of a lock-step that a death has ended
         self.dead: dict[int, WorkerDied] = {}
@@ -51,6 +55,7 @@ class Ledger:
         self.restarts = 0
         self._crew = crew
         self._board = board
+        self._unpackers = [InfoUnpacker() for _ in crew.shards]
         self._step_timeout = step_timeout
         self._restarts_left = restarts
         self._briefing = briefing
@@ -59,8 +64,10 @@ class Ledger:
 
     def step_all(self) -> None:
         """Begin a step of every env, one command per worker."""
-        now = time.monotonic()
+        now = 0.0 if self._step_timeout is None else time.monotonic()  # only that looks at it
         self.plain = True
+        if self.infos:
+            self.infos = {}
         stepping, objects = self.stepping, self._board.actions.layout.has_objects
         for worker, transport in enumerate(self._crew.transports):
             stepping[worker] = now
@@ -118,16 +125,20 @@ class Ledger:
 
     # Answers
 
-    def finish_step(self, deadline: float | None, timeout: float | None) -> list[Extra]:
-        """Wait until every worker has stepped its shard; give the rows' extras."""
-        stepping = self.stepping
+    def finish_step(self, deadline: float | None, timeout: float | None) -> None:
+        """Wait until every worker has stepped its shard."""
+        stepping, transports = self.stepping, self._crew.transports
+        limited = deadline is not None or self._step_timeout is not None
         while stepping:
             worker = next(reversed(stepping))  # the caller's own shard is the last one: it steps here
-            limit = self._limit(deadline, stepping[worker])
+            limit = self._limit(deadline, stepping[worker]) if limited else None
             seconds = LIVENESS if limit is None else min(LIVENESS, max(limit - time.monotonic(), 0.0))
-            message = self._crew.transports[worker].get(seconds)
+            message = transports[worker].get(seconds)
             if message is not None:
-                self._take(worker, message)
+                if message[0] == _PLAIN and not self.dead:  # by far the most frequent answer
+                    del stepping[worker]
+                else:
+                    self._take(worker, message)
                 continue
             try:  # this one is late, and another one may have died meanwhile
                 self._take_all(self._crew.sweep(list(stepping)) or self._crew.look_after(list(stepping)))
@@ -135,8 +146,23 @@ class Ledger:
                 self.bury(died)
             if limit is not None and stepping and time.monotonic() >= limit:
                 self._time_out([s for w in sorted(stepping) for s in self._crew.shards[w]], deadline, timeout)
+
+    def take_extras(self) -> list[Extra]:
+        """Hand out the extras of the lock-step that is finished."""
         extras, self.extras = self.extras, []
         return extras
+
+    def single_extras(self) -> dict[int, Extra]:
+        """Everything that has come of a lock-step besides columns, by slot: extras, and infos of whole shards."""
+        found = {
+            slot: Extra(slot, info)
+            for worker, infos in self.infos.items()
+            for slot, info in zip(self._crew.shards[worker], infos, strict=True)
+        }
+        for extra in self.extras:
+            whole = found.get(extra.slot)
+            found[extra.slot] = extra if whole is None else extra._replace(info={**extra.info, **whole.info})
+        return found
 
     def gather(
         self,
@@ -183,8 +209,9 @@ class Ledger:
 
     def _take(self, worker: int, message: Message) -> None:
         kind, body = message[0] & 0xFF, message[1]
-        if kind == _PLAIN and not self.dead:  # by far the most frequent answer
-            del self.stepping[worker]
+        if kind == _INFO_ROWS:
+            self.infos[worker] = self._unpackers[worker].unpack(body)
+            self._stepped(worker)
             return
         body = body or RowBody([])
         if kind == _ROW:
@@ -193,22 +220,30 @@ class Ledger:
             del self.pending[slot]
             self.ready[slot] = body.extras[0] if body.extras else None
         elif kind in (_ROWS, _PLAIN):
-            self.plain = False
             shard = self._crew.shards[worker]
             self._board.observations.take_objects(shard.start, len(shard), body.objects)
-            del self.stepping[worker]
+            if body.infos is not None:
+                in_process = type(body.infos) is list
+                self.infos[worker] = body.infos if in_process else self._unpackers[worker].unpack(body.infos)
             self.extras.extend(body.extras)
-            if self.dead:  # the step has failed
-                self._single_out([worker])
+            self._stepped(worker)
         else:
             raise VecEnvError(f"worker {worker} gave an answer of kind {kind} out of turn")
 
+    def _stepped(self, worker: int) -> None:
+        """Note that a worker has stepped its shard, and that there may be more to it than columns."""
+        self.plain = False
+        del self.stepping[worker]
+        if self.dead:  # the step has failed
+            self._single_out([worker])
+
     def _single_out(self, workers: Iterable[int]) -> None:
         """Turn the rows that these workers gave for a lock-step into single ones, for recv."""
-        found = {extra.slot: extra for extra in self.extras}
+        found = self.single_extras()
         for worker in workers:
             self.ready.update((slot, found.get(slot)) for slot in self._crew.shards[worker])
             self.leftover.update(self._crew.shards[worker])
+            self.infos.pop(worker, None)
         self.extras = []
 
     # Time-outs and deaths
@@ -267,6 +302,7 @@ class Ledger:
         self.restarts += 1
         briefing = self._briefing(worker)  # before the columns can change
         self._crew.replace(worker, self._board)
+        self._unpackers[worker] = InfoUnpacker()
         for command, body in briefing:
             self._crew.put(worker, command, body)
             self.reply(worker)

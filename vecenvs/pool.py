@@ -39,7 +39,7 @@ from vecenvs.layout import parse_actions
 from vecenvs.ledger import Ledger
 from vecenvs.lifetime import Lifetime
 from vecenvs.protocol import Command, Extra, Failure
-from vecenvs.rows import Row, env_error, gather, lock_step, plain_lock_step
+from vecenvs.rows import Row, env_error, gather, lock_step, plain_infos, plain_lock_step
 from vecenvs.transport import Transport
 from vecenvs.transport.shared import SharedBoard
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
@@ -93,8 +93,9 @@ class PoolVecEnv(VecEnv):
         self._env_fns = list(env_fns)
         self.copy = copy
         restarts = max_restarts if on_failure == "restart" else 0
-        self._shards = split(n, num_workers)
+        self._shards = self._divide(n, num_workers)
         self._step_slots: set[int] | None = None  # of a lock-step in which the others are being reset
+        self._informed = False  # whether the last step brought infos of whole shards
         self._call: Call | None = None
         self._seeds: dict[int, int] = {}  # the last seed given to each slot: what a restart's seeds derive from
         self._no_flags: NDArray[np.uint8] = np.zeros(n, np.uint8)
@@ -128,6 +129,10 @@ class PoolVecEnv(VecEnv):
     def _launch(self, worker: int, shard: range) -> Transport:
         """Start a worker that makes the envs of `shard`, and return without waiting for it."""
 
+    def _divide(self, num_envs: int, num_workers: int) -> list[range]:
+        """Say which slots each worker owns."""
+        return split(num_envs, num_workers)
+
     def _lay_out(self) -> Board:
         """Give the columns, now that the spaces are known: shared, for workers in other processes."""
         return SharedBoard(self.observation_space, self.action_space, self.num_envs, self._info_attrs)
@@ -135,35 +140,42 @@ class PoolVecEnv(VecEnv):
     # Stepping in lock-step
 
     def step_async(self, actions: Any) -> None:
-        if self.closed or self._call is not None or self._step_slots is not None or not self._ledger.idle:
+        ledger = self._ledger
+        if self.closed or self._call is not None or self._step_slots is not None or not ledger.idle:
             self._check_free("step_async", range(self.num_envs), autoresets=False)
-        board = self._board
-        parts = parse_actions(board.actions.layout, actions, self.num_envs)
-        if self._infos.closed:
+        columns = self._board.actions
+        if not columns.take(actions):
+            columns.assign(parse_actions(columns.layout, actions, self.num_envs))
+        if self._info_attrs and self._infos.closed:
             self._open_infos()
-        board.actions.assign(parts)
-        if not self._ledger.resting:
-            self._ledger.step_all()
+        if not ledger.resting:
+            ledger.step_all()
             return
-        self._step_slots = set(range(self.num_envs)) - self._ledger.resting.keys()
-        self._ledger.step_slots(sorted(self._step_slots))
+        self._step_slots = set(range(self.num_envs)) - ledger.resting.keys()
+        ledger.step_slots(sorted(self._step_slots))
 
     def step_wait(self, timeout: float | None = None) -> StepReturn:
-        self._check_open("step_wait")
-        deadline = deadline_of(timeout)
+        ledger = self._ledger
+        deadline = None if timeout is None else deadline_of(timeout)
         if self._step_slots is not None:
+            self._check_open("step_wait")
             extras = self._wait_slots(self._step_slots, deadline, timeout)
-        elif self._ledger.stepping:
-            extras = self._ledger.finish_step(deadline, timeout)
-        else:
-            raise NotSteppingError("step_wait without a step_async before it")
-        self._counters["steps"] += 1
-        if self._step_slots is not None or not self._ledger.plain:
             self._step_slots = None
-            return self._finish_step(extras)
+            self._counters["steps"] += 1
+            return self._finish_step(extras, plain_infos(self.num_envs))
+        if self.closed or not ledger.stepping:
+            self._check_open("step_wait")
+            raise NotSteppingError("step_wait without a step_async before it")
+        prepared = None if self._informed else plain_infos(self.num_envs)  # while the workers are busy
+        ledger.finish_step(deadline, timeout)
+        self._informed = bool(ledger.infos)
+        infos = self._whole_infos() if self._informed else prepared or plain_infos(self.num_envs)
+        self._counters["steps"] += 1
+        if not ledger.plain:
+            return self._finish_step(ledger.take_extras(), infos)
         # No episode ended, no env had infos: most steps of most envs.
         self._last_flags, self._inactive, self._rewards64 = self._no_flags, [], None
-        result = plain_lock_step(self._board, copy=self.copy)
+        result = plain_lock_step(self._board, infos, copy=self.copy)
         if self._info_attrs:
             self._infos.fill(range(self.num_envs), result[3])
         return result
@@ -185,14 +197,15 @@ class PoolVecEnv(VecEnv):
             ledger.drop(slot)
         return extras
 
-    def _finish_step(self, extras: list[Extra]) -> StepReturn:
+    def _finish_step(self, extras: list[Extra], infos: list[dict[str, Any]]) -> StepReturn:
         resting = self._ledger.resting
         flags = self._last_flags = self._board.flags.copy()
         self._inactive = list(resting)
         if resting:
             flags[self._inactive] = 0
             extras.extend(Extra(slot, {"resetting": True, **self._infos.kept(slot)}) for slot in resting)
-        flagged = {slot: flag for slot, flag in enumerate(flags.tolist()) if flag}
+        hits = flags.nonzero()[0]
+        flagged = dict(zip(hits.tolist(), flags[hits].tolist(), strict=True))
         for slot, flag in flagged.items():
             if flag & FIRST:
                 self.reset_infos[slot] = {"episode_start": True}
@@ -200,7 +213,7 @@ class PoolVecEnv(VecEnv):
                     self._inactive.append(slot)
         if extras:
             self._take_extras(extras)
-        result = lock_step(self._board, flags, flagged, extras, resting, copy=self.copy)
+        result = lock_step(self._board, flags, flagged, extras, resting, infos, copy=self.copy)
         if self._info_attrs:
             self._infos.fill(range(self.num_envs), result[3])
         if self.autoreset == "async":
@@ -217,11 +230,20 @@ class PoolVecEnv(VecEnv):
         error = env_error(extras)
         if error is not None:
             failed = {e.index for e in error.errors} | self._ledger.resting.keys()
-            found = {extra.slot: extra for extra in extras}
+            self._ledger.extras = extras
+            found = self._ledger.single_extras()
+            self._ledger.extras = []
             slots = [slot for slot in range(self.num_envs) if slot not in failed]
             error.batch = self._batch([(slot, found.get(slot)) for slot in slots])
             self._begin_autoresets(slots, error.batch.infos)
             raise error
+
+    def _whole_infos(self) -> list[dict[str, Any]]:
+        """All infos of a lock-step in which those of some whole shards have come."""
+        given, infos = self._ledger.infos, []
+        for worker, shard in enumerate(self._shards):
+            infos.extend(given[worker] if worker in given else plain_infos(len(shard)))
+        return infos
 
     # Any subset
 

@@ -37,6 +37,7 @@ class Answer(IntEnum):
     """Tags of what a worker sends back."""
 
     PLAIN_ROWS = 31  # every slot of the shard has its row, with no flags and nothing besides its columns
+    INFO_ROWS = 30  # the same with flags and infos of the form announced before; body: their bytes, never pickled
     ROWS = 32  # the same where there is more; body None or RowBody
     ROW = 33  # one slot has its row; body None or RowBody
     REPLY = 34  # body as the command says
@@ -67,10 +68,15 @@ class Extra(NamedTuple):
 
 
 class RowBody(NamedTuple):
-    """Body of ROW and ROWS: extras of some slots, and the rows of object leaves if the space has any."""
+    """Body of ROW and ROWS: extras of some slots, and the rows of object leaves if the space has any.
+
+    `infos` are those of all slots of the shard, if every one has some: in process a list of dicts, else packed
+    (`infos.InfoPacker`).
+    """
 
     extras: list[Extra]
     objects: list[Any] | None = None
+    infos: Any = None
 
 
 class MadeEnvs(NamedTuple):
@@ -139,13 +145,32 @@ def can_pickle(value: object) -> bool:
 loads: Callable[[Any], Any] = pickle.loads
 
 
+def encode(tag: int, body: object) -> bytes:
+    """Turn a message's body into bytes: INFO_ROWS' as they are, none for None."""
+    if body is None:
+        return b""
+    return body if tag == _INFO_ROWS else dumps(body)  # type: ignore[return-value]  # INFO_ROWS has bytes
+
+
+def decode(tag: int, data: Any) -> Any:
+    """Undo `encode`."""
+    if not data:
+        return None
+    return data if tag == _INFO_ROWS else loads(data)
+
+
+_INFO_ROWS = int(Answer.INFO_ROWS)
+
+
 def own(value: Any) -> Any:
     """Copy the containers and arrays of an info, so that nothing in it is changed later by its env."""
     if isinstance(value, np.ndarray):
         return value.copy()
     kind = type(value)
     if kind is dict:
-        return {key: own(item) if type(item) in _DEEP else item for key, item in value.items()}
+        if CONTAINERS.isdisjoint(map(type, value.values())):
+            return value.copy()
+        return {key: own(item) if type(item) in CONTAINERS else item for key, item in value.items()}
     if kind is list:
         return [own(item) for item in value]
     if kind is tuple:
@@ -153,4 +178,4 @@ def own(value: Any) -> Any:
     return value
 
 
-_DEEP = frozenset({dict, list, tuple, np.ndarray})
+CONTAINERS = frozenset({dict, list, tuple, np.ndarray})

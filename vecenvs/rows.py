@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from vecenvs.board import DONE, FINAL, FIRST, TERMINATED, TRUNCATED, Board
 from vecenvs.errors import EnvError
+from vecenvs.infos import TRUNCATED_KEY
 from vecenvs.protocol import Extra
 from vecenvs.vec_env import Batch, StepReturn
 
-_PLAIN: dict[str, Any] = {"TimeLimit.truncated": False}
+_PLAIN: dict[str, Any] = {TRUNCATED_KEY: False}
 
 Row = tuple[int, "Extra | None"]  # a slot whose row has come, and what came with it
 
@@ -25,18 +26,20 @@ def lock_step(
     flagged: Mapping[int, int],
     extras: Sequence[Extra],
     repeats: Mapping[int, list[Any]],
+    infos: list[dict[str, Any]],
     *,
     copy: bool,
 ) -> StepReturn:
     """All rows, in the order of their slots; `flagged` are those of `flags` that are not 0.
 
-    `repeats` are rows to give instead of what the columns hold.
+    `repeats` are rows to give instead of what the columns hold. `infos` are to be completed by what the flags and the
+    extras say.
     """
-    infos = plain_infos(board.n)
     for slot, flag in flagged.items():
-        infos[slot] = info_of(board, slot, flag)
+        infos[slot].update(info_of(board, slot, flag))
     for extra in extras:
-        infos[extra.slot] = {**extra.info, **infos[extra.slot]}
+        if extra.info:
+            infos[extra.slot] = {**extra.info, **infos[extra.slot]}
     observations, rewards = board.observations.batch(copy=copy or bool(repeats)), board.rewards.astype(np.float32)
     for slot, parts in repeats.items():
         board.observations.layout.set_row(observations, slot, parts)
@@ -44,10 +47,10 @@ def lock_step(
     return observations, rewards, (flags & DONE).astype(bool), infos
 
 
-def plain_lock_step(board: Board, *, copy: bool) -> StepReturn:
-    """All rows of a step in which nothing came besides the columns."""
+def plain_lock_step(board: Board, infos: list[dict[str, Any]], *, copy: bool) -> StepReturn:
+    """All rows of a step in which nothing came besides the columns and infos."""
     observations = board.observations.batch(copy=copy)
-    return observations, board.rewards.astype(np.float32), np.zeros(board.n, bool), plain_infos(board.n)
+    return observations, board.rewards.astype(np.float32), np.zeros(board.n, bool), infos
 
 
 def plain_infos(n: int) -> list[dict[str, Any]]:
@@ -57,7 +60,7 @@ def plain_infos(n: int) -> list[dict[str, Any]]:
 
 def info_of(board: Board, slot: int, flags: int) -> dict[str, Any]:
     """What a row's info has by its flags."""
-    info: dict[str, Any] = {"TimeLimit.truncated": flags & DONE == TRUNCATED}
+    info: dict[str, Any] = {TRUNCATED_KEY: flags & DONE == TRUNCATED}
     if flags & FINAL and board.finals is not None:
         info["terminal_observation"] = board.finals.row(slot)
     if flags & FIRST:

@@ -21,6 +21,7 @@ from importlib import import_module
 from importlib.util import find_spec as find_module
 from itertools import repeat
 from typing import Any, Protocol
+from zlib import crc32
 
 import gymnasium as gym
 import numpy as np
@@ -29,6 +30,10 @@ from gymnasium.envs.registration import EnvSpec
 from vecenvs.env_types import find_spec
 
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+
+# What one iteration of the work reads: about a microsecond. A loop in Python alone would be up to a third faster or
+# slower from one process to the next, by where its code happens to lie; and from 5 KiB on crc32 would release the GIL.
+_WORK = bytes(4096)
 
 
 class BadRequest(ValueError):
@@ -108,7 +113,7 @@ class SyntheticEnv(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if self._iterations:
-            _spin(self._iterations)
+            spin(self._iterations)
         if self._sleep:
             time.sleep(self._sleep)
         self._taken += 1
@@ -132,7 +137,7 @@ def workload(name: str, env_kwargs: Mapping[str, Any] | None = None) -> Workload
     return _SYNTHETIC[kind](what, int(match[1]) if match else None)
 
 
-def _make_spin(text: str, episode: int | None) -> Synthetic:
+def _makespin(text: str, episode: int | None) -> Synthetic:
     return Synthetic(_floats(), iterations=iterations_for(_seconds(text)), episode=episode)
 
 
@@ -173,9 +178,11 @@ def _seconds(text: str) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
-def _spin(iterations: int) -> None:
+def spin(iterations: int) -> None:
+    """Use CPU for so many iterations, each of which reads `_WORK` once."""
+    checksum = crc32
     for _ in repeat(None, iterations):
-        pass
+        checksum(_WORK)
 
 
 def iterations_for(seconds: float) -> int:
@@ -186,9 +193,9 @@ def iterations_for(seconds: float) -> int:
 @lru_cache(maxsize=1)
 def _iteration_seconds() -> float:
     """Time one iteration: the best of many short tries, since whatever disturbs one can only make it longer."""
-    iterations, best = 20_000, float("inf")
+    iterations, best = 100, float("inf")
     for _ in range(100):
         start = time.perf_counter()
-        _spin(iterations)
+        spin(iterations)
         best = min(best, time.perf_counter() - start)
     return best / iterations

@@ -11,9 +11,11 @@ from gymnasium import Env
 
 from vecenvs.board import Board
 from vecenvs.making import make_envs
-from vecenvs.protocol import Answer, Command, kind_of
+from vecenvs.protocol import Answer, Command
 from vecenvs.transport import Message, Transport
 from vecenvs.worker import Worker, close_envs
+
+_AWAIT_RESET = int(Command.AWAIT_RESET)
 
 
 class LocalTransport(Transport):
@@ -42,7 +44,7 @@ class LocalTransport(Transport):
         self._worker = Worker(self._envs, self._first, board, self._autoreset, answer, remote=False)
 
     def put(self, tag: int, body: object = None) -> None:
-        if kind_of(tag) == Command.AWAIT_RESET and self._worker is not None:
+        if tag & 0xFF == _AWAIT_RESET and self._worker is not None:
             self._worker.handle(tag, body)  # only asks for what a thread is doing
         else:
             self._commands.append((tag, body))

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs.board import Arena, Board
-from vecenvs.protocol import Answer, Command, MadeEnvs, dumps, kind_of, loads, slot_of
+from vecenvs.protocol import Answer, Command, MadeEnvs, decode, encode, kind_of, loads, slot_of
 from vecenvs.transport import Message, Transport
 from vecenvs.worker import Worker
 
 _HEADER = struct.Struct("=qq")  # tag, bytes of rows; the pickled body is the rest
-_OF_SHARD = frozenset({int(Command.STEP), int(Answer.ROWS), int(Answer.PLAIN_ROWS)})
+_OF_SHARD = frozenset({int(Command.STEP), int(Answer.ROWS), int(Answer.INFO_ROWS), int(Answer.PLAIN_ROWS)})
 _OF_SLOT = frozenset({int(Command.STEP_ONE), int(Answer.ROW)})
 
 
@@ -53,7 +53,7 @@ class Packer:
     def pack(self, tag: int, body: object) -> bytes:
         rows = self._rows(tag)
         packed = b"".join([array[rows].tobytes() for array in self._arrays]) if rows is not None else b""
-        return b"".join([_HEADER.pack(tag, len(packed)), packed, b"" if body is None else dumps(body)])
+        return b"".join([_HEADER.pack(tag, len(packed)), packed, encode(tag, body)])
 
     def unpack(self, data: bytes | memoryview) -> Message:
         """Write the message's rows into the columns; give its tag and body."""
@@ -68,7 +68,7 @@ class Packer:
                     block[...] = np.frombuffer(view, block.dtype, block.size, at).reshape(block.shape)
                     at += block.nbytes
         rest = view[_HEADER.size + length :]
-        return tag, loads(rest) if len(rest) else None
+        return tag, decode(tag, rest)
 
     def _rows(self, tag: int) -> slice | None:
         kind = kind_of(tag)

@@ -54,21 +54,17 @@ class RingWriter(_Ring):
         self._unread: deque[int] = deque()  # lengths of payloads that the reader still has to take
         self._offset = 0
 
-    def put(
-        self, tag: int, payload: bytes = b"", stalled: Callable[[], None] | None = None, wake: bool = False
-    ) -> None:
+    def put(self, tag: int, payload: bytes, stalled: Callable[[], None] | None = None, wake: bool = False) -> None:
         """Append a message. Waits for room if its payload needs some, calling `stalled` again and again meanwhile."""
-        if not payload:
-            self._enter(tag, 0, 0, wake)
-            return
         rest = memoryview(payload)
         piece = PAYLOAD // 2
         while len(rest) > piece:
-            self._enter(_MORE, self._place(rest[:piece], stalled), piece, wake)
+            self.enter(_MORE, self._place(rest[:piece], stalled), piece, wake)
             rest = rest[piece:]
-        self._enter(tag, self._place(rest, stalled), len(rest), wake)
+        self.enter(tag, self._place(rest, stalled), len(rest), wake)
 
-    def _enter(self, tag: int, offset: int, length: int, wake: bool) -> None:
+    def enter(self, tag: int, offset: int = 0, length: int = 0, wake: bool = False) -> None:
+        """Append a message whose payload has been placed, or that has none."""
         entries, at = self._entries, self._at
         entries[at] = tag
         entries[at + 1] = offset
@@ -108,7 +104,7 @@ class RingReader(_Ring):
         self.patience = patience
         self._pieces: list[bytes] = []
 
-    def get(self, timeout: float | None) -> tuple[int, bytes] | None:
+    def get(self, timeout: float | None) -> tuple[int, bytes | None] | None:
         """Take the next message, waiting up to `timeout` seconds (0: not at all); None if there is none by then."""
         while True:
             if not self._written.acquire(False) and (timeout == 0 or not self._wait(timeout)):
@@ -118,7 +114,7 @@ class RingReader(_Ring):
             at += _FIELDS
             self._at = 0 if at == self._end else at
             if not length:
-                return tag, b""
+                return tag, None
             data = bytes(self._payload[offset : offset + length])
             self._read.release()
             if tag == _MORE:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from vecenvs.board import Arena, Board
 from vecenvs.errors import VecEnvError
-from vecenvs.protocol import Answer, MadeEnvs, dumps, kind_of, loads
+from vecenvs.protocol import Answer, MadeEnvs, decode, encode, kind_of
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.memory import Address, Segment, Semaphore, open_segment, unlink_semaphores
 from vecenvs.transport.ring import PAYLOAD, RingNames, RingReader, RingWriter
@@ -99,7 +99,10 @@ class SharedTransport(Transport):
     def put(self, tag: int, body: object = None) -> None:
         if self._down is None:
             raise VecEnvError("a command for a worker that is not attached")
-        self._down.put(tag, b"" if body is None else dumps(body), self._stalled)
+        if body is None:
+            self._down.enter(tag)
+        else:
+            self._down.put(tag, encode(tag, body), self._stalled)
 
     def get(self, timeout: float | None) -> Message | None:
         if self._inbox:
@@ -107,10 +110,9 @@ class SharedTransport(Transport):
         if self._up is None:
             return self.boot_get(timeout)
         message = self._up.get(timeout)
-        if message is None:
-            return None
-        tag, payload = message
-        return tag, loads(payload) if payload else None
+        if message is None or message[1] is None:
+            return message
+        return message[0], decode(*message)
 
     def _stalled(self) -> None:
         """The worker takes nothing: it may be waiting for room itself, so take what it has."""
@@ -118,7 +120,7 @@ class SharedTransport(Transport):
         if gone:
             raise BrokenPipeError(f"the worker is gone ({exitcode})")
         if self._up is not None and (message := self._up.get(0)) is not None:
-            self._inbox.append((message[0], loads(message[1]) if message[1] else None))
+            self._inbox.append((message[0], decode(*message)))
 
 
 def serve(
@@ -131,8 +133,13 @@ def serve(
     down = RingReader(rings, wiring.entries, wiring.down, patience=wiring.patience)
     up = RingWriter(rings, wiring.entries, wiring.up, wake=Semaphore(wiring.wake))
 
+    row = int(Answer.ROW)
+
     def answer(tag: int, body: object) -> None:
-        up.put(tag, b"" if body is None else dumps(body), wake=kind_of(tag) == Answer.ROW)
+        if body is None:
+            up.enter(tag, wake=tag & 0xFF == row)
+        else:
+            up.put(tag, encode(tag, body), wake=tag & 0xFF == row)
 
     worker = Worker(envs, first, board, autoreset, answer, remote=True)
     ready()
@@ -140,5 +147,4 @@ def serve(
     while going:
         message = down.get(None)
         if message is not None:
-            tag, payload = message
-            going = worker.handle(tag, loads(payload) if payload else None)
+            going = worker.handle(message[0], decode(*message))
