@@ -52,6 +52,7 @@ TEST = [
     *BACKENDS["ray"],
     *ENVS["classic-control"],
     *(f"{requirement}; python_version < '3.14'" for requirement in ENVS["box2d"]),
+    *(f"{requirement}; python_version < '3.13'" for requirement in FACES["replay"]),
     *ENVS["mujoco"],
     *ENVS["atari"],
 ]

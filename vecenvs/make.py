@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import operator
 import os
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 from gymnasium.envs.registration import EnvSpec
 
 from vecenvs.backends import BACKENDS, backend_class
+from vecenvs.backends.auto import choose
 from vecenvs.env_fn import EnvFn, Recipe, Wrap, this_process
 from vecenvs.env_types import check_env_type, find_spec
 from vecenvs.preprocessing import Source, check_game, preprocessing
@@ -20,6 +22,8 @@ from vecenvs.vec_env import VecEnv
 from vecenvs.wrappers.reward import check_scale
 
 RANK_STRIDE = 10_000  # between the seeds of two ranks' envs, as in baselines
+AUTO = "auto"
+_log = logging.getLogger("vecenvs")
 _MONITOR_KWARGS = ("allow_early_resets", "reset_keywords", "info_keywords", "override_existing")
 
 
@@ -74,12 +78,16 @@ def make_vec_env(
     `initializer(mpi_rank=..., subrank=...)` is called before each env is made, in its worker process, `subrank` being
     start_index + i. It is not called for envs that the calling process steps itself, as with baselines' DummyVecEnv.
 
-    `backend` None is "dummy" for one env or with `force_dummy`, else "subproc". `num_workers` and `backend_kwargs` go
-    to the backend; when None leads to "dummy", which has no workers, `num_workers` has no effect. `autoreset` and
-    `info_attrs` are as in VecEnv.
+    `backend` None is "dummy" for one env or with `force_dummy`, else "subproc". "auto" chooses by the launcher, the
+    cores and `num_env` (vecenvs/backends/auto.py has the rule), tells the logger "vecenvs", and takes no arguments that
+    one backend alone has. `num_workers` and `backend_kwargs` go to the backend; when None or "auto" leads to "dummy",
+    which has no workers, `num_workers` has no effect. `autoreset` and `info_attrs` are as in VecEnv.
     """
     sources = _sources(env_id, _integer("num_env", num_env, 1), env_type)
     chosen = _backend(backend, len(sources), force_dummy)
+    options: dict[str, Any] = {}
+    if chosen == AUTO:
+        chosen, options = _choose(len(sources), num_workers, env_type, autoreset, initializer, backend_kwargs)
     num_workers = _workers(num_workers, backend, chosen, len(sources), env_type)
     start_index = _integer("start_index", start_index, 0)
     mpi_rank = 0 if chosen == "mpi" else spmd_rank()
@@ -104,7 +112,8 @@ def make_vec_env(
 
     cls = backend_class(chosen)
     optional = {"num_workers": num_workers, "info_attrs": info_attrs or None}
-    kwargs = {**backend_kwargs, **{name: value for name, value in optional.items() if value is not None}}
+    given = {name: value for name, value in optional.items() if value is not None}
+    kwargs = {**backend_kwargs, **given, **options}
     _check_arguments(cls, chosen, kwargs)
     vec = cls(env_fns, autoreset=autoreset, **kwargs)
     if base is not None:
@@ -143,11 +152,28 @@ def _sources(env_id: Any, num_env: int, env_type: Any) -> list[Source]:
 def _backend(backend: str | None, num_env: int, force_dummy: bool) -> str:
     if backend is None:
         return "dummy" if force_dummy or num_env == 1 else "subproc"
-    if backend not in BACKENDS:
-        raise ValueError(f"unknown backend {backend!r}: the backends are {', '.join(BACKENDS)}")
-    if force_dummy and backend != "dummy":
+    if backend not in (*BACKENDS, AUTO):
+        raise ValueError(f"unknown backend {backend!r}: the backends are {', '.join(BACKENDS)}, or {AUTO}")
+    if force_dummy and backend not in ("dummy", AUTO):
         raise ValueError(f"force_dummy contradicts backend={backend!r}: give one of them")
-    return backend
+    return "dummy" if force_dummy else backend
+
+
+def _choose(
+    num_env: int, num_workers: Any, env_type: Any, autoreset: str, initializer: Any, common: Mapping[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """Settle backend="auto". The caller steps no envs for which it then could not do what is asked."""
+    _check_arguments(backend_class("dummy"), AUTO, common)
+    needs_workers = common.get("on_failure") == "restart" or common.get("step_timeout") is not None
+    choice = choose(
+        num_env,
+        num_workers=None if num_workers is None else min(num_env, _integer("num_workers", num_workers, 1)),
+        keep_caller_free=needs_workers or autoreset == "async" or initializer is not None,
+        own_processes=env_type == "retro",
+    )
+    options = "".join(f", {name}={value}" for name, value in choice.options.items())
+    _log.info('backend="auto": %s%s (%s)', choice.backend, options, choice.reason)
+    return choice.backend, dict(choice.options)
 
 
 def _workers(num_workers: Any, backend: str | None, chosen: str, num_env: int, env_type: Any) -> int | None:

@@ -149,11 +149,15 @@ def to_json(data: Mapping[str, Any]) -> str:
 
 def show(found: Sequence[Row], title: str, said: Sequence[str]) -> None:
     """Print the table and the notes under it to stdout, whatever that is."""
+    print_table(table(found, title), said)
+
+
+def print_table(laid_out: Table, said: Sequence[str]) -> None:
+    """Print any table, with notes under it, to stdout."""
     from rich.console import Console
     from rich.measure import Measurement
 
     console = Console(highlight=False)
-    laid_out = table(found, title)
     # A terminal too narrow wraps lines; where there is none, nothing is cut off at rich's 80 columns.
     console.width = max(console.width, Measurement.get(console, console.options.update(width=_WIDE), laid_out).maximum)
     console.print(laid_out)

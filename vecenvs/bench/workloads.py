@@ -137,7 +137,7 @@ def workload(name: str, env_kwargs: Mapping[str, Any] | None = None) -> Workload
     return _SYNTHETIC[kind](what, int(match[1]) if match else None)
 
 
-def _makespin(text: str, episode: int | None) -> Synthetic:
+def _make_spin(text: str, episode: int | None) -> Synthetic:
     return Synthetic(_floats(), iterations=iterations_for(_seconds(text)), episode=episode)
 
 

@@ -7,6 +7,7 @@ ENV is an id:            CartPole-v1   ALE/Pong-v5   package.module:Env-v0
 or a synthetic workload: spin:100us   rows:84x84x4   nested:10us   sleep:1ms   spin:100us,episode=50
 BACKEND is a name, with options after a colon if need be:
     subproc   subproc:caller   subproc:w=4,spawn   subproc:num_workers=1,caller_steps=true
+With --breakdown it also tells where a step's time goes, by stepping stand-ins of the env beside the backends.
 The mpi backend needs ranks: python -m vecenvs.mpi -n 3 -m vecenvs bench ENV
 """
 
@@ -17,10 +18,12 @@ import json
 import re
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vecenvs.cli import UsageError
+from vecenvs.cli._arguments import count, json_object, output, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,20 +37,32 @@ _INTERRUPTED = 130
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("env", metavar="ENV", help="env id or synthetic workload")
-    parser.add_argument("--num-envs", metavar="N", type=_count, nargs="+", default=[8, 64], help="default: 8 64")
+    parser.add_argument("--num-envs", metavar="N", type=count, nargs="+", default=[8, 64], help="default: 8 64")
     parser.add_argument("--backends", metavar="BACKEND", nargs="+", help="default: every one there is")
-    parser.add_argument("--seconds", metavar="S", type=_seconds, default=1.0, help="per reading (default: 1)")
-    parser.add_argument("--repeats", metavar="R", type=_count, default=5, help="rounds (default: 5)")
-    parser.add_argument("--env-kwargs", metavar="JSON", type=_json_object, default={}, help="for gym.make")
+    parser.add_argument("--seconds", metavar="S", type=seconds, default=1.0, help="per reading (default: 1)")
+    parser.add_argument("--repeats", metavar="R", type=count, default=5, help="rounds (default: 5)")
+    parser.add_argument("--env-kwargs", metavar="JSON", type=json_object, default={}, help="for gym.make")
     parser.add_argument("--monitor", action="store_true", help="envs as make_vec_env makes them, Monitor included")
-    parser.add_argument("--json", metavar="FILE", type=_output, help="write every reading to FILE")
+    parser.add_argument("--breakdown", action="store_true", help="tell where the time of a step goes")
+    parser.add_argument("--json", metavar="FILE", type=output, help="write every reading to FILE")
     parser.add_argument("--chart", metavar="FILE", type=_picture, help="default: bench-ENV.png in this directory")
     parser.add_argument("--no-chart", action="store_true", help="draw none")
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure, then print the table and say where the chart is. 1 if a backend failed, 130 after Ctrl-C."""
-    from vecenvs.bench import check_libraries, contestants, machine, made, report, session, workloads
+    from vecenvs.bench import (
+        breakdown,
+        check_libraries,
+        contestants,
+        machine,
+        made,
+        measure,
+        report,
+        session,
+        workloads,
+    )
+    from vecenvs.bench.weigh import weigh
     from vecenvs.cpus import usable_cores
 
     try:
@@ -59,16 +74,21 @@ def run(args: argparse.Namespace) -> int:
         make_vec = made.from_make_vec_env(workload) if args.monitor else contestants.from_env_fn(workload)
         cores = usable_cores()
         facts = machine.facts(cores)
-        held = session.hold(
-            [contestants.VecContestant(backend, make_vec) for backend in chosen],
-            made.as_made(workload) if args.monitor else workload,
+        env_fn = made.as_made(workload) if args.monitor else workload
+        names = {backend.name: None for backend in chosen}
+        probes = breakdown.probes(env_fn, make_vec, names) if args.breakdown else []
+        every = session.hold(
+            [*(contestants.VecContestant(backend, make_vec) for backend in chosen), *probes],
+            env_fn,
             cores=cores,
             num_envs=args.num_envs,
             seconds=args.seconds,
             repeats=args.repeats,
+            weigh=lambda contestant, num_envs: weigh(contestant, num_envs) if contestant.name in names else None,
         )
     except (ImportError, workloads.BadRequest) as error:
         raise UsageError(str(error)) from None
+    held = replace(every, turns=[turn for turn in every.turns if turn.contestant in (*names, measure.LIMIT)])
     found = report.rows(held.turns)
     if found:
         unavailable.update(report.unavailable(held))
@@ -76,7 +96,10 @@ def run(args: argparse.Namespace) -> int:
         notes += [f"{name} is not available here: {reason}" for name, reason in unavailable.items()]
         report.show(found, f"{args.env} on {cores} core{'s' * (cores > 1)}", notes)
         header = {"command": command(args), "env": args.env, "machine": facts, "versions": machine.versions()}
-        _write(args, {**header, "unavailable": unavailable}, held)
+        header |= {"unavailable": unavailable}
+        if args.breakdown:
+            header |= {"breakdown": _break_down(every, list(names))}
+        _write(args, header, held)
     if held.interrupted:
         sys.stderr.write("interrupted: what is shown are the turns up to then\n" if found else "interrupted\n")
         return _INTERRUPTED
@@ -89,9 +112,24 @@ def command(args: argparse.Namespace) -> str:
     if args.backends is not None:
         words += ["--backends", *args.backends]
     words += ["--seconds", f"{args.seconds:g}", "--repeats", str(args.repeats)]
+    words += ["--breakdown"] if args.breakdown else []
     if args.env_kwargs:
         words += ["--env-kwargs", json.dumps(args.env_kwargs)]
     return shlex.join([*words, *(["--monitor"] if args.monitor else [])])
+
+
+def _break_down(every: Session, names: list[str]) -> list[dict[str, Any]]:
+    """Print where the time goes, a table for each number of envs; give it as plain data."""
+    from vecenvs.bench import breakdown, report
+
+    found = breakdown.parts(every.turns, names, every.cores)
+    failed = [row for row in report.rows(every.turns) if row.contestant.startswith("~") and row.failure]
+    said = [f"the probe {row.contestant[1:]!r} failed with {row.num_envs} envs: {row.failure}" for row in failed]
+    for num_envs in dict.fromkeys(part.num_envs for part in found):
+        report.print_table(breakdown.table(found, num_envs), said)
+    if not found:
+        sys.stdout.write("\n".join(["no breakdown: no round has all of its readings", *said]) + "\n")
+    return breakdown.plain(found)
 
 
 def _how(args: argparse.Namespace) -> str:
@@ -124,40 +162,7 @@ def _write(args: argparse.Namespace, header: Mapping[str, Any], held: Session) -
         sys.stdout.write(f"chart: {path}\n")
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return value
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object such as '{{\"frameskip\": 1}}'")
-    return value
-
-
-def _output(text: str) -> Path:
-    path = Path(text)
-    if path.is_dir() or not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: it is a directory, or its directory is missing")
-    return path
-
-
 def _picture(text: str) -> Path:
     if Path(text).suffix not in _CHART_FORMATS:
         raise argparse.ArgumentTypeError(f"{text!r} must end in {', '.join(_CHART_FORMATS)}")
-    return _output(text)
+    return output(text)
