@@ -51,6 +51,7 @@ class Ledger:
         self.resting: dict[int, list[Any]] = {}  # slots under an async autoreset -> the row that they repeat
         self.leftover: set[int] = set()  # slots whose ready row is of a lock-step that a death has ended
         self.dead: dict[int, WorkerDied] = {}
+        self._due = [0] * len(crew.shards)  # how many of `pending` each worker has
         self.owner = [worker for worker, shard in enumerate(crew.shards) for _ in shard]
         self.restarts = 0
         self._crew = crew
@@ -113,6 +114,8 @@ class Ledger:
     def _command(self, slot: int, command: Pending) -> None:
         if slot in self.leftover:  # overtaken
             self.drop(slot)
+        if slot not in self.pending:
+            self._due[self.owner[slot]] += 1
         self.pending[slot] = command
         self._put(self.owner[slot], tag(command.kind, slot), command.body)
 
@@ -174,8 +177,7 @@ class Ledger:
         """Take rows as they come until `enough`; StepTimeout names those of `waited_for` that are missing."""
         self.sweep()
         while not enough():
-            first = min((*(command.since for command in self.pending.values()), *self.stepping.values()), default=None)
-            limit = self._limit(deadline, first)
+            limit = self._limit(deadline, None if self._step_timeout is None else self._oldest())
             if limit is not None and time.monotonic() >= limit:
                 self._time_out([slot for slot in waited_for if slot in self.pending], deadline, timeout)
                 continue
@@ -187,8 +189,14 @@ class Ledger:
 
     def await_rows(self, slots: Collection[int], deadline: float | None = None, timeout: float | None = None) -> None:
         """Wait until all of these slots have a row ready."""
-        wanted = set(slots)
-        self.gather(lambda: wanted <= self.ready.keys(), wanted, deadline, timeout)
+        waiting, ready = list(slots), self.ready
+
+        def enough() -> bool:
+            while waiting and waiting[-1] in ready:
+                waiting.pop()
+            return not waiting
+
+        self.gather(enough, set(slots), deadline, timeout)
 
     def sweep(self) -> None:
         """Take every row that is there, without waiting."""
@@ -201,7 +209,11 @@ class Ledger:
         self.leftover.discard(slot)
 
     def _busy_workers(self) -> list[int]:
-        return sorted({self.owner[slot] for slot in self.pending} | self.stepping.keys())
+        return [worker for worker, due in enumerate(self._due) if due or worker in self.stepping]
+
+    def _oldest(self) -> float | None:
+        """Since when the command that has waited longest is unanswered."""
+        return min((*(command.since for command in self.pending.values()), *self.stepping.values()), default=None)
 
     def _take_all(self, messages: Iterable[tuple[int, Message]]) -> None:
         for worker, message in messages:
@@ -218,6 +230,7 @@ class Ledger:
             slot = slot_of(message[0])
             self._board.observations.take_objects(slot, 1, body.objects)
             del self.pending[slot]
+            self._due[worker] -= 1
             self.ready[slot] = body.extras[0] if body.extras else None
         elif kind in (_ROWS, _PLAIN):
             shard = self._crew.shards[worker]
@@ -292,6 +305,7 @@ class Ledger:
         if died.worker in self.stepping:
             self._single_out(worker for worker in range(len(self._crew.shards)) if worker not in self.stepping)
             del self.stepping[died.worker]
+        self._due[died.worker] = 0
         for slot in died.indices:
             self.pending.pop(slot, None)
             self.resting.pop(slot, None)

@@ -43,6 +43,12 @@ def child_environment() -> Iterator[None]:
     resource_tracker.ensure_running()  # multiprocessing would start it inside, and let Ctrl-C through again
     with _environment_lock:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        # The mask is this thread's: another thread may take the signal meanwhile, for the main thread to handle.
+        noted: list[int] = []
+        handler = signal.getsignal(signal.SIGINT)
+        ours = threading.current_thread() is threading.main_thread() and callable(handler)
+        if ours:
+            signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
         removed = {k: v for k, v in os.environ.items() if k.startswith(LAUNCHER_VARIABLES)}
         added = [name for name in THREAD_VARIABLES if name not in os.environ]
         try:
@@ -55,7 +61,11 @@ def child_environment() -> Iterator[None]:
             os.environ.update(removed)
             for name in added:
                 del os.environ[name]
+            if ours:
+                signal.signal(signal.SIGINT, handler)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            if noted:
+                signal.raise_signal(signal.SIGINT)
 
 
 def run_worker(pipe: Connection, payload: list[Any], first: int, autoreset: str, caller: int) -> None:

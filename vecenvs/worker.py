@@ -197,6 +197,8 @@ class Worker:
                     if where == 0:
                         cells[j][0] = row
                 rewards[k:], infos[k:] = [0.0] * (last - k), [{} for _ in range(k, last)]
+                if self._interrupt is not None:
+                    return rewards
 
     def _store_misfit(self, local: int, obs: Any) -> Exception | None:
         """Write an observation that is not just what its space says; if it cannot be cast, tell why."""

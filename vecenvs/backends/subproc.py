@@ -20,9 +20,10 @@ from vecenvs.transport import Message, Transport
 from vecenvs.transport.local import LocalTransport
 from vecenvs.transport.shared import SharedTransport, Wiring
 
-# Seconds of trying before sleeping. With a core for everybody it costs nobody anything; where the caller, once awake,
-# needs the core of a worker that tries, a worker should bridge the time between two steps and no more.
-ALONE = 1e-3
+# Seconds of trying before sleeping. With a core for everybody it bridges the unevenness of shards; longer would gain
+# nothing and take time from other programs. Where the caller, once awake, needs the core of a worker that tries, a
+# worker should bridge the time between two steps and no more.
+ALONE = 1e-4
 SHARED = 2e-4
 
 START_METHODS = ("fork", "forkserver", "spawn")
@@ -147,8 +148,8 @@ class ProcessTransport(SharedTransport):
             end()
             self._process.join(max(grace, 0.1))
             if not self._process.is_alive():
-                break
-        self._process.close()
+                self._process.close()
+                return
 
 
 # The caller's ends of all pipes: a forked worker closes them, else it would keep its siblings' pipes open.

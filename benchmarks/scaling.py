@@ -1,0 +1,266 @@
+"""Measure how the cost of a step grows, fit the model of docs/scaling.md; results in benchmarks/results/scaling.json.
+
+    python benchmarks/scaling.py                     everything, some six minutes on an idle machine
+    python benchmarks/scaling.py --only flat shm     some of it; the rest of the file stays
+    python benchmarks/scaling.py --docs              measures nothing: writes the file's tables into docs/
+
+* flat: cost per step and env from 64 to 4096 envs, beside a bare loop over as many envs; start-up and memory per env.
+* shm, mpi, ray: what a step costs one caller over shared memory, MPI's messages and Ray's messages; the fit.
+* callers: one caller over all cores beside one per core (SPMD).
+* auto: what backend="auto" chooses from, beside stepping in process (the table is in docs/tuning.md).
+
+mpi and ray need `pip install "vecenvs[mpi,ray]"`; who is missing is noted in the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from scaling_contestants import Made, Sized, Spmd
+from scaling_tables import write_docs
+
+from vecenvs import SubprocVecEnv
+from vecenvs.bench.breakdown import LoopContestant
+from vecenvs.bench.caller import caller_sample, step_sample
+from vecenvs.bench.contestants import VecContestant, from_env_fn, parse
+from vecenvs.bench.limit import BareLoops
+from vecenvs.bench.machine import facts, versions
+from vecenvs.bench.made import as_made, from_make_vec_env
+from vecenvs.bench.measure import LIMIT, Contestant, contest
+from vecenvs.bench.report import Spread, share_of
+from vecenvs.bench.scaling import Costs, Sample, fit
+from vecenvs.bench.weigh import weigh
+from vecenvs.bench.workloads import Workload, workload
+from vecenvs.cpus import usable_cores
+
+RESULTS = Path(__file__).parent / "results" / "scaling.json"
+SIZES = (64, 256, 1024, 4096)
+ENGINES = ("dummy", "subproc", "subproc:caller")
+FLOATS, IMAGES = ("spin:0us", 16), ("rows:84x84x4", 84 * 84 * 4)  # envs that cost nothing, and their rows' bytes
+CHECKS = (("CartPole-v1", 64), ("spin:100us", 8))  # and envs per worker
+AUTO_ENVS, AUTO_SIZES = ("spin:0us", "CartPole-v1", "spin:10us", "spin:100us"), (2, 4, 8)
+MakesVec = Callable[[Sequence[Workload], int], Any]
+
+
+def measure_flat(args: argparse.Namespace) -> dict[str, Any]:
+    """Let all sizes of all engines take turns. Ratios are to the same engine's smallest size in the same round."""
+    env_fn = workload("CartPole-v1")
+    engines: list[Contestant] = [LoopContestant("bare loop", env_fn)]
+    engines += [VecContestant(parse(name), from_env_fn(env_fn)) for name in ENGINES]
+    sized = [Sized(engine, n) for engine in engines for n in SIZES]
+    with BareLoops(env_fn, 1) as loops:  # on whatever core: only contestants are compared
+        turns = list(contest(sized, loops, 0, seconds=args.seconds, repeats=args.repeats, weigh=lambda *_: None))
+    costs: dict[str, dict[int, float]] = {}
+    for turn in turns:
+        if turn.timing is not None:
+            costs.setdefault(turn.contestant, {})[turn.round] = 1 / turn.timing.rate
+    found = []
+    for entry in sized:
+        cost, first = costs[entry.name], costs[f"{entry.inner.name} n={SIZES[0]}"]
+        bare, bare_first = costs[f"bare loop n={entry.num_envs}"], costs[f"bare loop n={SIZES[0]}"]
+        startups = [t.startup for t in turns if t.contestant == entry.name and t.startup is not None]
+        memory = weigh(entry.inner, entry.num_envs) if entry.inner.name != "bare loop" else None
+        found.append(
+            {
+                "engine": entry.inner.name,
+                "num_envs": entry.num_envs,
+                "relative_cost": asdict(Spread.of(cost[r] / first[r] for r in cost)),
+                "beyond_bare": asdict(Spread.of(cost[r] / first[r] / (bare[r] / bare_first[r]) for r in cost)),
+                "seconds_per_env_step": asdict(Spread.of(cost.values())),
+                "startup": asdict(Spread.of(startups)),
+                "memory": None if memory is None else asdict(memory),
+            }
+        )
+    return {"results": found}
+
+
+def measure_transport(make: MakesVec, workers: Sequence[int], seconds: float) -> dict[str, Any]:
+    """Measure the caller alone and whole steps with envs that cost nothing, fit, and compare with real envs."""
+    caller: list[Sample] = []
+    steps: list[Sample] = []
+    for (name, row_bytes), shards in ((FLOATS, (4, 32, 256)), (IMAGES, (4, 16))):
+        for count in workers if name == FLOATS[0] else workers[:2]:
+            for shard in shards:
+                with make([workload(name)] * (shard * count), count) as vec:
+                    vec.reset()
+                    whole = step_sample(vec, count, row_bytes, seconds)
+                    caller.append(caller_sample(vec, count, row_bytes, whole.seconds))
+                if count < max(2, usable_cores()):  # a core for everybody
+                    steps.append(whole)
+    found = fit(caller, steps)
+    return {
+        "costs": asdict(found.costs),
+        "worst_error_of_caller": found.worst,
+        "caller": [asdict(sample) for sample in caller],
+        "steps": [asdict(sample) for sample in steps],
+        "checks": [check(make, name, shard, found.costs, seconds) for name, shard in CHECKS],
+    }
+
+
+def check(make: MakesVec, name: str, shard: int, costs: Costs, seconds: float) -> dict[str, Any]:
+    """Step a real env, by turns with the limit, and compare with the model.
+
+    The caller keeps its core busy while it waits, so an env's time is that of a bare loop with all cores at work.
+    """
+    cores = usable_cores()
+    workers = max(1, cores - 1)
+    num_envs = shard * workers
+    env_fn = workload(name)
+    made = Made(lambda n: make([env_fn] * n, workers))
+    with BareLoops(env_fn, cores) as loops:
+        turns = list(contest([made], loops, num_envs, seconds=2 * seconds, repeats=3, weigh=lambda *_: None))
+    failures = [turn.failure for turn in turns if turn.failure]
+    if failures:
+        raise SystemExit(f"{name} with {num_envs} envs: {failures[0]}")
+    shares = [share_of(turn, turns) for turn in turns if turn.contestant == made.name]
+    env = cores / statistics.median(turn.timing.rate for turn in turns if turn.contestant == LIMIT and turn.timing)
+    return {
+        "env": name,
+        "env_seconds": env,
+        "workers": workers,
+        "num_envs": num_envs,
+        "share": asdict(Spread.of(share * cores / workers for share in shares if share is not None)),
+        "predicted_share": costs.share(env, num_envs, workers, FLOATS[1]),
+    }
+
+
+def measure_shm(args: argparse.Namespace) -> dict[str, Any]:
+    """One machine's shared memory."""
+    return measure_transport(lambda fns, count: SubprocVecEnv(fns, num_workers=count), (1, 2, 4, 8), args.seconds / 2)
+
+
+def measure_mpi(args: argparse.Namespace) -> dict[str, Any]:
+    """Messages between ranks: a job of its own, in which this script is rank 0's."""
+    if importlib.util.find_spec("mpi4py") is None:
+        raise ImportError("mpi4py is missing: pip install 'vecenvs[mpi]'")
+    ranks = str(usable_cores() + 1)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "mpi.json"
+        command = [sys.executable, "-m", "vecenvs.mpi", "-n", ranks, __file__, "--rank-0", str(out)]
+        subprocess.run([*command, "--seconds", str(args.seconds)], check=True)
+        record: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    return record
+
+
+def as_rank_0(args: argparse.Namespace) -> dict[str, Any]:
+    """What the job measures."""
+    from vecenvs.backends.mpi import MpiVecEnv
+
+    def make(env_fns: Sequence[Workload], count: int) -> Any:
+        return MpiVecEnv(env_fns, num_workers=count, shared_memory=False)
+
+    return measure_transport(make, (1, 2, 4), args.seconds / 2)
+
+
+def measure_ray(args: argparse.Namespace) -> dict[str, Any]:
+    """Messages to actors, on a Ray of this machine."""
+    os.environ.update(RAY_worker_niceness="0", RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled")
+    import ray
+
+    from vecenvs.backends.ray import RayVecEnv
+
+    def make(env_fns: Sequence[Workload], count: int) -> Any:
+        return RayVecEnv(env_fns, num_workers=count, transport="messages", actor_options={"num_cpus": 0})
+
+    ray.init(address="local", include_dashboard=False, logging_level="error")
+    try:
+        return measure_transport(make, (1, 2, 4), args.seconds / 2)
+    finally:
+        ray.shutdown()
+
+
+def measure_auto(args: argparse.Namespace) -> dict[str, Any]:
+    """Let the engines that backend="auto" chooses from take turns, with few envs of several costs."""
+    found = []
+    for name in AUTO_ENVS:
+        env_fn = workload(name)
+        make_vec = from_make_vec_env(env_fn)
+        sized = [Sized(VecContestant(parse(engine), make_vec), n) for n in AUTO_SIZES for engine in ENGINES]
+        with BareLoops(as_made(env_fn), 1) as loops:
+            turns = list(
+                contest(sized, loops, 0, seconds=args.seconds / 2, repeats=args.repeats, weigh=lambda *_: None)
+            )
+        rates = {(turn.contestant, turn.round): turn.timing.rate for turn in turns if turn.timing is not None}
+        for entry in sized:
+            ratios = [
+                rate / rates[f"dummy n={entry.num_envs}", number]
+                for (who, number), rate in rates.items()
+                if who == entry.name
+            ]
+            row = {"env": name, "num_envs": entry.num_envs, "engine": entry.inner.name}
+            found.append({**row, "beside_dummy": asdict(Spread.of(ratios))})
+    return {"results": found}
+
+
+def measure_callers(args: argparse.Namespace) -> dict[str, Any]:
+    """Let one caller over all cores and one caller per core take turns."""
+    cores, found = usable_cores(), []
+    for name in ("CartPole-v1", FLOATS[0]):
+        env_fn, num_envs = workload(name), 64 * cores
+        contestants: list[Contestant] = [Spmd(env_fn, cores)]
+        contestants += [VecContestant(parse(engine), from_env_fn(env_fn)) for engine in ENGINES[1:]]
+        with BareLoops(env_fn, cores) as loops:
+            turns = list(
+                contest(contestants, loops, num_envs, seconds=args.seconds, repeats=args.repeats, weigh=lambda *_: None)
+            )
+        for who in dict.fromkeys(turn.contestant for turn in turns if turn.contestant != LIMIT):
+            shares = [
+                share for turn in turns if turn.contestant == who and (share := share_of(turn, turns)) is not None
+            ]
+            found.append({"env": name, "num_envs": num_envs, "who": who, "share": asdict(Spread.of(shares))})
+    return {"results": found}
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "flat": measure_flat,
+    "shm": measure_shm,
+    "mpi": measure_mpi,
+    "ray": measure_ray,
+    "callers": measure_callers,
+    "auto": measure_auto,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS])
+    parser.add_argument("--seconds", type=float, default=0.5, help="per reading")
+    parser.add_argument("--repeats", type=int, default=5, help="rounds of flat and callers")
+    parser.add_argument("--docs", action="store_true", help="write the tables of docs/ from the results there are")
+    parser.add_argument("--rank-0", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.rank_0 is not None:
+        args.rank_0.write_text(json.dumps(as_rank_0(args)), encoding="utf-8")
+        return
+    if args.docs:
+        write_docs(json.loads(RESULTS.read_text(encoding="utf-8")))
+        return
+    for name in args.only:
+        print(f"== {name}", flush=True)
+        command = f"python benchmarks/scaling.py --only {name} --seconds {args.seconds:g} --repeats {args.repeats}"
+        header = {"command": command, "machine": facts(usable_cores()), "versions": versions()}
+        try:
+            part = {**header, **PARTS[name](args)}
+        except ImportError as error:
+            part = {**header, "missing": str(error)}
+            print(f"   not measured: {error}")
+        record = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+        record[name] = part
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Who takes part in benchmarks/scaling.py besides the engines themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from vecenvs import DummyVecEnv
+from vecenvs.bench.child import Child
+from vecenvs.bench.contestants import VecStepper
+from vecenvs.bench.measure import Contestant, Stepper
+from vecenvs.bench.workloads import Workload
+
+
+@dataclass
+class Made:
+    """A transport as a contestant."""
+
+    build: Callable[[int], Any]
+    name: str = "vec"
+
+    def make(self, num_envs: int) -> Stepper:
+        vec = self.build(num_envs)
+        return VecStepper(vec, vec.reset(seed=0))
+
+
+@dataclass
+class Sized:
+    """A contestant with a number of envs of its own, so that sizes meet in one round."""
+
+    inner: Contestant
+    num_envs: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.inner.name} n={self.num_envs}"
+
+    def make(self, _: int) -> Stepper:
+        return self.inner.make(self.num_envs)
+
+
+class Spmd:
+    """A caller per core, each with its share of the envs in its own process."""
+
+    name = "one caller per core"
+
+    def __init__(self, env_fn: Workload, cores: int) -> None:
+        self._env_fn = env_fn
+        self._cores = cores
+
+    def make(self, num_envs: int) -> SpmdStepper:
+        return SpmdStepper([Child(_serve, self._env_fn, num_envs // self._cores) for _ in range(self._cores)])
+
+
+class SpmdStepper:
+    """Has all callers make some steps, and waits for them."""
+
+    AT_ONCE = 64  # steps between two meetings, which so cost next to nothing
+
+    def __init__(self, children: list[Child]) -> None:
+        self._children = children
+        for child in children:
+            child.receive()
+
+    def step(self, count: int) -> int:
+        for child in self._children:
+            child.send(count * self.AT_ONCE)
+        return sum(child.receive() for child in self._children)
+
+    def close(self) -> None:
+        for child in self._children:
+            child.close()
+
+
+def _serve(connection: Connection, env_fn: Workload, num_envs: int) -> None:
+    with DummyVecEnv([env_fn] * num_envs) as vec:
+        stepper = VecStepper(vec, vec.reset(seed=0))
+        connection.send(0)
+        while True:
+            connection.send(stepper.step(connection.recv()))

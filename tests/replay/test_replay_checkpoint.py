@@ -1,0 +1,119 @@
+"""Saving and restoring a buffer: nothing is lost, nothing is unpickled, another layout is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from numbered import ACTION, OBS, numbers, transitions
+
+from vecenvs.replay import ReplayBuffer, checkpoint
+
+
+def buffer_of(rows: int = 23, capacity: int = 10, **kwargs: Any) -> ReplayBuffer:
+    buffer = ReplayBuffer(OBS, ACTION, capacity, **kwargs)
+    for begin in range(0, rows, 4):
+        buffer.add(transitions(begin, min(begin + 4, rows)))
+    return buffer
+
+
+@pytest.mark.parametrize("rows", [0, 6, 10, 23])
+def test_it_goes_on_as_if_nothing_had_been(tmp_path: Path, rows: int) -> None:
+    """Draws and what is overwritten next included. The new buffer held something else before."""
+    saved, restored = buffer_of(rows, seed=1), buffer_of(5, seed=2)
+    saved.save(tmp_path / "buffer.npz", {"note": [1, "two"]})
+    assert restored.restore(tmp_path / "buffer.npz") == {"note": [1, "two"]}
+    assert (len(restored), restored.inserted) == (min(rows, 10), rows)
+    for begin in (rows, rows + 3, rows + 6):
+        for buffer in (saved, restored):
+            buffer.add(transitions(begin, begin + 3))
+        assert numbers(saved.sample(3)) == numbers(restored.sample(3))
+
+
+def test_into_a_larger_one(tmp_path: Path) -> None:
+    buffer_of(23).save(tmp_path / "buffer.npz")
+    restored = buffer_of(0, capacity=30, seed=0)
+    restored.restore(tmp_path / "buffer.npz")
+    restored.add(transitions(23, 25))
+    assert {k for _ in range(30) for k in numbers(restored.sample(12))} == set(range(13, 25))
+
+
+def test_priorities(tmp_path: Path) -> None:
+    saved = buffer_of(23, prioritized=True, alpha=1.0)
+    saved.update_priorities([20], [50.0])
+    saved.update_priorities(range(13, 23), [0.0] * 9 + [3.0])
+    saved.save(tmp_path / "buffer.npz")
+    restored = buffer_of(0, prioritized=True, alpha=1.0)
+    restored.restore(tmp_path / "buffer.npz")
+    batch = restored.sample(10)
+    assert set(numbers(batch)) == {22}
+    assert set(batch["indexes"].tolist()) == {22}
+    assert restored.update_priorities([12, 22], [0.0, 0.0]) == 1
+    restored.add(transitions(23, 24))  # with the largest priority there has been: 50
+    assert set(numbers(restored.sample(10))) == {23}
+
+
+def test_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large buffers go piece by piece."""
+    monkeypatch.setattr(checkpoint, "PIECE", 3)
+    buffer_of(23).save(tmp_path / "buffer.npz")
+    restored = buffer_of(0)
+    restored.restore(tmp_path / "buffer.npz")
+    assert {k for _ in range(30) for k in numbers(restored.sample(10))} == set(range(13, 23))
+
+
+def test_no_pickle_in_the_file(tmp_path: Path) -> None:
+    buffer_of(prioritized=True).save(tmp_path / "buffer.npz")
+    with np.load(tmp_path / "buffer.npz", allow_pickle=False) as members:
+        assert {name: members[name].dtype for name in members.files} == {
+            "header": np.uint8, "rows": np.uint64, "priorities": np.float32,
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (ReplayBuffer(spaces.Box(0, 1, (3,)), ACTION, 10), r"its obs is float32 \(2,\), here it is float32 \(3,\)"),
+        (ReplayBuffer(spaces.Box(0, 1, (2,), float), ACTION, 10), r"its obs is float32 \(2,\), here it is float64"),
+        (ReplayBuffer(spaces.Dict({"x": OBS}), ACTION, 10), r"it has no obs\['x'\]"),
+        (ReplayBuffer(OBS, ACTION, 10, n_step=3), "it has no discount"),
+        (ReplayBuffer(OBS, ACTION, 9), "holds 10 transitions, but capacity=9"),
+    ],
+)  # fmt: skip
+def test_another_layout(tmp_path: Path, other: ReplayBuffer, words: str) -> None:
+    """The error says what differs; what was there stays."""
+    buffer_of().save(tmp_path / "buffer.npz")
+    with pytest.raises(ValueError, match=words):
+        other.restore(tmp_path / "buffer.npz")
+    assert len(other) == 0
+
+
+def test_another_gamma(tmp_path: Path) -> None:
+    ReplayBuffer(OBS, ACTION, 9, n_step=2, gamma=0.9).save(tmp_path / "buffer.npz")
+    with pytest.raises(ValueError, match=r"its gamma is 0.9, here it is 0.99"):
+        ReplayBuffer(OBS, ACTION, 9, n_step=2).restore(tmp_path / "buffer.npz")
+
+
+def test_what_is_no_saved_buffer(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("hello")
+    np.savez(tmp_path / "other.npz", x=np.zeros(3))
+    buffer_of().save(tmp_path / "cut.npz")
+    data = (tmp_path / "cut.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(data[: len(data) // 2])
+    for name in ("text", "other.npz", "cut.npz"):
+        with pytest.raises(ValueError, match="is no saved replay buffer"):
+            buffer_of().restore(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        buffer_of().restore(tmp_path / "nowhere.npz")
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
+    buffer = buffer_of(seed=0)
+    buffer.save(tmp_path / "buffer.npz")
+    with pytest.raises(TypeError):
+        buffer.save(tmp_path / "buffer.npz", {"what JSON does not take": object()})
+    assert [path.name for path in tmp_path.iterdir()] == ["buffer.npz"]
+    buffer.restore(tmp_path / "buffer.npz")

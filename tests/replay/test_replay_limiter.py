@@ -1,0 +1,106 @@
+"""The rate limiter: bounds that hold for any schedule, and no stop for good."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vecenvs.replay import RateLimiter
+from vecenvs.replay.share import CALL, Share
+
+
+def test_without_a_ratio() -> None:
+    limiter = RateLimiter(None, min_size=5)
+    assert limiter.may_insert()
+    assert limiter.may_sample(4) == 0
+    assert limiter.may_sample(5) == float("inf")
+
+
+@given(
+    st.floats(0.1, 8.0),
+    st.integers(1, 50),
+    st.integers(4, 100),
+    st.lists(st.tuples(st.booleans(), st.integers(1, 20)), max_size=60),
+)
+def test_the_ratio_is_kept(ratio: float, min_size: int, tolerance: int, schedule: list[tuple[bool, int]]) -> None:
+    """Whoever comes, samples stay within `tolerance` of what is due, one fragment more on the inserting side."""
+    limiter = RateLimiter(ratio, min_size, tolerance)
+    for insert, n in schedule:
+        if insert and limiter.may_insert():
+            limiter.inserted(n)
+        elif not insert and limiter.may_sample(limiter.inserts) >= n:
+            limiter.sampled(n)
+        due = (limiter.inserts - min_size) * ratio
+        assert limiter.samples == 0 or limiter.samples <= due + tolerance + 1e-6
+        assert due - limiter.samples <= tolerance + 20 * ratio or limiter.inserts < min_size + 20
+        assert limiter.may_insert() or limiter.may_sample(limiter.inserts) >= tolerance, "both wait, for good"
+
+
+def test_before_min_size_inserts_are_free() -> None:
+    limiter = RateLimiter(100.0, min_size=10, tolerance=1)
+    for _ in range(10):
+        assert limiter.may_insert()
+        assert limiter.may_sample(limiter.inserts) == 0
+        limiter.inserted(1)
+    assert limiter.may_sample(limiter.inserts) == 1
+    limiter.inserted(1)
+    assert not limiter.may_insert()
+    limiter.sampled(100)
+    assert limiter.may_insert()
+    limiter.sampled(-100)
+    assert not limiter.may_insert()
+
+
+def test_state() -> None:
+    limiter, other = RateLimiter(1.0, 5, 3), RateLimiter(1.0, 5, 3)
+    limiter.inserted(7)
+    limiter.sampled(4)
+    other.load(limiter.state())
+    assert (other.inserts, other.samples) == (7, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"samples_per_insert": 0.0, "tolerance": 1}, "more than 0"),
+        ({"samples_per_insert": 1.0}, "a tolerance of more than 0"),
+        ({"min_size": 0}, "min_size must be from 1 on"),
+    ],
+)
+def test_wrong_numbers(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        RateLimiter(**arguments)
+
+
+def test_settled() -> None:
+    """Begins with what is stored already, owing nothing."""
+    limiter = RateLimiter(2.0, min_size=5, tolerance=8)
+    limiter.settle(20)
+    assert (limiter.inserts, limiter.samples, limiter.may_sample(20), limiter.may_insert()) == (20, 30, 8, True)
+    limiter.settle(3)
+    assert (limiter.samples, limiter.may_sample(3)) == (0, 0)
+
+
+def test_a_busy_learner_goes_first() -> None:
+    """Inserts get a tenth of the time while sampling takes most of it, and all they want otherwise."""
+    share = Share()
+    now = inserting = 0.0
+    for _ in range(1000):  # a learner that waits for nothing but samples
+        now += 0.002 + CALL
+        share.sampled(now, 0.002)
+        if not share.wait(now):
+            now += 0.0007 + CALL
+            share.inserted(now, 0.0007)
+            inserting += 0.0007 + CALL
+    assert 0.06 < inserting / now <= 0.11
+    share.sampled(now, 0.002)
+    now += 0.3
+    assert share.wait(now) == 0.0, "it has paused"
+    for _ in range(100):  # one that learns for 10 ms between its requests
+        now += 0.01
+        share.sampled(now, 0.002)
+        share.inserted(now, 0.0007)
+        assert share.wait(now) == 0.0

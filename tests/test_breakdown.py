@@ -1,0 +1,180 @@
+"""`python -m vecenvs bench --breakdown`: the stand-ins, the subtraction, and the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from vecenvs import DummyVecEnv
+from vecenvs.__main__ import main
+from vecenvs.bench import breakdown, replays
+from vecenvs.bench.breakdown import LoopContestant
+from vecenvs.bench.measure import LIMIT, Timing, Turn
+from vecenvs.bench.workloads import workload
+from vecenvs.testing.envs import CountingEnv
+
+
+class Told(gym.Env[Any, Any]):
+    """Ends each third step, writes into one and the same observation, and tells the step in its info."""
+
+    observation_space = gym.spaces.Dict({"a": gym.spaces.Box(0, 9, (2,), np.float32), "b": gym.spaces.Discrete(3)})
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.array = np.zeros(2, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.steps = 0
+        self.array[:] = 0
+        return {"a": self.array, "b": 0}, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        self.array[:] = self.steps
+        return {"a": self.array, "b": 1}, 0.5, self.steps == 3, False, {"step": self.steps}
+
+
+class TestReplay:
+    def test_gives_what_the_env_gave(self) -> None:
+        replay = replays.record(Told)
+        env = replay()
+        assert env.reset()[0]["a"].tolist() == [0, 0]
+        rows = [env.step(0) for _ in range(len(replay.transitions))]
+        assert [row[0]["a"].tolist() for row in rows[:4]] == [[1, 1], [2, 2], [3, 3], [1, 1]]  # copies, not one array
+        assert [(row[1], row[2], row[4]) for row in rows[1:3]] == [(0.5, False, {"step": 2}), (0.5, True, {"step": 3})]
+        assert env.step(0)[4] == {"step": 1}  # from the beginning again
+
+    @pytest.mark.parametrize("part", ["rows", "infos", "ends"])
+    def test_gives_only_what_is_asked_for(self, part: str) -> None:
+        env = replays.record(Told).only(**{part: True})()
+        third = [env.step(0) for _ in range(3)][-1]
+        given = {"rows": isinstance(third[0], dict), "infos": bool(third[4]), "ends": third[2]}
+        assert given == {name: name == part for name in given}
+        assert isinstance(env.observation_space, gym.spaces.Dict) == (part == "rows")
+
+    def test_a_vec_env_can_step_them(self) -> None:
+        replay = replays.record(Told)
+        for stand_in in (replay, replay.only(), replay.only(rows=True)):
+            with DummyVecEnv([stand_in] * 3) as vec:
+                vec.reset()
+                ended = [vec.step([0] * 3)[2].all() for _ in range(6)]
+                assert ended == ([False, False, True] * 2 if stand_in is replay else [False] * 6)
+
+    def test_rows_of_large_envs_are_few(self) -> None:
+        replay = replays.record(workload("rows:1024x1024x4"))
+        assert len(replay.transitions) == 8
+
+    def test_the_env_is_closed(self) -> None:
+        closed: list[bool] = []
+
+        class Closing(CountingEnv):
+            def close(self) -> None:
+                closed.append(True)
+
+        replays.record(Closing)
+        assert closed == [True]
+
+
+class TestLoop:
+    def test_steps_every_env_as_often(self) -> None:
+        made: list[Told] = []
+
+        def env_fn() -> Told:
+            made.append(Told())
+            return made[-1]
+
+        stepper = LoopContestant("loop", env_fn).make(3)
+        assert stepper.step(4) == 12
+        assert [env.steps for env in made] == [1, 1, 1]  # the fourth step, after a reset
+        stepper.close()
+
+    def test_actions_of_any_space(self) -> None:
+        class Nested(Told):
+            action_space = gym.spaces.Tuple((gym.spaces.Discrete(2), gym.spaces.Box(0, 1, (2,))))
+
+            def step(self, action: Any) -> Any:
+                assert self.action_space.contains(action)
+                return super().step(action)
+
+        assert LoopContestant("loop", Nested).make(2).step(5) == 10
+
+
+# Microseconds per env step: by this all parts are known, and what subtraction has to find.
+TIMES = {
+    "~loop of one": 9,
+    "~loop": 11,
+    "dummy": 20,
+    "subproc": 9,
+    "~loop blank": 1,
+    "~loop all": 1.5,
+    "~dummy blank": 3,
+    "~dummy rows in place": 4,
+    "~dummy rows": 4.25,
+    "~dummy rows, infos": 6.25,
+    "~dummy all": 9.75,
+}
+PARTS = {"env": 10, "alone": -1, "turns": 2, "calls": 2, "rows": 1, "copies": 0.25, "infos": 2, "ends": 3, "rest": 0.75}
+
+
+def turns(rounds: int = 2, left_out: str = "") -> list[Turn]:
+    """Readings on two cores, of which the limit uses both: 10 us of core time are 5 us of the clock."""
+    found = []
+    for number in range(rounds):
+        found.append(Turn(LIMIT, 8, number, Timing(200_000, 1.0)))
+        found += [Turn(n, 8, number, Timing(round(1e6 / t * 1e3), 1e3)) for n, t in TIMES.items() if n != left_out]
+    return [*found, Turn(LIMIT, 8, rounds, Timing(200_000, 1.0))]
+
+
+class TestSubtraction:
+    def test_finds_every_part(self) -> None:
+        found = {p.part: p for p in breakdown.parts(turns(), ["dummy"], 2)}
+        for part, micros in PARTS.items():
+            assert found[part].seconds.median == pytest.approx(micros * 1e-6, rel=1e-3)
+            assert found[part].share.median == pytest.approx(micros / 40, rel=1e-3)
+        assert found["waiting"].share.median == pytest.approx(0.5, rel=1e-3)  # the other core
+
+    def test_parts_add_up_to_all_core_time(self) -> None:
+        found = breakdown.parts(turns(), ["dummy", "subproc"], 2)
+        for name in ("dummy", "subproc"):
+            assert sum(p.share.median for p in found if p.contestant == name) == pytest.approx(1)
+        env = next(p for p in found if (p.contestant, p.part) == ("subproc", "env"))
+        assert env.share.median == pytest.approx(5 / 9, rel=1e-3)  # its share of the limit
+        waiting = next(p for p in found if (p.contestant, p.part) == ("subproc", "waiting"))
+        assert waiting.seconds.median == pytest.approx((18 - 21) * 1e-6, rel=1e-2)  # what it does at once, it has not
+
+    def test_rounds_that_lack_a_reading_do_not_count(self) -> None:
+        assert breakdown.parts(turns(left_out="~dummy all"), ["dummy"], 2) == []
+        assert {p.contestant for p in breakdown.parts(turns(left_out="subproc"), ["dummy", "subproc"], 2)} == {"dummy"}
+
+    def test_probes_are_those_that_are_needed(self) -> None:
+        for chosen in (["subproc"], ["dummy", "subproc"]):
+            made = breakdown.probes(CountingEnv, lambda n, b: None, chosen)
+            assert {p.name for p in made} | {LIMIT} | set(chosen) - {"subproc"} == {LIMIT, "dummy", *TIMES} - {
+                "subproc"
+            }
+            assert ("dummy" in {p.name for p in made}) == ("dummy" not in chosen)
+
+
+class TestCommand:
+    def test_prints_and_writes(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        arguments = ["CartPole-v1", "--num-envs", "2", "--backends", "dummy", "--breakdown", "--no-chart"]
+        assert main(["bench", *arguments, "--seconds", "0.02", "--repeats", "2", "--json", "out.json"]) == 0
+        out = capsys.readouterr().out
+        assert "Where the core time of 2 envs goes" in out
+        assert all(meaning in out for meaning in breakdown.MEANING.values())
+        assert "~loop" not in out
+        record = json.loads((tmp_path / "out.json").read_text())
+        assert {row["contestant"] for row in record["results"]} == {"dummy"}
+        assert "--breakdown" in record["command"]
+        shares = [part["share"] for part in record["breakdown"]]
+        assert len(shares) == len(breakdown.MEANING)
+        assert all(share["min"] <= share["median"] <= share["max"] for share in shares)

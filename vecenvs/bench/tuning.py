@@ -1,0 +1,238 @@
+"""Find the fastest way to step an env on this machine: every candidate briefly, the better ones for longer.
+
+Three rungs of a ladder (successive halving): all candidates once; the better half once, for twice as long; the best
+few three times, for three times as long. Only readings of one rung are compared, as shares of the limit, of which each
+reading has one before and one after it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from vecenvs.bench.contestants import Backend, MakesVec, parse
+from vecenvs.bench.learner import LearningContestant
+from vecenvs.bench.limit import BareLoops
+from vecenvs.bench.measure import LIMIT, Turn, contest, warmup_for
+from vecenvs.bench.progress import Shows
+from vecenvs.bench.report import Spread, share_of
+
+TOLERANCE = 0.05  # a simpler candidate wins if it is not slower by more than this
+_FINALISTS = 3
+_PER_TURN = 0.25  # seconds: starting and ending an engine, for planning
+_SHORTEST, _LONGEST = 0.05, 1.0  # seconds of a reading in the first rung
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A way to step: an engine with options, so many envs, all at once or (`halves`) in two halves by turns."""
+
+    backend: Backend
+    num_envs: int
+    halves: bool = False
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return f"{self.backend.name} in halves" if self.halves else self.backend.name
+
+    @property
+    def batch(self) -> int:
+        """How many rows the program gets at once."""
+        return self.num_envs // 2 if self.halves else self.num_envs
+
+    def simplicity(self) -> tuple[Any, ...]:
+        """Order candidates of the same speed: few envs, whole batches, few processes first."""
+        options = self.backend.options
+        processes = 0 if self.backend.backend == "dummy" else int(options.get("num_workers") or 1)
+        return self.num_envs, self.halves, processes, bool(options.get("caller_steps"))
+
+
+def line(env: str, candidate: Candidate, env_kwargs: Mapping[str, Any]) -> str:
+    """Write the call that makes it, to be pasted. `env` is Python: a quoted id, or the name of a function."""
+    backend = candidate.backend
+    given = [f"num_env={candidate.num_envs}", f"backend={backend.backend!r}".replace("'", '"')]
+    given += [f"{key}={value!r}".replace("'", '"') for key, value in backend.options.items()]
+    given += [f"env_kwargs={dict(env_kwargs)!r}"] if env_kwargs else []
+    return f"env = make_vec_env({env}, {', '.join(given)})"
+
+
+def candidates(num_envs: Iterable[int], cores: int, *, learner: bool, more: Sequence[str] = ()) -> list[Candidate]:
+    """List what is worth a try with so many envs, the smallest number first.
+
+    In process; workers by powers of two up to one per core, and twice as many for envs that wait; the same with a
+    share for the caller, up to one per core. With a `learner` that computes between steps also one worker, and halves.
+    `more` are further engines by name, each as it comes.
+    """
+    ladder = sorted({2**k for k in range(cores.bit_length()) if 2**k <= cores} | {cores, 2 * cores})
+    found = []
+    for n in sorted(set(num_envs)):
+        texts = ["dummy", *more]
+        for workers in (w for w in ladder if w <= n):
+            if workers > 1 or learner:
+                texts.append(f"subproc:w={workers}")
+            if 1 < workers <= cores:
+                texts.append(f"subproc:w={workers},caller")
+        found += [Candidate(parse(text), n) for text in texts]
+        if learner and n > 1:
+            found += [Candidate(parse(t), n, True) for t in texts if t.startswith("subproc") and "caller" not in t]
+    return found
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one candidate gave in one rung, in all of its turns. `share` is of the limit, `startup` in seconds."""
+
+    candidate: Candidate
+    rung: int
+    share: Spread | None
+    startup: float | None
+    turns: int
+    failure: str | None = None
+
+
+@dataclass
+class Search:
+    """What has been found. `limit` is in env steps per second, all cores together."""
+
+    readings: list[Reading] = field(default_factory=list)
+    limit: list[float] = field(default_factory=list)
+    left_out: list[int] = field(default_factory=list)  # numbers of envs one step of which would take too long
+    out_of_time: bool = False
+    interrupted: bool = False
+
+    def ranking(self) -> list[Reading]:
+        """Give each candidate's reading of the highest rung it came to: higher rungs first, then higher shares."""
+        last = {reading.candidate: reading for reading in self.readings}
+        return sorted(last.values(), key=lambda r: (-r.rung, -(r.share.median if r.share else -1.0)))
+
+    def best(self) -> Reading | None:
+        """Give the fastest of the highest rung with two candidates or more, or else whatever was measured."""
+        good = [reading for reading in self.ranking() if reading.share is not None]
+        return good[0] if good else None
+
+    def recommended(self) -> Reading | None:
+        """Give the simplest of those that are about as fast as the best of their rung."""
+        best = self.best()
+        if best is None or best.share is None:
+            return None
+        rivals = [reading for reading in self.ranking() if reading.rung == best.rung and reading.share is not None]
+        least = (1 - TOLERANCE) * best.share.median
+        return min(
+            (rival for rival in rivals if rival.share is not None and rival.share.median >= least),
+            key=lambda rival: rival.candidate.simplicity(),
+        )
+
+    def record(self) -> dict[str, Any]:
+        """Put it all into plain data."""
+        chosen = self.recommended()
+        return {
+            "limit_steps_per_second": asdict(Spread.of(self.limit)),
+            "left_out": self.left_out,
+            "out_of_time": self.out_of_time,
+            "interrupted": self.interrupted,
+            "readings": [asdict(reading) for reading in self.readings],
+            "recommended": None if chosen is None else asdict(chosen),
+        }
+
+
+def search(
+    entrants: Sequence[Candidate],
+    loops: BareLoops,
+    make_vec: MakesVec,
+    shows: Shows,
+    *,
+    iterations: int = 0,
+    budget: float = 45.0,
+) -> Search:
+    """Measure candidates, of whom the caller computes for so many iterations between steps, for `budget` seconds.
+
+    Time is kept as far as the envs allow: a turn that has begun is finished, and the smallest number of envs has its
+    first turns in any case. Ctrl-C ends the search with what there is.
+    """
+    found = Search()
+    deadline = time.monotonic() + budget
+    try:
+        first = loops.run(0.2, 0.05)
+        found.limit.append(first.rate)
+        alive = list(entrants)
+        for rung, (seconds, repeats, keep) in enumerate(plan(entrants, budget)):
+            alive = _best(found, alive, rung, keep)
+            if not alive:
+                break
+            for size in dict.fromkeys(candidate.num_envs for candidate in alive):
+                if rung == 0 and size > min(c.num_envs for c in entrants) and size / first.rate > seconds:
+                    found.left_out.append(size)
+                    continue
+                own = [candidate for candidate in alive if candidate.num_envs == size]
+                contestants = [
+                    LearningContestant(c.name, c.backend, make_vec, iterations, halves=c.halves) for c in own
+                ]
+                turns = contest(contestants, loops, size, seconds=seconds, repeats=repeats, weigh=lambda *_: None)
+                kept = _until(turns, deadline, found, shows, rung)
+                found.readings += _readings(own, rung, kept)
+                if found.out_of_time:
+                    return found
+    except KeyboardInterrupt:
+        found.interrupted = True
+    return found
+
+
+def plan(entrants: Sequence[Candidate], budget: float) -> list[tuple[float, int, int]]:
+    """Give each rung's seconds per reading, its repeats, and how many candidates it takes."""
+    sizes = len({candidate.num_envs for candidate in entrants})
+    keep = (len(entrants), max(_FINALISTS, -(-len(entrants) // 2)), _FINALISTS)
+    shape = [(1, 1, keep[0], sizes), (2, 1, keep[1], sizes), (3, 3, keep[2], 1)]
+    turns = sum(repeats * count for _, repeats, count, _ in shape)
+    units = sum(length * (repeats * count + (repeats + 1) * groups) for length, repeats, count, groups in shape)
+    unit = (budget - _PER_TURN * turns) / (units * (1 + warmup_for(1.0)))
+    unit = min(_LONGEST, max(_SHORTEST, unit))
+    return [(length * unit, repeats, count) for length, repeats, count, _ in shape]
+
+
+def total(entrants: Sequence[Candidate], budget: float) -> int:
+    """Give the number of readings that a search comes to, at most."""
+    sizes = len({candidate.num_envs for candidate in entrants})
+    return sum(repeats * count + (repeats + 1) * min(sizes, count) for _, repeats, count in plan(entrants, budget))
+
+
+def _best(found: Search, alive: list[Candidate], rung: int, keep: int) -> list[Candidate]:
+    """Of those that took part in the last rung and can step, the best so many; ordered as they were."""
+    if rung == 0:
+        return alive
+    shares = {r.candidate: r.share.median for r in found.readings if r.rung == rung - 1 and r.share is not None}
+    ranked = sorted((c for c in alive if c in shares), key=lambda c: -shares[c])[:keep]
+    return [candidate for candidate in alive if candidate in ranked]
+
+
+def _until(turns: Iterator[Turn], deadline: float, found: Search, shows: Shows, rung: int) -> list[Turn]:
+    kept = []
+    for turn in turns:
+        kept.append(turn)
+        if turn.contestant == LIMIT and turn.timing is not None:
+            found.limit.append(turn.timing.rate)
+        shows.advance(f"rung {rung + 1} of 3, {turn.num_envs} envs: {turn.contestant}")
+        if time.monotonic() > deadline and (rung or found.readings):
+            found.out_of_time = True
+            break
+    return kept
+
+
+def _readings(own: Sequence[Candidate], rung: int, turns: Sequence[Turn]) -> Iterator[Reading]:
+    for candidate in own:
+        mine = [turn for turn in turns if turn.contestant == candidate.name]
+        shares = [share for share in (share_of(turn, turns) for turn in mine) if share is not None]
+        startups = [turn.startup for turn in mine if turn.startup is not None]
+        failure = next((turn.failure for turn in mine if turn.failure is not None), None)
+        if mine:
+            yield Reading(
+                candidate,
+                rung,
+                Spread.of(shares) if shares and failure is None else None,
+                statistics.median(startups) if startups else None,
+                len(mine),
+                failure,
+            )

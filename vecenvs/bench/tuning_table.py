@@ -1,0 +1,78 @@
+"""What a search has found, for people."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+from vecenvs.bench.report import count, duration
+from vecenvs.bench.tuning import TOLERANCE, Reading, Search
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_RESTLESS = 1.3  # largest over smallest reading of the limit on a machine that has nothing else to do
+_RUNGS = ("a glance", "longer", "in full")
+
+
+def table(found: Search, title: str) -> Table:
+    """Lay out every candidate, those that came furthest and are fastest first; the recommended one is marked."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    result = Table(title=title, title_justify="left", title_style="bold")
+    result.add_column("")
+    result.add_column("backend", no_wrap=True)
+    for heading in ("envs", "rows at once", "share of the limit", "of the best", "start-up"):
+        result.add_column(heading, justify="right", no_wrap=True)
+    result.add_column("measured", no_wrap=True)
+    best, chosen, ranking = found.best(), found.recommended(), found.ranking()
+    for index, reading in enumerate(ranking):
+        last = index + 1 == len(ranking) or ranking[index + 1].rung != reading.rung
+        candidate = reading.candidate
+        result.add_row(
+            "=>" if chosen is reading else "",
+            escape(candidate.name),
+            str(candidate.num_envs),
+            str(candidate.batch),
+            *_shares(reading, best),
+            "" if reading.startup is None else duration(reading.startup),
+            _RUNGS[reading.rung],
+            end_section=last,
+        )
+    return result
+
+
+def notes(found: Search, learner_ms: float | None) -> list[str]:
+    """Say how to read the table, and what could not be measured."""
+    said = [
+        f"The limit: {count(statistics.median(found.limit))} steps/s by one bare env.step loop per core, all at once.",
+        f"=> is the simplest of those within {TOLERANCE:.0%} of the best: few envs, few processes.",
+    ]
+    if max(found.limit) > _RESTLESS * min(found.limit):
+        slow, fast = count(min(found.limit)), count(max(found.limit))
+        said.append(
+            f"The limit itself went from {slow} to {fast} steps/s meanwhile: something else is running here, and the "
+            "choice may be a matter of chance."
+        )
+    if learner_ms is not None:
+        said.append(
+            f"The program computes for {learner_ms:g} ms per batch of all envs, half as long per half; meanwhile "
+            "nothing else runs but workers."
+        )
+    if found.left_out:
+        sizes = ", ".join(map(str, found.left_out))
+        said.append(f"Left out, since one step of them would take too long: {sizes} envs. A longer --budget helps.")
+    if found.out_of_time:
+        said.append("The time was over before everything was measured: a longer --budget tells more.")
+    failed = {reading.candidate: reading.failure for reading in found.readings if reading.failure}
+    return said + [f"{c.name} failed with {c.num_envs} envs: {failure}" for c, failure in failed.items()]
+
+
+def _shares(reading: Reading, best: Reading | None) -> tuple[str, str]:
+    share = reading.share
+    if share is None:
+        return "[red]failed[/red]" if reading.failure else "", ""
+    spread = f"  ({share.min:.2f}..{share.max:.2f})" if share.max > share.min else ""
+    rival = best.share if best is not None and best.rung == reading.rung else None
+    return f"[bold]{share.median:.2f}[/bold]{spread}", "" if rival is None else f"{share.median / rival.median:.2f}"

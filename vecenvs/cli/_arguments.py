@@ -1,0 +1,54 @@
+"""Types of command-line arguments that several commands take."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+
+def count(text: str) -> int:
+    """Read a whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """Read a number of seconds above 0."""
+    return _above_zero(text, "seconds")
+
+
+def milliseconds(text: str) -> float:
+    """Read a number of milliseconds above 0."""
+    return _above_zero(text, "milliseconds")
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Read a JSON object."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object such as '{{\"frameskip\": 1}}'")
+    return value
+
+
+def output(text: str) -> Path:
+    """Read the path of a file that can be written."""
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: it is a directory, or its directory is missing")
+    return path
+
+
+def _above_zero(text: str, unit: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of {unit} above 0")
+    return value

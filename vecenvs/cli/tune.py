@@ -1,0 +1,94 @@
+"""Find the fastest way to step an env on this machine, and print the make_vec_env call for it.
+
+Measures backends, numbers of workers and of envs: all of them briefly, the better ones for longer. What is recommended
+is the simplest of those that are about as fast as the best: few envs, few processes. Envs are as make_vec_env makes
+them, Monitor and preprocessing included.
+
+ENV is an id (CartPole-v1, ALE/Pong-v5, package.module:Env-v0) or a synthetic workload (spin:100us, sleep:1ms).
+With --learner-ms the program computes for so long between steps; then stepping half of the envs while it computes on
+the other half is tried, too.
+The mpi backend needs ranks: python -m vecenvs.mpi -n 5 -m vecenvs tune ENV --backends mpi
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from vecenvs.cli import UsageError
+from vecenvs.cli._arguments import count, json_object, milliseconds, output, seconds
+
+if TYPE_CHECKING:
+    from vecenvs.bench.tuning import Search
+
+_SIZES = (8, 32, 128)
+_INTERRUPTED = 130
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command line."""
+    sizes = " ".join(map(str, _SIZES))
+    parser.add_argument("env", metavar="ENV", help="env id or synthetic workload")
+    parser.add_argument("--num-envs", metavar="N", type=count, nargs="+", help=f"numbers to try (default: {sizes})")
+    parser.add_argument("--backends", metavar="NAME", nargs="+", default=[], help="further ones to try: mpi ray")
+    parser.add_argument("--learner-ms", metavar="MS", type=milliseconds, help="your program's CPU time per N rows")
+    parser.add_argument("--budget", metavar="S", type=seconds, default=45.0, help="seconds to spend (default: 45)")
+    parser.add_argument("--env-kwargs", metavar="JSON", type=json_object, default={}, help="for gym.make")
+    parser.add_argument("--json", metavar="FILE", type=output, help="write every reading to FILE")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, then print the table and the line to paste. 1 if nothing could be measured, 130 after Ctrl-C."""
+    if args.learner_ms is not None and (args.num_envs is None or len(args.num_envs) != 1):
+        raise UsageError("--learner-ms is the time for one batch of all envs: say how many with --num-envs N")
+    from vecenvs.bench import check_libraries, limit, machine, made, progress, report, tuning, workloads
+    from vecenvs.cpus import usable_cores
+
+    try:
+        check_libraries()
+        workload = workloads.workload(args.env, args.env_kwargs)
+        cores = usable_cores()
+        facts = machine.facts(cores)
+        learner = args.learner_ms is not None
+        entrants = tuning.candidates(args.num_envs or _SIZES, cores, learner=learner, more=args.backends)
+        iterations = workloads.iterations_for(args.learner_ms / 1e3) if learner else 0
+        with (
+            limit.BareLoops(made.as_made(workload), cores) as loops,
+            progress.progress(tuning.total(entrants, args.budget)) as shows,
+        ):
+            make_vec = made.from_make_vec_env(workload)
+            found = tuning.search(entrants, loops, make_vec, shows, iterations=iterations, budget=args.budget)
+    except (ImportError, workloads.BadRequest) as error:
+        raise UsageError(str(error)) from None
+    _show(args, found, cores)
+    if args.json is not None:
+        header = {"format": 1, "env": args.env, "env_kwargs": args.env_kwargs, "learner_ms": args.learner_ms}
+        facts_of = {"machine": facts, "versions": machine.versions()}
+        args.json.write_text(report.to_json({**header, **facts_of, **found.record()}), encoding="utf-8")
+        sys.stdout.write(f"readings: {args.json}\n")
+    if found.interrupted:
+        sys.stderr.write("interrupted\n")
+        return _INTERRUPTED
+    return 0 if found.best() else 1
+
+
+def _show(args: argparse.Namespace, found: Search, cores: int) -> None:
+    from vecenvs.bench import report, tuning_table
+    from vecenvs.bench.tuning import line
+
+    chosen = found.recommended()
+    title = f"{args.env} on {cores} core{'s' * (cores > 1)}"
+    report.print_table(tuning_table.table(found, title), tuning_table.notes(found, args.learner_ms))
+    if chosen is None:
+        return
+    quoted = "make_env" if args.env.partition(":")[0] in ("spin", "sleep", "rows", "nested") else f'"{args.env}"'
+    say: list[Any] = ["", line(quoted, chosen.candidate, args.env_kwargs)]
+    if chosen.candidate.halves:
+        half = chosen.candidate.batch
+        say += [
+            "env.send(actions)  # of all envs, once; then, over and over:",
+            f"batch = env.recv(min_envs={half}, max_envs={half})  # compute on its rows, then:",
+            "env.send(actions_of_batch, batch.indices)",
+        ]
+    sys.stdout.write("\n".join(say) + "\n")

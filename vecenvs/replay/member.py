@@ -1,0 +1,31 @@
+"""What the caller knows of one explorer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vecenvs.backends.ray_actor import Home
+from vecenvs.backends.ray_exit import ForeignProcess
+from vecenvs.replay import link
+from vecenvs.replay.explorer import blank_stats
+
+
+class Member:
+    """One explorer: its actor, and the call that is under way to it (`make` while it starts, `report` after that)."""
+
+    def __init__(self, index: int, generation: int, actor: Any) -> None:
+        self.index = index
+        self.generation = generation
+        self.actor = actor
+        self.home: Home | None = None
+        self.process: ForeignProcess | None = None
+        self.home_call: Any = actor.home.remote()
+        self.call: Any = None
+        self.started = False
+        self.failed = False
+        self.stats = blank_stats(index)
+
+    def settle(self, node: str) -> None:
+        """Note where the actor runs, once it has said so."""
+        self.home = link.answer_of(self.home_call)
+        self.process = link.watched(self.home, node)

@@ -1,0 +1,220 @@
+"""How one transition lies in memory: a row of bytes with every field at its place, and the ways in and out of it.
+
+Rows are what is stored and what travels to the server: one array for a whole fragment, one gather for a whole sample.
+What a learner gets are *blocks*: k batches, column by column, in one array, so that a batch costs a few slices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from vecenvs.layout import Leaf, SpaceLayout
+
+Rows = NDArray[np.uint64]
+Array = NDArray[Any]
+
+WORD = 8  # bytes: rows are arrays of uint64
+OPTIONAL = ("explorer", "episode")  # 0 where `pack` is given none
+SCALARS: dict[str, type] = {
+    "reward": np.float32,
+    "terminated": np.bool_,
+    "truncated": np.bool_,
+    "explorer": np.int32,
+    "episode": np.int64,
+    "discount": np.float32,
+}
+DRAWN: dict[str, type] = {"weights": np.float32, "indexes": np.int64}  # what a prioritised sample has besides
+
+
+class Column(NamedTuple):
+    """One leaf of one field; `label` names it in errors and checkpoints, as in "obs['image']"."""
+
+    field: str
+    label: str
+    leaf: Leaf
+
+
+class Schema:
+    """The fields of a transition between two spaces; with `n_step` > 1 there is `discount`, gamma**m of m steps.
+
+    ValueError for a space with a part of no fixed shape: what is stored has one size.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        n_step: int = 1,
+        gamma: float = 0.99,
+    ) -> None:
+        if n_step < 1 or n_step != int(n_step):
+            raise ValueError(f"n_step must be an int from 1 on, not {n_step!r}")
+        if not 0.0 <= gamma <= 1.0:
+            raise ValueError(f"gamma must be from 0 to 1, not {gamma!r}")
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self.n_step = int(n_step)
+        self.gamma = float(gamma)
+        obs, action = _layout(observation_space, "observation_space"), _layout(action_space, "action_space")
+        self.layouts: dict[str, SpaceLayout | None] = {"obs": obs, "action": action, "next_obs": obs}
+        scalars = [name for name in SCALARS if name != "discount" or n_step > 1]
+        self.layouts.update(dict.fromkeys(scalars))
+        self.columns = tuple(column for name in self.layouts for column in self._columns_of(name))
+        self.dtype = _row_dtype(self.columns)
+        self.row_bytes = self.dtype.itemsize
+        self.words = self.row_bytes // WORD
+
+    def describe(self) -> dict[str, Any]:
+        """Tell the layout in what JSON has: equal descriptions, equal rows."""
+        return {
+            "n_step": self.n_step,
+            "gamma": self.gamma if self.n_step > 1 else None,  # nothing stored depends on it otherwise
+            "columns": [[column.label, column.leaf.dtype.str, list(column.leaf.shape)] for column in self.columns],
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of `describe()`."""
+        return hashlib.sha256(json.dumps(self.describe()).encode()).hexdigest()[:16]
+
+    def difference(self, other: Mapping[str, Any]) -> str | None:
+        """Say how another `describe()` differs from this one; None if it does not."""
+        mine = self.describe()
+        ours = {label: (dtype, tuple(shape)) for label, dtype, shape in mine["columns"]}
+        theirs = {label: (dtype, tuple(shape)) for label, dtype, shape in other["columns"]}
+        for label in (*ours, *theirs):
+            if label not in theirs:
+                return f"it has no {label}"
+            if label not in ours:
+                return f"it has {label}, which is not stored here"
+            if ours[label] != theirs[label]:
+                return f"its {label} is {_describe(*theirs[label])}, here it is {_describe(*ours[label])}"
+        for name in ("n_step", "gamma"):
+            if mine[name] != other[name]:
+                return f"its {name} is {other[name]}, here it is {mine[name]}"
+        return None if mine == other else "its columns are in another order"
+
+    def empty(self, n: int) -> Rows:
+        """Give n rows of zeros: padding is never what happened to lie in memory."""
+        return np.zeros((n, self.words), np.uint64)
+
+    def fields(self, rows: Rows) -> dict[str, Array]:
+        """See packed rows as columns by label, each (n, *leaf.shape): views into the rows."""
+        records = np.ascontiguousarray(rows).view(self.dtype)[:, 0]
+        return {column.label: records[f"c{k}"] for k, column in enumerate(self.columns)}
+
+    def pack(self, transitions: Mapping[str, Any]) -> Rows:
+        """Pack columns, structured as a batch is, into rows (n, words) uint64.
+
+        `explorer` and `episode` may be left out. ValueError names a field that is missing, unknown, of another shape
+        or length; TypeError one whose dtype would lose values.
+        """
+        unknown = sorted(set(transitions) - set(self.layouts))
+        if unknown:
+            raise ValueError(f"unknown fields {unknown}: a transition has {list(self.layouts)}")
+        missing = [name for name in self.layouts if name not in transitions and name not in OPTIONAL]
+        if missing:
+            hint = f" (with n_step={self.n_step}, an Explorer makes them)" if missing == ["discount"] else ""
+            raise ValueError(f"fields {missing} are missing{hint}: a transition has {list(self.layouts)}")
+        n = np.shape(transitions["reward"])[0] if np.ndim(transitions["reward"]) else -1
+        if n < 0:
+            raise ValueError("reward has no rows: give one per transition, shape (n,)")
+        rows = self.empty(n)
+        targets = self.fields(rows)
+        for name, layout in self.layouts.items():
+            if name not in transitions:
+                continue
+            for column, part in zip(self._columns_of(name), _parts(name, layout, transitions[name]), strict=True):
+                targets[column.label][...] = _checked(column, part, n)
+        return rows
+
+    def unpack(self, rows: Rows) -> dict[str, Any]:
+        """Give packed rows as a batch: contiguous arrays of its own."""
+        columns = self.fields(rows)
+        return self.structure([np.ascontiguousarray(columns[column.label]) for column in self.columns])
+
+    def structure(self, arrays: Sequence[Array]) -> dict[str, Any]:
+        """Put one array per column together as a batch: dicts and tuples as the spaces say."""
+        batch: dict[str, Any] = {}
+        rest = list(arrays)
+        for name, layout in self.layouts.items():
+            count = 1 if layout is None else len(layout.leaves)
+            taken, rest = rest[:count], rest[count:]
+            batch[name] = taken[0] if layout is None else layout.unflatten(taken)
+        return batch
+
+    def check_rows(self, rows: Any) -> Rows:
+        """Refuse what is no array of this layout's rows."""
+        if not isinstance(rows, np.ndarray) or rows.dtype != np.uint64 or rows.shape[1:] != (self.words,):
+            what = f"{rows.dtype} {rows.shape}" if isinstance(rows, np.ndarray) else type(rows).__name__
+            raise ValueError(f"packed rows are uint64 (n, {self.words}) here, not {what}: make them with Schema.pack")
+        return rows
+
+    def _columns_of(self, name: str) -> list[Column]:
+        layout = self.layouts[name]
+        if layout is None:
+            return [Column(name, name, Leaf((), np.dtype(SCALARS[name]), ()))]
+        return [Column(name, f"{name}{leaf}", leaf) for leaf in layout.leaves]
+
+
+def _layout(space: spaces.Space[Any], which: str) -> SpaceLayout:
+    layout = SpaceLayout(space)
+    for leaf in layout.leaves:
+        if leaf.is_object:
+            where = f" at {leaf}" if leaf.path else ""
+            raise ValueError(
+                f"the {which} has no fixed shape{where} ({space}): replay stores rows of one size. Wrap the envs so "
+                "that they give arrays"
+            )
+    return layout
+
+
+def _row_dtype(columns: Sequence[Column]) -> np.dtype[Any]:
+    """Lay columns out by falling alignment, so that every view is aligned, in a whole number of words."""
+    order = sorted(range(len(columns)), key=lambda k: -columns[k].leaf.dtype.alignment)
+    offsets, end = [0] * len(columns), 0
+    for k in order:
+        leaf = columns[k].leaf
+        offsets[k] = end = -(-end // leaf.dtype.alignment) * leaf.dtype.alignment
+        end += leaf.dtype.itemsize * math.prod(leaf.shape)
+    return np.dtype(
+        {
+            "names": [f"c{k}" for k in range(len(columns))],
+            "formats": [(column.leaf.dtype, column.leaf.shape) for column in columns],
+            "offsets": offsets,
+            "itemsize": -(-end // WORD) * WORD,
+        }
+    )
+
+
+def _parts(name: str, layout: SpaceLayout | None, value: Any) -> list[Any]:
+    if layout is None:
+        return [value]
+    try:
+        return layout.flatten(value)
+    except (TypeError, ValueError) as exc:
+        raise ValueError(f"{name} does not fit its space: {exc}") from None
+
+
+def _checked(column: Column, part: Any, n: int) -> Array:
+    leaf, given = column.leaf, np.asarray(part)
+    if given.shape != (n, *leaf.shape):
+        raise ValueError(f"{column.label} has shape {given.shape}, but {n} transitions take {(n, *leaf.shape)}")
+    if not np.can_cast(given.dtype, leaf.dtype, "same_kind"):
+        cast = given.astype(leaf.dtype) if given.dtype.kind in "biu" else None
+        if cast is None or not np.array_equal(cast, given):
+            raise TypeError(f"{column.label} has dtype {given.dtype}, but {leaf.dtype} is stored: convert it first")
+        return cast
+    return given
+
+
+def _describe(dtype: str, shape: tuple[int, ...]) -> str:
+    return f"{np.dtype(dtype)} {shape}"
