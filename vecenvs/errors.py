@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vecenvs.vec_env import Batch
 
 
 class VecEnvError(RuntimeError):
-    """Base of every error that a VecEnv raises about itself, its envs or its workers."""
+    """Base of every error that a VecEnv raises about itself, its envs or its workers. All of them can be pickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without calling __init__, which makes the message from other arguments.
+        return _blank, (type(self), self.args), self.__dict__
 
 
 class EnvError(VecEnvError):
@@ -105,6 +109,12 @@ class SpaceMismatch(VecEnvError):
 
 class BackendUnavailable(VecEnvError, ImportError):
     """What a backend needs is missing here. The message says what to install or do."""
+
+
+def _blank(kind: type[VecEnvError], args: tuple[object, ...]) -> VecEnvError:
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 def describe_indices(indices: Sequence[int]) -> str:

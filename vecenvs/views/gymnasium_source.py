@@ -68,6 +68,7 @@ class GymnasiumVecEnv(Portions):
         # These two say by `copy` whether what they give out is the caller's.
         own = isinstance(vector_env, (SyncVectorEnv, AsyncVectorEnv)) and vector_env.copy
         self._copy = copy and not own
+        self.copy = copy or own
         self._aside = hasattr(vector_env, "step_async") and hasattr(vector_env, "step_wait")
         self._masks = self.autoreset == "disabled" or isinstance(bare, (SyncVectorEnv, AsyncVectorEnv, EnvCalls))
         self._stepping = False
