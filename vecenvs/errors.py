@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 class VecEnvError(RuntimeError):
     """Base of every error that a VecEnv raises about itself, its envs or its workers. All of them can be pickled."""
 
+    _given: tuple[object, ...] | None = None  # what __init__ was called with, where that is not the message
+
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without calling __init__, which makes the message from other arguments.
-        return _blank, (type(self), self.args), self.__dict__
+        return type(self), self.args if self._given is None else self._given, self.__dict__
 
 
 class EnvError(VecEnvError):
@@ -29,6 +30,7 @@ class EnvError(VecEnvError):
 
     def __init__(self, index: int, message: str, remote_traceback: str = "") -> None:
         super().__init__(message)
+        self._given = (index, message, remote_traceback)
         self.index = index
         self.remote_traceback = remote_traceback
         self.errors: tuple[EnvError, ...] = (self,)
@@ -59,6 +61,7 @@ class WorkerDied(VecEnvError):
     """
 
     def __init__(self, worker: int, indices: Sequence[int], exitcode: int | None = None, where: str = "") -> None:
+        self._given = (worker, tuple(indices), exitcode, where)
         self.worker = worker
         self.indices = tuple(indices)
         self.exitcode = exitcode
@@ -73,6 +76,7 @@ class StepTimeout(VecEnvError, TimeoutError):
     """The envs `indices` did not answer in time. Nothing is lost: their rows still come by a later wait."""
 
     def __init__(self, indices: Sequence[int], seconds: float, what: str = "step") -> None:
+        self._given = (tuple(indices), seconds, what)
         self.indices = tuple(indices)
         self.seconds = seconds
         super().__init__(
@@ -93,6 +97,7 @@ class ClosedError(VecEnvError):
     """The VecEnv has been closed."""
 
     def __init__(self, what: str) -> None:
+        self._given = (what,)
         super().__init__(f"{what} on a closed VecEnv: make a new one")
 
 
@@ -100,6 +105,7 @@ class SpaceMismatch(VecEnvError):
     """Env `index` has another observation space, action space or render mode than env 0: a batch needs equal ones."""
 
     def __init__(self, index: int, which: str, theirs: object, ours: object) -> None:
+        self._given = (index, which, theirs, ours)
         self.index = index
         super().__init__(
             f"env {index} has {which} {theirs}, but env 0 has {ours}. All envs of one VecEnv must agree: "
@@ -109,12 +115,6 @@ class SpaceMismatch(VecEnvError):
 
 class BackendUnavailable(VecEnvError, ImportError):
     """What a backend needs is missing here. The message says what to install or do."""
-
-
-def _blank(kind: type[VecEnvError], args: tuple[object, ...]) -> VecEnvError:
-    error = kind.__new__(kind)
-    error.args = args
-    return error
 
 
 def describe_indices(indices: Sequence[int]) -> str:
