@@ -53,7 +53,10 @@ def start_server() -> None:
 
 
 class Hosted:
-    """One process, from the rank's side. `exitcode` is None while it lives."""
+    """One process, from the rank's side. `exitcode` is None while it lives.
+
+    `owes`: it has been given a command by relay and has not answered since.
+    """
 
     def __init__(self, number: int, order: Order) -> None:
         self.number = number
@@ -67,6 +70,7 @@ class Hosted:
             self._process.start()
         theirs.close()
         self.sentinel = self._process.sentinel
+        self.owes = False
         self._ends: list[tuple[float, str]] = []
 
     @property

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from vecenvs.mpi.hosting import Hosted, start_server
 from vecenvs.mpi.mail import CONTROL, Mail
 from vecenvs.mpi.nodes import introduce
-from vecenvs.mpi.waiting import Patience
+from vecenvs.mpi.waiting import RELAYING, SHARE, Patience
 from vecenvs.process import watch_caller
 from vecenvs.protocol import dumps, loads
 
@@ -71,7 +71,8 @@ class Server:
         """Until told to end, or until rank 0 cannot be heard any more (an MPI exception)."""
         while self._serving and time.monotonic() < self._deadline:
             busy = self._take_mail()
-            rest = 0.0 if busy else self._patience.next_rest()
+            relaying = bool(self._hosted) and all(hosted.owes for hosted in self._hosted.values())
+            rest = 0.0 if busy else self._patience.next_rest(RELAYING if relaying else SHARE)
             busy = self._take_answers(rest) or busy
             if busy:
                 self._patience.restart()
@@ -92,6 +93,7 @@ class Server:
                 self._control(what, *rest)
             elif tag in self._hosted:
                 self._hosted[tag].relay.put(data)
+                self._hosted[tag].owes = True
         return found
 
     def _control(self, what: str, *rest: Any) -> None:
@@ -135,6 +137,7 @@ class Server:
 
     def _pass_on(self, hosted: Hosted) -> None:
         for data in hosted.relay.take():
+            hosted.owes = False
             self._mail.send(0, hosted.number, data)
 
     def _note_exit(self, hosted: Hosted) -> None:

@@ -1,8 +1,11 @@
 """Waiting for MPI messages without burning a core.
 
 A blocked MPI call burns all of one, and there is no semaphore between hosts. So whoever waits looks again and again,
-resting longer the longer it has waited: the rest is a sixteenth of the time waited so far. What comes after t seconds
-is seen at most t/16 late, and a rank that waits for long looks 50 times a second, well under 1 % of a core.
+resting longer the longer it has waited: the rest is a share of the time waited so far. What comes after t seconds is
+seen at most a sixteenth of t late, and a rank that waits for long looks 50 times a second, well under 1 % of a core.
+
+Every look costs some microseconds of a core that a worker may need, over TCP more. So there are as few as that bound
+allows; a rank that only relays, and whose workers all owe an answer, hears of that by a pipe and hardly looks at all.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ import time
 from collections.abc import Callable
 
 SHARE = 1 / 16
-SHORTEST = 2e-5
+RELAYING = 1 / 2
+SHORTEST = 5e-5
 LONGEST = 2e-2
 YIELDING = 1e-4  # seconds in which others may have the core but nobody sleeps: a sleep costs about as much
 
@@ -26,13 +30,13 @@ class Patience:
     def restart(self) -> None:
         self._since = time.perf_counter()
 
-    def next_rest(self) -> float:
-        """Seconds to rest; 0 says to look again at once, after giving way."""
+    def next_rest(self, share: float = SHARE) -> float:
+        """Seconds to rest, a share of the time waited; 0 says to look again at once, after giving way."""
         waited = time.perf_counter() - self._since
         if waited < YIELDING:
             os.sched_yield()
             return 0.0
-        return min(max(waited * SHARE, SHORTEST), LONGEST)
+        return min(max(waited * share, SHORTEST), LONGEST)
 
 
 def wait_for(found: Callable[[], bool], timeout: float | None) -> bool:

@@ -1,0 +1,338 @@
+"""Measure the replay server, and keep the readings in benchmarks/results/replay.json.
+
+    python benchmarks/replay.py                    everything, about three minutes on an idle machine
+    python benchmarks/replay.py --only sampling    one measurement
+
+* insertion: CartPole transitions per second into the server, in fragments of 256, over those of the pattern that sends
+  one actor call per transition into an actor that keeps them in arrays. Neither side waits for an answer in between;
+  both are done when the actor has stored everything. Several sizes of fragments are measured.
+* sampling: batches of 256 CartPole transitions per second from the server, over cpprb called directly in this process.
+* contention: batches per second from the server while another actor inserts as fast as the server lets it, over those
+  with nobody inserting; and the insertion, over that with nobody sampling. With the CPU time of the three processes, in
+  cores: where their sum comes near the cores that there are, the figure says as much about the machine. Once with a
+  learner that does nothing but sample, once with one that sleeps a millisecond after each batch, as if for its GPU.
+
+Sides take turns in rounds. A figure is the median over the rounds of the ratio within a round, with the range.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import psutil
+
+from vecenvs import make_vec_env
+from vecenvs.bench.machine import facts, versions
+from vecenvs.cpus import usable_cores
+from vecenvs.replay import Explorer, ReplayServer
+
+RESULTS = Path(__file__).parent / "results"
+# Read by Ray's daemons when they start. Ray runs its workers at low priority unless told otherwise.
+os.environ.update(RAY_worker_niceness="0", RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled")
+CAPACITY, BATCH, FRAGMENT = 100_000, 256, 256
+SIZES = (64, FRAGMENT, 1024)  # of fragments
+WARM_UP = 0.25  # of the time measured
+Columns = dict[str, Any]
+
+
+class Random:
+    """Acts at random."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.rng, self.num_envs = np.random.default_rng(0), num_envs
+
+    def act(self, obs: Any) -> Any:
+        return self.rng.integers(2, size=self.num_envs)
+
+
+class OneByOne:
+    """The actor of the one-call-per-transition pattern: arrays, and a place that goes round."""
+
+    def __init__(self, capacity: int) -> None:
+        self.obs = np.empty((capacity, 4), np.float32)
+        self.next_obs = np.empty((capacity, 4), np.float32)
+        self.action = np.empty(capacity, np.int64)
+        self.reward = np.empty(capacity, np.float32)
+        self.terminated = np.empty(capacity, bool)
+        self.capacity, self.added = capacity, 0
+
+    def add(self, obs: Any, action: Any, reward: Any, next_obs: Any, terminated: Any) -> None:
+        place = self.added % self.capacity
+        self.obs[place], self.action[place], self.reward[place] = obs, action, reward
+        self.next_obs[place], self.terminated[place] = next_obs, terminated
+        self.added += 1
+
+    def count(self) -> int:
+        return self.added
+
+
+class Pump:
+    """An actor that inserts without pause."""
+
+    def __init__(self, inserter: Any, fragments: Sequence[Columns]) -> None:
+        self.inserter, self.fragments = inserter, fragments
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def run(self, seconds: float) -> float:
+        """Insert for so long; give the transitions per second."""
+        begin, count = time.perf_counter(), 0
+        while time.perf_counter() < begin + seconds:
+            for fragment in self.fragments:
+                self.inserter.add(fragment)
+                count += FRAGMENT
+        self.inserter.flush()
+        return count / (time.perf_counter() - begin)
+
+
+def transitions(count: int) -> Columns:
+    """Transitions of CartPole under random actions."""
+    vec = make_vec_env("CartPole-v1", num_env=8, seed=0, backend="dummy")
+    explorer, parts, collected = Explorer(vec, Random(8), fragment_size=8192), [], 0
+    while collected < count:
+        parts.append(explorer.collect())
+        collected += len(parts[-1]["reward"])
+    explorer.close()
+    return {name: np.concatenate([part[name] for part in parts])[:count] for name in parts[0]}
+
+
+def fragments(columns: Columns, size: int) -> list[Columns]:
+    """Cut into fragments of the same size."""
+    return [
+        {name: column[begin : begin + size] for name, column in columns.items()}
+        for begin in range(0, len(columns["reward"]) - size + 1, size)
+    ]
+
+
+def server() -> ReplayServer:
+    """A replay server for CartPole."""
+    env = gym.make("CartPole-v1")
+    return ReplayServer(env.observation_space, env.action_space, CAPACITY, batch_size=BATCH, seed=0)
+
+
+def rate(step: Callable[[], int], seconds: float, finish: Callable[[], None] = lambda: None) -> float:
+    """What `step` counts per second; `finish` belongs to the work."""
+    begin = time.perf_counter()
+    while time.perf_counter() < begin + WARM_UP * seconds:
+        step()
+    finish()
+    count, begin = 0, time.perf_counter()
+    while time.perf_counter() < begin + seconds:
+        count += step()
+    finish()
+    return count / (time.perf_counter() - begin)
+
+
+def summary(over: Sequence[float], under: Sequence[float]) -> dict[str, Any]:
+    """The ratio of two sides, round by round."""
+    ratios = [a / b for a, b in zip(over, under, strict=True)]
+    return {"ratio": statistics.median(ratios), "range": [min(ratios), max(ratios)]}
+
+
+def insertion(args: argparse.Namespace) -> dict[str, Any]:
+    """Fragments over one call per transition."""
+    import ray
+
+    columns = transitions(8192)
+    names = ("obs", "action", "reward", "next_obs", "terminated")
+    single = [tuple(columns[name][row] for name in names) for row in range(1000)]
+    actor = ray.remote(OneByOne).options(num_cpus=0).remote(CAPACITY)
+    ray.get(actor.count.remote())
+    replay = server()
+    inserter = replay.inserter()
+    sides: dict[str, list[float]] = {"one call per transition": [], **{f"fragments of {size}": [] for size in SIZES}}
+
+    def one_by_one() -> int:
+        for row in single:
+            actor.add.remote(*row)
+        ray.get(actor.count.remote())  # once per thousand calls, or its queue would grow without bound
+        return len(single)
+
+    try:
+        for _ in range(args.rounds):
+            sides["one call per transition"].append(rate(one_by_one, args.seconds))
+            for size in SIZES:
+                parts = fragments(columns, size)
+
+                def whole(parts: Sequence[Columns] = parts, size: int = size) -> int:
+                    for part in parts:
+                        inserter.add(part)
+                    return size * len(parts)
+
+                sides[f"fragments of {size}"].append(rate(whole, args.seconds, inserter.flush))
+    finally:
+        replay.stop()
+        ray.kill(actor)
+    baseline = sides["one call per transition"]
+    ratios = {name: summary(rates, baseline) for name, rates in sides.items() if rates is not baseline}
+    return {"transitions_per_second": sides, "over_one_call_per_transition": ratios}
+
+
+def sampling(args: argparse.Namespace) -> dict[str, Any]:
+    """The server over cpprb in this process."""
+    import cpprb
+
+    columns = transitions(CAPACITY)
+    layout = {name: {"shape": column.shape[1:] or 1, "dtype": column.dtype} for name, column in columns.items()}
+    direct = cpprb.ReplayBuffer(CAPACITY, layout)
+    direct.add(**columns)
+    replay = filled(columns)
+
+    def from_server() -> int:
+        replay.sample(BATCH)
+        return 1
+
+    def from_cpprb() -> int:
+        direct.sample(BATCH)
+        return 1
+
+    sides: dict[str, list[float]] = {"server": [], "cpprb": []}
+    try:
+        for _ in range(args.rounds):
+            sides["cpprb"].append(rate(from_cpprb, args.seconds))
+            sides["server"].append(rate(from_server, args.seconds))
+    finally:
+        replay.stop()
+    return {"batches_per_second": sides, "over_cpprb": summary(sides["server"], sides["cpprb"])}
+
+
+def filled(columns: Columns) -> ReplayServer:
+    """A server that has stored all it can."""
+    replay = server()
+    inserter = replay.inserter()
+    for part in fragments(columns, 1000):
+        inserter.add(part)
+    inserter.flush()
+    return replay
+
+
+def contention(args: argparse.Namespace) -> dict[str, Any]:
+    """The server with somebody inserting over the server alone."""
+    import ray
+
+    columns = transitions(CAPACITY)
+    replay = filled(columns)
+    pump = ray.remote(Pump).options(num_cpus=0).remote(replay.inserter(), fragments(columns, FRAGMENT)[:16])
+    pids = {"learner": os.getpid(), "server": replay.call(_pid), "inserter": ray.get(pump.pid.remote())}
+    if args.pin:
+        pin(pids)
+    found: dict[str, Any] = {}
+    try:
+        for pause in (0.0, 1e-3):
+            sides: dict[str, list[float]] = {"alone": [], "under insertion": []}
+            inserted: dict[str, list[float]] = {"alone": [], "under sampling": []}
+            cores: dict[str, list[float]] = {name: [] for name in pids}
+
+            def step(pause: float = pause) -> int:
+                replay.sample(BATCH)
+                if pause:
+                    time.sleep(pause)
+                return 1
+
+            for _ in range(args.rounds):
+                sides["alone"].append(rate(step, args.seconds))
+                running = pump.run.remote((1 + 2 * WARM_UP) * args.seconds)
+                rate(step, WARM_UP * args.seconds)  # the inserter has begun by now
+                before = replay.stats()["inserted"]
+                with cpu_seconds(pids) as used:
+                    begin = time.perf_counter()
+                    sides["under insertion"].append(rate(step, args.seconds / (1 + WARM_UP)))
+                    elapsed = time.perf_counter() - begin
+                inserted["under sampling"].append((replay.stats()["inserted"] - before) / elapsed)
+                for name, seconds in used.items():
+                    cores[name].append(seconds / elapsed)
+                ray.get(running)
+                inserted["alone"].append(ray.get(pump.run.remote(args.seconds)))
+            found[f"learner that pauses {1e3 * pause:g} ms"] = {
+                "batches_per_second": sides,
+                "transitions_inserted_per_second": inserted,
+                "cores_under_insertion": {name: statistics.median(each) for name, each in cores.items()},
+                "sampling_over_alone": summary(sides["under insertion"], sides["alone"]),
+                "insertion_over_alone": summary(inserted["under sampling"], inserted["alone"]),
+            }
+    finally:
+        replay.stop()
+        ray.kill(pump)
+    return found
+
+
+def pin(pids: dict[str, int]) -> None:
+    """Give the server a core of its own, and learner and inserter another. Needs Linux and two cores."""
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    for name, pid in pids.items():
+        for thread in psutil.Process(pid).threads():
+            os.sched_setaffinity(thread.id, [first if name == "server" else second])
+
+
+def _pid(_: Any) -> int:
+    return os.getpid()
+
+
+@contextmanager
+def cpu_seconds(pids: dict[str, int]) -> Iterator[dict[str, float]]:
+    """Fill in the CPU time that each process takes meanwhile."""
+    processes = {name: psutil.Process(pid) for name, pid in pids.items()}
+    before = {name: sum(process.cpu_times()[:2]) for name, process in processes.items()}
+    used: dict[str, float] = {}
+    yield used
+    used.update({name: sum(process.cpu_times()[:2]) - before[name] for name, process in processes.items()})
+
+
+MEASUREMENTS = {"insertion": insertion, "sampling": sampling, "contention": contention}
+
+
+def show(record: Any, label: str = "") -> None:
+    """Print the ratios of a record, wherever in it they are."""
+    if not isinstance(record, dict):
+        return
+    if "ratio" in record:
+        low, high = record["range"]
+        print(f"{label.strip():80} {record['ratio']:8.2f}  {low:.2f}-{high:.2f}", flush=True)
+        return
+    for name, inner in record.items():
+        show(inner, f"{label} {name}")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure and write."""
+    import ray
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=MEASUREMENTS, default=[*MEASUREMENTS])
+    parser.add_argument("--seconds", type=float, default=1.0, help="per reading")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--pin", action="store_true", help="contention: the server on a core of its own")
+    parser.add_argument("--json", type=Path, default=RESULTS / "replay.json")
+    args = parser.parse_args(argv)
+    record = json.loads(args.json.read_text(encoding="utf-8")) if args.json.exists() else {}
+    ray.init(address="local", include_dashboard=False, logging_level="error")
+    try:
+        for name in args.only:
+            print(f"== {name}", flush=True)
+            command = f"python benchmarks/replay.py --only {name} --seconds {args.seconds:g} --rounds {args.rounds}"
+            command += " --pin" if args.pin else ""
+            machine = facts(usable_cores())
+            found = MEASUREMENTS[name](args)
+            libraries = {**versions(), "cpprb": metadata.version("cpprb")}
+            record[name] = {"command": command, "machine": machine, "versions": libraries, "results": found}
+            show(found)
+    finally:
+        ray.shutdown()
+    args.json.parent.mkdir(parents=True, exist_ok=True)
+    args.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""examples/replay_ray.py and examples/replay_dqn.py, as a user runs them, and their arithmetic."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FEW = ("--explorers", "3", "--num-envs", "1")
+LINE = re.compile(r"update +(\d+)  loss (\d+\.\d+)  batch \(16, 2, 2\)  stored (\d+)  explorers ([\d ]+)$")
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(EXAMPLES / name), *arguments]
+    return subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100.0, check=False
+    )
+
+
+@pytest.mark.timeout(120)
+def test_replay_ray_tells_of_each_update() -> None:
+    done = run("replay_ray.py", "--updates", "6", *FEW)
+    assert done.returncode == 0, done.stdout
+    told = [found for line in done.stdout.splitlines() if (found := LINE.match(line.rstrip()))]
+    assert [int(found[1]) for found in told] == [1, 2, 3, 4, 5, 6], done.stdout
+    assert all(16 <= int(found[3]) <= 2000 for found in told)
+    explorers = [[int(explorer) for explorer in found[4].split()] for found in told]
+    assert all(len(each) == 16 for each in explorers)
+    assert {explorer for each in explorers for explorer in each} <= {0, 1, 2}
+    assert "6/6" in done.stdout
+
+
+@pytest.mark.timeout(120)
+def test_ctrl_c_ends_replay_ray_and_all_it_started() -> None:
+    command = [sys.executable, "-u", str(EXAMPLES / "replay_ray.py"), "--updates", "1000000", *FEW]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        before = []
+        for line in process.stdout:
+            before.append(line)
+            if LINE.match(line.rstrip()):
+                break
+        started = psutil.Process(process.pid).children(recursive=True)
+        assert len(started) > 3
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all in its foreground
+        said = process.stdout.read()
+        assert process.wait(30.0) == 130, "".join(before) + said
+    assert "stopped" in said
+    assert "Traceback" not in said
+    assert psutil.wait_procs(started, timeout=15.0)[1] == []
+
+
+def test_the_table_of_replay_ray_learns_what_an_end_is() -> None:
+    example = load("replay_ray")
+    board = np.zeros((1, 2, 2), np.float32)
+    board[0, 1, 0] = 1.0
+    batch: dict[str, Any] = {"obs": board, "next_obs": board, "action": np.array([2]), "reward": np.ones(1, np.float32)}
+    for terminated, value in ((True, 1.0), (False, 10.0)):
+        weights = np.zeros((4, 4), np.float32)
+        for _ in range(2000):
+            loss = example.update(weights, {**batch, "terminated": np.array([terminated])}, gamma=0.9)
+        assert loss < 1e-3
+        assert weights[2, 2] == pytest.approx(value, abs=0.1)
+        assert np.count_nonzero(weights) == 1
+
+
+@pytest.mark.timeout(120)
+def test_replay_dqn_runs_until_its_goal() -> None:
+    small = ("--updates", "40", "--evaluate-every", "20", "--min-size", "70", "--hidden", "8", "--explorers", "2")
+    done = run("replay_dqn.py", "--goal", "1", *small)
+    assert done.returncode == 0, done.stdout
+    assert " 20 updates, " in done.stdout
+    assert " 40 updates, " not in done.stdout
+    assert "\nreached a mean return of 1: " in done.stdout
+
+
+def test_explorers_of_replay_dqn_act_as_the_network_does() -> None:
+    example = load("replay_dqn")
+    learner = example.Learner(4, 3, example.parse(["--hidden", "7"]))
+    greedy = example.Greedy(3, 0.0, 0)
+    obs = np.random.default_rng(0).standard_normal((500, 4)).astype(np.float32)
+    assert set(greedy.act(obs)) == {0, 1, 2}  # at random before it has any weights
+    greedy.set_weights(learner.weights())
+    with torch.no_grad():
+        best = learner.net(torch.from_numpy(obs)).argmax(1).numpy()
+    assert np.mean(greedy.act(obs) == best) > 0.99  # values may be as good as equal
+
+
+def test_the_update_of_replay_dqn() -> None:
+    example = load("replay_dqn")
+    torch.manual_seed(0)
+    learner = example.Learner(4, 2, example.parse(["--hidden", "16", "--rate", "0.01", "--tau", "0.0"]))
+    obs = np.random.default_rng(1).standard_normal((8, 4)).astype(np.float32)
+    action, reward = np.arange(8) % 2, np.ones(8, np.float32)
+    terminated, discount = np.arange(8) < 4, np.full(8, 0.5, np.float32)
+    batch = {"obs": obs, "action": action, "reward": reward, "next_obs": obs, "terminated": terminated}
+    losses = [learner.update({**batch, "discount": discount}) for _ in range(1500)]
+    assert losses[-1] < 1e-3 < losses[0]
+    with torch.no_grad():
+        values, future = learner.net(torch.from_numpy(obs)), learner.slow(torch.from_numpy(obs))
+    best = future.numpy()[np.arange(8), values.argmax(1).numpy()]  # chosen by the one, valued by the other
+    targets = reward + 0.5 * np.where(terminated, 0.0, best)
+    np.testing.assert_allclose(values.numpy()[np.arange(8), action], targets, atol=0.1)
