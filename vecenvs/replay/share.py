@@ -7,13 +7,13 @@ import math
 CALL = 3e-4  # seconds that a call costs the server besides its work: Ray's part of it
 WINDOW = 0.05  # seconds over which the load is told
 BUSY = 0.5  # from this load of sampling on inserts are held to their share
-INSERTS = 0.1  # of the time
+INSERTS = 0.05  # of the time
 
 
 class Share:
     """Tells when the next insert may come in. While sampling takes less than half of the time: at once.
 
-    Above that inserts get a tenth of it, so that sampling does not slow down by more, whatever comes in. Those held
+    Above that inserts get a twentieth of it, so that sampling does not slow down by more, whatever comes in. Those held
     back wait with whoever sends them. All times are in seconds by one clock.
     """
 
