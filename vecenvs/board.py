@@ -62,7 +62,8 @@ class Board:
     ) -> None:
         self.n = n
         self.info_attrs = tuple(info_attrs)
-        self.info: dict[str, NDArray[Any]] = {}
+        self.info: dict[str, NDArray[Any]] = {}  # attributes as they are on the row
+        self.first_info: dict[str, NDArray[Any]] = {}  # and as they were right after the last reset
         self.observation_space = observation_space
         self.action_space = action_space
         self.actions = Columns(SpaceLayout(action_space), n, arena.take)
@@ -73,12 +74,13 @@ class Board:
         self.finals: Columns | None = None
         if finals and not layout.has_objects and layout.row_bytes <= FINAL_BYTES:
             self.finals = Columns(layout, n, arena.take)
-        self._info_room = [arena.take((n * INFO_BYTES,), np.dtype(np.uint8)) for _ in self.info_attrs]
+        self._info_room = [arena.take((2, n * INFO_BYTES), np.dtype(np.uint8)) for _ in self.info_attrs]
 
     def open_info(self, specs: Specs) -> None:
         """Make columns for attributes whose types are known by now. Everybody who has the board does so alike."""
         for name, room in zip(self.info_attrs, self._info_room, strict=True):
             if name in specs:
                 dtype, shape = specs[name]
-                size = math.prod(shape)
-                self.info[name] = room[: self.n * size * dtype.itemsize].view(dtype).reshape(self.n, *shape)
+                nbytes = self.n * math.prod(shape) * dtype.itemsize
+                for columns, part in zip((self.info, self.first_info), room, strict=True):
+                    columns[name] = part[:nbytes].view(dtype).reshape(self.n, *shape)

@@ -74,12 +74,21 @@ class InfoReader:
         self._unresolved = set(range(len(envs)))
         self._stash: dict[int, list[Any]] = {}
         self.columns: dict[str, NDArray[Any]] = {}
+        self.first_columns: dict[str, NDArray[Any]] = {}
 
-    def info(self, local: int) -> dict[str, Any]:
-        """The attributes after a reset, by name, as copies. AttributeError naming one that no layer of the env has."""
+    def first(self, local: int) -> dict[str, Any]:
+        """Write the attributes after a reset into their columns; give the others, by name, as copies.
+
+        AttributeError naming one that no layer of the env has.
+        """
         if local in self._unresolved:
             self._find_out(local)
-        return dict(zip(self._names, self.values(local), strict=True))
+        values, columns, slots = self.values(local), self.first_columns, [self._first + local]
+        return {
+            name: value
+            for name, value in zip(self._names, values, strict=True)
+            if name not in columns or not _write(columns[name], slots, [value])
+        }
 
     def values(self, local: int) -> list[Any]:
         """What they are now, as copies. AttributeError if one is no longer there."""

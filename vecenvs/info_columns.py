@@ -35,6 +35,13 @@ class InfoColumns:
         self._board.open_info(self.specs)
         return self.specs
 
+    def first(self, slot: int) -> dict[str, Any]:
+        """The values after the slot's last reset, as far as they have columns."""
+        columns = self._board.first_info
+        return {
+            name: column[slot].tolist() if column.ndim == 1 else column[slot].copy() for name, column in columns.items()
+        }
+
     def fill(self, slots: Sequence[int], infos: list[dict[str, Any]]) -> None:
         """Add the columns' values to the infos of these slots' rows; note the values that came with the rows.
 

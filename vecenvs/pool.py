@@ -208,7 +208,7 @@ class PoolVecEnv(VecEnv):
         flagged = dict(zip(hits.tolist(), flags[hits].tolist(), strict=True))
         for slot, flag in flagged.items():
             if flag & FIRST:
-                self.reset_infos[slot] = {"episode_start": True}
+                self._begin_episode(slot, None)
                 if not flag & DONE:
                     self._inactive.append(slot)
         if extras:
@@ -226,7 +226,7 @@ class PoolVecEnv(VecEnv):
         """Note what came besides the columns; raise if an env has failed, with the others' rows."""
         for extra in extras:
             if extra.reset_info:
-                self.reset_infos[extra.slot] = {**extra.reset_info, "episode_start": True}
+                self._begin_episode(extra.slot, extra.reset_info)
         error = env_error(extras)
         if error is not None:
             failed = {e.index for e in error.errors} | self._ledger.resting.keys()
@@ -309,12 +309,14 @@ class PoolVecEnv(VecEnv):
         for slot, extra in rows:
             self._ledger.drop(slot)
             if self._board.flags[slot] & FIRST:
-                info = extra.reset_info if extra is not None else None
-                self.reset_infos[slot] = {**(info or {}), "episode_start": True}
+                self._begin_episode(slot, extra.reset_info if extra is not None else None)
         batch = self._batch(rows)
         self._counters["received"] += len(rows)
         self._begin_autoresets([slot for slot, _ in rows], batch.infos)
         return batch
+
+    def _begin_episode(self, slot: int, reset_info: dict[str, Any] | None) -> None:
+        self.reset_infos[slot] = {**self._infos.first(slot), **(reset_info or {}), "episode_start": True}
 
     def _begin_autoresets(self, slots: Sequence[int], infos: Sequence[dict[str, Any]]) -> None:
         """In async mode the envs whose episodes end with these rows, which have been copied, are being reset."""

@@ -284,7 +284,7 @@ class Worker:
         if info:
             info = dict(info) if self._remote else own(info)
         if self._reader is not None:
-            info = {**info, **self._reader.info(local)}
+            info = {**info, **self._reader.first(local)}
         if info:
             self._reset_infos[local] = info
         self._act[local] = env.step
@@ -437,7 +437,7 @@ class Worker:
     def _on_open_info(self, _: int, specs: Specs) -> None:
         self._board.open_info(specs)
         if self._reader is not None:
-            self._reader.columns = self._board.info
+            self._reader.columns, self._reader.first_columns = self._board.info, self._board.first_info
         self._send(Answer.REPLY, None)
 
     def _on_close(self, _: int, __: Any) -> None:

@@ -32,10 +32,10 @@ class Packer:
     """
 
     def __init__(
-        self, arrays: Sequence[NDArray[Any]], shard: range, more: Mapping[str, NDArray[Any]] | None = None
+        self, arrays: Sequence[NDArray[Any]], shard: range, more: Sequence[Mapping[str, NDArray[Any]]] = ()
     ) -> None:
         self._fixed = [array for array in arrays if array.dtype != object]
-        self._more = {} if more is None else more
+        self._more = more
         self._shard = shard
 
     @classmethod
@@ -44,11 +44,11 @@ class Packer:
 
     @classmethod
     def of_answers(cls, board: Board, shard: range) -> Packer:
-        return cls([*board.observations.arrays, board.rewards, board.flags], shard, board.info)
+        return cls([*board.observations.arrays, board.rewards, board.flags], shard, (board.info, board.first_info))
 
     @property
     def _arrays(self) -> Iterator[NDArray[Any]]:
-        return itertools.chain(self._fixed, self._more.values())
+        return itertools.chain(self._fixed, *(columns.values() for columns in self._more))
 
     def pack(self, tag: int, body: object) -> bytes:
         rows = self._rows(tag)
