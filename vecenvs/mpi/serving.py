@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from vecenvs.mpi.hosting import Hosted, start_server
 from vecenvs.mpi.mail import CONTROL, Mail
 from vecenvs.mpi.nodes import introduce
-from vecenvs.mpi.waiting import Patience
+from vecenvs.mpi.waiting import RELAYING, SHARE, Patience
 from vecenvs.process import watch_caller
 from vecenvs.protocol import dumps, loads
 
@@ -72,7 +72,7 @@ class Server:
         while self._serving and time.monotonic() < self._deadline:
             busy = self._take_mail()
             relaying = bool(self._hosted) and all(hosted.owes for hosted in self._hosted.values())
-            rest = 0.0 if busy else self._patience.next_rest(relaying=relaying)
+            rest = 0.0 if busy else self._patience.next_rest(RELAYING if relaying else SHARE)
             busy = self._take_answers(rest) or busy
             if busy:
                 self._patience.restart()

@@ -15,7 +15,7 @@ from vecenvs.errors import VecEnvError, describe_indices
 from vecenvs.mpi.hosting import Order
 from vecenvs.mpi.mail import CONTROL, Mail
 from vecenvs.mpi.nodes import ARRIVAL_TIMEOUT, Peer, ProbeTarget, is_running
-from vecenvs.mpi.waiting import Patience, wait_for
+from vecenvs.mpi.waiting import wait_for
 from vecenvs.protocol import dumps, loads
 
 STOP_MARGIN = 2.0  # seconds beyond what a stop may take by its own rules
@@ -34,7 +34,6 @@ class Line:
         self.slots = slots
         self.where = f" on rank {peer.rank} of {peer.host}"
         self.inbox: deque[bytearray] = deque()
-        self._patience = Patience()
         self.gone = False
         self.exitcode: int | None = None
         self.stopped = False
@@ -48,7 +47,7 @@ class Line:
     def receive(self, timeout: float | None) -> bytearray | None:
         """Take the next message, waiting up to `timeout` seconds. None if there is none, early if none can come."""
         if not self.inbox:
-            wait_for(self._heard, timeout, self._patience)
+            wait_for(self._heard, timeout)
         return self.inbox.popleft() if self.inbox else None
 
     def _heard(self) -> bool:
