@@ -13,12 +13,12 @@ The run goes on for --steps or --episodes of all envs together, or until Ctrl-C.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vecenvs.cli import UsageError
+from vecenvs.cli._arguments import json_object, output
 
 if TYPE_CHECKING:
     from vecenvs.vec_env import VecEnv
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", metavar="BACKEND", help="dummy, subproc (default for more than one env), mpi, ray")
     parser.add_argument("--num-envs", metavar="N", type=_count, default=8, help="default: 8")
     parser.add_argument("--num-workers", metavar="N", type=_count, help="default: one per core")
-    parser.add_argument("--env-kwargs", metavar="JSON", type=_json_object, default={}, help="for gym.make")
+    parser.add_argument("--env-kwargs", metavar="JSON", type=json_object, default={}, help="for gym.make")
     parser.add_argument("--seed", metavar="N", type=_whole, help="of env 0 and of random actions (default: none)")
     parser.add_argument("--steps", metavar="N", type=_count, help="stop after so many steps of all envs together")
     parser.add_argument("--episodes", metavar="N", type=_count, help="stop after so many episodes")
@@ -145,20 +145,8 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _json_object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object such as '{{\"frameskip\": 1}}'")
-    return value
-
-
 def _video(text: str) -> Path:
     path = Path(text)
     if path.suffix not in _VIDEOS:
         raise argparse.ArgumentTypeError(f"{text!r} must end in {', '.join(_VIDEOS)}")
-    if path.is_dir() or not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: it is a directory, or its directory is missing")
-    return path
+    return output(text)
