@@ -49,17 +49,8 @@ def check_names(what: str, names: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
-def split(n: int, num_workers: int, last: int | None = None) -> list[range]:
-    """Divide n slots into contiguous shards whose sizes differ by one at most, larger ones first.
-
-    With `last` the last shard has that many slots, and only the others are alike.
-    """
-    if last is not None:
-        if isinstance(last, bool) or not isinstance(last, int):
-            raise TypeError(f"caller_envs must be an int, not {last!r}")
-        if not 1 <= last <= n - (num_workers - 1) or (num_workers == 1 and last != n):
-            raise ValueError(f"caller_envs={last} with {n} envs and num_workers={num_workers}: every worker needs one")
-        return [*(split(n - last, num_workers - 1) if num_workers > 1 else []), range(n - last, n)]
+def split(n: int, num_workers: int) -> list[range]:
+    """Divide n slots into contiguous shards whose sizes differ by one at most, larger ones first."""
     if isinstance(num_workers, bool) or not isinstance(num_workers, int):
         raise TypeError(f"num_workers must be an int, not {num_workers!r}")
     if not 1 <= num_workers <= n:

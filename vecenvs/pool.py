@@ -93,7 +93,7 @@ class PoolVecEnv(VecEnv):
         self._env_fns = list(env_fns)
         self.copy = copy
         restarts = max_restarts if on_failure == "restart" else 0
-        self._shards = self._divide(n, num_workers)
+        self._shards = split(n, num_workers)
         self._step_slots: set[int] | None = None  # of a lock-step in which the others are being reset
         self._informed = False  # whether the last step brought infos of whole shards
         self._call: Call | None = None
@@ -128,10 +128,6 @@ class PoolVecEnv(VecEnv):
     @abc.abstractmethod
     def _launch(self, worker: int, shard: range) -> Transport:
         """Start a worker that makes the envs of `shard`, and return without waiting for it."""
-
-    def _divide(self, num_envs: int, num_workers: int) -> list[range]:
-        """Say which slots each worker owns."""
-        return split(num_envs, num_workers)
 
     def _lay_out(self) -> Board:
         """Give the columns, now that the spaces are known: shared, for workers in other processes."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import cloudpickle
 
-from vecenvs.arguments import split
 from vecenvs.cpus import allowed_cpus, usable_cores
 from vecenvs.errors import BackendUnavailable, VecEnvError
 from vecenvs.pool import EnvFn, PoolVecEnv
@@ -35,9 +34,8 @@ class SubprocVecEnv(PoolVecEnv):
     `num_workers` defaults to one per usable core, at most one per env. `start_method` is "fork", "forkserver", "spawn"
     or None for Python's default. With `caller_steps` the calling process steps the last shard itself while the
     workers step theirs (it counts in `num_workers`): the fastest on few cores when the caller would only wait.
-    `caller_envs` is how many envs that shard has, by default as many as any other: with many cheap envs somewhat fewer
-    even out what else the caller does in a step. `pin_workers` ties each process to a CPU of its own (Linux): steadier,
-    and faster by some percent, where nothing else has work for these CPUs; beside other pinned programs it is slower.
+    `pin_workers` ties each worker process to a CPU of its own (Linux). Only where nothing else has work for these CPUs:
+    two programs that pin meet on the same ones.
     """
 
     def __init__(
@@ -46,7 +44,6 @@ class SubprocVecEnv(PoolVecEnv):
         num_workers: int | None = None,
         start_method: str | None = None,
         caller_steps: bool = False,
-        caller_envs: int | None = None,
         pin_workers: bool = False,
         **common: Any,
     ) -> None:
@@ -57,13 +54,7 @@ class SubprocVecEnv(PoolVecEnv):
         self._caller_steps = caller_steps
         self._processes = workers - bool(caller_steps)
         self._cpus = self._cpus_to_pin() if pin_workers else []
-        if caller_envs is not None and not caller_steps:
-            raise ValueError("caller_envs says how many envs the caller steps: give caller_steps=True with it")
-        self._caller_envs = caller_envs
         super().__init__(env_fns, workers, **common)
-
-    def _divide(self, num_envs: int, num_workers: int) -> list[range]:
-        return split(num_envs, num_workers, self._caller_envs)
 
     def _launch(self, worker: int, shard: range) -> Transport:
         env_fns = [self._env_fns[slot] for slot in shard]
