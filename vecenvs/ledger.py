@@ -45,7 +45,7 @@ class Ledger:
         self.stepping: dict[int, float] = {}  # worker -> when its shard's step began
         self.ready: dict[int, Extra | None] = {}
         # Of the lock-step under way, from workers that have answered.
-        self.plain = True  # whether none of them has flagged a row, or has sent extras
+        self.plain = True  # whether none of them has flagged a row or sent extras: at most infos of whole shards
         self.extras: list[Extra] = []
         self.infos: dict[int, list[dict[str, Any]]] = {}  # worker -> complete infos of its shard, where there are some
         self.resting: dict[int, list[Any]] = {}  # slots under an async autoreset -> the row that they repeat
@@ -222,7 +222,7 @@ class Ledger:
     def _take(self, worker: int, message: Message) -> None:
         kind, body = message[0] & 0xFF, message[1]
         if kind == _INFO_ROWS:
-            self.infos[worker] = self._unpackers[worker].unpack(body)
+            self.infos[worker] = body if type(body) is list else self._unpackers[worker].unpack(body)
             self._stepped(worker)
             return
         body = body or RowBody([])
@@ -233,6 +233,7 @@ class Ledger:
             self._due[worker] -= 1
             self.ready[slot] = body.extras[0] if body.extras else None
         elif kind in (_ROWS, _PLAIN):
+            self.plain = self.plain and kind == _PLAIN
             shard = self._crew.shards[worker]
             self._board.observations.take_objects(shard.start, len(shard), body.objects)
             if body.infos is not None:
@@ -244,8 +245,7 @@ class Ledger:
             raise VecEnvError(f"worker {worker} gave an answer of kind {kind} out of turn")
 
     def _stepped(self, worker: int) -> None:
-        """Note that a worker has stepped its shard, and that there may be more to it than columns."""
-        self.plain = False
+        """Note that a worker has stepped its shard."""
         del self.stepping[worker]
         if self.dead:  # the step has failed
             self._single_out([worker])

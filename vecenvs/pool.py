@@ -39,7 +39,7 @@ from vecenvs.layout import parse_actions
 from vecenvs.ledger import Ledger
 from vecenvs.lifetime import Lifetime
 from vecenvs.protocol import Command, Extra, Failure
-from vecenvs.rows import Row, env_error, gather, lock_step, plain_infos, plain_lock_step
+from vecenvs.rows import Row, complete, env_error, gather, lock_step, plain_infos
 from vecenvs.transport import Transport
 from vecenvs.transport.shared import SharedBoard
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
@@ -98,7 +98,7 @@ class PoolVecEnv(VecEnv):
         self._informed = False  # whether the last step brought infos of whole shards
         self._call: Call | None = None
         self._seeds: dict[int, int] = {}  # the last seed given to each slot: what a restart's seeds derive from
-        self._no_flags: NDArray[np.uint8] = np.zeros(n, np.uint8)
+        self._no_flags = bytes(n)
         self._last_flags = self._no_flags
         self._inactive: list[int] = []
         self._rewards64: NDArray[np.float64] | None = None  # kept where the columns may be written again
@@ -169,12 +169,11 @@ class PoolVecEnv(VecEnv):
         self._counters["steps"] += 1
         if not ledger.plain:
             return self._finish_step(ledger.take_extras(), infos)
-        # No episode ended, no env had infos: most steps of most envs.
+        # No episode has ended: most steps of most envs.
         self._last_flags, self._inactive, self._rewards64 = self._no_flags, [], None
-        result = plain_lock_step(self._board, infos, copy=self.copy)
         if self._info_attrs:
-            self._infos.fill(range(self.num_envs), result[3])
-        return result
+            self._infos.fill(range(self.num_envs), infos)
+        return lock_step(self._board, infos, copy=self.copy)
 
     def _wait_slots(self, wanted: set[int], deadline: float | None, timeout: float | None) -> list[Extra]:
         """Finish a step in which some envs take no part, since they are being reset."""
@@ -194,33 +193,42 @@ class PoolVecEnv(VecEnv):
         return extras
 
     def _finish_step(self, extras: list[Extra], infos: list[dict[str, Any]]) -> StepReturn:
-        resting = self._ledger.resting
-        flags = self._last_flags = self._board.flags.copy()
+        board, flags, resting = self._board, self._board.flags, self._ledger.resting
         self._inactive = list(resting)
         if resting:
+            flags = flags.copy()
             flags[self._inactive] = 0
             extras.extend(Extra(slot, {"resetting": True, **self._infos.kept(slot)}) for slot in resting)
-        hits = flags.nonzero()[0]
-        flagged = dict(zip(hits.tolist(), flags[hits].tolist(), strict=True))
-        for slot, flag in flagged.items():
+        result = lock_step(board, infos, copy=self.copy or bool(resting))
+        flagged = flags.nonzero()[0].tolist()
+        self._last_flags = of_all = flags.tobytes()
+        for slot in flagged:
+            flag = of_all[slot]
+            complete(infos[slot], board, slot, flag)
+            if flag & DONE:
+                result[2][slot] = True
             if flag & FIRST:
-                self._begin_episode(slot, None)
+                self._begin_episode(slot)
                 if not flag & DONE:
                     self._inactive.append(slot)
         if extras:
-            self._take_extras(extras)
-        result = lock_step(self._board, flags, flagged, extras, resting, infos, copy=self.copy)
+            self._take_extras(extras, infos)
+        for slot, parts in resting.items():
+            board.observations.layout.set_row(result[0], slot, parts)
+            result[1][slot] = 0.0
         if self._info_attrs:
-            self._infos.fill(range(self.num_envs), result[3])
+            self._infos.fill(range(self.num_envs), infos)
         if self.autoreset == "async":
-            self._rewards64 = self._board.rewards.copy()
+            self._rewards64 = board.rewards.copy()
             self._rewards64[list(resting)] = 0.0
-            self._begin_autoresets(list(flagged), [result[3][slot] for slot in flagged])
+            self._begin_autoresets(flagged, [infos[slot] for slot in flagged])
         return result
 
-    def _take_extras(self, extras: list[Extra]) -> None:
-        """Note what came besides the columns; raise if an env has failed, with the others' rows."""
+    def _take_extras(self, extras: list[Extra], infos: list[dict[str, Any]]) -> None:
+        """Take what came besides the columns; raise if an env has failed, with the others' rows."""
         for extra in extras:
+            if extra.info:
+                infos[extra.slot] = {**extra.info, **infos[extra.slot]}
             if extra.reset_info:
                 self._begin_episode(extra.slot, extra.reset_info)
         error = env_error(extras)
@@ -237,6 +245,8 @@ class PoolVecEnv(VecEnv):
     def _whole_infos(self) -> list[dict[str, Any]]:
         """All infos of a lock-step in which those of some whole shards have come."""
         given, infos = self._ledger.infos, []
+        if len(self._shards) == 1:
+            return given[0]
         for worker, shard in enumerate(self._shards):
             infos.extend(given[worker] if worker in given else plain_infos(len(shard)))
         return infos
@@ -311,8 +321,12 @@ class PoolVecEnv(VecEnv):
         self._begin_autoresets([slot for slot, _ in rows], batch.infos)
         return batch
 
-    def _begin_episode(self, slot: int, reset_info: dict[str, Any] | None) -> None:
-        self.reset_infos[slot] = {**self._infos.first(slot), **(reset_info or {}), "episode_start": True}
+    def _begin_episode(self, slot: int, reset_info: dict[str, Any] | None = None) -> None:
+        info = self._infos.first(slot) if self._info_attrs else {}
+        if reset_info:
+            info.update(reset_info)
+        info["episode_start"] = True
+        self.reset_infos[slot] = info
 
     def _begin_autoresets(self, slots: Sequence[int], infos: Sequence[dict[str, Any]]) -> None:
         """In async mode the envs whose episodes end with these rows, which have been copied, are being reset."""
@@ -388,11 +402,14 @@ class PoolVecEnv(VecEnv):
 
     @property
     def terminated(self) -> NDArray[np.bool_]:
-        return (self._last_flags & TERMINATED).astype(bool)
+        return self._last_flagged(TERMINATED)
 
     @property
     def truncated(self) -> NDArray[np.bool_]:
-        return (self._last_flags & TRUNCATED).astype(bool)
+        return self._last_flagged(TRUNCATED)
+
+    def _last_flagged(self, flag: int) -> NDArray[np.bool_]:
+        return (np.frombuffer(self._last_flags, np.uint8) & flag).astype(bool)
 
     @property
     def rewards64(self) -> NDArray[np.float64]:

@@ -37,7 +37,7 @@ class Answer(IntEnum):
     """Tags of what a worker sends back."""
 
     PLAIN_ROWS = 31  # every slot of the shard has its row, with no flags and nothing besides its columns
-    INFO_ROWS = 30  # the same with flags and infos of the form announced before; body: their bytes, never pickled
+    INFO_ROWS = 30  # the same, and every env has an info; body: InfoPacker's bytes, never pickled; in process a list
     ROWS = 32  # the same where there is more; body None or RowBody
     ROW = 33  # one slot has its row; body None or RowBody
     REPLY = 34  # body as the command says

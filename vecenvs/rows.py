@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vecenvs.board import DONE, FINAL, FIRST, TERMINATED, TRUNCATED, Board
 from vecenvs.errors import EnvError
@@ -20,35 +19,8 @@ _PLAIN: dict[str, Any] = {TRUNCATED_KEY: False}
 Row = tuple[int, "Extra | None"]  # a slot whose row has come, and what came with it
 
 
-def lock_step(
-    board: Board,
-    flags: NDArray[np.uint8],
-    flagged: Mapping[int, int],
-    extras: Sequence[Extra],
-    repeats: Mapping[int, list[Any]],
-    infos: list[dict[str, Any]],
-    *,
-    copy: bool,
-) -> StepReturn:
-    """All rows, in the order of their slots; `flagged` are those of `flags` that are not 0.
-
-    `repeats` are rows to give instead of what the columns hold. `infos` are to be completed by what the flags and the
-    extras say.
-    """
-    for slot, flag in flagged.items():
-        infos[slot].update(info_of(board, slot, flag))
-    for extra in extras:
-        if extra.info:
-            infos[extra.slot] = {**extra.info, **infos[extra.slot]}
-    observations, rewards = board.observations.batch(copy=copy or bool(repeats)), board.rewards.astype(np.float32)
-    for slot, parts in repeats.items():
-        board.observations.layout.set_row(observations, slot, parts)
-        rewards[slot] = 0.0
-    return observations, rewards, (flags & DONE).astype(bool), infos
-
-
-def plain_lock_step(board: Board, infos: list[dict[str, Any]], *, copy: bool) -> StepReturn:
-    """All rows of a step in which nothing came besides the columns and infos."""
+def lock_step(board: Board, infos: list[dict[str, Any]], *, copy: bool) -> StepReturn:
+    """All rows, in the order of their slots, as if no episode had ended."""
     observations = board.observations.batch(copy=copy)
     return observations, board.rewards.astype(np.float32), np.zeros(board.n, bool), infos
 
@@ -58,22 +30,22 @@ def plain_infos(n: int) -> list[dict[str, Any]]:
     return list(map(dict.copy, repeat(_PLAIN, n)))  # the quickest way to many small dicts
 
 
-def info_of(board: Board, slot: int, flags: int) -> dict[str, Any]:
-    """What a row's info has by its flags."""
-    info: dict[str, Any] = {TRUNCATED_KEY: flags & DONE == TRUNCATED}
+def complete(info: dict[str, Any], board: Board, slot: int, flags: int) -> None:
+    """Add to a row's info what its flags say."""
+    info[TRUNCATED_KEY] = flags & DONE == TRUNCATED
     if flags & FINAL and board.finals is not None:
         info["terminal_observation"] = board.finals.row(slot)
     if flags & FIRST:
         info["episode_start"] = True
-    return info
 
 
 def gather(board: Board, rows: Sequence[Row]) -> Batch:
     """Some rows, in the order given."""
     indices = np.array([slot for slot, _ in rows], dtype=np.int64)
     flags = board.flags[indices]
-    infos = [info_of(board, slot, int(f)) for (slot, _), f in zip(rows, flags, strict=True)]
-    infos = [{**extra.info, **info} if extra else info for (_, extra), info in zip(rows, infos, strict=True)]
+    infos: list[dict[str, Any]] = [{**extra.info} if extra else {} for _, extra in rows]
+    for (slot, _), info, flag in zip(rows, infos, flags.tolist(), strict=True):
+        complete(info, board, slot, flag)
     return Batch(
         indices,
         board.observations.batch(indices),

@@ -29,6 +29,7 @@ ENV_ERRORS = (Exception, SystemExit)  # an env that calls sys.exit() has failed;
 _ROWS, _INFO_ROWS, _PLAIN = int(Answer.ROWS), int(Answer.INFO_ROWS), int(Answer.PLAIN_ROWS)
 
 _DICT = {dict}
+_INFO_BODIES = (bytes, list)  # what INFO_ROWS can have, from a worker elsewhere and in process
 _ALL = slice(None)
 
 AUTORESET_MODES = ("same_step", "next_step", "async", "disabled")
@@ -116,15 +117,18 @@ class Worker:
         if body is None:
             self._send(_ROWS if self._flagged else _PLAIN, None)
         else:
-            self._send(_INFO_ROWS if type(body) is bytes else _ROWS, body)
+            self._send(_ROWS if type(body) is RowBody else _INFO_ROWS, body)
 
     def _on_step_one(self, local: int, objects: Any) -> None:
         actions, slot = self._board.actions, self._first + local
         actions.take_objects(slot, 1, objects)
         self._send(tag(Answer.ROW, slot), self._step(range(local, local + 1), actions.rows(slot, 1)))
 
-    def _step(self, shard: range, actions: Sequence[Any], *, pack: bool = False) -> RowBody | bytes | None:
-        """Step some adjacent slots one after another and write their rows. With `pack` infos may travel packed."""
+    def _step(self, shard: range, actions: Sequence[Any], *, pack: bool = False) -> RowBody | bytes | list[Any] | None:
+        """Step some adjacent slots one after another and write their rows. With `pack` infos may travel packed.
+
+        Give what there is besides the rows' columns: the body of ROWS, or of INFO_ROWS.
+        """
         whole = len(shard) == len(self._act)
         if self._flagged:
             self._flags[shard.start : shard.stop] = 0
@@ -149,7 +153,7 @@ class Worker:
             for local, error in self._reader.collect(shard, extras):
                 self._fail(local, "step", error, extras)
         objects = self._objects(self._first + shard.start, len(shard)) if self._has_objects else None
-        if type(packed) is bytes and not extras and not objects:
+        if type(packed) in _INFO_BODIES and not (extras or objects or self._flagged):
             return packed
         return RowBody(extras, objects, packed) if extras or objects or packed else None
 

@@ -19,11 +19,11 @@ from ray_session import ENVIRONMENT, OPTIONS, ROOT, kill, no_leaks, ray_session,
 
 from vecenvs.backends import backend_class
 from vecenvs.backends.ray import RayVecEnv
-from vecenvs.backends.subproc import ALONE, SHARED
 from vecenvs.compat.ray_multiprocess_env import RayVectorEnv
 from vecenvs.errors import BackendUnavailable, WorkerDied
 from vecenvs.testing import leaks
 from vecenvs.testing.envs import CountingEnv, counting_fns
+from vecenvs.transport.spin import ALONE, NEVER, SHARED
 
 HOST = """
 import functools, os, ray
@@ -146,9 +146,9 @@ class TestGuest:
         """As SubprocVecEnv's: nobody with more workers than cores, the caller only with a core of its own."""
         with RayVecEnv(counting_fns(2), 2, actor_options=OPTIONS) as vec:
             transport: Any = vec._crew.transports[0]
-            for cores, expected in ((3, (ALONE, ALONE)), (2, (0.0, SHARED)), (1, (0.0, 0.0))):
+            for cores, expected in ((3, (ALONE, ALONE)), (2, (NEVER, SHARED)), (1, (NEVER, NEVER))):
                 monkeypatch.setattr("vecenvs.backends.ray_transport.usable_cores", lambda cores=cores: cores)
-                assert transport._patience() == expected
+                assert transport._spins() == expected
 
     def test_memory_that_cannot_be_opened(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Then messages carry the rows, and stats() says why."""

@@ -11,7 +11,6 @@ from typing import Any
 import cloudpickle
 
 from vecenvs.arguments import check_env_fns
-from vecenvs.backends.subproc import ALONE, SHARED
 from vecenvs.board import Board
 from vecenvs.errors import VecEnvError
 from vecenvs.mpi.hosting import Order
@@ -23,6 +22,7 @@ from vecenvs.protocol import Answer, dumps, kind_of, loads
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.packed import PackedTransport
 from vecenvs.transport.shared import SharedTransport, Wiring
+from vecenvs.transport.spin import NEVER, Spin, spins
 
 BOOT_TIMEOUT = 30.0
 
@@ -62,29 +62,29 @@ class MpiVecEnv(PoolVecEnv):
         line = self._session.host(peer, order)
         if not shared:
             return PackedRankTransport(line, shard)
-        return SharedRankTransport(line, len(shard), partial(_patience, self._session, self._used, peer))
+        return SharedRankTransport(line, len(shard), partial(_spins, self._session, self._used, peer))
 
 
-def _patience(session: Session, used: Mapping[int, Peer], peer: Peer) -> tuple[float, float]:
-    """How long the caller and a worker of this node try before they sleep: as SubprocVecEnv's do."""
+def _spins(session: Session, used: Mapping[int, Peer], peer: Peer) -> tuple[Spin, Spin]:
+    """How long the caller and a worker of this node try before they sleep."""
     here = [other for other in used.values() if other.shares]
     spare = session.cores() - len(here)
     if spare < 0 or here.count(peer) > len(peer.cpus):
-        return 0.0, 0.0
-    return (ALONE, ALONE) if spare else (0.0, SHARED)
+        return NEVER, NEVER
+    return spins(spare)
 
 
 class SharedRankTransport(SharedTransport):
     """A worker hosted by a rank of the caller's node: MPI messages until its rings stand, and news of its end."""
 
-    def __init__(self, line: Line, count: int, find_patience: Callable[[], tuple[float, float]]) -> None:
+    def __init__(self, line: Line, count: int, find_spins: Callable[[], tuple[Spin, Spin]]) -> None:
         super().__init__(count)
         self._line = line
-        self._find_patience = find_patience
+        self._find_spins = find_spins
         self.where = line.where
 
     def attach(self, board: Board) -> None:
-        self._patience = self._find_patience()  # all workers have been placed by now
+        self._spin = self._find_spins()  # all workers have been placed by now
         super().attach(board)
 
     def boot_send(self, wiring: Wiring) -> None:

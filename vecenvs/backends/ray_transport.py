@@ -12,13 +12,13 @@ from vecenvs.backends.ray_actor import Home
 from vecenvs.backends.ray_cluster import Session, explain_waiting, shorten
 from vecenvs.backends.ray_exit import ForeignProcess
 from vecenvs.backends.ray_ways import PackedActor, SharedActor, last_words_of
-from vecenvs.backends.subproc import ALONE, SHARED
 from vecenvs.board import Board
 from vecenvs.cpus import usable_cores
 from vecenvs.errors import BackendUnavailable
 from vecenvs.protocol import loads
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.shared import SharedBoard
+from vecenvs.transport.spin import Spin, spins
 
 REAPED = 0.5  # seconds for a dead process's exit code to be known
 LEAVE = 0.5  # seconds for an actor without a VecEnv to close its envs
@@ -87,22 +87,19 @@ class ActorTransport(Transport):
             if self.why:
                 way: SharedActor | PackedActor = PackedActor(self._actor, self._shard)
             else:
-                way = SharedActor(self._actor, len(self._shard), self._patience())
+                way = SharedActor(self._actor, len(self._shard), self._spins())
             way.attach(board)
         except ray.exceptions.RayActorError as exc:
             self._exit, self._said = (True, self._exit_code()), str(exc)
             raise BrokenPipeError("the actor died while it was attached") from exc
         self._wired = way
 
-    def _patience(self) -> tuple[float, float]:
-        """How long the caller and a worker of this node try before they sleep: as SubprocVecEnv's do.
+    def _spins(self) -> tuple[Spin, Spin]:
+        """How long the caller and a worker of this node try before they sleep.
 
         By the time that one of them is attached, all have their places.
         """
-        spare = usable_cores() - sum(actor.here and not actor.stopped for actor in self._launched)
-        if spare > 0:
-            return ALONE, ALONE
-        return 0.0, SHARED if spare == 0 else 0.0
+        return spins(usable_cores() - sum(actor.here and not actor.stopped for actor in self._launched))
 
     def exit_status(self) -> tuple[bool, int | None]:
         if self._exit is None:

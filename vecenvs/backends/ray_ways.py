@@ -14,6 +14,7 @@ from vecenvs.transport import Message
 from vecenvs.transport.memory import Semaphore, unlink_semaphores
 from vecenvs.transport.packed import PackedTransport
 from vecenvs.transport.shared import SharedBoard, SharedTransport, Wiring
+from vecenvs.transport.spin import Spin
 
 LATE = (5e-4, 0.02)  # seconds between looks for the answers of async resets: at first, and at most
 WHILE = 1.0  # seconds to wait if nobody says how long
@@ -35,8 +36,8 @@ def last_words_of(call: Any) -> str:
 class SharedActor(SharedTransport):
     """An actor on the caller's node: one endless actor call, and all else through its rings."""
 
-    def __init__(self, actor: Any, count: int, patience: tuple[float, float]) -> None:
-        super().__init__(count, patience)
+    def __init__(self, actor: Any, count: int, spin: tuple[Spin, Spin]) -> None:
+        super().__init__(count, spin)
         self._actor = actor
         self._serving: Any = None
         self._ready: Semaphore | None = None

@@ -18,12 +18,7 @@ from vecenvs.protocol import dumps, loads
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.local import LocalTransport
 from vecenvs.transport.shared import SharedTransport, Wiring
-
-# Seconds of trying before sleeping. With a core for everybody it bridges the unevenness of shards; longer would gain
-# nothing and take time from other programs. Where the caller, once awake, needs the core of a worker that tries, a
-# worker should bridge the time between two steps and no more.
-ALONE = 1e-4
-SHARED = 2e-4
+from vecenvs.transport.spin import Spin, spins
 
 START_METHODS = ("fork", "forkserver", "spawn")
 
@@ -61,7 +56,8 @@ class SubprocVecEnv(PoolVecEnv):
         if self._caller_steps and worker == len(self._shards) - 1:
             return LocalTransport(env_fns, shard.start, self.autoreset)
         cpu = self._cpus[worker] if self._cpus else None
-        return ProcessTransport(self._context, worker, shard, env_fns, self.autoreset, self._patience(), cpu)
+        spin = spins(usable_cores() - self._processes)
+        return ProcessTransport(self._context, worker, shard, env_fns, self.autoreset, spin, cpu)
 
     def _cpus_to_pin(self) -> list[int]:
         """One CPU per worker process: the last ones, as most programs begin on the first."""
@@ -71,13 +67,6 @@ class SubprocVecEnv(PoolVecEnv):
         if self._processes > len(cpus):
             raise ValueError(f"pin_workers: {self._processes} worker processes on {len(cpus)} CPUs: use fewer workers")
         return cpus[::-1][: self._processes]
-
-    def _patience(self) -> tuple[float, float]:
-        """How long the caller and the workers try before they sleep: never with more to run than there are cores."""
-        spare = usable_cores() - self._processes
-        if spare > 0:
-            return ALONE, ALONE
-        return 0.0, SHARED if spare == 0 else 0.0
 
 
 class ProcessTransport(SharedTransport):
@@ -90,10 +79,10 @@ class ProcessTransport(SharedTransport):
         shard: range,
         env_fns: Sequence[EnvFn],
         autoreset: str,
-        patience: tuple[float, float],
+        spin: tuple[Spin, Spin],
         cpu: int | None,
     ) -> None:
-        super().__init__(len(shard), patience)
+        super().__init__(len(shard), spin)
         # A fork inherits the functions as they are; the others need them pickled, by value what no import reaches.
         forks = context.get_start_method() == "fork"
         payload = list(env_fns) if forks else _pickled(env_fns, shard.start)

@@ -15,6 +15,7 @@ import numpy as np
 
 from vecenvs.board import Arena
 from vecenvs.transport.memory import Semaphore
+from vecenvs.transport.spin import NEVER, Spin
 
 PAYLOAD = 1 << 16  # bytes; longer messages travel in pieces
 _MORE = 0  # tag of a piece that is not the last one
@@ -97,11 +98,12 @@ class RingWriter(_Ring):
 
 
 class RingReader(_Ring):
-    """The end that gets. `patience` is how long to try, in seconds, before sleeping in the kernel."""
+    """The end that gets."""
 
-    def __init__(self, arena: Arena, capacity: int, names: RingNames | None = None, patience: float = 0.0) -> None:
+    def __init__(self, arena: Arena, capacity: int, names: RingNames | None = None, spin: Spin = NEVER) -> None:
         super().__init__(arena, capacity, names)
-        self.patience = patience
+        self._spin = spin
+        self._usual = 0.0  # running mean of the waits, in seconds
         self._pieces: list[bytes] = []
 
     def get(self, timeout: float | None) -> tuple[int, bytes | None] | None:
@@ -126,11 +128,15 @@ class RingReader(_Ring):
             return tag, data
 
     def _wait(self, timeout: float | None) -> bool:
-        acquire = self._written.acquire
-        if self.patience:
-            clock = time.perf_counter
-            end = clock() + self.patience
-            while clock() < end:
-                if acquire(False):
-                    return True
-        return bool(acquire(True) if timeout is None else acquire(True, timeout))
+        acquire, clock, (least, most) = self._written.acquire, time.perf_counter, self._spin
+        if not least:
+            return bool(acquire(True) if timeout is None else acquire(True, timeout))
+        start = now = clock()
+        end = start + (most if self._usual < most else least)
+        while not (found := acquire(False)) and now < end:
+            now = clock()
+        if not found:
+            found = acquire(True) if timeout is None else acquire(True, timeout)
+            now = clock()
+        self._usual += (min(now - start, 4 * most) - self._usual) / 8
+        return bool(found)

@@ -17,6 +17,7 @@ from vecenvs.protocol import Answer, MadeEnvs, decode, encode, kind_of
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.memory import Address, Segment, Semaphore, open_segment, unlink_semaphores
 from vecenvs.transport.ring import PAYLOAD, RingNames, RingReader, RingWriter
+from vecenvs.transport.spin import NEVER, Spin
 from vecenvs.worker import Worker
 
 
@@ -31,7 +32,7 @@ class Wiring(NamedTuple):
     up: RingNames
     wake: str
     info_attrs: tuple[str, ...]
-    patience: float
+    spin: Spin
 
 
 class SharedBoard(Board):
@@ -53,14 +54,14 @@ class SharedBoard(Board):
 class SharedTransport(Transport):
     """The rings. A backend's subclass adds the process: `boot_send`, `boot_get`, `exit_status`, `stop`.
 
-    `patience` is how long, in seconds, this side and the worker try before they sleep in the kernel.
+    `spin` says how long this side and the worker try before they sleep.
     """
 
     wakes = True
 
-    def __init__(self, count: int, patience: tuple[float, float] = (0.0, 0.0)) -> None:
+    def __init__(self, count: int, spin: tuple[Spin, Spin] = (NEVER, NEVER)) -> None:
         self._entries = 2 * count + 64
-        self._patience = patience
+        self._spin = spin
         self._down: RingWriter | None = None
         self._up: RingReader | None = None
         self._inbox: deque[Message] = deque()
@@ -71,10 +72,10 @@ class SharedTransport(Transport):
         segment = Segment(2 * (self._entries * 24 + PAYLOAD + 256))
         arena = Arena(segment.buffer)
         self._down = RingWriter(arena, self._entries)
-        up = RingReader(arena, self._entries, patience=self._patience[0])
+        up = RingReader(arena, self._entries, spin=self._spin[0])
         wiring = Wiring(
             board.segment.address, board.n, segment.address, self._entries, self._down.names, up.names, board.wake.name,
-            board.info_attrs, self._patience[1],
+            board.info_attrs, self._spin[1],
         )  # fmt: skip
         try:
             self.boot_send(wiring)
@@ -130,7 +131,7 @@ def serve(
     arena = Arena(open_segment(wiring.board))
     board = Board(made.observation_space, made.action_space, wiring.n, arena, wiring.info_attrs)
     rings = Arena(open_segment(wiring.rings))
-    down = RingReader(rings, wiring.entries, wiring.down, patience=wiring.patience)
+    down = RingReader(rings, wiring.entries, wiring.down, spin=wiring.spin)
     up = RingWriter(rings, wiring.entries, wiring.up, wake=Semaphore(wiring.wake))
 
     row = int(Answer.ROW)
