@@ -10,7 +10,7 @@ from __future__ import annotations
 import keyword
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,21 +73,33 @@ class InfoReader:
         self._sources: list[list[tuple[Getter, Any]]] = [[] for _ in envs]  # the same by env; empty: not found out yet
         self._unresolved = set(range(len(envs)))
         self._stash: dict[int, list[Any]] = {}
-        self.columns: dict[str, NDArray[Any]] = {}
-        self.first_columns: dict[str, NDArray[Any]] = {}
+        self._columns: dict[str, _Column] = {}
+        self._first_columns: dict[str, _Column] = {}
+
+    def open(self, columns: dict[str, NDArray[Any]], first_columns: dict[str, NDArray[Any]]) -> None:
+        """Write into these columns from now on: the values of rows, and those after resets."""
+        self._columns, self._first_columns = (
+            {name: _Column(array) for name, array in arrays.items()} for arrays in (columns, first_columns)
+        )
 
     def first(self, local: int) -> dict[str, Any]:
         """Write the attributes after a reset into their columns; give the others, by name, as copies.
 
-        AttributeError naming one that no layer of the env has.
+        Those of an env under `keep` are left to `collect`, which reads all envs. AttributeError naming one that no
+        layer of the env has.
         """
         if local in self._unresolved:
             self._find_out(local)
-        values, columns, slots = self.values(local), self.first_columns, [self._first + local]
+        elif local in self._stash:
+            return {}
+        return self._write_first(local, self.values(local))
+
+    def _write_first(self, local: int, values: Iterable[Any]) -> dict[str, Any]:
+        columns, slot = self._first_columns, self._first + local
         return {
             name: value
             for name, value in zip(self._names, values, strict=True)
-            if name not in columns or not _write(columns[name], slots, [value])
+            if name not in columns or not columns[name].put(slot, value)
         }
 
     def values(self, local: int) -> list[Any]:
@@ -97,11 +109,16 @@ class InfoReader:
         return found if _IMMUTABLE.issuperset(map(type, found)) else list(map(own, found))
 
     def keep(self, local: int) -> None:
-        """Read now what belongs to the row under way, since the env is about to be reset."""
+        """Read now what belongs to the row under way, since the env is about to be reset within its step."""
         self._stash[local] = self.values(local)
 
-    def collect(self, shard: Sequence[int], extras: list[Extra]) -> list[tuple[int, Exception]]:
-        """Write the values of these rows into their columns, the others into extras; give the envs where it failed."""
+    def collect(
+        self, shard: Sequence[int], extras: list[Extra], reset_infos: dict[int, dict[str, Any]]
+    ) -> list[tuple[int, Exception]]:
+        """Write the values of these rows into their columns, the others into extras; give the envs where it failed.
+
+        What envs under `keep` have after their reset and no column holds is added to `reset_infos`, by `local`.
+        """
         stash, self._stash = self._stash, {}
         skip = {extra.slot - self._first for extra in extras if extra.failure is not None}
         if skip:
@@ -111,44 +128,46 @@ class InfoReader:
         columns: list[list[Any]] = []
         if not self._unresolved:
             try:
-                columns = self._read(shard, stash)
+                columns = self._read(shard)
             except Exception:  # of one env: which one, they will tell one by one
                 columns = []
         if not columns:
-            shard, columns, failed = self._read_each(shard, stash)
+            shard, columns, failed = self._read_each(shard)
+        for local, row in stash.items():
+            if local in shard:
+                position = shard.index(local)
+                first = self._write_first(local, [values[position] for values in columns])
+                if first:
+                    reset_infos[local] = {**reset_infos.get(local, {}), **{k: own(v) for k, v in first.items()}}
+                for values, value in zip(columns, row, strict=True):
+                    values[position] = value
         if shard:
             slots = _shifted(shard, self._first)
             for name, values in zip(self._names, columns, strict=True):
                 self._store(name, slots, values, extras)
         return failed
 
-    def _read(self, shard: Sequence[int], stash: Mapping[int, list[Any]]) -> list[list[Any]]:
-        """Give each attribute's values, in the order of the shard: what is in the stash, and what the envs have."""
+    def _read(self, shard: Sequence[int]) -> list[list[Any]]:
+        """Give each attribute's values, in the order of the shard."""
         whole = len(shard) == len(self._envs)
-        kept = [(shard.index(local), row) for local, row in stash.items()]
-        columns = []
-        for k, (read_all, owners) in enumerate(zip(self._read_all, self._owners, strict=True)):
-            values = read_all(owners if whole else [owners[local] for local in shard])
-            for position, row in kept:
-                values[position] = row[k]
-            columns.append(values)
-        return columns
+        return [
+            read_all(owners if whole else [owners[local] for local in shard])
+            for read_all, owners in zip(self._read_all, self._owners, strict=True)
+        ]
 
-    def _read_each(
-        self, shard: Sequence[int], stash: Mapping[int, list[Any]]
-    ) -> tuple[list[int], list[list[Any]], list[tuple[int, Exception]]]:
+    def _read_each(self, shard: Sequence[int]) -> tuple[list[int], list[list[Any]], list[tuple[int, Exception]]]:
         """Read env by env: whose attributes could be read, the values by attribute, and who failed."""
         read: dict[int, list[Any]] = {}
         failed: list[tuple[int, Exception]] = []
         for local in shard:
             try:
-                read[local] = stash[local] if local in stash else self.values(local)
+                read[local] = self.values(local)
             except Exception as exc:
                 failed.append((local, exc))
         return list(read), [list(values) for values in zip(*read.values(), strict=True)], failed
 
     def _store(self, name: str, slots: Sequence[int], values: list[Any], extras: list[Extra]) -> None:
-        if name in self.columns and _write(self.columns[name], slots, values):
+        if name in self._columns and self._columns[name].put_all(slots, values):
             return
         found = {extra.slot: extra for extra in extras}
         for slot, value in zip(slots, values, strict=True):
@@ -204,20 +223,38 @@ def _shifted(shard: Sequence[int], by: int) -> Sequence[int]:
     return range(shard.start + by, shard.stop + by) if isinstance(shard, range) else [local + by for local in shard]
 
 
-def _write(column: NDArray[Any], slots: Sequence[int], values: list[Any]) -> bool:
-    """Write values into these rows of a column. False if it cannot hold them all: some are of another type by now."""
-    kinds = set(map(type, values))
-    block: Any = values
-    if len(kinds) > 1 or column.ndim > 1 or _PYTHON_TYPES.get(column.dtype) not in kinds:
+class _Column:
+    """One attribute's column. Numbers of its own type take a short way into it."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self._array = array
+        self._kind = _PYTHON_TYPES.get(array.dtype) if array.ndim == 1 else None
+        self._cells: Any = array.data  # an item costs less than numpy takes
+
+    def put(self, slot: int, value: Any) -> bool:
+        """Write one value. False if the column cannot hold it: it is of another type by now."""
+        if type(value) is not self._kind:
+            return self.put_all([slot], [value])
         try:
-            block = np.array(values)
-        except ValueError:  # arrays of different shapes
+            self._cells[slot] = value
+        except ValueError:  # an int of more than 64 bits
             return False
-        if block.shape[1:] != column.shape[1:] or not np.can_cast(block.dtype, column.dtype, "same_kind"):
+        return True
+
+    def put_all(self, slots: Sequence[int], values: list[Any]) -> bool:
+        """Write values into these rows, in ascending order. False if the column cannot hold them all."""
+        kinds = set(map(type, values))
+        block: Any = values
+        if self._kind not in kinds or len(kinds) > 1:
+            try:
+                block = np.array(values)
+            except ValueError:  # arrays of different shapes
+                return False
+            if block.shape[1:] != self._array.shape[1:] or not np.can_cast(block.dtype, self._array.dtype, "same_kind"):
+                return False
+        adjacent = slots[-1] - slots[0] == len(slots) - 1
+        try:
+            self._array[slice(slots[0], slots[-1] + 1) if adjacent else slots] = block
+        except OverflowError:  # an int of more than 64 bits
             return False
-    adjacent = slots[-1] - slots[0] == len(slots) - 1
-    try:
-        column[slice(slots[0], slots[-1] + 1) if adjacent else slots] = block
-    except OverflowError:  # an int of more than 64 bits
-        return False
-    return True
+        return True

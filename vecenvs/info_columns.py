@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import Any
 
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from vecenvs.board import Board, Specs
 from vecenvs.errors import VecEnvError
 from vecenvs.info_channel import specs_of, stack
+from vecenvs.infos import TRUNCATED_KEY, dicts_of
 from vecenvs.protocol import own
 
 
@@ -23,6 +25,7 @@ class InfoColumns:
         self.specs: Specs | None = None
         self._board = board
         self._odd: dict[str, dict[int, Any]] = {name: {} for name in names}
+        self._rows: Callable[[Iterable[tuple[Any, ...]]], list[dict[str, Any]]] | None = None
 
     @property
     def closed(self) -> bool:
@@ -33,14 +36,30 @@ class InfoColumns:
         """Make columns for what is numeric in every env's reset info; give their types, for the workers."""
         self.specs = specs_of(self._odd, reset_infos)
         self._board.open_info(self.specs)
+        if len(self.specs) == len(self._odd):
+            self._rows = dicts_of((TRUNCATED_KEY, *self._board.info))
         return self.specs
 
     def first(self, slot: int) -> dict[str, Any]:
         """The values after the slot's last reset, as far as they have columns."""
         columns = self._board.first_info
         return {
-            name: column[slot].tolist() if column.ndim == 1 else column[slot].copy() for name, column in columns.items()
+            name: column.item(slot) if column.ndim == 1 else column[slot].copy() for name, column in columns.items()
         }
+
+    @property
+    def whole(self) -> bool:
+        """Whether every attribute has a column."""
+        return self._rows is not None
+
+    def infos(self) -> list[dict[str, Any]]:
+        """Give every env's info of a step in which all values are in their columns and no env gave any: see `whole`."""
+        for odd in self._odd.values():
+            odd.clear()
+        columns = self._board.info.values()
+        if self._rows is None:
+            raise VecEnvError("not every attribute has a column")
+        return self._rows(zip(repeat(False), *(c.tolist() if c.ndim == 1 else list(c.copy()) for c in columns)))
 
     def fill(self, slots: Sequence[int], infos: list[dict[str, Any]]) -> None:
         """Add the columns' values to the infos of these slots' rows; note the values that came with the rows.

@@ -95,7 +95,7 @@ class PoolVecEnv(VecEnv):
         restarts = max_restarts if on_failure == "restart" else 0
         self._shards = split(n, num_workers)
         self._step_slots: set[int] | None = None  # of a lock-step in which the others are being reset
-        self._informed = False  # whether the last step brought infos of whole shards
+        self._informed = False  # whether the last step began its infos with more than every info has
         self._call: Call | None = None
         self._seeds: dict[int, int] = {}  # the last seed given to each slot: what a restart's seeds derive from
         self._no_flags = bytes(n)
@@ -158,20 +158,25 @@ class PoolVecEnv(VecEnv):
             extras = self._wait_slots(self._step_slots, deadline, timeout)
             self._step_slots = None
             self._counters["steps"] += 1
-            return self._finish_step(extras, plain_infos(self.num_envs))
+            return self._finish_step(extras, plain_infos(self.num_envs), filled=False)
         if self.closed or not ledger.stepping:
             self._check_open("step_wait")
             raise NotSteppingError("step_wait without a step_async before it")
         prepared = None if self._informed else plain_infos(self.num_envs)  # while the workers are busy
         ledger.finish_step(deadline, timeout)
-        self._informed = bool(ledger.infos)
-        infos = self._whole_infos() if self._informed else prepared or plain_infos(self.num_envs)
+        extras, informed = ledger.take_extras(), bool(ledger.infos)
+        filled = self._infos.whole and not (extras or informed)
+        self._informed = informed or filled
+        if filled:
+            infos = self._infos.infos()
+        else:
+            infos = self._whole_infos() if informed else prepared or plain_infos(self.num_envs)
         self._counters["steps"] += 1
         if not ledger.plain:
-            return self._finish_step(ledger.take_extras(), infos)
+            return self._finish_step(extras, infos, filled=filled)
         # No episode has ended: most steps of most envs.
         self._last_flags, self._inactive, self._rewards64 = self._no_flags, [], None
-        if self._info_attrs:
+        if self._info_attrs and not filled:
             self._infos.fill(range(self.num_envs), infos)
         return lock_step(self._board, infos, copy=self.copy)
 
@@ -192,7 +197,8 @@ class PoolVecEnv(VecEnv):
             ledger.drop(slot)
         return extras
 
-    def _finish_step(self, extras: list[Extra], infos: list[dict[str, Any]]) -> StepReturn:
+    def _finish_step(self, extras: list[Extra], infos: list[dict[str, Any]], *, filled: bool) -> StepReturn:
+        """Add to the rows what is more than columns; `filled` tells whether `infos` have the attributes already."""
         board, flags, resting = self._board, self._board.flags, self._ledger.resting
         self._inactive = list(resting)
         if resting:
@@ -216,7 +222,7 @@ class PoolVecEnv(VecEnv):
         for slot, parts in resting.items():
             board.observations.layout.set_row(result[0], slot, parts)
             result[1][slot] = 0.0
-        if self._info_attrs:
+        if self._info_attrs and not filled:
             self._infos.fill(range(self.num_envs), infos)
         if self.autoreset == "async":
             self._rewards64 = board.rewards.copy()

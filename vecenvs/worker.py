@@ -147,11 +147,11 @@ class Worker:
                 cells[local][0] = None  # the env's own: not to be kept alive
         self._write_rewards(shard, rewards, extras)
         packed = self._take_infos(shard, infos, extras, pack=pack) if any(infos) else None
+        if self._reader is not None:
+            for local, error in self._reader.collect(shard, extras, self._reset_infos):
+                self._fail(local, "step", error, extras)
         if self._reset_infos and self._autoreset != "async":  # there a thread may be about to take its own
             self._add_reset_infos(extras)
-        if self._reader is not None:
-            for local, error in self._reader.collect(shard, extras):
-                self._fail(local, "step", error, extras)
         objects = self._objects(self._first + shard.start, len(shard)) if self._has_objects else None
         if type(packed) in _INFO_BODIES and not (extras or objects or self._flagged):
             return packed
@@ -371,7 +371,7 @@ class Worker:
                 if info:
                     extras.append(Extra(slot, self._row_info(info), info))
                 if self._board.info and self._reader is not None:
-                    self._reader.collect([local], extras)
+                    self._reader.collect([local], extras, {})
             except Exception as exc:
                 self._fail(local, "reset", exc, extras)
         objects = self._objects(slot, 1) if self._has_objects else None
@@ -441,7 +441,7 @@ class Worker:
     def _on_open_info(self, _: int, specs: Specs) -> None:
         self._board.open_info(specs)
         if self._reader is not None:
-            self._reader.columns, self._reader.first_columns = self._board.info, self._board.first_info
+            self._reader.open(self._board.info, self._board.first_info)
         self._send(Answer.REPLY, None)
 
     def _on_close(self, _: int, __: Any) -> None:
