@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,10 @@ import pytest
 from vecenvs import DummyVecEnv
 from vecenvs.__main__ import main
 from vecenvs.bench import breakdown, replays
-from vecenvs.bench.breakdown import LoopContestant
+from vecenvs.bench.lock_step import LockStepContestant
+from vecenvs.bench.loops import LoopContestant
 from vecenvs.bench.measure import LIMIT, Timing, Turn
-from vecenvs.bench.workloads import workload
+from vecenvs.bench.workloads import BadRequest, workload
 from vecenvs.testing.envs import CountingEnv
 
 
@@ -105,10 +108,56 @@ class TestLoop:
         assert LoopContestant("loop", Nested).make(2).step(5) == 10
 
 
+class FailsLater(Told):
+    """The env of a broken library: its third step raises."""
+
+    def step(self, action: Any) -> Any:
+        if self.steps == 2:
+            raise RuntimeError("the simulator fell over")
+        return super().step(action)
+
+
+class TestLockStep:
+    @pytest.mark.parametrize("loops", [1, 2, 3])
+    def test_steps_every_env_as_often(self, loops: int) -> None:
+        stepper = LockStepContestant("lock-step", CountingEnv, loops).make(5)
+        assert stepper.step(4) == 20
+        assert stepper.step(1) == 5
+        stepper.close()
+        stepper.close()
+
+    def test_loops_go_on_after_a_pause(self) -> None:
+        stepper = LockStepContestant("lock-step", CountingEnv, 2).make(2)
+        stepper.step(1)
+        time.sleep(0.2)  # longer than anybody tries before sleeping
+        assert stepper.step(3) == 6
+        stepper.close()
+
+    def test_an_env_that_cannot_be_made(self) -> None:
+        def broken() -> Any:
+            raise OSError("no such file: model.xml")
+
+        with pytest.raises(BadRequest, match="no such file"):
+            LockStepContestant("lock-step", broken, 2).make(2)
+
+    def test_an_env_that_fails_in_another_loop(self) -> None:
+        here = os.getpid()
+
+        def env_fn() -> Any:
+            return Told() if os.getpid() == here else FailsLater()
+
+        stepper = LockStepContestant("lock-step", env_fn, 2).make(2)
+        stepper.step(2)
+        with pytest.raises(BadRequest, match="the simulator fell over"):
+            stepper.step(1)
+        stepper.close()
+
+
 # Microseconds per env step: by this all parts are known, and what subtraction has to find.
 TIMES = {
     "~loop of one": 9,
     "~loop": 11,
+    "~lock-step": 8,
     "dummy": 20,
     "subproc": 9,
     "~loop blank": 1,
@@ -145,8 +194,13 @@ class TestSubtraction:
             assert sum(p.share.median for p in found if p.contestant == name) == pytest.approx(1)
         env = next(p for p in found if (p.contestant, p.part) == ("subproc", "env"))
         assert env.share.median == pytest.approx(5 / 9, rel=1e-3)  # its share of the limit
-        waiting = next(p for p in found if (p.contestant, p.part) == ("subproc", "waiting"))
-        assert waiting.seconds.median == pytest.approx((18 - 21) * 1e-6, rel=1e-2)  # what it does at once, it has not
+        uneven, waiting = (
+            next(p for p in found if (p.contestant, p.part) == ("subproc", part)) for part in ("uneven", "waiting")
+        )
+        assert uneven.seconds.median == pytest.approx((16 - 10 - 2) * 1e-6, rel=1e-2)  # two cores, less env and turns
+        assert waiting.seconds.median == pytest.approx(
+            (18 - 21 - 4) * 1e-6, rel=1e-2
+        )  # what it does at once, it has not
 
     def test_rounds_that_lack_a_reading_do_not_count(self) -> None:
         assert breakdown.parts(turns(left_out="~dummy all"), ["dummy"], 2) == []
@@ -154,7 +208,7 @@ class TestSubtraction:
 
     def test_probes_are_those_that_are_needed(self) -> None:
         for chosen in (["subproc"], ["dummy", "subproc"]):
-            made = breakdown.probes(CountingEnv, lambda n, b: None, chosen)
+            made = breakdown.probes(CountingEnv, lambda n, b: None, chosen, 2)
             assert {p.name for p in made} | {LIMIT} | set(chosen) - {"subproc"} == {LIMIT, "dummy", *TIMES} - {
                 "subproc"
             }

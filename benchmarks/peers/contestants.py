@@ -22,7 +22,7 @@ class Contestant:
     `family` is the process that it takes its turns in: one with nobody else's libraries. `most`: how many envs it is
     given at most; a process for each env takes minutes to start beyond. `slow`: starting takes long, so that only the
     cells for everyone have it, and the first SLOW_ROUNDS of them. `where`: in which cells it makes sense. `python`: it
-    steps the same Python envs as all; without that it stands for scale and is compared with nobody.
+    steps the same Python envs as all and gives their rows; without that it is there for scale, compared with nobody.
     """
 
     name: str
@@ -67,6 +67,8 @@ def _puffer(name: str, workers: str, text: str) -> Contestant:
     build = partial(libraries.pufferlib, workers=workers)
     return Contestant(f"PufferLib {name}", "pufferlib", "pufferlib", text, build, where=_no_attr)
 
+
+BOUND = "bare loops in lock-step"
 
 CONTESTANTS: Sequence[Contestant] = [
     _ours("dummy", "DummyVecEnv(env_fns)"),
@@ -149,6 +151,15 @@ CONTESTANTS: Sequence[Contestant] = [
         libraries.envpool,
         python=False,
         where=lambda cell: cell.env in libraries.ENVPOOL and not cell.attr,
+    ),
+    Contestant(
+        BOUND,
+        "none",
+        "ours",
+        "a loop per core over its share of the envs, all waiting for one another after each step; no rows",
+        libraries.bound,
+        python=False,
+        where=lambda cell: not (cell.relative or cell.learner or cell.attr) and cell.num_envs > 1,
     ),
 ]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.peers.contestants import CONTESTANTS
+from benchmarks.peers.contestants import BOUND, CONTESTANTS
 from benchmarks.peers.figures import CellRecord, best, failures, keep, over_peer, value
-from benchmarks.peers.grid import AXES, PROMISES, Axis, cell
+from benchmarks.peers.grid import AXES, PROMISES, Axis, Promise, cell
 from vecenvs.bench.report import Spread
 
 _INTRO = """# Beside other libraries
@@ -16,9 +16,12 @@ Written by `python -m benchmarks.peers` from [{record}]({link}). How it measures
 [benchmarks/README.md](../benchmarks/README.md).
 
 Figures are shares of the limit, which is what one bare `env.step` loop per core gives, all at once: median of the
-rounds, and their range in brackets. The best figure of a column is bold. EnvPool steps envs of its own in C++: it
-stands for scale and is compared with nobody. "-": not measured there, since starting it would take too long or it has
-nothing of the kind.
+rounds, and their range in brackets. The best figure of a column is bold. "-": not measured there, since starting it
+would take too long or it has nothing of the kind.
+
+Two are there for scale and compared with nobody. EnvPool steps envs of its own in C++. Bare loops in lock-step are the
+limit's loops, each over its share of the envs, waiting for one another after every step, and moving no rows: about the
+most that an engine can give which returns the rows of all envs at once, since cores are never equally fast for long.
 """
 
 
@@ -61,17 +64,25 @@ def _range(values: Iterable[float]) -> str:
 
 def promises(cells: Mapping[str, CellRecord]) -> str:
     """Set the promises beside what was measured."""
-    lines = ["| | promised | measured | | |", "|---|---|---|---|---|"]
+    lines = [f"| | promised | measured | | | {BOUND} |", "|---|---|---|---|---|---|"]
     for promise in PROMISES:
         found = keep(promise, cells)
         bound = f">= {promise.bound:.2f}"
         if found is None:
-            lines.append(f"| {promise.what} | {bound} | not yet | | |")
+            lines.append(f"| {promise.what} | {bound} | not yet | | | |")
             continue
         spread, who = found
         kept = "kept" if spread.median >= promise.bound else "**missed**"
-        lines.append(f"| {promise.what} | {bound} | {_text(spread)} | {kept} | {who} |")
+        scale = _scale(promise, cells)
+        lines.append(f"| {promise.what} | {bound} | {_text(spread)} | {kept} | {who} | {scale} |")
     return "\n".join(lines) + "\n"
+
+
+def _scale(promise: Promise, cells: Mapping[str, CellRecord]) -> str:
+    """Tell what bare loops in lock-step give where the promise is about such a share."""
+    record = cells.get(promise.key or "") if promise.unit == "limit" and promise.contestant is None else None
+    spread = value(record, BOUND) if record is not None else None
+    return _text(spread) if spread is not None else ""
 
 
 def table(cells: Mapping[str, CellRecord]) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
-from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
-from vecenvs.bench.contestants import Backend, MakesVec, VecContestant, draw_actions, from_env_fn
-from vecenvs.bench.measure import LIMIT, Contestant, Stepper, Turn
+from vecenvs.bench.contestants import Backend, MakesVec, VecContestant, from_env_fn
+from vecenvs.bench.lock_step import LockStepContestant
+from vecenvs.bench.loops import LoopContestant
+from vecenvs.bench.measure import LIMIT, Contestant, Turn
 from vecenvs.bench.replays import record
 from vecenvs.bench.report import Spread, share_of
 from vecenvs.bench.workloads import Workload
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 IN_PROCESS = "dummy"
 WAITING = "waiting"
+UNEVEN = "uneven"
+LOCK_STEP = "~lock-step"
 ALONE = "alone"  # the one part that an engine over several cores does not have
 
 # The parts in the order in which a step goes through them, as signed readings of the probes below.
@@ -47,60 +50,16 @@ MEANING = {
     "infos": "infos",
     "ends": "episode ends: terminal observations, autoreset",
     "rest": "what stand-ins do not show",
+    UNEVEN: "cores that wait for the slowest: bare loops in lock-step",
     WAITING: "wake-up, waiting, cores without work",
 }
 
 
-class LoopContestant:
-    """The bare loop over all envs by turns, in this process: what stepping in one process cannot go below."""
-
-    def __init__(self, name: str, env_fn: Workload, num_envs: int | None = None) -> None:
-        self.name = name
-        self._env_fn = env_fn
-        self._num_envs = num_envs  # in place of what is asked for
-
-    def make(self, num_envs: int) -> Stepper:
-        """Make and reset the envs."""
-        return LoopStepper([self._env_fn() for _ in range(self._num_envs or num_envs)])
-
-
-class LoopStepper:
-    """Steps envs by turns, and resets those whose episodes end."""
-
-    def __init__(self, envs: list[Any]) -> None:
-        self._envs = envs
-        self._actions = cycle([list(batch) for batch in _columns(envs[0].action_space, len(envs))])
-        for seed, env in enumerate(envs):
-            env.reset(seed=seed)
-
-    def step(self, count: int) -> int:
-        """Step each env `count` times."""
-        envs = self._envs
-        for actions in islice(self._actions, count):
-            for env, action in zip(envs, actions):  # noqa: B905  equal lengths by construction
-                _, _, terminated, truncated, _ = env.step(action)
-                if terminated or truncated:
-                    env.reset()
-        return count * len(envs)
-
-    def close(self) -> None:
-        """Close the envs."""
-        for env in self._envs:
-            env.close()
-
-
-def _columns(space: Any, num_envs: int) -> list[Any]:
-    """Draw batches of one action per env: as rows of an array, or one by one where a batch is no array."""
-    batches = draw_actions(space, num_envs)
-    if isinstance(batches[0], (dict, tuple)):
-        return [[space.sample() for _ in range(num_envs)] for _ in range(8)]
-    return batches
-
-
-def probes(env_fn: Workload, make_vec: MakesVec, chosen: Collection[str]) -> list[Contestant]:
+def probes(env_fn: Workload, make_vec: MakesVec, chosen: Collection[str], cores: int) -> list[Contestant]:
     """Give the contestants that a breakdown needs besides the backends of the names `chosen`."""
     replay = record(env_fn)
     found: list[Contestant] = [LoopContestant("~loop of one", env_fn, 1), LoopContestant("~loop", env_fn)]
+    found.append(LockStepContestant(LOCK_STEP, env_fn, cores))
     if IN_PROCESS not in chosen:
         found.append(VecContestant(Backend(IN_PROCESS, "dummy"), make_vec))
     found += [LoopContestant("~loop blank", replay.only()), LoopContestant("~loop all", replay)]
@@ -137,7 +96,7 @@ def parts(turns: Sequence[Turn], names: Sequence[str], cores: int) -> list[Part]
             by_part: dict[str, list[tuple[float, float]]] = {}
             for taken in complete:
                 whole = cores * taken[name]
-                for part, seconds in _take_apart(taken, whole, name).items():
+                for part, seconds in _take_apart(taken, whole, name, cores).items():
                     by_part.setdefault(part, []).append((seconds / whole, seconds))
             for part, both in by_part.items():
                 shares, seconds_of = zip(*both, strict=True)
@@ -146,7 +105,7 @@ def parts(turns: Sequence[Turn], names: Sequence[str], cores: int) -> list[Part]
 
 
 def _needed() -> set[str]:
-    return {probe for terms in _PARTS.values() for probe in terms}
+    return {LOCK_STEP, *(probe for terms in _PARTS.values() for probe in terms)}
 
 
 def _core_seconds(turns: Sequence[Turn], number: int, cores: int) -> dict[str, float]:
@@ -160,10 +119,13 @@ def _core_seconds(turns: Sequence[Turn], number: int, cores: int) -> dict[str, f
     return found
 
 
-def _take_apart(taken: dict[str, float], whole: float, name: str) -> dict[str, float]:
+def _take_apart(taken: dict[str, float], whole: float, name: str, cores: int) -> dict[str, float]:
     found = {part: sum(sign * taken[probe] for probe, sign in terms.items()) for part, terms in _PARTS.items()}
-    if name != IN_PROCESS:
+    if name == IN_PROCESS:
+        found[UNEVEN] = 0.0
+    else:
         found[ALONE] = 0.0
+        found[UNEVEN] = cores * taken[LOCK_STEP] - found["env"] - found["turns"]
     return {**found, WAITING: whole - sum(found.values())}
 
 

@@ -51,6 +51,11 @@ class Child:
             raise BadRequest(answer)
         return answer
 
+    def check(self) -> None:
+        """Raise BadRequest if it says so, or has ended. Waits for nothing."""
+        if self._connection.poll():
+            self.receive()
+
     def close(self) -> None:
         """Close the pipe, at which it leaves; end it if it does not. Repeatable."""
         self._connection.close()

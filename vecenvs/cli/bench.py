@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
         facts = machine.facts(cores)
         env_fn = made.as_made(workload) if args.monitor else workload
         names = {backend.name: None for backend in chosen}
-        probes = breakdown.probes(env_fn, make_vec, names) if args.breakdown else []
+        probes = breakdown.probes(env_fn, make_vec, names, cores) if args.breakdown else []
         every = session.hold(
             [*(contestants.VecContestant(backend, make_vec) for backend in chosen), *probes],
             env_fn,

@@ -78,11 +78,10 @@ class PfrlView:
         if self._wrapped:
             # A wrapper that changes rewards may know of float32 alone: then its rewards are the ones that count.
             rewards = np.where(rewards.astype(np.float32) == rounded, rewards, rounded)
+        for info in infos:
+            del info["TimeLimit.truncated"]  # an ended row that was truncated gets it back
         if dones.any():
             dones = self._tell_ends(dones, infos)
-        for info in infos:
-            if not info["TimeLimit.truncated"]:
-                del info["TimeLimit.truncated"]
         self.last_obs = self._rows(obs)
         return self.last_obs, tuple(rewards.tolist()), tuple(dones.tolist()), tuple(infos)
 
@@ -137,11 +136,15 @@ class PfrlView:
 
     def _tell_ends(self, dones: Any, infos: list[dict[str, Any]]) -> Any:
         """Write the ends of episodes as pfrl reads them; give its dones."""
-        for slot in np.flatnonzero(dones):
-            del infos[slot]["terminal_observation"]  # it is the row's own observation
-            if self._continuing and infos[slot]["TimeLimit.truncated"]:
-                infos[slot]["needs_reset"] = True
-        return self.vec.terminated if self._continuing else dones
+        terminated = self.vec.terminated
+        for slot in np.flatnonzero(dones).tolist():
+            info = infos[slot]
+            del info["terminal_observation"]  # it is the row's own observation
+            if not terminated[slot]:
+                info["TimeLimit.truncated"] = True
+                if self._continuing:
+                    info["needs_reset"] = True
+        return terminated if self._continuing else dones
 
 
 def register() -> None:
