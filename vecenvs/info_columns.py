@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
+from collections.abc import Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from vecenvs.board import Board, Specs
 from vecenvs.errors import VecEnvError
 from vecenvs.info_channel import specs_of, stack
-from vecenvs.infos import TRUNCATED_KEY, dicts_of
+from vecenvs.infos import fill_in
 from vecenvs.protocol import own
 
 
@@ -25,7 +24,6 @@ class InfoColumns:
         self.specs: Specs | None = None
         self._board = board
         self._odd: dict[str, dict[int, Any]] = {name: {} for name in names}
-        self._rows: Callable[[Iterable[tuple[Any, ...]]], list[dict[str, Any]]] | None = None
 
     @property
     def closed(self) -> bool:
@@ -36,8 +34,6 @@ class InfoColumns:
         """Make columns for what is numeric in every env's reset info; give their types, for the workers."""
         self.specs = specs_of(self._odd, reset_infos)
         self._board.open_info(self.specs)
-        if len(self.specs) == len(self._odd):
-            self._rows = dicts_of((TRUNCATED_KEY, *self._board.info))
         return self.specs
 
     def first(self, slot: int) -> dict[str, Any]:
@@ -50,16 +46,13 @@ class InfoColumns:
     @property
     def whole(self) -> bool:
         """Whether every attribute has a column."""
-        return self._rows is not None
+        return self.specs is not None and len(self.specs) == len(self._odd) > 0
 
-    def infos(self) -> list[dict[str, Any]]:
-        """Give every env's info of a step in which all values are in their columns and no env gave any: see `whole`."""
-        for odd in self._odd.values():
-            odd.clear()
-        columns = self._board.info.values()
-        if self._rows is None:
-            raise VecEnvError("not every attribute has a column")
-        return self._rows(zip(repeat(False), *(c.tolist() if c.ndim == 1 else list(c.copy()) for c in columns)))
+    def fill_whole(self, infos: list[dict[str, Any]]) -> None:
+        """Add all envs' values to their infos after a step in which every value is in its column: see `whole`."""
+        for name, column in self._board.info.items():
+            self._odd[name].clear()
+            fill_in(infos, name, column.tolist() if column.ndim == 1 else list(column.copy()))
 
     def fill(self, slots: Sequence[int], infos: list[dict[str, Any]]) -> None:
         """Add the columns' values to the infos of these slots' rows; note the values that came with the rows.
@@ -81,8 +74,7 @@ class InfoColumns:
             for j in more:
                 if name in infos[j]:
                     odd[slots[j]] = values[j] = infos[j][name]
-            for info, info[name] in zip(infos, values, strict=True):  # noqa: B007  this writes: one value into each info
-                pass
+            fill_in(infos, name, values)
 
     def keep(self, slot: int, info: dict[str, Any]) -> None:
         """Hold on to a row's values, as its columns may be written again before the next row."""

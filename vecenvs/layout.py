@@ -47,13 +47,16 @@ class SpaceLayout:
         self.is_flat = len(self.leaves) == 1 and not self.leaves[0].path
         self.row_bytes = sum(leaf.dtype.itemsize * math.prod(leaf.shape) for leaf in self.leaves)
         self.has_objects = any(leaf.is_object for leaf in self.leaves)
+        self._take_apart = _taker_of(space)
 
     def flatten(self, value: Any) -> list[Any]:
         """Take a value (or a batch) apart into its leaves. A missing or extra key raises ValueError."""
-        if self.is_flat:
+        if self._take_apart is None:
             return [value]
         parts: list[Any] = []
-        _flatten(self.space, value, (), parts)
+        if not self._take_apart(value, parts):
+            parts.clear()
+            _flatten(self.space, value, (), parts)  # which says what is wrong, or takes what only looks odd
         return parts
 
     def unflatten(self, parts: Sequence[Any]) -> Any:
@@ -304,6 +307,38 @@ def _leaves_of(space: spaces.Space[Any], path: tuple[str | int, ...]) -> list[Le
         dtype = np.dtype(space.dtype)
         return [Leaf(path, dtype, tuple(space.shape))]
     return [Leaf(path, OBJECT, ())]
+
+
+def _taker_of(space: spaces.Space[Any]) -> Callable[[Any, list[Any]], bool] | None:
+    """Make the short way to take a value of this space apart: plain dicts, tuples and lists. None for a leaf.
+
+    It appends the leaves' values and gives True, or gives False if the value is anything else.
+    """
+    if isinstance(space, spaces.Dict):
+        kinds: frozenset[type] = frozenset({dict})
+        items: list[Any] = [(key, _taker_of(sub)) for key, sub in space.spaces.items()]
+    elif isinstance(space, spaces.Tuple):
+        kinds = frozenset({tuple, list})
+        items = [(position, _taker_of(sub)) for position, sub in enumerate(space.spaces)]
+    else:
+        return None
+    count = len(items)
+
+    def take(value: Any, parts: list[Any]) -> bool:
+        if type(value) not in kinds or len(value) != count:
+            return False
+        for key, inner in items:
+            try:
+                part = value[key]
+            except KeyError:
+                return False
+            if inner is None:
+                parts.append(part)
+            elif not inner(part, parts):
+                return False
+        return True
+
+    return take
 
 
 def _flatten(space: spaces.Space[Any], value: Any, path: tuple[str | int, ...], parts: list[Any]) -> None:

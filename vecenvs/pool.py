@@ -35,11 +35,12 @@ from vecenvs.errors import (
     WorkerDied,
 )
 from vecenvs.info_columns import InfoColumns
+from vecenvs.infos import blank_infos
 from vecenvs.layout import parse_actions
 from vecenvs.ledger import Ledger
 from vecenvs.lifetime import Lifetime
 from vecenvs.protocol import Command, Extra, Failure
-from vecenvs.rows import Row, complete, env_error, gather, lock_step, plain_infos
+from vecenvs.rows import Row, complete, env_error, gather, lock_step
 from vecenvs.transport import Transport
 from vecenvs.transport.shared import SharedBoard
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
@@ -95,7 +96,7 @@ class PoolVecEnv(VecEnv):
         restarts = max_restarts if on_failure == "restart" else 0
         self._shards = split(n, num_workers)
         self._step_slots: set[int] | None = None  # of a lock-step in which the others are being reset
-        self._informed = False  # whether the last step began its infos with more than every info has
+        self._informed = False  # whether the last step brought infos of whole shards
         self._call: Call | None = None
         self._seeds: dict[int, int] = {}  # the last seed given to each slot: what a restart's seeds derive from
         self._no_flags = bytes(n)
@@ -158,19 +159,24 @@ class PoolVecEnv(VecEnv):
             extras = self._wait_slots(self._step_slots, deadline, timeout)
             self._step_slots = None
             self._counters["steps"] += 1
-            return self._finish_step(extras, plain_infos(self.num_envs), filled=False)
+            return self._finish_step(extras, blank_infos((), self.num_envs), filled=False)
         if self.closed or not ledger.stepping:
             self._check_open("step_wait")
             raise NotSteppingError("step_wait without a step_async before it")
-        prepared = None if self._informed else plain_infos(self.num_envs)  # while the workers are busy
+        # While the workers are busy, dicts for what they will say: unless it was whole infos last time.
+        whole = self._infos.whole
+        prepared = None if self._informed else blank_infos(self._info_attrs if whole else (), self.num_envs)
         ledger.finish_step(deadline, timeout)
-        extras, informed = ledger.take_extras(), bool(ledger.infos)
-        filled = self._infos.whole and not (extras or informed)
-        self._informed = informed or filled
-        if filled:
-            infos = self._infos.infos()
+        extras, self._informed = ledger.take_extras(), bool(ledger.infos)
+        filled = whole and not (extras or self._informed)
+        if self._informed:
+            infos = self._whole_infos()
+        elif prepared is not None and filled == whole:
+            infos = prepared
         else:
-            infos = self._whole_infos() if informed else prepared or plain_infos(self.num_envs)
+            infos = blank_infos(self._info_attrs if filled else (), self.num_envs)
+        if filled:
+            self._infos.fill_whole(infos)
         self._counters["steps"] += 1
         if not ledger.plain:
             return self._finish_step(extras, infos, filled=filled)
@@ -254,7 +260,7 @@ class PoolVecEnv(VecEnv):
         if len(self._shards) == 1:
             return given[0]
         for worker, shard in enumerate(self._shards):
-            infos.extend(given[worker] if worker in given else plain_infos(len(shard)))
+            infos.extend(given[worker] if worker in given else blank_infos((), len(shard)))
         return infos
 
     # Any subset

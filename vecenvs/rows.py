@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,6 @@ from vecenvs.infos import TRUNCATED_KEY
 from vecenvs.protocol import Extra
 from vecenvs.vec_env import Batch, StepReturn
 
-_PLAIN: dict[str, Any] = {TRUNCATED_KEY: False}
-
 Row = tuple[int, "Extra | None"]  # a slot whose row has come, and what came with it
 
 
@@ -23,11 +20,6 @@ def lock_step(board: Board, infos: list[dict[str, Any]], *, copy: bool) -> StepR
     """All rows, in the order of their slots, as if no episode had ended."""
     observations = board.observations.batch(copy=copy)
     return observations, board.rewards.astype(np.float32), np.zeros(board.n, bool), infos
-
-
-def plain_infos(n: int) -> list[dict[str, Any]]:
-    """What every info has, in n dicts."""
-    return list(map(dict.copy, repeat(_PLAIN, n)))  # the quickest way to many small dicts
 
 
 def complete(info: dict[str, Any], board: Board, slot: int, flags: int) -> None:

@@ -59,16 +59,25 @@ def library_name(mpi: Any) -> str:
     return text.split(",")[0][:40].strip()
 
 
-def explain_size_one(mpi: Any, environ: Mapping[str, str] | None = None) -> str:
-    """Say why this process is alone: not launched by MPI at all, or by the launcher of another MPI than mpi4py's."""
+def launched_by(environ: Mapping[str, str] | None = None) -> tuple[str, int, str] | None:
+    """Give the launcher of a job of several processes, how many they are, and the variable that says so."""
     environ = os.environ if environ is None else environ
     for variable, launcher in _SIZES.items():
         size = environ.get(variable, "1")
         if size.isdigit() and int(size) > 1:
-            return (
-                f"{launcher} has started {size} processes ({variable}), but mpi4py uses {library_name(mpi)}, to "
-                "which each is rank 0 of 1: launcher and library are of different MPIs. Use the mpirun of the "
-                "library (`python -m vecenvs.mpi -n 5 train.py` finds it; with SLURM: srun --mpi=pmix for Open MPI, "
-                "--mpi=pmi2 for MPICH), or install the other library"
-            )
-    return HOW_TO_LAUNCH
+            return launcher, int(size), variable
+    return None
+
+
+def explain_size_one(mpi: Any, environ: Mapping[str, str] | None = None) -> str:
+    """Say why this process is alone: not launched by MPI at all, or by the launcher of another MPI than mpi4py's."""
+    found = launched_by(environ)
+    if found is None:
+        return HOW_TO_LAUNCH
+    launcher, size, variable = found
+    return (
+        f"{launcher} has started {size} processes ({variable}), but mpi4py uses {library_name(mpi)}, to "
+        "which each is rank 0 of 1: launcher and library are of different MPIs. Use the mpirun of the "
+        "library (`python -m vecenvs.mpi -n 5 train.py` finds it; with SLURM: srun --mpi=pmix for Open MPI, "
+        "--mpi=pmi2 for MPICH), or install the other library"
+    )
