@@ -1,4 +1,4 @@
-"""The most that any engine can give which returns all rows at once: bare loops that wait for one another.
+"""About the most that an engine can give which returns all rows at once: bare loops that wait for one another.
 
 Cores are never equally fast for long, and envs take unequal times. In lock-step everybody waits for the slowest, so
 even loops that move no rows stay below the limit, the more so the fewer and the cheaper the envs.
