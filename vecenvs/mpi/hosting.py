@@ -24,7 +24,7 @@ from vecenvs.making import make_envs
 from vecenvs.mpi.channel import Channel, RelayEnd
 from vecenvs.process import child_environment, limit_threads, run_worker, watch_caller
 from vecenvs.protocol import Answer, Failure, dumps, loads
-from vecenvs.transport.packed import PackedWorker
+from vecenvs.transport.packed import PackedWorker, steps_shard
 from vecenvs.worker import close_envs
 
 
@@ -55,7 +55,7 @@ def start_server() -> None:
 class Hosted:
     """One process, from the rank's side. `exitcode` is None while it lives.
 
-    `owes`: it has been given a command by relay and has not answered since.
+    `in_lock_step`: it is stepping its whole shard, and so gets no other command before it has answered.
     """
 
     def __init__(self, number: int, order: Order) -> None:
@@ -70,8 +70,21 @@ class Hosted:
             self._process.start()
         theirs.close()
         self.sentinel = self._process.sentinel
-        self.owes = False
+        self.in_lock_step = False
+        self._packed = not order.shared
         self._ends: list[tuple[float, str]] = []
+
+    def put(self, data: bytearray) -> None:
+        """Pass a message on to it."""
+        self.relay.put(data)
+        self.in_lock_step = self._packed and steps_shard(data)
+
+    def take(self) -> list[bytearray]:
+        """Give what it has sent."""
+        messages = self.relay.take()
+        if messages:
+            self.in_lock_step = False
+        return messages
 
     @property
     def exitcode(self) -> int | None:

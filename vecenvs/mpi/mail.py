@@ -39,7 +39,7 @@ class Mail:
         """Give a message that has arrived, as (rank, tag, data); None if there is none."""
         if self._unsent:
             self.flush()
-        message = self._comm.Improbe(self._source, self._mpi.ANY_TAG, self._status)
+        message = self._probe() or self._probe()  # Open MPI's finds what has been taken in, and then takes in more
         if message is None:
             return None
         status = self._status
@@ -47,6 +47,9 @@ class Mail:
         rank, tag = status.Get_source(), status.Get_tag()
         message.Recv([data, self._mpi.BYTE])
         return rank, tag, data
+
+    def _probe(self) -> Any:
+        return self._comm.Improbe(self._source, self._mpi.ANY_TAG, self._status)
 
     def drop_unsent(self, rank: int) -> None:
         """Give up what could not be sent to a rank: it is gone."""

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from vecenvs.mpi.hosting import Hosted, start_server
 from vecenvs.mpi.mail import CONTROL, Mail
 from vecenvs.mpi.nodes import introduce
-from vecenvs.mpi.waiting import RELAYING, SHARE, Patience
+from vecenvs.mpi.waiting import LONGEST, Patience
 from vecenvs.process import watch_caller
 from vecenvs.protocol import dumps, loads
 
@@ -71,9 +71,7 @@ class Server:
         """Until told to end, or until rank 0 cannot be heard any more (an MPI exception)."""
         while self._serving and time.monotonic() < self._deadline:
             busy = self._take_mail()
-            relaying = bool(self._hosted) and all(hosted.owes for hosted in self._hosted.values())
-            rest = 0.0 if busy else self._patience.next_rest(RELAYING if relaying else SHARE)
-            busy = self._take_answers(rest) or busy
+            busy = self._take_answers(0.0 if busy else self._next_rest()) or busy
             if busy:
                 self._patience.restart()
         self._end_hosted()
@@ -82,6 +80,11 @@ class Server:
             os._exit(128 + signal.SIGTERM)  # some rank is not there to finalise with
         while self._mail.has_unsent:
             self._mail.flush()
+
+    def _next_rest(self) -> float:
+        if self._hosted and all(hosted.in_lock_step for hosted in self._hosted.values()):
+            return LONGEST  # MPI can bring nothing but control, and their answers end the rest
+        return self._patience.next_rest()
 
     def _take_mail(self) -> bool:
         found = False
@@ -92,8 +95,7 @@ class Server:
                 what, *rest = loads(data)
                 self._control(what, *rest)
             elif tag in self._hosted:
-                self._hosted[tag].relay.put(data)
-                self._hosted[tag].owes = True
+                self._hosted[tag].put(data)
         return found
 
     def _control(self, what: str, *rest: Any) -> None:
@@ -136,8 +138,7 @@ class Server:
         return bool(ready or writable)
 
     def _pass_on(self, hosted: Hosted) -> None:
-        for data in hosted.relay.take():
-            hosted.owes = False
+        for data in hosted.take():
             self._mail.send(0, hosted.number, data)
 
     def _note_exit(self, hosted: Hosted) -> None:

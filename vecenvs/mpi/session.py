@@ -15,7 +15,7 @@ from vecenvs.errors import VecEnvError, describe_indices
 from vecenvs.mpi.hosting import Order
 from vecenvs.mpi.mail import CONTROL, Mail
 from vecenvs.mpi.nodes import ARRIVAL_TIMEOUT, Peer, ProbeTarget, is_running
-from vecenvs.mpi.waiting import wait_for
+from vecenvs.mpi.waiting import Habit, wait_for
 from vecenvs.protocol import dumps, loads
 
 STOP_MARGIN = 2.0  # seconds beyond what a stop may take by its own rules
@@ -37,17 +37,24 @@ class Line:
         self.gone = False
         self.exitcode: int | None = None
         self.stopped = False
+        self._habit = Habit()
 
     def send(self, data: bytes) -> None:
         """Send to the worker, in order; BrokenPipeError if it is gone."""
         if self.gone:
             raise BrokenPipeError(f"the worker on {self.peer} is gone")
+        self._habit.ask()
         self.session.send(self.peer.rank, self.number, data)
+
+    def deliver(self, data: bytearray) -> None:
+        """Take in what the worker has sent."""
+        self._habit.answer()
+        self.inbox.append(data)
 
     def receive(self, timeout: float | None) -> bytearray | None:
         """Take the next message, waiting up to `timeout` seconds. None if there is none, early if none can come."""
         if not self.inbox:
-            wait_for(self._heard, timeout)
+            wait_for(self._heard, timeout, self._habit)
         return self.inbox.popleft() if self.inbox else None
 
     def _heard(self) -> bool:
@@ -141,7 +148,7 @@ class Session:
                 if tag == CONTROL:
                     self._hear(*loads(data))
                 elif tag in self._lines:
-                    self._lines[tag].inbox.append(data)
+                    self._lines[tag].deliver(data)
         except self._mpi.Exception as exc:
             self._note_failure(exc)
         return False

@@ -25,6 +25,11 @@ _OF_SHARD = frozenset({int(Command.STEP), int(Answer.ROWS), int(Answer.INFO_ROWS
 _OF_SLOT = frozenset({int(Command.STEP_ONE), int(Answer.ROW)})
 
 
+def steps_shard(data: bytes | bytearray) -> bool:
+    """Tell whether a packed message is the command to step a whole shard. Shorter messages are none of a `Packer`."""
+    return len(data) >= _HEADER.size and kind_of(_HEADER.unpack_from(data)[0]) == Command.STEP
+
+
 class Packer:
     """Packs messages of one direction: `arrays` are the columns whose rows go with a message about rows.
 
