@@ -1,7 +1,7 @@
-"""The conformance suite on Ray, by shared memory and by messages.
+"""The conformance suite on Ray, by each of the ways to an actor.
 
 Every test starts actors, so that by default it is the parts in which Ray can make a difference;
-VECENVS_TEST_RAY=all runs all of it both ways (some minutes more).
+VECENVS_TEST_RAY=all runs all of it every way (some minutes more).
 """
 
 from __future__ import annotations
@@ -82,6 +82,16 @@ class TestShared(OnRay, WorkerConformance if ALL else WhereRayMatters):
 
 
 class TestMessages(OnRay, WorkerConformance if ALL else WhereTheWayMatters):
-    """As between nodes: rows in actor calls."""
+    """As between nodes: rows in messages over a connection."""
 
     transport = way = "messages"
+
+
+class WhereCallsMatter(TrajectoryConformance, ScheduleConformance, DeathConformance, TimeoutConformance):
+    """The messages are those of the connection: what is different is when answers come, and how an end shows."""
+
+
+class TestCalls(OnRay, WorkerConformance if ALL else WhereCallsMatter):
+    """Between nodes that let only Ray through: messages in actor calls."""
+
+    transport = way = "calls"

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from vecenvs.errors import BackendUnavailable, WorkerDied
 from vecenvs.testing import leaks
 from vecenvs.testing.envs import CountingEnv, counting_fns
 from vecenvs.transport.spin import ALONE, NEVER, SHARED
+from vecenvs.transport.stream import Reception
 
 HOST = """
 import functools, os, ray
@@ -167,6 +169,23 @@ class TestGuest:
             assert worker["transport"] == "messages"
             assert "FileNotFoundError" in worker["why"]
 
+    def test_nodes_that_cannot_connect(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Then actor calls carry the messages; a warning says what that costs and why."""
+        made = Reception.__init__
+
+        def walled_in(self: Reception, host: str) -> None:
+            made(self, host)
+            self.close()
+
+        monkeypatch.setattr(Reception, "__init__", walled_in)
+        with pytest.warns(RuntimeWarning, match=r"worker of envs 0, 1 .* actor calls.*cannot connect to .*Refused"):
+            vec = RayVecEnv(counting_fns(2), 1, actor_options=OPTIONS, transport="messages")
+        with vec:
+            assert vec.reset()[:, 0].tolist() == [0, 1]
+            (worker,) = vec.stats()["workers"]
+            assert worker["transport"] == "calls"
+            assert "asked for; it cannot connect" in worker["why"]
+
     @pytest.mark.parametrize("name", ["max_restarts", "max_task_retries", "lifetime", "name"])
     def test_options_that_are_not_for_the_user(self, name: str) -> None:
         with pytest.raises(ValueError, match=name):
@@ -178,7 +197,7 @@ class TestGuest:
         with pytest.raises(ValueError, match="transport 'pigeon'"):
             RayVecEnv(counting_fns(2), 1, transport="pigeon")
 
-    @pytest.mark.parametrize("transport", ["auto", "messages"])
+    @pytest.mark.parametrize("transport", ["auto", "messages", "calls"])
     def test_large_rows_are_the_readers_own(self, transport: str) -> None:
         """More than what Ray sends inline: it then hands out read-only views of its object store."""
         with RayVecEnv(
@@ -192,12 +211,19 @@ class TestGuest:
             infos[0]["array"][:] = 0
             assert actions.max() == 3.0
 
-    def test_a_shard_whose_actor_is_killed_by_ray(self) -> None:
-        vec = RayVecEnv(counting_fns(2), 2, actor_options=OPTIONS, transport="messages")
+    @pytest.mark.parametrize("transport", ["messages", "calls"])
+    def test_a_shard_whose_actor_is_killed_by_ray(self, transport: str) -> None:
+        vec = RayVecEnv(counting_fns(2), 2, actor_options=OPTIONS, transport=transport)
         vec.reset()
         kill(vec._crew.transports[1]._actor)
+
+        def step_on() -> None:
+            for _ in range(2000):  # Ray calls an actor dead shortly before its process is
+                vec.step([0, 0])
+                time.sleep(0.005)
+
         with pytest.raises(WorkerDied, match="node") as caught:
-            vec.step([0, 0])
+            step_on()
         assert caught.value.indices == (1,)
         vec.close()
 

@@ -21,7 +21,7 @@ from vecenvs.errors import VecEnvError
 from vecenvs.pool import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
 
-TRANSPORTS = ("auto", "messages")
+TRANSPORTS = ("auto", "messages", "calls")
 
 
 class RayVecEnv(PoolVecEnv):
@@ -36,9 +36,10 @@ class RayVecEnv(PoolVecEnv):
     `placement` is None for Ray's default, "local" for the caller's node, "spread", a placement group or any scheduling
     strategy of Ray's.
 
-    An actor on the caller's node steps through shared memory; others, and all with `transport="messages"`, by one actor
-    call per worker per step. `stats()["workers"]` says for each which it is, and why. If an actor has not found a place
-    on the cluster within `ready_timeout` seconds, BackendUnavailable says what it waits for.
+    An actor on the caller's node steps through shared memory; others, and all with `transport="messages"`, by one
+    message per worker and step each way, over a TCP connection of their own; where nodes cannot connect, or with
+    `transport="calls"`, in actor calls. `stats()["workers"]` says for each which it is, and why. If an actor has not
+    found a place on the cluster within `ready_timeout` seconds, BackendUnavailable says what it waits for.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class RayVecEnv(PoolVecEnv):
         check_env_fns(env_fns)
         if transport not in TRANSPORTS:
             raise ValueError(f"transport {transport!r} is none of {', '.join(TRANSPORTS)}")
-        self._forced = transport == "messages"
+        self._transport = transport
         self._ready_timeout = ready_timeout
         self._launched: list[ActorTransport] = []
         self._session = Session(num_workers, ray_init_kwargs)
@@ -80,7 +81,7 @@ class RayVecEnv(PoolVecEnv):
     def _launch(self, worker: int, shard: range) -> Transport:
         env_fns = [_pickled(self._env_fns[slot], slot) for slot in shard]
         launched = ActorTransport(
-            self._session, self._remote_class, self._options, shard, env_fns, self.autoreset, self._forced,
+            self._session, self._remote_class, self._options, shard, env_fns, self.autoreset, self._transport,
             self._ready_timeout, self._launched,
         )  # fmt: skip
         self._launched.append(launched)

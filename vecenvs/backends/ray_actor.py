@@ -1,8 +1,8 @@
 """What runs inside a Ray actor: the owner of one shard of envs.
 
 Ray runs the actor's methods one after another on its process's main thread, which is where envs may install signal
-handlers or open windows. So while `serve` steps envs through shared memory no other method runs; in messages `handle`
-does one command per call.
+handlers or open windows. So while `serve` steps envs through shared memory, or `stream` over a connection, no other
+method runs; where actor calls carry the messages, `handle` does one command per call.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
@@ -21,9 +21,11 @@ import cloudpickle
 from vecenvs.making import make_envs
 from vecenvs.process import limit_threads, watch_caller
 from vecenvs.protocol import Answer, MadeEnvs, dumps
+from vecenvs.transport.channel import Channel
 from vecenvs.transport.memory import Address, Semaphore, open_segment
 from vecenvs.transport.packed import PackedWorker
 from vecenvs.transport.shared import Wiring, serve
+from vecenvs.transport.stream import Invitation
 from vecenvs.worker import close_envs
 
 
@@ -45,6 +47,7 @@ class EnvActor:
         self._envs: list[Any] = []
         self._made: MadeEnvs | None = None
         self._worker: PackedWorker | None = None
+        self._channel: Channel | None = None
         self._answers: SimpleQueue[bytes] = SimpleQueue()  # threads of async resets answer too
 
     def home(self) -> Home:
@@ -85,10 +88,33 @@ class EnvActor:
         finally:
             self.leave()
 
+    def connect(self, invitation: Invitation) -> str | None:
+        """Connect to the caller; None if that works, else why not."""
+        try:
+            self._channel = Channel(invitation.accept())
+        except OSError as exc:
+            return f"{type(exc).__name__}: {exc}"
+        return None
+
+    def stream(self, n: int, info_attrs: tuple[str, ...]) -> None:
+        """Step the envs, of a VecEnv of `n`, by messages over the connection, until told to close or hung up on."""
+        channel = self._channel
+        if channel is None:
+            raise RuntimeError("stream() before connect()")
+        try:
+            worker = self._packed(n, info_attrs, channel.send_bytes)
+            while worker.handle(memoryview(channel.recv_bytes())):
+                continue
+            self._envs = []
+        except (EOFError, ConnectionError):
+            return
+        finally:
+            channel.close()
+            self.leave()
+
     def begin(self, n: int, info_attrs: tuple[str, ...]) -> None:
         """Get ready for `handle`: the shard is one of a VecEnv of `n` envs."""
-        made, put = self._checked(), self._answers.put
-        self._worker = PackedWorker(self._envs, made, self._shard, n, self._autoreset, put, info_attrs)
+        self._worker = self._packed(n, info_attrs, self._answers.put)
 
     def handle(self, command: bytes) -> bytes | list[bytes]:
         """Carry out one command; give every answer there is by then (one as it is: Ray moves bare bytes fastest)."""
@@ -111,6 +137,9 @@ class EnvActor:
         """Close the envs that CLOSE has not closed."""
         envs, self._envs = self._envs, []
         close_envs(envs, self._first, remote=True)
+
+    def _packed(self, n: int, info_attrs: tuple[str, ...], send: Callable[[bytes], None]) -> PackedWorker:
+        return PackedWorker(self._envs, self._checked(), self._shard, n, self._autoreset, send, info_attrs)
 
     def _checked(self) -> MadeEnvs:
         if self._made is None:

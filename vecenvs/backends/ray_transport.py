@@ -1,31 +1,37 @@
-"""The caller's end of one Ray actor, and the two ways to it: shared memory on one node, actor calls between nodes."""
+"""The caller's end of one Ray actor: its place, its end, and which of the ways of `ray_ways` leads to it."""
 
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vecenvs.backends.ray_actor import Home
 from vecenvs.backends.ray_cluster import Session, explain_waiting, shorten
 from vecenvs.backends.ray_exit import ForeignProcess
-from vecenvs.backends.ray_ways import PackedActor, SharedActor, last_words_of
+from vecenvs.backends.ray_ways import CallActor, SharedActor, StreamActor, last_words_of
 from vecenvs.board import Board
 from vecenvs.cpus import usable_cores
-from vecenvs.errors import BackendUnavailable
+from vecenvs.errors import BackendUnavailable, describe_indices
 from vecenvs.protocol import loads
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.shared import SharedBoard
 from vecenvs.transport.spin import Spin, spins
+from vecenvs.transport.stream import Reception
 
+WAYS = ("shared", "messages", "calls")
 REAPED = 0.5  # seconds for a dead process's exit code to be known
 LEAVE = 0.5  # seconds for an actor without a VecEnv to close its envs
 
 
 class ActorTransport(Transport):
-    """One actor. How its rows travel is decided when it is attached: `way` is "shared" or "messages", `why` tells.
+    """One actor. How its rows travel is decided when it is attached: `way` is one of WAYS, `why` tells.
+
+    `wanted` is "auto", or the way that it shall be.
 
     `remote_class` is that of EnvActor, with its options; `options` are they, for errors. `ready_timeout` seconds
     without a place for it on the cluster raise BackendUnavailable; making its envs may take longer. `launched` are all
@@ -34,12 +40,12 @@ class ActorTransport(Transport):
 
     def __init__(
         self, session: Session, remote_class: Any, options: Mapping[str, Any], shard: range, env_fns: Sequence[bytes],
-        autoreset: str, forced: bool, ready_timeout: float, launched: Sequence[ActorTransport],
+        autoreset: str, wanted: str, ready_timeout: float, launched: Sequence[ActorTransport],
     ) -> None:  # fmt: skip
         self._session = session
         self._options = options
         self._shard = shard
-        self._forced = forced
+        self._wanted = wanted
         self._ready_timeout = ready_timeout
         self._launched = launched
         self._actor = remote_class.remote(shard.start, len(shard), autoreset)
@@ -51,7 +57,7 @@ class ActorTransport(Transport):
         self._exit: tuple[bool, int | None] | None = None
         self._said = ""  # what Ray says of the actor's death
         self.stopped = False
-        self._wired: SharedActor | PackedActor | None = None
+        self._wired: SharedActor | StreamActor | CallActor | None = None
         self.home: Home | None = None
         self.way = "none yet"
         self.why = ""
@@ -82,13 +88,12 @@ class ActorTransport(Transport):
         import ray
 
         try:
-            self.why = self._why_messages(board)
-            self.way = "messages" if self.why else "shared"
-            if self.why:
-                way: SharedActor | PackedActor = PackedActor(self._actor, self._shard)
-            else:
-                way = SharedActor(self._actor, len(self._shard), self._spins())
-            way.attach(board)
+            way = self._choose(board)
+            try:
+                way.attach(board)
+            except BaseException:
+                way.stop(0.0)
+                raise
         except ray.exceptions.RayActorError as exc:
             self._exit, self._said = (True, self._exit_code()), str(exc)
             raise BrokenPipeError("the actor died while it was attached") from exc
@@ -133,6 +138,8 @@ class ActorTransport(Transport):
         self.stopped = True
         import ray
 
+        if self._wired is not None:
+            self._wired.stop(grace)
         idle = self._wired is None and bool(ray.wait([self._made_call], timeout=0)[0])
         if grace or idle:  # else it is known, or presumed, to hang
             self._actor.leave.remote()
@@ -188,14 +195,46 @@ class ActorTransport(Transport):
             raise BackendUnavailable(explain_waiting(self._shard, self._options, self._ready_timeout))
         return False
 
-    def _why_messages(self, board: Board) -> str:
+    def _choose(self, board: Board) -> SharedActor | StreamActor | CallActor:
+        """Take the best way there is, or the one that is wanted, and say why."""
+        self.why = "asked for" if self._wanted != "auto" else self._why_not_shared(board)
+        if not self.why:
+            self.way = "shared"
+            return SharedActor(self._actor, len(self._shard), self._spins())
+        if self._wanted != "calls":
+            connection = self._connect()
+            if connection is not None:
+                self.way = "messages"
+                return StreamActor(self._actor, self._shard, connection)
+        self.way = "calls"
+        return CallActor(self._actor, self._shard)
+
+    def _why_not_shared(self, board: Board) -> str:
         import ray
 
-        if self._forced:
-            return "asked for"
         if not self.here:
             return "on another node"
         if not isinstance(board, SharedBoard):
             return "the columns are not shared"
         reason: str | None = ray.get(self._actor.reaches.remote(board.segment.address, board.wake.name))
         return f"same node, but its memory cannot be opened ({reason})" if reason else ""
+
+    def _connect(self) -> socket.socket | None:
+        """Have the actor connect to this process. If it cannot, warn, and say so in `why`."""
+        import ray
+
+        reception = Reception(ray.util.get_node_ip_address())
+        try:
+            reason: str | None = ray.get(self._actor.connect.remote(reception.invitation))
+            if reason is None:
+                return reception.welcome()
+        finally:
+            reception.close()
+        self.why += f"; it cannot connect to {reception.invitation.host} ({reason})"
+        warnings.warn(
+            f"the worker of envs {describe_indices(self._shard)} is reached by actor calls, which costs a millisecond "
+            f"or more per step: {self.why}. Let nodes connect to each other at any port, or pass transport='calls'",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None

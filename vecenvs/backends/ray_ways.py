@@ -1,8 +1,12 @@
-"""The two ways to an actor: rings and rows in shared memory on one node, actor calls with packed rows between nodes."""
+"""The ways to an actor: rings and rows in shared memory on one node, packed rows between nodes.
+
+Those travel over a connection, or in actor calls where the nodes' network lets only Ray's through.
+"""
 
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -15,16 +19,18 @@ from vecenvs.transport.memory import Semaphore, unlink_semaphores
 from vecenvs.transport.packed import PackedTransport
 from vecenvs.transport.shared import SharedBoard, SharedTransport, Wiring
 from vecenvs.transport.spin import Spin
+from vecenvs.transport.stream import StreamTransport
 
 LATE = (5e-4, 0.02)  # seconds between looks for the answers of async resets: at first, and at most
+HEARSAY = 0.5  # seconds in which Ray should say why a connection has ended
 WHILE = 1.0  # seconds to wait if nobody says how long
 
 
-def last_words_of(call: Any) -> str:
-    """What Ray says of the death of a call's actor; nothing while it is under way, or if it has ended well."""
+def last_words_of(call: Any, seconds: float = 0.0) -> str:
+    """What Ray says of the death of a call's actor, within so many seconds; nothing if it runs on or has ended well."""
     import ray
 
-    if not ray.wait([call], timeout=0, fetch_local=False)[0]:
+    if not ray.wait([call], timeout=seconds, fetch_local=False)[0]:
         return ""
     try:
         ray.get(call)
@@ -69,7 +75,34 @@ class SharedActor(SharedTransport):
         """Leave the actor to its ActorTransport: here is nothing else to end."""
 
 
-class PackedActor(PackedTransport):
+class StreamActor(StreamTransport):
+    """An actor on another node that has connected to the caller: one endless actor call, and messages."""
+
+    def __init__(self, actor: Any, shard: range, connection: socket.socket) -> None:
+        super().__init__(shard, connection)
+        self._actor = actor
+        self._serving: Any = None
+        self._info_attrs: tuple[str, ...] = ()
+        self.last_words = ""  # what Ray says of the actor's end
+
+    def attach(self, board: Board) -> None:
+        self._info_attrs = tuple(board.info_attrs)
+        super().attach(board)
+
+    def boot(self, n: int) -> None:
+        self._serving = self._actor.stream.remote(n, self._info_attrs)
+
+    def exit_status(self) -> tuple[bool, int | None]:
+        # Ray hears of a death later than the connection does.
+        self.last_words = self.last_words or last_words_of(self._serving, HEARSAY if self._end.closed else 0.0)
+        return bool(self.last_words), None
+
+    def stop(self, grace: float) -> None:
+        """Hang up. The actor is left to its ActorTransport."""
+        self._end.close()
+
+
+class CallActor(PackedTransport):
     """An actor out of the caller's reach: one call per command, which returns its answers.
 
     Nothing here waits in Ray: a thread of Ray's brings what a call has returned, and wakes who waits for any worker.

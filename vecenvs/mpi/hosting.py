@@ -21,9 +21,9 @@ from typing import Any, NamedTuple, cast
 import cloudpickle
 
 from vecenvs.making import make_envs
-from vecenvs.mpi.channel import Channel, RelayEnd
 from vecenvs.process import child_environment, limit_threads, run_worker, watch_caller
 from vecenvs.protocol import Answer, Failure, dumps, loads
+from vecenvs.transport.channel import Channel, PolledEnd
 from vecenvs.transport.packed import PackedWorker, steps_shard
 from vecenvs.worker import close_envs
 
@@ -61,7 +61,7 @@ class Hosted:
     def __init__(self, number: int, order: Order) -> None:
         self.number = number
         ours, theirs = socket.socketpair()
-        self.relay = RelayEnd(ours)
+        self.relay = PolledEnd(ours)
         context = multiprocessing.get_context("forkserver")
         self._process = context.Process(
             target=_main, args=(theirs, order, os.getpid()), name=f"vecenvs-hosted-{number}", daemon=False

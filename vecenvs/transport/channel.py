@@ -1,6 +1,6 @@
-"""Messages between a rank and the processes it hosts, over a pair of sockets: 8 bytes of length, then the message.
+"""Messages between two processes, over a pair of connected sockets: 8 bytes of length, then the message.
 
-The hosted process blocks (`Channel`); the rank, which has other things to do, never does (`RelayEnd`).
+A worker blocks (`Channel`); the other end, which has other things to do, never does (`PolledEnd`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _CHUNK = 1 << 18
 
 
 class Channel:
-    """The hosted process's end. Has the two methods of a multiprocessing Connection that workers use."""
+    """The worker's end. Has the two methods of a multiprocessing Connection that workers use."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -33,6 +33,9 @@ class Channel:
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
         return self._read(length)
 
+    def close(self) -> None:
+        self._end.close()
+
     def _read(self, length: int) -> bytearray:
         data = bytearray(length)
         view = memoryview(data)
@@ -44,8 +47,8 @@ class Channel:
         return data
 
 
-class RelayEnd:
-    """The rank's end: takes whole messages, and keeps what does not fit now."""
+class PolledEnd:
+    """The other end: takes whole messages, and keeps what does not fit now."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -83,6 +86,7 @@ class RelayEnd:
             return
         except OSError:  # the process is gone: whoever watches it says so
             self._out.clear()
+            self.closed = True
 
     def take(self) -> list[bytearray]:
         """Give the whole messages that have arrived. Sets `closed` once no more can come."""

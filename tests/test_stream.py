@@ -1,0 +1,97 @@
+"""Connections between a caller and its workers: who may connect, and messages whole and in order."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, suppress
+
+import pytest
+
+from vecenvs.transport import stream
+from vecenvs.transport.channel import Channel, PolledEnd
+from vecenvs.transport.stream import Reception
+
+
+@pytest.fixture
+def reception() -> Iterator[Reception]:
+    with closing(Reception("127.0.0.1")) as reception:
+        yield reception
+
+
+def test_who_has_the_token_is_welcome(reception: Reception) -> None:
+    theirs = reception.invitation.accept()
+    with closing(theirs), closing(reception.welcome()) as ours:
+        assert ours.getpeername() == theirs.getsockname()
+        for end in (ours, theirs):
+            assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+@pytest.mark.parametrize("said", [b"", b"x", b"x" * 32, b"x" * 64])
+def test_others_are_sent_away(reception: Reception, said: bytes) -> None:
+    """And whoever comes after them with the token is welcome."""
+    host, port, _ = reception.invitation
+    with closing(socket.create_connection((host, port))) as stranger:
+        stranger.sendall(said)
+        stranger.shutdown(socket.SHUT_WR)
+        with closing(reception.invitation.accept()) as theirs, closing(reception.welcome()) as ours:
+            assert ours.getpeername() == theirs.getsockname()
+        with suppress(ConnectionResetError):
+            assert stranger.recv(1) == b""
+
+
+def test_nobody_comes(reception: Reception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "CONNECT_TIMEOUT", 0.05)
+    with pytest.raises(TimeoutError):
+        reception.welcome()
+
+
+def test_a_silent_stranger_takes_no_more_than_the_time_there_is(
+    reception: Reception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "CONNECT_TIMEOUT", 0.1)
+    host, port, _ = reception.invitation
+    with closing(socket.create_connection((host, port))), pytest.raises(TimeoutError, match=f"{host}:{port}"):
+        reception.welcome()
+
+
+def test_a_closed_reception_refuses(reception: Reception) -> None:
+    reception.close()
+    with pytest.raises(ConnectionRefusedError):
+        reception.invitation.accept()
+
+
+def test_messages_come_whole_and_in_order(reception: Reception) -> None:
+    """Also those that no buffer holds, while the other end sends as much."""
+    messages = [b"", b"a", b"b" * 3_000_000, b"c"]
+    channel = Channel(reception.invitation.accept())
+    end = PolledEnd(reception.welcome())
+    with closing(channel), closing(end):
+        returned = []
+
+        def answer() -> None:
+            for _ in messages:
+                channel.send_bytes(bytes(channel.recv_bytes()))
+
+        worker = threading.Thread(target=answer, daemon=True)
+        worker.start()
+        for message in messages:
+            end.put(message)
+        while len(returned) < len(messages):
+            end.flush()
+            returned += [bytes(message) for message in end.take()]
+        worker.join(5)
+        assert returned == messages
+
+
+def test_the_end_shows(reception: Reception) -> None:
+    channel = Channel(reception.invitation.accept())
+    end = PolledEnd(reception.welcome())
+    channel.send_bytes(b"last")
+    channel.close()
+    with closing(end):
+        taken: list[bytearray] = []
+        while not end.closed:
+            taken += end.take()
+        assert taken == [b"last"]

@@ -1,0 +1,106 @@
+"""Workers on other machines that have a TCP connection of their own to the caller: packed messages, no polling.
+
+The caller listens for one connection (`Reception`), and gives the worker an `Invitation` by a channel that is trusted.
+Who connects must know its token before anything it sends is read: messages hold pickles.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import select
+import socket
+import time
+from collections import deque
+from typing import NamedTuple
+
+from vecenvs.transport.channel import PolledEnd
+from vecenvs.transport.packed import PackedTransport
+
+CONNECT_TIMEOUT = 5.0  # seconds; where nothing is in the way it takes milliseconds
+GONE_PAUSE = 1e-3  # seconds between looks at a closed connection, until somebody says why it is
+_TOKEN_BYTES = 32
+
+
+class Invitation(NamedTuple):
+    """Where to connect to, and what to say there."""
+
+    host: str
+    port: int
+    token: bytes
+
+    def accept(self) -> socket.socket:
+        """Connect. OSError if that cannot be done within CONNECT_TIMEOUT."""
+        connection = socket.create_connection((self.host, self.port), CONNECT_TIMEOUT)
+        try:
+            connection.sendall(self.token)
+            connection.settimeout(None)
+            return _quick(connection)
+        except BaseException:
+            connection.close()
+            raise
+
+
+class Reception:
+    """Listens on an address of this machine's, at a port of the system's choice, for one connection."""
+
+    def __init__(self, host: str) -> None:
+        self._socket = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self.invitation = Invitation(host, self._socket.getsockname()[1], secrets.token_bytes(_TOKEN_BYTES))
+
+    def welcome(self) -> socket.socket:
+        """Give the connection of whoever has accepted the invitation. TimeoutError if nobody does for a while."""
+        deadline = time.monotonic() + CONNECT_TIMEOUT
+        while (left := deadline - time.monotonic()) > 0:
+            self._socket.settimeout(left)
+            connection = self._socket.accept()[0]
+            connection.settimeout(left)
+            try:
+                if hmac.compare_digest(connection.recv(_TOKEN_BYTES, socket.MSG_WAITALL), self.invitation.token):
+                    return _quick(connection)
+            except OSError:
+                pass  # somebody else, who says nothing: not ours to complain about
+            connection.close()
+        raise TimeoutError(f"nobody has connected to {self.invitation.host}:{self.invitation.port}")
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _quick(connection: socket.socket) -> socket.socket:
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+class StreamTransport(PackedTransport):
+    """The caller's end. A backend's subclass adds `boot`, `exit_status` and `stop`."""
+
+    def __init__(self, shard: range, connection: socket.socket) -> None:
+        super().__init__(shard)
+        self._end = PolledEnd(connection)
+        self._inbox: deque[bytearray] = deque()
+
+    def deliver(self, data: bytes) -> None:
+        if self._end.closed:
+            raise BrokenPipeError("the worker has closed the connection")
+        self._end.put(data)
+
+    def collect(self, timeout: float | None) -> memoryview | None:
+        if not self._inbox:
+            self._wait(timeout)
+        return memoryview(self._inbox.popleft()) if self._inbox else None
+
+    def _wait(self, timeout: float | None) -> None:
+        """Take what comes, waiting for it up to `timeout` seconds."""
+        end, inbox = self._end, self._inbox
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not end.closed:
+            inbox.extend(end.take())
+            left = None if deadline is None else deadline - time.monotonic()
+            if inbox or (left is not None and left <= 0):
+                return
+            _, writable, _ = select.select([end], [end] if end.has_unsent else [], [], left)
+            if writable:
+                end.flush()
+        if timeout:
+            time.sleep(min(timeout, GONE_PAUSE))
