@@ -4,8 +4,8 @@
     python benchmarks/on_ray.py --only cartpole    one measurement; the file keeps the others
 
 * cartpole, spin: on the caller's node, rows in shared memory, beside SubprocVecEnv on the same work.
-* second-node: rows in actor calls, on a second node that a cluster on this machine pretends to have.
-* tianshou: rows in actor calls, beside tianshou's RayVectorEnv, which has an actor and a call per env; and the start-up
+* second-node: rows in messages, on a second node that a cluster on this machine pretends to have.
+* tianshou: rows in messages, beside tianshou's RayVectorEnv, which has an actor and a call per env; and the start-up
   of both on a running Ray. Where tianshou is not installed it is left out: README.md has the command.
 
 Shares are of the limit of `python -m vecenvs bench`: see README.md. (A file called ray.py here would hide Ray.)

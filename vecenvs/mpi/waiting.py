@@ -21,7 +21,8 @@ WAKING = 1e-3  # seconds without sleep: no longer than unequal workers usually w
 SHARE = 1 / 16
 SHORTEST = 5e-5
 LONGEST = 2e-2
-EARLY = 7 / 8  # of the shortest time that answers have taken lately
+EARLY = 7 / 8  # of the shortest time that answers have taken lately, less what it costs to sleep, generously:
+SLEEP = 2e-4  # else answers would seem to take as long as the sleeps that wait for them
 
 
 class Patience:
@@ -60,7 +61,7 @@ class Habit:
 
     def expected(self) -> float:
         """When to begin to look for the next answer, by `time.perf_counter`."""
-        return self._asked + EARLY * self._shortest
+        return self._asked + EARLY * self._shortest - SLEEP
 
 
 def wait_for(found: Callable[[], bool], timeout: float | None, habit: Habit | None = None) -> bool:
