@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 
@@ -11,7 +12,7 @@ import pytest
 
 from vecenvs.transport import stream
 from vecenvs.transport.channel import Channel, PolledEnd
-from vecenvs.transport.stream import Reception
+from vecenvs.transport.stream import Reception, StreamTransport
 
 
 @pytest.fixture
@@ -47,13 +48,15 @@ def test_nobody_comes(reception: Reception, monkeypatch: pytest.MonkeyPatch) -> 
         reception.welcome()
 
 
-def test_a_silent_stranger_takes_no_more_than_the_time_there_is(
-    reception: Reception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stream, "CONNECT_TIMEOUT", 0.1)
+def test_a_silent_stranger_keeps_nobody_out(reception: Reception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "TOKEN_TIMEOUT", 0.05)
     host, port, _ = reception.invitation
-    with closing(socket.create_connection((host, port))), pytest.raises(TimeoutError, match=f"{host}:{port}"):
-        reception.welcome()
+    with closing(socket.create_connection((host, port))), closing(reception.invitation.accept()) as theirs:
+        with closing(reception.welcome()) as ours:
+            assert ours.getpeername() == theirs.getsockname()
+        monkeypatch.setattr(stream, "CONNECT_TIMEOUT", 0.1)
+        with closing(socket.create_connection((host, port))), pytest.raises(TimeoutError):
+            reception.welcome()
 
 
 def test_a_closed_reception_refuses(reception: Reception) -> None:
@@ -83,6 +86,58 @@ def test_messages_come_whole_and_in_order(reception: Reception) -> None:
             returned += [bytes(message) for message in end.take()]
         worker.join(5)
         assert returned == messages
+
+
+class Transport(StreamTransport):
+    """A worker that no backend has made."""
+
+    def boot(self, n: int) -> None:
+        raise NotImplementedError
+
+    def exit_status(self) -> tuple[bool, int | None]:
+        return False, None
+
+    def stop(self, grace: float) -> None:
+        self._end.close()
+
+
+@pytest.mark.parametrize("timeout", [0.0, 5.0])
+def test_large_messages_leave_while_answers_are_asked_for(reception: Reception, timeout: float) -> None:
+    """Also by who never waits for this worker alone."""
+    channel = Channel(reception.invitation.accept())
+    transport = Transport(range(1), reception.welcome())
+    message = bytes(20_000_000)
+
+    def answer() -> None:
+        channel.send_bytes(str(len(channel.recv_bytes())).encode())
+
+    with closing(channel):
+        worker = threading.Thread(target=answer, daemon=True)
+        worker.start()
+        transport.deliver(message)
+        end = time.monotonic() + 20.0
+        while (found := transport.collect(timeout)) is None and time.monotonic() < end:
+            pass
+        assert found == str(len(message)).encode()
+        worker.join(5)
+        transport.stop(0)
+
+
+def test_a_worker_that_is_gone(reception: Reception) -> None:
+    """What it has said before is not lost, then nobody waits for it, and commands are refused."""
+    channel = Channel(reception.invitation.accept())
+    transport = Transport(range(1), reception.welcome())
+    channel.send_bytes(b"last")
+    channel.close()
+    transport.deliver(b"unheard")
+    transport.deliver(b"unheard")
+    assert transport.collect(5.0) == b"last"
+    begun = time.monotonic()
+    assert transport.collect(60.0) is None
+    assert time.monotonic() - begun < 30.0
+    with pytest.raises(BrokenPipeError):
+        transport.deliver(b"refused")
+    transport.stop(0)
 
 
 def test_the_end_shows(reception: Reception) -> None:

@@ -186,6 +186,14 @@ class TestGuest:
             assert worker["transport"] == "calls"
             assert "asked for; it cannot connect" in worker["why"]
 
+    def test_an_address_at_which_nobody_can_listen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "192.0.2.254")
+        with pytest.warns(RuntimeWarning, match=r"cannot connect to 192.0.2.254 \(OSError"):
+            vec = RayVecEnv(counting_fns(2), 1, actor_options=OPTIONS, transport="messages")
+        with vec:
+            assert vec.reset()[:, 0].tolist() == [0, 1]
+            assert vec.stats()["transports"] == {"calls": 1}
+
     @pytest.mark.parametrize("name", ["max_restarts", "max_task_retries", "lifetime", "name"])
     def test_options_that_are_not_for_the_user(self, name: str) -> None:
         with pytest.raises(ValueError, match=name):

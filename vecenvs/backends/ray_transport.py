@@ -8,6 +8,7 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from vecenvs.backends.ray_actor import Home
@@ -23,15 +24,13 @@ from vecenvs.transport.shared import SharedBoard
 from vecenvs.transport.spin import Spin, spins
 from vecenvs.transport.stream import Reception
 
-WAYS = ("shared", "messages", "calls")
 REAPED = 0.5  # seconds for a dead process's exit code to be known
 LEAVE = 0.5  # seconds for an actor without a VecEnv to close its envs
 
 
 class ActorTransport(Transport):
-    """One actor. How its rows travel is decided when it is attached: `way` is one of WAYS, `why` tells.
-
-    `wanted` is "auto", or the way that it shall be.
+    """One actor. How its rows travel is decided when it is attached: `way` is "shared", "messages" or "calls",
+    `why` tells. `wanted` is "auto", or the way that it shall be.
 
     `remote_class` is that of EnvActor, with its options; `options` are they, for errors. `ready_timeout` seconds
     without a place for it on the cluster raise BackendUnavailable; making its envs may take longer. `launched` are all
@@ -133,13 +132,13 @@ class ActorTransport(Transport):
         return None
 
     def stop(self, grace: float) -> None:
+        if self._wired is not None:
+            self._wired.stop(grace)
         if self.stopped or not self._session.alive():
             return
         self.stopped = True
         import ray
 
-        if self._wired is not None:
-            self._wired.stop(grace)
         idle = self._wired is None and bool(ray.wait([self._made_call], timeout=0)[0])
         if grace or idle:  # else it is known, or presumed, to hang
             self._actor.leave.remote()
@@ -223,14 +222,15 @@ class ActorTransport(Transport):
         """Have the actor connect to this process. If it cannot, warn, and say so in `why`."""
         import ray
 
-        reception = Reception(ray.util.get_node_ip_address())
+        host = ray.util.get_node_ip_address()
         try:
-            reason: str | None = ray.get(self._actor.connect.remote(reception.invitation))
-            if reason is None:
-                return reception.welcome()
-        finally:
-            reception.close()
-        self.why += f"; it cannot connect to {reception.invitation.host} ({reason})"
+            with closing(Reception(host)) as reception:
+                reason: str | None = ray.get(self._actor.connect.remote(reception.invitation))
+                if reason is None:
+                    return reception.welcome()
+        except OSError as exc:  # nobody can listen there, or nobody has come
+            reason = f"{type(exc).__name__}: {exc}"
+        self.why += f"; it cannot connect to {host} ({reason})"
         warnings.warn(
             f"the worker of envs {describe_indices(self._shard)} is reached by actor calls, which costs a millisecond "
             f"or more per step: {self.why}. Let nodes connect to each other at any port, or pass transport='calls'",

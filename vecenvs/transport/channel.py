@@ -86,7 +86,6 @@ class PolledEnd:
             return
         except OSError:  # the process is gone: whoever watches it says so
             self._out.clear()
-            self.closed = True
 
     def take(self) -> list[bytearray]:
         """Give the whole messages that have arrived. Sets `closed` once no more can come."""

@@ -18,6 +18,7 @@ from vecenvs.transport.channel import PolledEnd
 from vecenvs.transport.packed import PackedTransport
 
 CONNECT_TIMEOUT = 5.0  # seconds; where nothing is in the way it takes milliseconds
+TOKEN_TIMEOUT = 0.5  # seconds for who has connected to say so: the worker has when it is welcomed
 GONE_PAUSE = 1e-3  # seconds between looks at a closed connection, until somebody says why it is
 _TOKEN_BYTES = 32
 
@@ -54,9 +55,9 @@ class Reception:
         while (left := deadline - time.monotonic()) > 0:
             self._socket.settimeout(left)
             connection = self._socket.accept()[0]
-            connection.settimeout(left)
+            connection.settimeout(min(left, TOKEN_TIMEOUT))
             try:
-                if hmac.compare_digest(connection.recv(_TOKEN_BYTES, socket.MSG_WAITALL), self.invitation.token):
+                if hmac.compare_digest(_read_token(connection), self.invitation.token):
                     return _quick(connection)
             except OSError:
                 pass  # somebody else, who says nothing: not ours to complain about
@@ -65,6 +66,13 @@ class Reception:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def _read_token(connection: socket.socket) -> bytes:
+    said = b""
+    while len(said) < _TOKEN_BYTES and (piece := connection.recv(_TOKEN_BYTES - len(said))):
+        said += piece
+    return said
 
 
 def _quick(connection: socket.socket) -> socket.socket:
@@ -95,12 +103,12 @@ class StreamTransport(PackedTransport):
         end, inbox = self._end, self._inbox
         deadline = None if timeout is None else time.monotonic() + timeout
         while not end.closed:
+            if end.has_unsent:
+                end.flush()
             inbox.extend(end.take())
             left = None if deadline is None else deadline - time.monotonic()
             if inbox or (left is not None and left <= 0):
                 return
-            _, writable, _ = select.select([end], [end] if end.has_unsent else [], [], left)
-            if writable:
-                end.flush()
+            select.select([end], [end] if end.has_unsent else [], [], left)
         if timeout:
             time.sleep(min(timeout, GONE_PAUSE))
