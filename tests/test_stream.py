@@ -10,6 +10,7 @@ from contextlib import closing, suppress
 
 import pytest
 
+from vecenvs.board import Board
 from vecenvs.transport import stream
 from vecenvs.transport.channel import Channel, PolledEnd
 from vecenvs.transport.stream import Reception, StreamTransport
@@ -91,7 +92,7 @@ def test_messages_come_whole_and_in_order(reception: Reception) -> None:
 class Transport(StreamTransport):
     """A worker that no backend has made."""
 
-    def boot(self, n: int) -> None:
+    def boot(self, board: Board) -> None:
         raise NotImplementedError
 
     def exit_status(self) -> tuple[bool, int | None]:

@@ -115,8 +115,8 @@ class PackedRankTransport(PackedTransport):
         data = self._line.receive(timeout)
         return None if data is None else memoryview(data)
 
-    def boot(self, n: int) -> None:
-        self._line.send(dumps(n))
+    def boot(self, board: Board) -> None:
+        self._line.send(dumps(board.n))
         answer = _unpickled(self._line.receive(BOOT_TIMEOUT))
         if answer is None or kind_of(answer[0]) != Answer.REPLY:
             raise VecEnvError(f"the worker on {self._line.peer} does not serve: {answer[1] if answer else 'no answer'}")

@@ -82,15 +82,10 @@ class StreamActor(StreamTransport):
         super().__init__(shard, connection)
         self._actor = actor
         self._serving: Any = None
-        self._info_attrs: tuple[str, ...] = ()
         self.last_words = ""  # what Ray says of the actor's end
 
-    def attach(self, board: Board) -> None:
-        self._info_attrs = tuple(board.info_attrs)
-        super().attach(board)
-
-    def boot(self, n: int) -> None:
-        self._serving = self._actor.stream.remote(n, self._info_attrs)
+    def boot(self, board: Board) -> None:
+        self._serving = self._actor.stream.remote(board.n, board.info_attrs)
 
     def exit_status(self) -> tuple[bool, int | None]:
         # Ray hears of a death later than the connection does.
@@ -114,7 +109,6 @@ class CallActor(PackedTransport):
         self._calls: set[Any] = set()  # under way: Ray forgets a future that nobody holds
         self._come: SimpleQueue[bytes] = SimpleQueue()
         self._wake: Callable[[], None] | None = None
-        self._info_attrs: tuple[str, ...] = ()
         self._awaited: set[int] = set()  # slots whose async reset may end when no call is under way to return it
         self._look = 0.0  # when to look for those
         self._pause = LATE[0]
@@ -124,15 +118,11 @@ class CallActor(PackedTransport):
     def wakes(self) -> bool:  # type: ignore[override]
         return not self._awaited
 
-    def attach(self, board: Board) -> None:
-        self._info_attrs = tuple(board.info_attrs)
-        super().attach(board)
-        self._wake = board.wake.release if isinstance(board, SharedBoard) else None
-
-    def boot(self, n: int) -> None:
+    def boot(self, board: Board) -> None:
         import ray
 
-        ray.get(self._actor.begin.remote(n, self._info_attrs))
+        ray.get(self._actor.begin.remote(board.n, board.info_attrs))
+        self._wake = board.wake.release if isinstance(board, SharedBoard) else None
 
     def put(self, tag: int, body: object = None) -> None:
         # Each slot's first row shall come when it is there: one call each, not one for all that ends with the last.

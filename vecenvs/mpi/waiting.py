@@ -6,8 +6,9 @@ who wants the core; then at rests, longer the longer it has waited. What comes a
 sixteenth of t late, and a rank that waits for long looks 50 times a second, well under 1 % of a core.
 
 Every look costs some microseconds of a core that a worker may need, over TCP more. So there are hardly any while
-nothing can be expected: where answers have taken about equally long, the first look is taken shortly before that time;
-and a rank whose workers are all in a lock-step hears of its end by a pipe.
+nothing can be expected: where answers have taken about equally long, the first look is taken shortly before that time
+(one that comes sooner is seen then, or up to LONGEST late); and a rank whose workers are all in a lock-step hears of
+its end by a pipe.
 """
 
 from __future__ import annotations

@@ -101,11 +101,11 @@ class PackedTransport(Transport):
         """Take the worker's next bytes, waiting up to `timeout` seconds; None if there are none."""
 
     @abc.abstractmethod
-    def boot(self, n: int) -> None:
-        """Tell the worker how many envs the whole VecEnv has, and that it now serves; wait until it does."""
+    def boot(self, board: Board) -> None:
+        """Tell the worker what a `PackedWorker` needs to know of the board, and that it now serves."""
 
     def attach(self, board: Board) -> None:
-        self.boot(board.n)
+        self.boot(board)
         self._commands = Packer.of_commands(board, self._shard)
         self._answers = Packer.of_answers(board, self._shard)
 

@@ -1,4 +1,4 @@
-"""Workers on other machines that have a TCP connection of their own to the caller: packed messages, no polling.
+"""Workers on other machines that have a TCP connection of their own to the caller: packed messages.
 
 The caller listens for one connection (`Reception`), and gives the worker an `Invitation` by a channel that is trusted.
 Who connects must know its token before anything it sends is read: messages hold pickles.
@@ -109,6 +109,8 @@ class StreamTransport(PackedTransport):
             left = None if deadline is None else deadline - time.monotonic()
             if inbox or (left is not None and left <= 0):
                 return
-            select.select([end], [end] if end.has_unsent else [], [], left)
+            poll = select.poll()  # select() knows no descriptor beyond 1023
+            poll.register(end, select.POLLIN | (select.POLLOUT if end.has_unsent else 0))
+            poll.poll(None if left is None else 1e3 * left)
         if timeout:
             time.sleep(min(timeout, GONE_PAUSE))
