@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from vecenvs.errors import BackendUnavailable, VecEnvError
+from vecenvs.mpi.abort import abort, flush
 from vecenvs.mpi.library import HOW_TO_LAUNCH, explain_size_one, load_mpi, was_launched
 from vecenvs.mpi.nodes import is_running, private_copy
 from vecenvs.mpi.serving import serve
@@ -79,10 +80,10 @@ def _end_all() -> None:
     for _, session in _sessions:
         session.end()
     if broken:
-        sys.stdout.flush()
         if _told_to_leave:  # the launcher is ending the job already; asked to abort it as well, srun gets stuck
+            flush()
             os._exit(128 + signal.SIGTERM)
-        mpi.COMM_WORLD.Abort(1)
+        abort(mpi.COMM_WORLD)
     if _we_initialised:
         mpi.Finalize()
         # A rank 0 that fails has the others killed by the launcher: let them remove their files first.
@@ -96,9 +97,7 @@ def abort_on_exception(mpi: Any) -> None:
 
     def show_and_abort(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
         show(kind, value, trace)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        mpi.COMM_WORLD.Abort(1)
+        abort(mpi.COMM_WORLD)
 
     sys.excepthook = show_and_abort
 

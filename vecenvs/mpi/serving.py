@@ -16,6 +16,7 @@ import time
 import traceback
 from typing import Any, NoReturn
 
+from vecenvs.mpi.abort import abort, flush
 from vecenvs.mpi.hosting import Hosted, start_server
 from vecenvs.mpi.mail import CONTROL, Mail
 from vecenvs.mpi.nodes import introduce
@@ -37,16 +38,14 @@ def serve(mpi: Any, private: Any, root_here: bool) -> NoReturn:
         signal.signal(signal.SIGTERM, server.leave_soon)
         server.run()
         mpi.Finalize()
-        _flush()
+        flush()
         ctypes.PyDLL(None).exit(0)  # not os._exit: MPICH takes a rank that skips C's exit handlers for a crash
     except mpi.Exception as exc:
         print(f"vecenvs: rank {private.Get_rank()} has lost rank 0 and ends: {exc}", file=sys.stderr)  # noqa: T201
-        _flush()
-        private.Abort(1)
+        abort(private)
     except BaseException:
         traceback.print_exc()
-        _flush()
-        private.Abort(1)
+        abort(private)
     finally:
         os._exit(1)
 
@@ -76,7 +75,7 @@ class Server:
                 self._patience.restart()
         self._end_hosted()
         if self._serving:
-            _flush()
+            flush()
             os._exit(128 + signal.SIGTERM)  # some rank is not there to finalise with
         while self._mail.has_unsent:
             self._mail.flush()
@@ -165,8 +164,3 @@ class Server:
             hosted.kill()
             hosted.free()
         self._hosted.clear()
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
