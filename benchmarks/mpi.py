@@ -4,7 +4,7 @@
     python benchmarks/mpi.py --only two-hosts     one measurement; the others' readings stay
 
 * one-node: beside SubprocVecEnv with as many workers, one per core.
-* one-node-packed: the same, but rows travel in MPI messages (not promised, and needs nothing).
+* one-node-packed: the same, but rows travel in messages (not promised).
 * two-hosts: all workers on a second host, made of network namespaces as in tests/mpi/hosts.py (root, iproute2).
 * idle: the CPU that ranks use while rank 0 computes.
 
@@ -97,7 +97,7 @@ class Subproc:
 def compare(name: str, env: str, num_envs: int, args: argparse.Namespace) -> dict[str, Any]:
     """Let both take turns between readings of the limit."""
     env_fn, cores = workload(env), usable_cores()
-    ours = Ours(env_fn, cores, shared_memory=name == "one-node")
+    ours = Ours(env_fn, cores, transport=args.transport or ("messages" if name == "one-node-packed" else "auto"))
     try:
         with BareLoops(env_fn, cores) as loops:
             entrants = [ours, Subproc(env_fn, cores)] if name == "one-node" else [ours]
@@ -163,6 +163,7 @@ def launch(name: str, args: argparse.Namespace, folder: Path) -> list[dict[str, 
     """Run a measurement as an MPI job: a rank per worker and rank 0."""
     program = [__file__, "--rank-0", name, "--found", str(folder / name), "--seconds", str(args.seconds)]
     program += ["--repeats", str(args.repeats), "--idle-seconds", str(args.idle_seconds)]
+    program += ["--transport", args.transport] if args.transport else []
     workers = usable_cores()
     line = [sys.executable, "-m", "vecenvs.mpi", "-n", str(workers + 1)]
     environ = os.environ | {"PYTHONPATH": str(ROOT), "VECENVS_TEST_JOB": "benchmark"}  # hosts.py passes both on
@@ -198,6 +199,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="per reading")
     parser.add_argument("--repeats", type=int, default=7, help="rounds")
     parser.add_argument("--idle-seconds", type=float, default=5.0, help="how long rank 0 computes")
+    parser.add_argument("--transport", choices=["messages", "mpi"], help="other than MpiVecEnv's choice; not kept")
     parser.add_argument("--rank-0", choices=PROMISES, help=argparse.SUPPRESS)
     parser.add_argument("--found", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -212,8 +214,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             record[name] = {**about, "results": launch(name, args, Path(folder))}
         show(name, record[name]["results"])
-        RESULT.parent.mkdir(exist_ok=True)
-        RESULT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        if not args.transport:
+            RESULT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

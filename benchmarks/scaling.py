@@ -158,7 +158,7 @@ def as_rank_0(args: argparse.Namespace) -> dict[str, Any]:
     from vecenvs.backends.mpi import MpiVecEnv
 
     def make(env_fns: Sequence[Workload], count: int) -> Any:
-        return MpiVecEnv(env_fns, num_workers=count, shared_memory=False)
+        return MpiVecEnv(env_fns, num_workers=count, transport="messages")
 
     return measure_transport(make, (1, 2, 4), args.seconds / 2)
 

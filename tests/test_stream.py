@@ -10,10 +10,9 @@ from contextlib import closing, suppress
 
 import pytest
 
-from vecenvs.board import Board
 from vecenvs.transport import stream
 from vecenvs.transport.channel import Channel, PolledEnd
-from vecenvs.transport.stream import Reception, StreamTransport
+from vecenvs.transport.stream import Reception, Stream
 
 
 @pytest.fixture
@@ -89,24 +88,11 @@ def test_messages_come_whole_and_in_order(reception: Reception) -> None:
         assert returned == messages
 
 
-class Transport(StreamTransport):
-    """A worker that no backend has made."""
-
-    def boot(self, board: Board) -> None:
-        raise NotImplementedError
-
-    def exit_status(self) -> tuple[bool, int | None]:
-        return False, None
-
-    def stop(self, grace: float) -> None:
-        self._end.close()
-
-
 @pytest.mark.parametrize("timeout", [0.0, 5.0])
 def test_large_messages_leave_while_answers_are_asked_for(reception: Reception, timeout: float) -> None:
     """Also by who never waits for this worker alone."""
     channel = Channel(reception.invitation.accept())
-    transport = Transport(range(1), reception.welcome())
+    ours = Stream(reception.welcome())
     message = bytes(20_000_000)
 
     def answer() -> None:
@@ -115,30 +101,30 @@ def test_large_messages_leave_while_answers_are_asked_for(reception: Reception, 
     with closing(channel):
         worker = threading.Thread(target=answer, daemon=True)
         worker.start()
-        transport.deliver(message)
+        ours.send(message)
         end = time.monotonic() + 20.0
-        while (found := transport.collect(timeout)) is None and time.monotonic() < end:
+        while (found := ours.receive(timeout)) is None and time.monotonic() < end:
             pass
         assert found == str(len(message)).encode()
         worker.join(5)
-        transport.stop(0)
+        ours.close()
 
 
 def test_a_worker_that_is_gone(reception: Reception) -> None:
     """What it has said before is not lost, then nobody waits for it, and commands are refused."""
     channel = Channel(reception.invitation.accept())
-    transport = Transport(range(1), reception.welcome())
+    ours = Stream(reception.welcome())
     channel.send_bytes(b"last")
     channel.close()
-    transport.deliver(b"unheard")
-    transport.deliver(b"unheard")
-    assert transport.collect(5.0) == b"last"
+    ours.send(b"unheard")
+    ours.send(b"unheard")
+    assert ours.receive(5.0) == b"last"
     begun = time.monotonic()
-    assert transport.collect(60.0) is None
+    assert ours.receive(60.0) is None
     assert time.monotonic() - begun < 30.0
     with pytest.raises(BrokenPipeError):
-        transport.deliver(b"refused")
-    transport.stop(0)
+        ours.send(b"refused")
+    ours.close()
 
 
 def test_the_end_shows(reception: Reception) -> None:

@@ -11,12 +11,16 @@ from vecenvs.backends.mpi import MpiVecEnv
 from vecenvs.testing.suite import WorkerConformance, WorldConformance
 
 WORKERS = max(2, MPI.COMM_WORLD.Get_size() - 1)
-SHARED = os.environ.get("VECENVS_MPI_SHARED", "1") == "1"
+TRANSPORT = os.environ.get("VECENVS_MPI_TRANSPORT", "auto")
+WAY = "shared" if TRANSPORT == "auto" else TRANSPORT
 
 
 def make(env_fns: Any, **common: Any) -> MpiVecEnv:
+    """As many workers as ranks; each must be reached in the way that is under test."""
     workers = min(WORKERS, len(env_fns)) or None
-    return MpiVecEnv(env_fns, num_workers=workers, shared_memory=SHARED, **common)
+    vec = MpiVecEnv(env_fns, num_workers=workers, transport=TRANSPORT, **common)
+    assert [*vec.stats()["transports"]] == [WAY]
+    return vec
 
 
 class TestWorlds(WorldConformance):

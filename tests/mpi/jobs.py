@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -23,6 +25,7 @@ PYTHONS = {
 MPIS = tuple(PYTHONS)
 TOKEN = "VECENVS_TEST_JOB"
 MPI_FILES = ("sm_segment.", "mpich_shm_")
+MPI_FOLDERS = ("ompi.", "prte.", "prterun", "hydra_")  # what launchers and MPI leave where something was killed
 OPEN_MPI_FLAGS = {  # what `python -m vecenvs.mpi -n` sets, for tests that call mpirun themselves
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -81,20 +84,24 @@ class Job:
 
 @contextmanager
 def job(line: Sequence[str], **environ: str) -> Iterator[Job]:
-    """Run a job; at the end of the block fail if it left a process."""
+    """Run a job; at the end of the block fail if it left a process or a temporary folder of multiprocessing's."""
     files = set(os.listdir(leaks.SHM))
-    running = Job(line, **environ)
+    folder = tempfile.mkdtemp(prefix="job-")  # a short path: sockets lie in it
+    running = Job(line, TMPDIR=folder, **environ)
     try:
         yield running
         if running.process.poll() is None:
             running.finish()
         left = leaks.wait_until_empty(running.pids, 10.0)
         assert not left, f"left behind: {running.pids()}\n{running.output}"
+        folders = [name for name in os.listdir(folder) if not name.startswith(MPI_FOLDERS)]
+        assert not folders, f"left behind: {folders}\n{running.output}"
     finally:
         running.end()
         for name in set(os.listdir(leaks.SHM)) - files:
             if name.startswith(MPI_FILES):  # what MPI itself leaves of a killed or lone rank; ours must be gone
                 (leaks.SHM / name).unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def launched(mpi: str, ranks: int, *program: str, flags: Sequence[str] = ()) -> list[str]:

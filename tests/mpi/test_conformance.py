@@ -1,4 +1,4 @@
-"""The whole contract under mpirun: both MPIs, several numbers of ranks, shared memory and packed messages.
+"""The whole contract under mpirun: both MPIs, several numbers of ranks, and every way to a worker.
 
 By default the whole contract for one of each, and trajectories for the others; with VECENVS_TEST_MPI=all the whole
 contract for every combination.
@@ -14,17 +14,19 @@ from jobs import MPIS, job, launched
 PYTEST = ("-m", "pytest", "tests/mpi/contract.py", "-q", "-p", "no:cacheprovider")
 CHOICE = os.environ.get("VECENVS_TEST_MPI", "some")
 RANKS = (2, 3, 5)
+TRANSPORTS = ("auto", "messages", "mpi")
 SOME = [
-    ("openmpi", 3, True, "TestContract"),
-    ("mpich", 3, False, "TestContract"),
-    *((mpi, ranks, True, "TestWorlds") for mpi in MPIS for ranks in RANKS),
-    *((mpi, 3, False, "TestWorlds") for mpi in MPIS),
+    ("openmpi", 3, "auto", "TestContract"),
+    ("mpich", 3, "messages", "TestContract"),
+    ("openmpi", 3, "mpi", "TestContract"),
+    *((mpi, ranks, "auto", "TestWorlds") for mpi in MPIS for ranks in RANKS),
+    *((mpi, 3, transport, "TestWorlds") for mpi in MPIS for transport in ("messages", "mpi")),
 ]
 ALL = [
-    (mpi, ranks, shared, which)
+    (mpi, ranks, transport, which)
     for mpi in MPIS
     for ranks in RANKS
-    for shared in (True, False)
+    for transport in TRANSPORTS
     for which in ("TestContract", "TestWorlds")
 ]
 
@@ -34,9 +36,9 @@ def test_the_choice_is_known() -> None:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(("mpi", "ranks", "shared", "which"), ALL if CHOICE == "all" else SOME)
-def test_contract(mpi: str, ranks: int, shared: bool, which: str) -> None:
-    with job(launched(mpi, ranks, *PYTEST, "-k", which), VECENVS_MPI_SHARED=str(int(shared))) as running:
+@pytest.mark.parametrize(("mpi", "ranks", "transport", "which"), ALL if CHOICE == "all" else SOME)
+def test_contract(mpi: str, ranks: int, transport: str, which: str) -> None:
+    with job(launched(mpi, ranks, *PYTEST, "-k", which), VECENVS_MPI_TRANSPORT=transport) as running:
         output = running.finish(390.0)
     assert running.process.returncode == 0, output
     assert " passed" in output

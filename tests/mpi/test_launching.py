@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 from jobs import MPIS, OPEN_MPI_FLAGS, PROGRAMS, PYTHONS, launched, mpirun, run
@@ -12,10 +13,11 @@ RUNS = "one more rank runs this script"
 
 
 @pytest.mark.parametrize("mpi", MPIS)
-@pytest.mark.parametrize("how", ["shared", "packed"])
-def test_unmodified_script(mpi: str, how: str) -> None:
-    output = run(mpirun(mpi, 4, TRAIN, how), **OPEN_MPI_FLAGS)
+@pytest.mark.parametrize(("transport", "way"), [("auto", "shared"), ("messages", "messages"), ("mpi", "mpi")])
+def test_unmodified_script(mpi: str, transport: str, way: str) -> None:
+    output = run(mpirun(mpi, 4, TRAIN, transport), **OPEN_MPI_FLAGS)
     assert "all is equal 3" in output
+    assert f"['{way}']" in output
     assert output.count(RUNS) == 4
 
 
@@ -60,3 +62,22 @@ def test_sub_communicator(mpi: str) -> None:
         "group 0: 2 workers",
         "group 1: 1 workers",
     ]
+
+
+def test_workers_connect_to_an_address() -> None:
+    output = run(launched("openmpi", 3, str(PROGRAMS / "ways.py"), "127.0.0.1"))
+    assert "ways {'messages': 2}" in output
+    assert "RuntimeWarning" not in output
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [("192.0.2.1", "OSError|Cannot assign"), ("no-such-host.invalid", "Name or service not known|Temporary failure")],
+)
+def test_workers_that_cannot_connect(address: str, problem: str) -> None:
+    """MPI carries the messages then; a warning says what that costs, why, and what to do."""
+    output = run(launched("openmpi", 3, str(PROGRAMS / "ways.py"), address))
+    assert "ways {'mpi': 2}" in output
+    assert output.count("RuntimeWarning the worker of envs") == 2
+    assert re.search(rf"asked for; it cannot connect to {address} \(.*({problem})", output)
+    assert "pass transport='mpi'" in output

@@ -17,6 +17,7 @@ def test_two_cliques() -> None:
     """MPICH takes every second rank for one of another node: those get packed messages."""
     output = run(launched("mpich", 4, TRAIN), MPIR_CVAR_NUM_CLIQUES="2")
     assert "all is equal 3 [False, True]" in output
+    assert "['messages', 'shared']" in output
 
 
 if can_make_hosts():  # else there is nothing to collect: cliques are what this user can have
@@ -25,9 +26,11 @@ if can_make_hosts():  # else there is nothing to collect: cliques are what this 
     def test_trajectories_across_hosts(mpi: str, tmp_path: Path) -> None:
         with two_hosts(tmp_path) as hosts:
             flags = [f"--mpirun-args={hosts.mpirun_args(mpi, (2, 2))}"]
-            output = run(hosts.on(0, *launched(mpi, 4, TRAIN, flags=flags)))
-        assert "all is equal 3 [False, True]" in output
-        assert all(name in output for name in NAMES)
+            for transport, ways in (("auto", ["messages", "shared"]), ("mpi", ["mpi"])):
+                output = run(hosts.on(0, *launched(mpi, 4, TRAIN, transport, flags=flags)))
+                assert "all is equal 3 [False, True]" in output
+                assert all(name in output for name in NAMES)
+                assert str(ways) in output
 
     @pytest.mark.parametrize("mpi", MPIS)
     @pytest.mark.parametrize("victim", ["rank2", "launcher", "rank0"])

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import cloudpickle
 
 from vecenvs.arguments import check_env_fns
-from vecenvs.board import Board
 from vecenvs.errors import VecEnvError
 from vecenvs.mpi.hosting import Order
 from vecenvs.mpi.job import session_of
 from vecenvs.mpi.nodes import Peer
-from vecenvs.mpi.session import Line, Session
+from vecenvs.mpi.session import Session
+from vecenvs.mpi.ways import WAYS, PackedHosted, SharedHosted
 from vecenvs.pool import EnvFn, PoolVecEnv
-from vecenvs.protocol import Answer, dumps, kind_of, loads
-from vecenvs.transport import Message, Transport
-from vecenvs.transport.packed import PackedTransport
-from vecenvs.transport.shared import SharedTransport, Wiring
+from vecenvs.transport import Transport
 from vecenvs.transport.spin import NEVER, Spin, spins
-
-BOOT_TIMEOUT = 30.0
 
 
 class MpiVecEnv(PoolVecEnv):
@@ -32,8 +28,12 @@ class MpiVecEnv(PoolVecEnv):
 
     The other ranks leave the user's script where it constructs its first MpiVecEnv, and from there on serve any number
     of them, until rank 0 ends. `num_workers` defaults to one per worker rank, at most one per env; there may be more.
-    Workers on the caller's node use shared memory, those of other nodes get a packed message per step; with
-    `shared_memory=False` all do. BackendUnavailable if MPI is missing or this program was not started by its mpirun.
+    BackendUnavailable if MPI is missing or this program was not started by its mpirun.
+
+    Workers on the caller's node step through shared memory; those of other nodes, and all with `transport="messages"`,
+    by one message per worker and step each way, over a TCP connection of their own to `address` (a name or number of
+    rank 0's host; by default the one that leads to the worker's); where nodes cannot connect, or with
+    `transport="mpi"`, by MPI messages. `stats()["workers"]` says for each which it is, and why.
     """
 
     def __init__(
@@ -41,12 +41,16 @@ class MpiVecEnv(PoolVecEnv):
         env_fns: Sequence[EnvFn],
         comm: Any = None,
         num_workers: int | None = None,
-        shared_memory: bool = True,
+        transport: str = "auto",
+        address: str | None = None,
         **common: Any,
     ) -> None:
         self._session = session_of(comm)
         check_env_fns(env_fns)
-        self._shared_memory = shared_memory
+        if transport not in WAYS:
+            raise ValueError(f"transport {transport!r} is none of {', '.join(WAYS)}")
+        self._transport = transport
+        self._address = address
         self._used: dict[int, Peer] = {}
         if num_workers is None:
             num_workers = max(1, min(len(env_fns), len(self._session.peers)))
@@ -56,13 +60,20 @@ class MpiVecEnv(PoolVecEnv):
     def _launch(self, worker: int, shard: range) -> Transport:
         self._used.pop(worker, None)
         peer = self._used[worker] = self._session.least_busy(list(self._used.values()))
-        shared = self._shared_memory and peer.shares
+        shared = self._transport == "auto" and peer.shares
         env_fns = [_pickled(self._env_fns[slot], slot) for slot in shard]
         order = Order(env_fns, shard.start, self.autoreset, self._info_attrs, shared, list(sys.path), os.getpid())
         line = self._session.host(peer, order)
-        if not shared:
-            return PackedRankTransport(line, shard)
-        return SharedRankTransport(line, len(shard), partial(_spins, self._session, self._used, peer))
+        if shared:
+            return SharedHosted(line, len(shard), partial(_spins, self._session, self._used, peer))
+        why = "rank 0's memory cannot be opened there" if self._transport == "auto" else "asked for"
+        return PackedHosted(line, shard, self._transport, self._address, why)
+
+    def stats(self) -> dict[str, Any]:
+        """As every VecEnv, and `workers`: a dict of rank, host, pid (the rank's), transport and why for each."""
+        workers = [t.describe() for t in self._crew.transports if isinstance(t, SharedHosted | PackedHosted)]
+        ways = Counter(worker["transport"] for worker in workers)
+        return {**super().stats(), "transports": dict(ways), "workers": workers}
 
 
 def _spins(session: Session, used: Mapping[int, Peer], peer: Peer) -> tuple[Spin, Spin]:
@@ -74,60 +85,6 @@ def _spins(session: Session, used: Mapping[int, Peer], peer: Peer) -> tuple[Spin
     return spins(spare)
 
 
-class SharedRankTransport(SharedTransport):
-    """A worker hosted by a rank of the caller's node: MPI messages until its rings stand, and news of its end."""
-
-    def __init__(self, line: Line, count: int, find_spins: Callable[[], tuple[Spin, Spin]]) -> None:
-        super().__init__(count)
-        self._line = line
-        self._find_spins = find_spins
-        self.where = line.where
-
-    def attach(self, board: Board) -> None:
-        self._spin = self._find_spins()  # all workers have been placed by now
-        super().attach(board)
-
-    def boot_send(self, wiring: Wiring) -> None:
-        self._line.send(dumps(wiring))
-
-    def boot_get(self, timeout: float | None) -> Message | None:
-        return _unpickled(self._line.receive(timeout))
-
-    def exit_status(self) -> tuple[bool, int | None]:
-        return self._line.exit_status()
-
-    def stop(self, grace: float) -> None:
-        self._line.stop(grace)
-
-
-class PackedRankTransport(PackedTransport):
-    """A worker hosted by a rank of another node: one MPI message per step each way."""
-
-    def __init__(self, line: Line, shard: range) -> None:
-        super().__init__(shard)
-        self._line = line
-        self.where = line.where
-
-    def deliver(self, data: bytes) -> None:
-        self._line.send(data)
-
-    def collect(self, timeout: float | None) -> bytes | memoryview | None:
-        data = self._line.receive(timeout)
-        return None if data is None else memoryview(data)
-
-    def boot(self, board: Board) -> None:
-        self._line.send(dumps(board.n))
-        answer = _unpickled(self._line.receive(BOOT_TIMEOUT))
-        if answer is None or kind_of(answer[0]) != Answer.REPLY:
-            raise VecEnvError(f"the worker on {self._line.peer} does not serve: {answer[1] if answer else 'no answer'}")
-
-    def exit_status(self) -> tuple[bool, int | None]:
-        return self._line.exit_status()
-
-    def stop(self, grace: float) -> None:
-        self._line.stop(grace)
-
-
 def _pickled(env_fn: EnvFn, slot: int) -> bytes:
     try:
         data: bytes = cloudpickle.dumps(env_fn, protocol=5)
@@ -136,7 +93,3 @@ def _pickled(env_fn: EnvFn, slot: int) -> bytes:
             f"the env function of env {slot} cannot be pickled ({exc}): make everything it needs inside it"
         ) from exc
     return data
-
-
-def _unpickled(data: bytearray | None) -> Message | None:
-    return None if data is None else loads(data)

@@ -19,7 +19,7 @@ from vecenvs.transport.memory import Semaphore, unlink_semaphores
 from vecenvs.transport.packed import PackedTransport
 from vecenvs.transport.shared import SharedBoard, SharedTransport, Wiring
 from vecenvs.transport.spin import Spin
-from vecenvs.transport.stream import StreamTransport
+from vecenvs.transport.stream import Stream
 
 LATE = (5e-4, 0.02)  # seconds between looks for the answers of async resets: at first, and at most
 HEARSAY = 0.5  # seconds in which Ray should say why a connection has ended
@@ -75,26 +75,33 @@ class SharedActor(SharedTransport):
         """Leave the actor to its ActorTransport: here is nothing else to end."""
 
 
-class StreamActor(StreamTransport):
+class StreamActor(PackedTransport):
     """An actor on another node that has connected to the caller: one endless actor call, and messages."""
 
     def __init__(self, actor: Any, shard: range, connection: socket.socket) -> None:
-        super().__init__(shard, connection)
+        super().__init__(shard)
         self._actor = actor
+        self._stream = Stream(connection)
         self._serving: Any = None
         self.last_words = ""  # what Ray says of the actor's end
 
     def boot(self, board: Board) -> None:
         self._serving = self._actor.stream.remote(board.n, board.info_attrs)
 
+    def deliver(self, data: bytes) -> None:
+        self._stream.send(data)
+
+    def collect(self, timeout: float | None) -> bytearray | None:
+        return self._stream.receive(timeout)
+
     def exit_status(self) -> tuple[bool, int | None]:
         # Ray hears of a death later than the connection does.
-        self.last_words = self.last_words or last_words_of(self._serving, HEARSAY if self._end.closed else 0.0)
+        self.last_words = self.last_words or last_words_of(self._serving, HEARSAY if self._stream.closed else 0.0)
         return bool(self.last_words), None
 
     def stop(self, grace: float) -> None:
         """Hang up. The actor is left to its ActorTransport."""
-        self._end.close()
+        self._stream.close()
 
 
 class CallActor(PackedTransport):
@@ -148,7 +155,7 @@ class CallActor(PackedTransport):
             raise BrokenPipeError(self.last_words or "the connection to Ray has been closed")
         self._watch(self._actor.handle.remote(data))
 
-    def collect(self, timeout: float | None) -> bytes | memoryview | None:
+    def collect(self, timeout: float | None) -> bytes | None:
         import ray
 
         end = time.monotonic() + (WHILE if timeout is None else timeout)

@@ -8,23 +8,28 @@ and not the job; and an env may import mpi4py without being taken for a rank.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import sys
 import time
 import types
 from multiprocessing import forkserver
+from multiprocessing.util import get_temp_dir
 from typing import Any, NamedTuple, cast
 
 import cloudpickle
 
 from vecenvs.making import make_envs
+from vecenvs.mpi import fork_server
 from vecenvs.process import child_environment, limit_threads, run_worker, watch_caller
 from vecenvs.protocol import Answer, Failure, dumps, loads
 from vecenvs.transport.channel import Channel, PolledEnd
 from vecenvs.transport.packed import PackedWorker, steps_shard
+from vecenvs.transport.stream import Invitation
 from vecenvs.worker import close_envs
 
 
@@ -44,12 +49,26 @@ class Order(NamedTuple):
         return range(self.first, self.first + len(self.env_fns))
 
 
+class Serve(NamedTuple):
+    """Rank 0's word that a packed worker may begin: as one of `n` envs, by its connection or through the rank."""
+
+    n: int
+    by_connection: bool
+
+
 def start_server() -> None:
     """Start the fork server. What it forks never sees this rank's script: functions come pickled by value."""
     sys.modules["__main__"] = types.ModuleType("__main__")
-    multiprocessing.set_forkserver_preload([__name__])
+    multiprocessing.set_forkserver_preload([fork_server.__name__, __name__])
     with child_environment():
+        os.environ[fork_server.FOLDER] = get_temp_dir()
         forkserver.ensure_running()
+        del os.environ[fork_server.FOLDER]
+
+
+def forget_server() -> None:
+    """Remove what it has on disk. The server itself ends with this process."""
+    shutil.rmtree(get_temp_dir(), ignore_errors=True)
 
 
 class Hosted:
@@ -113,6 +132,8 @@ class Hosted:
 
 
 def _main(end: socket.socket, order: Order, rank_pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # the rank has just ended
+        os.setpgid(0, os.getpgid(rank_pid))  # who kills the rank's process group means its envs too
     channel = Channel(end)
     sys.path.extend(path for path in order.sys_path if path not in sys.path)
     payload: list[Any] = list(order.env_fns)
@@ -123,7 +144,7 @@ def _main(end: socket.socket, order: Order, rank_pid: int) -> None:
         _run_packed(channel, order, rank_pid)
 
 
-def _run_packed(channel: Channel, order: Order, rank_pid: int) -> None:
+def _run_packed(relayed: Channel, order: Order, rank_pid: int) -> None:
     """As `process.run_worker`, with rows in the messages."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
@@ -131,13 +152,20 @@ def _run_packed(channel: Channel, order: Order, rank_pid: int) -> None:
     limit_threads()
     first = order.first
     envs, made = make_envs([cloudpickle.loads(item) for item in order.env_fns], first, remote=True)
+    connection: Channel | None = None
     try:
-        channel.send_bytes(dumps((int(Answer.MADE), made)))
-        n: int = loads(channel.recv_bytes())
+        relayed.send_bytes(dumps((int(Answer.MADE), made)))
+        while isinstance(word := loads(relayed.recv_bytes()), Invitation):
+            connection, problem = _connected(word)
+            relayed.send_bytes(dumps(problem))
         if isinstance(made, Failure):
             return
-        worker = PackedWorker(envs, made, order.slots, n, order.autoreset, channel.send_bytes, order.info_attrs)
-        channel.send_bytes(dumps((int(Answer.REPLY), None)))
+        serve: Serve = word
+        channel = relayed
+        if connection is not None and serve.by_connection:
+            channel = connection
+        worker = PackedWorker(envs, made, order.slots, serve.n, order.autoreset, channel.send_bytes, order.info_attrs)
+        relayed.send_bytes(dumps((int(Answer.REPLY), None)))
         while worker.handle(memoryview(channel.recv_bytes())):
             continue
         envs = []
@@ -145,6 +173,14 @@ def _run_packed(channel: Channel, order: Order, rank_pid: int) -> None:
         return
     finally:
         close_envs(envs, first, remote=True)
+
+
+def _connected(invitation: Invitation) -> tuple[Channel | None, str | None]:
+    """Connect to rank 0; else say why not."""
+    try:
+        return Channel(invitation.accept()), None
+    except OSError as exc:
+        return None, f"{type(exc).__name__}: {exc}"
 
 
 def _leave(_: int, __: object) -> None:

@@ -17,7 +17,7 @@ import traceback
 from typing import Any, NoReturn
 
 from vecenvs.mpi.abort import abort, flush
-from vecenvs.mpi.hosting import Hosted, start_server
+from vecenvs.mpi.hosting import Hosted, forget_server, start_server
 from vecenvs.mpi.mail import CONTROL, Mail
 from vecenvs.mpi.nodes import introduce
 from vecenvs.mpi.waiting import LONGEST, Patience
@@ -38,6 +38,7 @@ def serve(mpi: Any, private: Any, root_here: bool) -> NoReturn:
         signal.signal(signal.SIGTERM, server.leave_soon)
         server.run()
         mpi.Finalize()
+        forget_server()
         flush()
         ctypes.PyDLL(None).exit(0)  # not os._exit: MPICH takes a rank that skips C's exit handlers for a crash
     except mpi.Exception as exc:
@@ -75,6 +76,7 @@ class Server:
                 self._patience.restart()
         self._end_hosted()
         if self._serving:
+            forget_server()
             flush()
             os._exit(128 + signal.SIGTERM)  # some rank is not there to finalise with
         while self._mail.has_unsent:

@@ -39,6 +39,10 @@ class Line:
         self.stopped = False
         self._habit = Habit()
 
+    def describe(self) -> dict[str, Any]:
+        """Where the worker is: the rank, its host and its process there."""
+        return {"rank": self.peer.rank, "host": self.peer.host, "pid": self.peer.pid}
+
     def send(self, data: bytes) -> None:
         """Send to the worker, in order; BrokenPipeError if it is gone."""
         if self.gone:

@@ -60,7 +60,7 @@ class Packer:
         packed = b"".join([array[rows].tobytes() for array in self._arrays]) if rows is not None else b""
         return b"".join([_HEADER.pack(tag, len(packed)), packed, encode(tag, body)])
 
-    def unpack(self, data: bytes | memoryview) -> Message:
+    def unpack(self, data: bytes | bytearray | memoryview) -> Message:
         """Write the message's rows into the columns; give its tag and body."""
         view = memoryview(data)
         tag, length = _HEADER.unpack_from(view)
@@ -97,7 +97,7 @@ class PackedTransport(Transport):
         """Send bytes to the worker, in order, without waiting for it."""
 
     @abc.abstractmethod
-    def collect(self, timeout: float | None) -> bytes | memoryview | None:
+    def collect(self, timeout: float | None) -> bytes | bytearray | None:
         """Take the worker's next bytes, waiting up to `timeout` seconds; None if there are none."""
 
     @abc.abstractmethod

@@ -15,7 +15,6 @@ from collections import deque
 from typing import NamedTuple
 
 from vecenvs.transport.channel import PolledEnd
-from vecenvs.transport.packed import PackedTransport
 
 CONNECT_TIMEOUT = 5.0  # seconds; where nothing is in the way it takes milliseconds
 TOKEN_TIMEOUT = 0.5  # seconds for who has connected to say so: the worker has when it is welcomed
@@ -80,23 +79,33 @@ def _quick(connection: socket.socket) -> socket.socket:
     return connection
 
 
-class StreamTransport(PackedTransport):
-    """The caller's end. A backend's subclass adds `boot`, `exit_status` and `stop`."""
+class Stream:
+    """The caller's end of a connection: commands for one worker, and its answers."""
 
-    def __init__(self, shard: range, connection: socket.socket) -> None:
-        super().__init__(shard)
+    def __init__(self, connection: socket.socket) -> None:
         self._end = PolledEnd(connection)
         self._inbox: deque[bytearray] = deque()
 
-    def deliver(self, data: bytes) -> None:
+    @property
+    def closed(self) -> bool:
+        """Whether either end has hung up."""
+        return self._end.closed
+
+    def send(self, data: bytes) -> None:
+        """Send, in order, without waiting; BrokenPipeError if the worker has hung up."""
         if self._end.closed:
             raise BrokenPipeError("the worker has closed the connection")
         self._end.put(data)
 
-    def collect(self, timeout: float | None) -> memoryview | None:
+    def receive(self, timeout: float | None) -> bytearray | None:
+        """Take the next message, waiting up to `timeout` seconds. None if there is none, early if none can come."""
         if not self._inbox:
             self._wait(timeout)
-        return memoryview(self._inbox.popleft()) if self._inbox else None
+        return self._inbox.popleft() if self._inbox else None
+
+    def close(self) -> None:
+        """Hang up. Repeatable."""
+        self._end.close()
 
     def _wait(self, timeout: float | None) -> None:
         """Take what comes, waiting for it up to `timeout` seconds."""

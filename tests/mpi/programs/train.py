@@ -43,7 +43,7 @@ def trace(vec, steps):
 
 
 def main():
-    options = {"shared_memory": False} if "packed" in sys.argv else {}
+    options = {"transport": next((word for word in sys.argv if word in ("messages", "mpi")), "auto")}
     plain = DummyVecEnv([Walk] * 7)
     expected = trace(plain, 40)
     plain.close()
@@ -63,6 +63,7 @@ def main():
         train.stats()["num_workers"],
         sorted({peer.shares for peer in used}),
         {peer.host for peer in used},
+        sorted(train.stats()["transports"]),
     )
 
 

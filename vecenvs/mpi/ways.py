@@ -1,0 +1,154 @@
+"""The ways to a worker that a rank hosts: shared memory on rank 0's node, and between nodes messages.
+
+Those travel over a connection of the worker's own, or by MPI through its rank where the nodes' network lets only MPI's
+through.
+"""
+
+from __future__ import annotations
+
+import socket
+import warnings
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+from vecenvs.board import Board
+from vecenvs.errors import VecEnvError, describe_indices
+from vecenvs.mpi.hosting import Serve
+from vecenvs.mpi.session import Line
+from vecenvs.protocol import Answer, dumps, kind_of, loads
+from vecenvs.transport import Message
+from vecenvs.transport.packed import PackedTransport
+from vecenvs.transport.shared import SharedTransport, Wiring
+from vecenvs.transport.spin import NEVER, Spin
+from vecenvs.transport.stream import Reception, Stream
+
+BOOT_TIMEOUT = 30.0  # seconds for a worker to answer when it has made its envs
+WAYS = ("auto", "messages", "mpi")
+
+
+class SharedHosted(SharedTransport):
+    """A worker on rank 0's node: MPI messages until its rings stand, and news of its end."""
+
+    def __init__(self, line: Line, count: int, find_spins: Callable[[], tuple[Spin, Spin]]) -> None:
+        super().__init__(count, (NEVER, NEVER))
+        self._line = line
+        self._find_spins = find_spins
+        self.where = line.where
+
+    def attach(self, board: Board) -> None:
+        self._spin = self._find_spins()  # all workers have been placed by now
+        super().attach(board)
+
+    def boot_send(self, wiring: Wiring) -> None:
+        self._line.send(dumps(wiring))
+
+    def boot_get(self, timeout: float | None) -> Message | None:
+        data = self._line.receive(timeout)
+        return None if data is None else loads(data)
+
+    def exit_status(self) -> tuple[bool, int | None]:
+        return self._line.exit_status()
+
+    def stop(self, grace: float) -> None:
+        self._line.stop(grace)
+
+    def describe(self) -> dict[str, Any]:
+        """Where the worker is and how it is reached."""
+        return {**self._line.describe(), "transport": "shared", "why": ""}
+
+
+class PackedHosted(PackedTransport):
+    """A worker out of reach of rank 0's memory: one message per step each way.
+
+    `why` says why it is. The messages go over a connection unless `wanted` is "mpi"; `address` is where the worker may
+    connect to, None for what leads to its host from here.
+    """
+
+    def __init__(self, line: Line, shard: range, wanted: str, address: str | None, why: str) -> None:
+        super().__init__(shard)
+        self._line = line
+        self._wanted = wanted
+        self._address = address
+        self._why = why
+        self._stream: Stream | None = None
+        self.where = line.where
+
+    def deliver(self, data: bytes) -> None:
+        (self._stream or self._line).send(data)
+
+    def collect(self, timeout: float | None) -> bytearray | None:
+        return (self._stream or self._line).receive(timeout)
+
+    def boot(self, board: Board) -> None:
+        stream = None if self._wanted == "mpi" else self._connect()
+        kind, body = self._ask(Serve(board.n, stream is not None))
+        if kind_of(kind) != Answer.REPLY:
+            raise VecEnvError(f"the worker on {self._line.peer} does not serve: {body}")
+        self._stream = stream
+
+    def exit_status(self) -> tuple[bool, int | None]:
+        return self._line.exit_status()
+
+    def stop(self, grace: float) -> None:
+        self._line.stop(grace)
+        if self._stream is not None:
+            self._stream.close()
+
+    def describe(self) -> dict[str, Any]:
+        """Where the worker is and how it is reached."""
+        way = "mpi" if self._stream is None else "messages"
+        return {**self._line.describe(), "transport": way, "why": self._why}
+
+    def _connect(self) -> Stream | None:
+        """Have the worker connect to this process. If it cannot, warn, and say so in `why`."""
+        host, problem = self._address or "rank 0's host", None
+        try:
+            host = self._address or address_towards(self._line.peer.host)
+            reception = Reception(host)
+        except OSError as exc:  # the other host's name is not known here, or nobody can listen at that address
+            problem = exc
+        else:
+            with closing(reception):
+                problem = self._ask(reception.invitation)
+                if problem is None:
+                    try:
+                        return Stream(reception.welcome())
+                    except OSError as exc:
+                        problem = exc
+        self._why += f"; it cannot connect to {host} ({problem})"
+        warnings.warn(
+            f"the worker of envs {describe_indices(self._shard)} on {self._line.peer} is reached by MPI messages, "
+            f"which cost up to a millisecond more per step: {self._why}. Let nodes connect to each other at any port, "
+            "say with address= under which address they reach rank 0's, or pass transport='mpi'",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
+
+    def _ask(self, what: object) -> Any:
+        """Bring something to the worker by way of its rank, and wait for its answer."""
+        self._line.send(dumps(what))
+        answer = self._line.receive(BOOT_TIMEOUT)
+        if answer is None and self._line.gone:
+            raise BrokenPipeError("the worker is gone")
+        if answer is None:
+            raise VecEnvError(f"the worker on {self._line.peer} does not answer")
+        return loads(answer)
+
+
+def address_towards(host: str) -> str:
+    """Give the address of this host's that another one sees, by the route to it. OSError if its name is not known."""
+    found = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)
+    for family, _, _, _, address in found[:-1]:
+        try:
+            return _address_on_route(family, address)
+        except OSError:  # no route by this one
+            continue
+    return _address_on_route(found[-1][0], found[-1][4])
+
+
+def _address_on_route(family: int, address: Any) -> str:
+    with socket.socket(family, socket.SOCK_DGRAM) as unused:
+        unused.connect(address)  # nothing is sent
+        return str(unused.getsockname()[0])
