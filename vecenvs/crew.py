@@ -12,6 +12,7 @@ from vecenvs.making import COMMON
 from vecenvs.protocol import Answer, Command, Failure, MadeEnvs, kind_of
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.memory import Semaphore
+from vecenvs.transport.stream import wait_for_any
 
 LIVENESS = 0.2  # seconds between looks at whether the workers live, while waiting for them
 START_TIMEOUT = 300.0  # seconds for the envs of one worker to be made
@@ -114,6 +115,8 @@ class Crew:
                 found.append((inline[0], message))
         elif self.wake is not None and all(self.transports[worker].wakes for worker in workers):
             self.wake.acquire(True, seconds)
+        elif all(watched := [self.transports[worker].watch() for worker in workers]):
+            wait_for_any(watched, seconds)
         else:
             time.sleep(min(seconds, 2e-4))
         found.extend(self.sweep(workers))

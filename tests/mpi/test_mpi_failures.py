@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from jobs import MPIS, OPEN_MPI_FLAGS, PROGRAMS, job, launched, mpirun, run
+from jobs import MPIS, OPEN_MPI_FLAGS, PROGRAMS, PYTHONS, job, launched, mpirun, run
 
 TRAIN = str(PROGRAMS / "train.py")
 ENDLESS = str(PROGRAMS / "endless.py")
@@ -53,6 +53,11 @@ def test_a_hosted_process_dies(mpi: str, tmp_path: Path) -> None:
     assert "died: worker 0 on rank 1 of" in output
     assert "with envs 0, 1 died (signal 9, SIGKILL)" in output
     assert "the others: [0]" in output
+
+
+def test_a_hosted_process_that_ends_when_it_is_overdue() -> None:
+    """Its end is said as any other; it costs the rank, and so the job, nothing."""
+    assert "[('exited', 7, -9)] {}" in run([PYTHONS["openmpi"], str(PROGRAMS / "overdue.py")])
 
 
 def test_a_killed_rank_when_fault_tolerant(tmp_path: Path) -> None:

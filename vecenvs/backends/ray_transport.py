@@ -83,6 +83,9 @@ class ActorTransport(Transport):
             return None
         return message
 
+    def watch(self) -> tuple[int, int] | None:
+        return None if self._wired is None else self._wired.watch()
+
     def attach(self, board: Board) -> None:
         import ray
 

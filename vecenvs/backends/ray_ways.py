@@ -94,6 +94,9 @@ class StreamActor(PackedTransport):
     def collect(self, timeout: float | None) -> bytearray | None:
         return self._stream.receive(timeout)
 
+    def watch(self) -> tuple[int, int] | None:
+        return self._stream.watch()
+
     def exit_status(self) -> tuple[bool, int | None]:
         # Ray hears of a death later than the connection does.
         self.last_words = self.last_words or last_words_of(self._serving, HEARSAY if self._stream.closed else 0.0)

@@ -120,6 +120,8 @@ class Server:
     def _take_answers(self, rest: float) -> bool:
         """Rest until a hosted process says something, at most `rest` seconds; send it on."""
         hosted = list(self._hosted.values())
+        for h in hosted:
+            h.enforce()
         readers = {h.relay.fileno(): h for h in hosted if not h.relay.closed}
         sentinels = {h.sentinel: h for h in hosted}
         writers = {h.relay.fileno(): h for h in hosted if h.relay.has_unsent and not h.relay.closed}
@@ -134,8 +136,6 @@ class Server:
         for fd in ready:
             if fd in sentinels:
                 self._note_exit(sentinels[fd])
-        for h in hosted:
-            h.enforce()
         return bool(ready or writable)
 
     def _pass_on(self, hosted: Hosted) -> None:

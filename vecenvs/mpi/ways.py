@@ -80,6 +80,9 @@ class PackedHosted(PackedTransport):
     def collect(self, timeout: float | None) -> bytearray | None:
         return (self._stream or self._line).receive(timeout)
 
+    def watch(self) -> tuple[int, int] | None:
+        return None if self._stream is None else self._stream.watch()
+
     def boot(self, board: Board) -> None:
         stream = None if self._wanted == "mpi" else self._connect()
         kind, body = self._ask(Serve(board.n, stream is not None))

@@ -35,6 +35,10 @@ class Transport(abc.ABC):
         worker is gone.
         """
 
+    def watch(self) -> tuple[int, int] | None:
+        """Give a descriptor, and the events of `select.poll` on it that call for a `get`; None if none ever tells."""
+        return None
+
     @abc.abstractmethod
     def attach(self, board: Board) -> None:
         """Connect the worker, which has made its envs, to the columns. Raises if it cannot be."""

@@ -12,6 +12,7 @@ import select
 import socket
 import time
 from collections import deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from vecenvs.transport.channel import PolledEnd
@@ -103,6 +104,12 @@ class Stream:
             self._wait(timeout)
         return self._inbox.popleft() if self._inbox else None
 
+    def watch(self) -> tuple[int, int] | None:
+        """As `Transport.watch`."""
+        if self._end.closed:
+            return None
+        return self._end.fileno(), select.POLLIN | (select.POLLOUT if self._end.has_unsent else 0)
+
     def close(self) -> None:
         """Hang up. Repeatable."""
         self._end.close()
@@ -118,8 +125,14 @@ class Stream:
             left = None if deadline is None else deadline - time.monotonic()
             if inbox or (left is not None and left <= 0):
                 return
-            poll = select.poll()  # select() knows no descriptor beyond 1023
-            poll.register(end, select.POLLIN | (select.POLLOUT if end.has_unsent else 0))
-            poll.poll(None if left is None else 1e3 * left)
+            wait_for_any([self.watch()], left)
         if timeout:
             time.sleep(min(timeout, GONE_PAUSE))
+
+
+def wait_for_any(watched: Iterable[tuple[int, int] | None], seconds: float | None) -> None:
+    """Wait, at most so many seconds, for one of the events that `watch` has named."""
+    poll = select.poll()  # select() knows no descriptor beyond 1023
+    for descriptor, events in filter(None, watched):
+        poll.register(descriptor, events)
+    poll.poll(None if seconds is None else 1e3 * seconds)

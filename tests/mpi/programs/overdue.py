@@ -1,0 +1,30 @@
+"""A hosted process has ended by itself, and is noticed only when it is overdue to be ended by force. Needs no MPI."""
+
+import os
+import select
+import signal
+import sys
+from types import SimpleNamespace
+
+from vecenvs.mpi.hosting import Hosted, Order, start_server
+from vecenvs.mpi.serving import Server
+from vecenvs.protocol import loads
+
+said = []
+
+
+def isend(message, dest, tag):
+    said.append(loads(message[0]))
+    return SimpleNamespace(Test=lambda: True)
+
+
+if __name__ == "__main__":
+    start_server()
+    mpi = SimpleNamespace(Status=lambda: None, BYTE=None)
+    server = Server(mpi, SimpleNamespace(Get_rank=lambda: 1, Isend=isend), root_here=True)
+    hosted = server._hosted[7] = Hosted(7, Order([], 0, "same_step", (), False, sys.path, os.getpid()))
+    os.kill(hosted._process.pid, signal.SIGKILL)
+    select.select([hosted.sentinel], [], [])
+    hosted.stop(0.0)
+    server._take_answers(0.0)
+    print(said, server._hosted)
