@@ -5,7 +5,7 @@
     python benchmarks/scaling.py --docs              measures nothing: writes the file's tables into docs/
 
 * flat: cost per step and env from 64 to 4096 envs, beside a bare loop over as many envs; start-up and memory per env.
-* shm, mpi, ray: what a step costs one caller over shared memory, MPI's messages and Ray's messages; the fit.
+* shm, mpi, ray: what a step costs one caller over shared memory, and by messages to workers of MPI's and Ray's; the fit.
 * callers: one caller over all cores beside one per core (SPMD).
 * auto: what backend="auto" chooses from, beside stepping in process (the table is in docs/tuning.md).
 
@@ -48,7 +48,8 @@ RESULTS = Path(__file__).parent / "results" / "scaling.json"
 SIZES = (64, 256, 1024, 4096)
 ENGINES = ("dummy", "subproc", "subproc:caller")
 FLOATS, IMAGES = ("spin:0us", 16), ("rows:84x84x4", 84 * 84 * 4)  # envs that cost nothing, and their rows' bytes
-CHECKS = (("CartPole-v1", 64), ("spin:100us", 8))  # and envs per worker
+SLOW = (("spin:10us", 16), ("spin:100us", 1), ("spin:100us", 2), ("spin:100us", 4))  # and envs per worker
+CHECKS = (("CartPole-v1", 64), ("spin:100us", 8))
 AUTO_ENVS, AUTO_SIZES = ("spin:0us", "CartPole-v1", "spin:10us", "spin:100us"), (2, 4, 8)
 MakesVec = Callable[[Sequence[Workload], int], Any]
 
@@ -86,7 +87,7 @@ def measure_flat(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_transport(make: MakesVec, workers: Sequence[int], seconds: float) -> dict[str, Any]:
-    """Measure the caller alone and whole steps with envs that cost nothing, fit, and compare with real envs."""
+    """Measure the caller alone and whole steps, fit, and compare with envs that were not fitted to."""
     caller: list[Sample] = []
     steps: list[Sample] = []
     for (name, row_bytes), shards in ((FLOATS, (4, 32, 256)), (IMAGES, (4, 16))):
@@ -98,18 +99,20 @@ def measure_transport(make: MakesVec, workers: Sequence[int], seconds: float) ->
                     caller.append(caller_sample(vec, count, row_bytes, whole.seconds))
                 if count < max(2, usable_cores()):  # a core for everybody
                     steps.append(whole)
-    found = fit(caller, steps)
+    slow = [sample for name, shard in SLOW for sample in by_turns(make, name, shard, seconds)[0]]
+    found = fit(caller, steps, slow)
     return {
         "costs": asdict(found.costs),
         "worst_error_of_caller": found.worst,
         "caller": [asdict(sample) for sample in caller],
         "steps": [asdict(sample) for sample in steps],
+        "slow": [asdict(sample) for sample in slow],
         "checks": [check(make, name, shard, found.costs, seconds) for name, shard in CHECKS],
     }
 
 
-def check(make: MakesVec, name: str, shard: int, costs: Costs, seconds: float) -> dict[str, Any]:
-    """Step a real env, by turns with the limit, and compare with the model.
+def by_turns(make: MakesVec, name: str, shard: int, seconds: float) -> tuple[list[Sample], list[float]]:
+    """Step envs by turns with the limit: one sample per round, and the share of the limit in each.
 
     The caller keeps its core busy while it waits, so an env's time is that of a bare loop with all cores at work.
     """
@@ -119,18 +122,26 @@ def check(make: MakesVec, name: str, shard: int, costs: Costs, seconds: float) -
     env_fn = workload(name)
     made = Made(lambda n: make([env_fn] * n, workers))
     with BareLoops(env_fn, cores) as loops:
-        turns = list(contest([made], loops, num_envs, seconds=2 * seconds, repeats=3, weigh=lambda *_: None))
+        turns = list(contest([made], loops, num_envs, seconds=2 * seconds, repeats=5, weigh=lambda *_: None))
     failures = [turn.failure for turn in turns if turn.failure]
     if failures:
         raise SystemExit(f"{name} with {num_envs} envs: {failures[0]}")
-    shares = [share_of(turn, turns) for turn in turns if turn.contestant == made.name]
     env = cores / statistics.median(turn.timing.rate for turn in turns if turn.contestant == LIMIT and turn.timing)
+    ours = [turn for turn in turns if turn.contestant == made.name]
+    samples = [Sample(workers, num_envs, FLOATS[1], num_envs / turn.timing.rate, env) for turn in ours if turn.timing]
+    return samples, [share for turn in ours if (share := share_of(turn, turns)) is not None]
+
+
+def check(make: MakesVec, name: str, shard: int, costs: Costs, seconds: float) -> dict[str, Any]:
+    """Compare what a real env's steps take with the model."""
+    samples, shares = by_turns(make, name, shard, seconds)
+    workers, num_envs, env = samples[0].workers, samples[0].num_envs, samples[0].env
     return {
         "env": name,
         "env_seconds": env,
         "workers": workers,
         "num_envs": num_envs,
-        "share": asdict(Spread.of(share * cores / workers for share in shares if share is not None)),
+        "share": asdict(Spread.of(share * usable_cores() / workers for share in shares)),
         "predicted_share": costs.share(env, num_envs, workers, FLOATS[1]),
     }
 

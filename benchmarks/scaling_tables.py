@@ -10,7 +10,7 @@ from vecenvs.bench.scaling import Costs
 
 DOCS = Path(__file__).parents[1] / "docs"
 BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
-TRANSPORTS = {"shm": "shared memory", "mpi": "MPI messages", "ray": "Ray messages"}
+TRANSPORTS = {"shm": "shared memory", "mpi": "messages (MPI)", "ray": "messages (Ray)"}
 PER_WORKER = 16
 FLOATS, IMAGE = 16, 84 * 84 * 4
 LEVELS = (0.8, 0.5)

@@ -17,10 +17,12 @@ COSTS = Costs(3e-6, 2e-6, 1e-7, 5e-11, 4e-7, 1e-10, 8e-6)
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
-def samples(costs: Costs) -> tuple[list[Sample], list[Sample]]:
+def samples(costs: Costs) -> tuple[list[Sample], list[Sample], list[Sample]]:
+    """Handing over takes envs that cost nothing half as long."""
     grid = [(w, n, b) for w in (1, 2, 4) for n in (8, 64, 512) for b in (16, 28224)]
     alone = [Sample(w, n, b, costs.caller(n, w, b)) for w, n, b in grid]
-    return alone, [Sample(w, n, b, costs.step(0.0, n, w, b)) for w, n, b in grid]
+    quick = [Sample(w, n, b, costs.step(0.0, n, w, b) - costs.latency / 2) for w, n, b in grid]
+    return alone, quick, [Sample(1, n, 16, costs.step(1e-4, n, 1, 16), 1e-4) for n in (1, 2, 8)]
 
 
 class TestFit:
@@ -31,17 +33,19 @@ class TestFit:
         assert found.worst < 1e-6
 
     def test_no_constant_is_negative(self) -> None:
-        alone, steps = samples(COSTS)
+        alone, steps, slow = samples(COSTS)
         shrinking = [Sample(s.workers, s.num_envs, s.row_bytes, s.seconds / s.workers) for s in alone]
-        found = scaling.fit(shrinking, steps)
+        found = scaling.fit(shrinking, steps, slow)
         assert min(vars(found.costs).values()) >= 0
         assert found.costs.per_worker == 0
         assert found.worst > 0.1  # and the misfit is told
 
     def test_too_few_samples(self) -> None:
-        alone, steps = samples(COSTS)
+        alone, steps, slow = samples(COSTS)
         with pytest.raises(ValueError, match="two numbers of workers"):
-            scaling.fit([s for s in alone if s.workers == 1], steps)
+            scaling.fit([s for s in alone if s.workers == 1], steps, slow)
+        with pytest.raises(ValueError, match="a slow one"):
+            scaling.fit(alone, steps, [])
 
 
 class TestModel:

@@ -7,13 +7,14 @@ The step of n envs over W workers, with a core for everybody, takes
     latency                                                              of handing over and back
 
 `env` being a bare step's time. All times are in seconds. Infos, episode ends and waiting for the slowest env are not
-in it: it is an upper bound.
+in it: it is an upper bound. The latency is that of envs which take long enough for either side to fall asleep.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +22,13 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Sample:
-    """A measurement with envs that cost nothing: `seconds` per step of the caller alone, or of the whole step."""
+    """A measurement: `seconds` per step of the caller alone, or of the whole step; `env` of a bare env's."""
 
     workers: int
     num_envs: int
     row_bytes: int
     seconds: float
+    env: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,16 @@ class Fit:
     worst: float
 
 
-def fit(caller: Sequence[Sample], steps: Sequence[Sample]) -> Fit:
-    """Fit the constants to samples of the caller alone, and of whole steps. ValueError if they are too few.
+def fit(caller: Sequence[Sample], steps: Sequence[Sample], slow: Sequence[Sample]) -> Fit:
+    """Fit the constants to samples of the caller alone, of whole steps of envs that cost nothing, and of slow ones.
 
-    Relative errors are minimised, so that small steps count as much as large ones. No constant is negative.
+    The latency is the median of what the slow ones leave. For the others relative errors are minimised, so that small
+    steps count as much as large ones. No constant is negative. ValueError if the samples are too few.
     """
-    if len({s.workers for s in caller}) < 2 or len({s.num_envs for s in caller}) < 2 or len(steps) < 2:
-        raise ValueError("a fit needs samples of two numbers of workers, two numbers of envs and two whole steps")
+    if len({s.workers for s in caller}) < 2 or len({s.num_envs for s in caller}) < 2 or len(steps) < 2 or not slow:
+        raise ValueError(
+            "a fit needs samples of two numbers of workers, two numbers of envs, two whole steps and a slow one"
+        )
     taken = np.array([sample.seconds for sample in caller])
     terms = np.array([[1.0, s.workers, s.num_envs, s.num_envs * s.row_bytes] for s in caller])
     fixed, per_worker, per_env, per_byte = found = _non_negative(terms, taken)
@@ -88,9 +93,11 @@ def fit(caller: Sequence[Sample], steps: Sequence[Sample]) -> Fit:
     rest = np.array([s.seconds - partial.caller(s.num_envs, s.workers, s.row_bytes) for s in steps])
     shards = np.array([[s.num_envs / s.workers, s.num_envs / s.workers * s.row_bytes, 1.0] for s in steps])
     weights = np.array([sample.seconds for sample in steps])
-    worker_env, worker_byte, latency = _non_negative(shards, rest, weights)
+    worker_env, worker_byte, _ = _non_negative(shards, rest, weights)  # and what handing over takes if nobody sleeps
+    awake = Costs(fixed, per_worker, per_env, per_byte, worker_env, worker_byte, 0.0)
+    latency = statistics.median(s.seconds - awake.step(s.env, s.num_envs, s.workers, s.row_bytes) for s in slow)
     worst = float(np.max(np.abs(terms @ np.array(found) / taken - 1)))
-    return Fit(Costs(fixed, per_worker, per_env, per_byte, worker_env, worker_byte, latency), worst)
+    return Fit(replace(awake, latency=max(latency, 0.0)), worst)
 
 
 def _non_negative(

@@ -125,7 +125,8 @@ class Stream:
             left = None if deadline is None else deadline - time.monotonic()
             if inbox or (left is not None and left <= 0):
                 return
-            wait_for_any([self.watch()], left)
+            if not end.closed:
+                wait_for_any([self.watch()], left)
         if timeout:
             time.sleep(min(timeout, GONE_PAUSE))
 
