@@ -5,7 +5,7 @@
     python benchmarks/scaling.py --docs              measures nothing: writes the file's tables into docs/
 
 * flat: cost per step and env from 64 to 4096 envs, beside a bare loop over as many envs; start-up and memory per env.
-* shm, mpi, ray: what a step costs one caller over shared memory, and by messages to workers of MPI's and Ray's; the fit.
+* shm, mpi, ray: what a step costs one caller over shared memory, and by messages (MPI's workers, Ray's); the fit.
 * callers: one caller over all cores beside one per core (SPMD).
 * auto: what backend="auto" chooses from, beside stepping in process (the table is in docs/tuning.md).
 
