@@ -25,7 +25,6 @@ PYTHONS = {
 MPIS = tuple(PYTHONS)
 TOKEN = "VECENVS_TEST_JOB"
 MPI_FILES = ("sm_segment.", "mpich_shm_")
-MPI_FOLDERS = ("ompi.", "prte.", "prterun", "hydra_")  # what launchers and MPI leave where something was killed
 OPEN_MPI_FLAGS = {  # what `python -m vecenvs.mpi -n` sets, for tests that call mpirun themselves
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -94,7 +93,7 @@ def job(line: Sequence[str], **environ: str) -> Iterator[Job]:
             running.finish()
         left = leaks.wait_until_empty(running.pids, 10.0)
         assert not left, f"left behind: {running.pids()}\n{running.output}"
-        folders = [name for name in os.listdir(folder) if not name.startswith(MPI_FOLDERS)]
+        folders = [name for name in os.listdir(folder) if name.startswith("pymp-")]
         assert not folders, f"left behind: {folders}\n{running.output}"
     finally:
         running.end()
