@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from vecenvs.board import Board
 from vecenvs.errors import SpaceMismatch, StepTimeout, VecEnvError, WorkerDied
@@ -12,6 +13,7 @@ from vecenvs.making import COMMON
 from vecenvs.protocol import Answer, Command, Failure, MadeEnvs, kind_of
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.memory import Semaphore
+from vecenvs.transport.replacement import Replacement
 from vecenvs.transport.stream import wait_for_any
 
 LIVENESS = 0.2  # seconds between looks at whether the workers live, while waiting for them
@@ -48,12 +50,24 @@ class Crew:
         for worker in range(len(self.transports)):
             self._attach(worker, board)
 
-    def replace(self, worker: int, board: Board) -> None:
-        """End a worker that is dead or hung, and launch another one for its shard."""
+    def replace(self, worker: int, board: Board, briefing: Sequence[tuple[Command, Any]]) -> None:
+        """End a worker that is dead or hung, and launch another one for its shard, without waiting for it.
+
+        `briefing` are the first commands that it gets. When they are answered it says STARTED.
+        """
+
+        def check(made: MadeEnvs | Failure) -> None:
+            self._check_spaces(worker, self._first_made, _envs_of(made))
+
+        def ready(transport: Transport) -> None:
+            self.transports[worker] = transport
+
+        def give_up() -> None:
+            raise StepTimeout(self.shards[worker], START_TIMEOUT, "making")
+
         self.transports[worker].stop(0.0)
-        self.transports[worker] = self._launched(worker, self.shards[worker])
-        self._check_spaces(worker, self._first_made, self._made(worker, [worker]))
-        self._attach(worker, board)
+        launched = self._launched(worker, self.shards[worker])
+        self.transports[worker] = Replacement(launched, board, briefing, check, ready, give_up, START_TIMEOUT)
 
     def _launched(self, worker: int, shard: range) -> Transport:
         launch = self._launch()
@@ -173,10 +187,7 @@ class Crew:
                 gone, exitcode = self.transports[other].exit_status()
                 if gone and exitcode != 0:
                     raise self.died(other)
-        made: MadeEnvs | Failure = message[1]
-        if isinstance(made, Failure):
-            raise made.to_error()
-        return made
+        return _envs_of(message[1])
 
     def _check_spaces(self, worker: int, first: MadeEnvs, made: MadeEnvs) -> None:
         if made.mismatch is not None:
@@ -191,3 +202,9 @@ class Crew:
         """Say that a worker has died."""
         transport = self.transports[worker]
         return WorkerDied(worker, self.shards[worker], transport.exit_status()[1], transport.where)
+
+
+def _envs_of(made: MadeEnvs | Failure) -> MadeEnvs:
+    if isinstance(made, Failure):
+        raise made.to_error()
+    return made

@@ -270,7 +270,7 @@ def _parse_leaf(leaf: Leaf, column: Any, n: int) -> Array:
             f"actions{leaf} have shape {given.shape}, but {n} envs take {(n, *leaf.shape)}: "
             "one row per env, each of the action space's shape"
         )
-    if given.dtype != leaf.dtype and not np.can_cast(given.dtype, leaf.dtype, "same_kind"):
+    if given.size and given.dtype != leaf.dtype and not np.can_cast(given.dtype, leaf.dtype, "same_kind"):
         cast = given.astype(leaf.dtype) if given.dtype.kind in "biu" else None
         if cast is None or not np.array_equal(cast, given):
             raise TypeError(

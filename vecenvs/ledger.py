@@ -7,6 +7,7 @@ columns do not change before the slot's next command.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -60,6 +61,8 @@ class Ledger:
         self._step_timeout = step_timeout
         self._restarts_left = restarts
         self._briefing = briefing
+        self._next_look = 0.0
+        self._starting: set[int] = set()  # workers that replace others and have not said STARTED
 
     # Commands
 
@@ -79,10 +82,13 @@ class Ledger:
                 transport.put(_STEP)
             except ConnectionError:
                 self.bury(self._crew.died(worker))
+        for worker in self._starting:
+            stepping[worker] = math.inf
 
     def command(self, slot: int, kind: Command, body: Any = None) -> None:
         """Give one slot a command."""
-        self._command(slot, Pending(time.monotonic(), kind, body))
+        since = math.inf if self.owner[slot] in self._starting else time.monotonic()
+        self._command(slot, Pending(since, kind, body))
 
     def step_slots(self, slots: Iterable[int]) -> None:
         """Step some slots, each by itself."""
@@ -176,6 +182,7 @@ class Ledger:
     ) -> None:
         """Take rows as they come until `enough`; StepTimeout names those of `waited_for` that are missing."""
         self.sweep()
+        self._look_around()
         while not enough():
             limit = self._limit(deadline, None if self._step_timeout is None else self._oldest())
             if limit is not None and time.monotonic() >= limit:
@@ -186,6 +193,17 @@ class Ledger:
                 self._take_all(self._crew.rest(self._busy_workers(), seconds))
             except WorkerDied as died:
                 self.bury(died)
+
+    def _look_around(self) -> None:
+        """See now and then that all who are waited for live: where others always have something, nobody rests."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + LIVENESS
+        try:
+            self._take_all(self._crew.look_after(self._busy_workers()))
+        except WorkerDied as died:
+            self.bury(died)
 
     def await_rows(self, slots: Collection[int], deadline: float | None = None, timeout: float | None = None) -> None:
         """Wait until all of these slots have a row ready."""
@@ -221,6 +239,9 @@ class Ledger:
 
     def _take(self, worker: int, message: Message) -> None:
         kind, body = message[0] & 0xFF, message[1]
+        if kind == Answer.STARTED:
+            self._started(worker)
+            return
         if kind == _INFO_ROWS:
             self.infos[worker] = body if type(body) is list else self._unpackers[worker].unpack(body)
             self._stepped(worker)
@@ -289,8 +310,11 @@ class Ledger:
     def _rearm(self) -> None:
         """Let `step_timeout` run anew, for who waits once more after a StepTimeout."""
         now = time.monotonic()
-        self.stepping.update(dict.fromkeys(self.stepping, now))
-        self.pending.update({slot: command._replace(since=now) for slot, command in self.pending.items()})
+        begun = [worker for worker, since in self.stepping.items() if since < now]
+        self.stepping.update(dict.fromkeys(begun, now))
+        self.pending.update(
+            {slot: command._replace(since=now) for slot, command in self.pending.items() if command.since < now}
+        )
 
     def bury(self, died: WorkerDied) -> None:
         """Replace a dead worker; if none is to be, strike its commands and raise.
@@ -314,22 +338,29 @@ class Ledger:
     def _restart(self, worker: int) -> None:
         self._restarts_left -= 1
         self.restarts += 1
-        briefing = self._briefing(worker)  # before the columns can change
-        self._crew.replace(worker, self._board)
+        self._crew.replace(worker, self._board, self._briefing(worker))
         self._unpackers[worker] = InfoUnpacker()
-        for command, body in briefing:
-            self._crew.put(worker, command, body)
-            self.reply(worker)
-        now = time.monotonic()
+        # What is under way is asked for again. Before STARTED it has not begun, and so cannot be late.
+        self._starting.add(worker)
         if worker in self.stepping:
-            self.stepping[worker] = now
+            self.stepping[worker] = math.inf
             self._put_step(worker)
         for slot in self._crew.shards[worker]:
             pending = self.pending.get(slot)
             if pending is not None and pending.kind == Command.AWAIT_RESET:  # the reset it waited for is gone
-                pending = Pending(now, Command.RESET, {slot: (None, None)})
+                pending = Pending(math.inf, Command.RESET, {slot: (None, None)})
             if pending is not None:
-                self._command(slot, pending._replace(since=now))
+                self._command(slot, pending._replace(since=math.inf))
+
+    def _started(self, worker: int) -> None:
+        """Let time run for what a replacement has been told to do, from now on."""
+        self._starting.discard(worker)
+        now = time.monotonic()
+        if worker in self.stepping:
+            self.stepping[worker] = now
+        for slot in self._crew.shards[worker]:
+            if slot in self.pending:
+                self.pending[slot] = self.pending[slot]._replace(since=now)
 
     # Checks
 

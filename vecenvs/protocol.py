@@ -43,6 +43,7 @@ class Answer(IntEnum):
     REPLY = 34  # body as the command says
     CLOSED = 36  # body: a list of Failures, of what envs raised in close()
     MADE = 35  # body MadeEnvs or Failure: unasked, the first message of every worker
+    STARTED = 37  # from `transport.replacement`: the worker that replaces another has been told its commands
 
 
 def tag(kind: IntEnum, slot: int = 0) -> int:

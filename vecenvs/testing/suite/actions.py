@@ -66,6 +66,14 @@ class ActionConformance(Conformance):
         refuses(vec, action)
         vec.step([action, action])
 
+    def test_none_for_nobody(self, make: Make) -> None:
+        """An empty list has no dtype of its own."""
+        vec = make(counting_fns(2))
+        vec.reset()
+        vec.send([], [])
+        vec.send([1], [1])
+        assert vec.recv().indices.tolist() == [1]
+
     def test_list_and_batch_mean_the_same(self, make: Make) -> None:
         for batch in ([0, 1, 2, 1], np.array([0, 1, 2, 1]), np.array([0, 1, 2, 1], np.int32), [np.int64(0), 1, 2, 1]):
             vec = make(counting_fns(4))

@@ -55,6 +55,17 @@ class DeathConformance(Conformance):
         expect_death(caught.value, how)
 
     @PROMPT
+    def test_beside_others_that_always_have_something(self, make: Make) -> None:
+        vec = make(dying_fns(at=1))
+        vec.reset()
+        vec.send([0] * 4)
+        with pytest.raises(WorkerDied) as caught:
+            while True:
+                batch = vec.recv()
+                vec.send([0] * len(batch.indices), batch.indices)
+        expect_death(caught.value, "exit")
+
+    @PROMPT
     def test_in_a_reset(self, make: Make) -> None:
         vec = make(dying_fns(where="reset", at=2))
         vec.reset()

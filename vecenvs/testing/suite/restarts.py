@@ -3,18 +3,51 @@
 from __future__ import annotations
 
 import functools
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from vecenvs.errors import WorkerDied
+from vecenvs.errors import StepTimeout, WorkerDied
 from vecenvs.testing.envs import counting_fns
 from vecenvs.testing.oracle import PlainLoop
 from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.testing.suite.deaths import PROMPT, dying_fns
+from vecenvs.vec_env import Batch, VecEnv
 
 ACTIONS = [0, 1, 2, 0]
+WAIT = 0.02  # seconds between looks at a file
+
+
+def make_when_open(gate: Path, lives: Path, env_fn: Callable[[], Any]) -> Any:
+    """Make the env; once there has been a death, only when `gate` exists."""
+    while lives.exists() and not gate.exists():
+        time.sleep(WAIT)
+    return env_fn()
+
+
+def gated_fns(folder: Path) -> list[Any]:
+    """Env 0 dies at its second step. The worker after it waits for the file "gate"."""
+    lives = folder / "lives"
+    return [functools.partial(make_when_open, folder / "gate", lives, fn) for fn in dying_fns(at=2, lives_file=lives)]
+
+
+def open_after(seconds: float, gate: Path) -> threading.Timer:
+    timer = threading.Timer(seconds, gate.touch)
+    timer.start()
+    return timer
+
+
+def send_on(vec: VecEnv, batch: Batch) -> None:
+    """Step the envs of a batch again: those that can be, where some are under an async autoreset."""
+    resting = (batch.terminated | batch.truncated) & (vec.autoreset == "async")
+    slots = batch.indices[~resting]
+    if len(slots):
+        vec.send([0] * len(slots), slots)
 
 
 class RestartConformance(Conformance):
@@ -89,6 +122,83 @@ class RestartConformance(Conformance):
         assert (rewards[0], bool(dones[0])) == (0.0, False)
         assert infos[0]["episode_start"] is True
         assert obs[3].tolist() == [3, 1, 3]
+
+    @PROMPT
+    @pytest.mark.parametrize("autoreset", ["same_step", "async"])
+    def test_others_go_on_meanwhile(self, make: Make, autoreset: str, tmp_path: Path) -> None:
+        """Until the new worker has made its envs only theirs are missing; what they are asked for is done then."""
+        vec = make(gated_fns(tmp_path), on_failure="restart", autoreset=autoreset)
+        vec.reset(seed=0)
+        vec.step(ACTIONS)
+        vec.send(ACTIONS)
+        steps = 0
+        while steps < 12:
+            batch = vec.recv()
+            assert 0 not in batch.indices
+            send_on(vec, batch)
+            steps += list(batch.indices).count(3)
+        with pytest.raises(StepTimeout) as caught:
+            vec.recv(4, timeout=0.1)
+        assert 0 in caught.value.indices
+        assert 3 not in caught.value.indices
+        (tmp_path / "gate").touch()
+        while 0 not in batch.indices:
+            batch = vec.recv()
+            send_on(vec, batch)
+        row = batch.indices.tolist().index(0)
+        assert batch.infos[row]["worker_restarted"] is True
+        assert batch.truncated[row]
+        assert vec.stats()["restarts"] == 1
+
+    @PROMPT
+    def test_a_lock_step_waits_as_long_as_it_may(self, make: Make, tmp_path: Path) -> None:
+        vec = make(gated_fns(tmp_path), on_failure="restart")
+        vec.reset()
+        vec.step(ACTIONS)
+        vec.step_async(ACTIONS)
+        for _ in range(2):
+            with pytest.raises(StepTimeout):
+                vec.step_wait(timeout=0.2)
+        (tmp_path / "gate").touch()
+        infos = vec.step_wait()[3]
+        assert infos[0]["worker_restarted"] is True
+        assert vec.step(ACTIONS)[0][3, 2] == 3
+
+    @PROMPT
+    def test_starting_is_not_stepping(self, make: Make, tmp_path: Path) -> None:
+        """`step_timeout` does not run while the new worker makes its envs."""
+        vec = make(gated_fns(tmp_path), on_failure="restart", step_timeout=1.0)
+        vec.reset()
+        vec.step(ACTIONS)
+        timer = open_after(2.5, tmp_path / "gate")
+        assert vec.step(ACTIONS)[3][0]["worker_restarted"] is True
+        timer.join()
+        assert vec.stats()["restarts"] == 1
+
+    @PROMPT
+    def test_closed_meanwhile(self, make: Make, tmp_path: Path) -> None:
+        vec = make(gated_fns(tmp_path), on_failure="restart")
+        vec.reset()
+        vec.step(ACTIONS)
+        vec.step_async(ACTIONS)
+        with pytest.raises(StepTimeout):
+            vec.step_wait(timeout=0.2)
+        vec.close()
+
+    @PROMPT
+    def test_attributes_meanwhile(self, make: Make, tmp_path: Path) -> None:
+        """What a worker on its way is asked for waits until it is there."""
+        vec = make(gated_fns(tmp_path), on_failure="restart")
+        vec.reset()
+        vec.step(ACTIONS)
+        vec.send([0] * 3, [0, 2, 3])
+        while vec.stats()["restarts"] == 0:
+            batch = vec.recv()
+            assert 0 not in batch.indices
+            send_on(vec, batch)
+        timer = open_after(0.3, tmp_path / "gate")
+        assert vec.get_attr("tag", [1]) == [1]
+        timer.join()
 
     def test_unknown_policy(self, make: Make) -> None:
         with pytest.raises(ValueError, match="on_failure.*restart"):

@@ -1,0 +1,93 @@
+"""A worker on its way: it takes the place of one that has died, and nobody waits for it but those who need its rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vecenvs.board import Board
+from vecenvs.protocol import Answer, Command
+from vecenvs.transport import Message, Transport
+
+
+class Replacement(Transport):
+    """Keeps commands until the worker has made its envs, and has been told what the one before it was in the midst of.
+
+    `check` is given the message MADE, and raises if these envs cannot take the place of the others; `briefing` are the
+    commands that come before all others; `ready` is called with the worker itself once it has answered them. From then
+    on this passes everything on to it. `give_up` is called, and raises, once `patience` seconds have not been enough.
+    """
+
+    def __init__(
+        self,
+        worker: Transport,
+        board: Board,
+        briefing: Sequence[tuple[Command, Any]],
+        check: Callable[[Any], None],
+        ready: Callable[[Transport], None],
+        give_up: Callable[[], None],
+        patience: float,
+    ) -> None:
+        self._worker = worker
+        self._board = board
+        self._briefing = list(briefing)
+        self._check = check
+        self._ready = ready
+        self._give_up = give_up
+        self._deadline = time.monotonic() + patience
+        self._unanswered: int | None = None  # of the briefing; None while the envs are being made
+        self._kept: list[tuple[int, Any]] = []
+        self._done = False
+
+    @property
+    def where(self) -> str:  # type: ignore[override]
+        return self._worker.where
+
+    def put(self, tag: int, body: object = None) -> None:
+        if self._done:
+            self._worker.put(tag, body)
+        elif tag == Command.CLOSE:
+            raise BrokenPipeError("this worker has no envs to close yet")
+        else:
+            self._kept.append((tag, body))
+
+    def get(self, timeout: float | None) -> Message | None:
+        """The first answer is STARTED."""
+        message = self._worker.get(timeout)
+        if self._done:
+            return message
+        if message is None:
+            if time.monotonic() >= self._deadline:
+                self._give_up()
+            return None
+        try:
+            return self._go_on(message)
+        except (ConnectionError, EOFError):  # it has died meanwhile: `exit_status` says so
+            return None
+
+    def _go_on(self, message: Message) -> Message | None:
+        if self._unanswered is None:
+            self._check(message[1])
+            self._worker.attach(self._board)
+            for command, body in self._briefing:
+                self._worker.put(command, body)
+            self._unanswered = len(self._briefing)
+        else:
+            self._unanswered -= 1
+        if self._unanswered:
+            return None
+        self._done = True
+        for tag, body in self._kept:
+            self._worker.put(tag, body)
+        self._ready(self._worker)
+        return Answer.STARTED, None
+
+    def attach(self, board: Board) -> None:
+        raise NotImplementedError("a replacement is attached when it has made its envs")
+
+    def exit_status(self) -> tuple[bool, int | None]:
+        return self._worker.exit_status()
+
+    def stop(self, grace: float) -> None:
+        self._worker.stop(grace)
