@@ -69,6 +69,10 @@ class Crew:
         launched = self._launched(worker, self.shards[worker])
         self.transports[worker] = Replacement(launched, board, briefing, check, ready, give_up, START_TIMEOUT)
 
+    def launched(self) -> list[Transport]:
+        """Give the transports as the backend made them, also of workers that are on their way."""
+        return [each.worker if isinstance(each, Replacement) else each for each in self.transports]
+
     def _launched(self, worker: int, shard: range) -> Transport:
         launch = self._launch()
         if launch is None:

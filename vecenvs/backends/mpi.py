@@ -71,7 +71,7 @@ class MpiVecEnv(PoolVecEnv):
 
     def stats(self) -> dict[str, Any]:
         """As every VecEnv, and `workers`: a dict of rank, host, pid (the rank's), transport and why for each."""
-        workers = [t.describe() for t in self._crew.transports if isinstance(t, SharedHosted | PackedHosted)]
+        workers = [t.describe() for t in self._crew.launched() if isinstance(t, SharedHosted | PackedHosted)]
         ways = Counter(worker["transport"] for worker in workers)
         return {**super().stats(), "transports": dict(ways), "workers": workers}
 

@@ -89,7 +89,7 @@ class RayVecEnv(PoolVecEnv):
 
     def stats(self) -> dict[str, Any]:
         """As every VecEnv, and `workers`: a dict of node, ip, pid, transport and why for each."""
-        workers = [t.describe() for t in self._crew.transports if isinstance(t, ActorTransport)]
+        workers = [t.describe() for t in self._crew.launched() if isinstance(t, ActorTransport)]
         ways = Counter(worker["transport"] for worker in workers)
         return {**super().stats(), "transports": dict(ways), "workers": workers}
 

@@ -100,7 +100,7 @@ class PackedHosted(PackedTransport):
 
     def describe(self) -> dict[str, Any]:
         """Where the worker is and how it is reached."""
-        way = "mpi" if self._stream is None else "messages"
+        way = "none yet" if self._commands is None else "mpi" if self._stream is None else "messages"
         return {**self._line.describe(), "transport": way, "why": self._why}
 
     def _connect(self) -> Stream | None:

@@ -29,7 +29,7 @@ class Replacement(Transport):
         give_up: Callable[[], None],
         patience: float,
     ) -> None:
-        self._worker = worker
+        self.worker = worker
         self._board = board
         self._briefing = list(briefing)
         self._check = check
@@ -42,11 +42,11 @@ class Replacement(Transport):
 
     @property
     def where(self) -> str:  # type: ignore[override]
-        return self._worker.where
+        return self.worker.where
 
     def put(self, tag: int, body: object = None) -> None:
         if self._done:
-            self._worker.put(tag, body)
+            self.worker.put(tag, body)
         elif tag == Command.CLOSE:
             raise BrokenPipeError("this worker has no envs to close yet")
         else:
@@ -54,7 +54,7 @@ class Replacement(Transport):
 
     def get(self, timeout: float | None) -> Message | None:
         """The first answer is STARTED."""
-        message = self._worker.get(timeout)
+        message = self.worker.get(timeout)
         if self._done:
             return message
         if message is None:
@@ -69,9 +69,9 @@ class Replacement(Transport):
     def _go_on(self, message: Message) -> Message | None:
         if self._unanswered is None:
             self._check(message[1])
-            self._worker.attach(self._board)
+            self.worker.attach(self._board)
             for command, body in self._briefing:
-                self._worker.put(command, body)
+                self.worker.put(command, body)
             self._unanswered = len(self._briefing)
         else:
             self._unanswered -= 1
@@ -79,15 +79,15 @@ class Replacement(Transport):
             return None
         self._done = True
         for tag, body in self._kept:
-            self._worker.put(tag, body)
-        self._ready(self._worker)
+            self.worker.put(tag, body)
+        self._ready(self.worker)
         return Answer.STARTED, None
 
     def attach(self, board: Board) -> None:
         raise NotImplementedError("a replacement is attached when it has made its envs")
 
     def exit_status(self) -> tuple[bool, int | None]:
-        return self._worker.exit_status()
+        return self.worker.exit_status()
 
     def stop(self, grace: float) -> None:
-        self._worker.stop(grace)
+        self.worker.stop(grace)
