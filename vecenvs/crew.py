@@ -53,7 +53,7 @@ class Crew:
     def replace(self, worker: int, board: Board, briefing: Sequence[tuple[Command, Any]]) -> None:
         """End a worker that is dead or hung, and launch another one for its shard, without waiting for it.
 
-        `briefing` are the first commands that it gets. When they are answered it says STARTED.
+        `briefing` are the first commands that it gets. When they are answered it says STARTED; NOT_STARTED if it fails.
         """
 
         def check(made: MadeEnvs | Failure) -> None:
@@ -62,12 +62,9 @@ class Crew:
         def ready(transport: Transport) -> None:
             self.transports[worker] = transport
 
-        def give_up() -> None:
-            raise StepTimeout(self.shards[worker], START_TIMEOUT, "making")
-
         self.transports[worker].stop(0.0)
         launched = self._launched(worker, self.shards[worker])
-        self.transports[worker] = Replacement(launched, board, briefing, check, ready, give_up, START_TIMEOUT)
+        self.transports[worker] = Replacement(launched, board, briefing, check, ready, START_TIMEOUT)
 
     def launched(self) -> list[Transport]:
         """Give the transports as the backend made them, also of workers that are on their way."""

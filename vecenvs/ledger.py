@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from vecenvs.board import DONE, Board
 from vecenvs.crew import LIVENESS, Crew
@@ -51,7 +51,7 @@ class Ledger:
         self.infos: dict[int, list[dict[str, Any]]] = {}  # worker -> complete infos of its shard, where there are some
         self.resting: dict[int, list[Any]] = {}  # slots under an async autoreset -> the row that they repeat
         self.leftover: set[int] = set()  # slots whose ready row is of a lock-step that a death has ended
-        self.dead: dict[int, WorkerDied] = {}
+        self.dead: dict[int, Exception] = {}  # why each is
         self._due = [0] * len(crew.shards)  # how many of `pending` each worker has
         self.owner = [worker for worker, shard in enumerate(crew.shards) for _ in shard]
         self.restarts = 0
@@ -62,6 +62,7 @@ class Ledger:
         self._restarts_left = restarts
         self._briefing = briefing
         self._next_look = 0.0
+        self._forsaken = [0] * len(crew.shards)  # how many of each worker's next replies nobody waits for
         self._starting: set[int] = set()  # workers that replace others and have not said STARTED
 
     # Commands
@@ -97,19 +98,30 @@ class Ledger:
 
     def ask(self, requests: dict[int, tuple[Command, Any]]) -> dict[int, Any]:
         """Send one request to each worker, then collect the replies. A worker's death is an error in any case."""
+        asked: set[int] = set()
+        replies: dict[int, Any] = {}
         try:
             for worker, (command, body) in requests.items():
                 self._crew.put(worker, command, body)
-            return {worker: self.reply(worker) for worker in requests}
+                asked.add(worker)
+            for worker in requests:
+                replies[worker] = self.reply(worker)
         except WorkerDied as died:
+            self.forsake(asked - replies.keys() - {died.worker})
             self.bury(died)
             raise
+        return replies
+
+    def forsake(self, workers: Iterable[int]) -> None:
+        """Drop the next reply of each of these workers when it comes: nobody waits for it any more."""
+        for worker in workers:
+            self._forsaken[worker] += 1
 
     def reply(self, worker: int, deadline: float | None = None) -> Any:
         """Wait for a worker's REPLY, taking rows that come before it; None once the deadline has passed."""
         while True:
             message = self._crew.get(worker, deadline)
-            if message is None or kind_of(message[0]) == Answer.REPLY:
+            if message is None or (kind_of(message[0]) == Answer.REPLY and not self._forsaken[worker]):
                 return message and message[1]
             self._take(worker, message)
 
@@ -140,7 +152,7 @@ class Ledger:
         limited = deadline is not None or self._step_timeout is not None
         while stepping:
             worker = next(reversed(stepping))  # the caller's own shard is the last one: it steps here
-            limit = self._limit(deadline, stepping[worker]) if limited else None
+            limit = self._limit(deadline, min(stepping.values())) if limited else None
             seconds = LIVENESS if limit is None else min(LIVENESS, max(limit - time.monotonic(), 0.0))
             message = transports[worker].get(seconds)
             if message is not None:
@@ -195,7 +207,7 @@ class Ledger:
                 self.bury(died)
 
     def _look_around(self) -> None:
-        """See now and then that all who are waited for live: where others always have something, nobody rests."""
+        """See now and then to those who are dead or late: where others always have something, nobody rests."""
         now = time.monotonic()
         if now < self._next_look:
             return
@@ -204,6 +216,9 @@ class Ledger:
             self._take_all(self._crew.look_after(self._busy_workers()))
         except WorkerDied as died:
             self.bury(died)
+        oldest = self._oldest() if self._step_timeout is not None else None
+        if oldest is not None and self._step_timeout is not None and now - oldest >= self._step_timeout:
+            self._time_out(list(self.pending), None, None)
 
     def await_rows(self, slots: Collection[int], deadline: float | None = None, timeout: float | None = None) -> None:
         """Wait until all of these slots have a row ready."""
@@ -234,13 +249,24 @@ class Ledger:
         return min((*(command.since for command in self.pending.values()), *self.stepping.values()), default=None)
 
     def _take_all(self, messages: Iterable[tuple[int, Message]]) -> None:
+        failed: list[tuple[int, Message]] = []
         for worker, message in messages:
+            if message[0] == Answer.NOT_STARTED:  # that raises: nobody else's message shall be lost by it
+                failed.append((worker, message))
+            else:
+                self._take(worker, message)
+        for worker, message in failed:
             self._take(worker, message)
 
     def _take(self, worker: int, message: Message) -> None:
         kind, body = message[0] & 0xFF, message[1]
         if kind == Answer.STARTED:
             self._started(worker)
+            return
+        if kind == Answer.NOT_STARTED:
+            self._strike(worker, body)
+        if kind == Answer.REPLY and self._forsaken[worker]:
+            self._forsaken[worker] -= 1
             return
         if kind == _INFO_ROWS:
             self.infos[worker] = body if type(body) is list else self._unpackers[worker].unpack(body)
@@ -325,20 +351,29 @@ class Ledger:
         if self._restarts_left:
             self._restart(died.worker)
             return
-        self.dead[died.worker] = died
-        if died.worker in self.stepping:
-            self._single_out(worker for worker in range(len(self._crew.shards)) if worker not in self.stepping)
-            del self.stepping[died.worker]
-        self._due[died.worker] = 0
-        for slot in died.indices:
+        self._strike(died.worker, died)
+
+    def _strike(self, worker: int, why: Exception) -> NoReturn:
+        """Strike what is asked of a worker, for good, and raise what says why."""
+        self.dead[worker] = why
+        self._starting.discard(worker)
+        if worker in self.stepping:
+            self._single_out(other for other in range(len(self._crew.shards)) if other not in self.stepping)
+            del self.stepping[worker]
+        self._due[worker] = 0
+        for slot in self._crew.shards[worker]:
             self.pending.pop(slot, None)
             self.resting.pop(slot, None)
-        raise died
+        raise why
 
     def _restart(self, worker: int) -> None:
         self._restarts_left -= 1
         self.restarts += 1
-        self._crew.replace(worker, self._board, self._briefing(worker))
+        self._forsaken[worker] = 0
+        try:
+            self._crew.replace(worker, self._board, self._briefing(worker))
+        except Exception as exc:  # no process, no rank, no room
+            self._strike(worker, exc)
         self._unpackers[worker] = InfoUnpacker()
         # What is under way is asked for again. Before STARTED it has not begun, and so cannot be late.
         self._starting.add(worker)

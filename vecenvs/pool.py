@@ -286,6 +286,8 @@ class PoolVecEnv(VecEnv):
 
     def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
         self._check_open("recv")
+        if self._call is not None:
+            raise AlreadySteppingError("recv after a call_async: call_wait first")
         ledger = self._ledger
         if self._step_slots is not None or (ledger.stepping and not ledger.dead):
             raise NotSteppingError("recv after step_async: finish it with step_wait, or use send instead")
@@ -370,7 +372,8 @@ class PoolVecEnv(VecEnv):
         """Its envs that were in an episode go through `Worker._on_resume`, with the rows last seen and new seeds."""
         shard = self._shards[worker]
         rows = self._board.observations.rows(shard.start, len(shard))
-        begun = [(slot, row) for slot, row in zip(shard, rows, strict=True) if self.reset_infos[slot]]
+        ready = {slot for slot, extra in self._ledger.ready.items() if extra is None or extra.failure is None}
+        begun = [(slot, row) for slot, row in zip(shard, rows, strict=True) if self.reset_infos[slot] or slot in ready]
         briefing: list[tuple[Command, Any]] = [
             (Command.RESUME, {slot: (row, self._next_seed(slot)) for slot, row in begun})
         ]
@@ -438,10 +441,13 @@ class PoolVecEnv(VecEnv):
         self._check_free(function.__name__, slots, autoresets=False)
         self._ledger.settle(slots, drop=False)
         groups = self._by_worker(slots)
+        asked: list[int] = []
         try:
             for worker, group in groups.items():
                 self._crew.put(worker, Command.CALL, (function, group, args, kwargs))
+                asked.append(worker)
         except WorkerDied as died:
+            self._ledger.forsake(asked)
             self._ledger.bury(died)
             raise
         self._call = Call(slots, groups, {})
@@ -462,6 +468,7 @@ class PoolVecEnv(VecEnv):
                 del groups[worker]
         except WorkerDied as died:
             self._call = None
+            self._ledger.forsake(groups.keys() - {died.worker})
             self._ledger.bury(died)
             raise
         self._call = None

@@ -43,7 +43,9 @@ class Answer(IntEnum):
     REPLY = 34  # body as the command says
     CLOSED = 36  # body: a list of Failures, of what envs raised in close()
     MADE = 35  # body MadeEnvs or Failure: unasked, the first message of every worker
-    STARTED = 37  # from `transport.replacement`: the worker that replaces another has been told its commands
+    # From `transport.replacement`, of a worker that replaces another:
+    STARTED = 37  # it has been told its commands
+    NOT_STARTED = 38  # it has been ended; body: the exception that says why
 
 
 def tag(kind: IntEnum, slot: int = 0) -> int:

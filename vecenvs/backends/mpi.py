@@ -31,7 +31,7 @@ class MpiVecEnv(PoolVecEnv):
     BackendUnavailable if MPI is missing or this program was not started by its mpirun.
 
     Workers on the caller's node step through shared memory; those of other nodes, and all with `transport="messages"`,
-    by one message per worker and step each way, over a TCP connection of their own to `address` (a name or number of
+    by one message per worker and step each way, over a TCP connection of their own to `address` (an IP address of
     rank 0's host; by default the one that leads to the worker's); where nodes cannot connect, or with
     `transport="mpi"`, by MPI messages. `stats()["workers"]` says for each which it is, and why.
     """
@@ -59,11 +59,16 @@ class MpiVecEnv(PoolVecEnv):
 
     def _launch(self, worker: int, shard: range) -> Transport:
         self._used.pop(worker, None)
-        peer = self._used[worker] = self._session.least_busy(list(self._used.values()))
-        shared = self._transport == "auto" and peer.shares
         env_fns = [_pickled(self._env_fns[slot], slot) for slot in shard]
-        order = Order(env_fns, shard.start, self.autoreset, self._info_attrs, shared, list(sys.path), os.getpid())
-        line = self._session.host(peer, order)
+        while True:
+            peer = self._used[worker] = self._session.least_busy(list(self._used.values()))
+            shared = self._transport == "auto" and peer.shares
+            order = Order(env_fns, shard.start, self.autoreset, self._info_attrs, shared, list(sys.path), os.getpid())
+            try:
+                line = self._session.host(peer, order)
+                break
+            except BrokenPipeError:  # this rank is gone, and from now on known to be
+                del self._used[worker]
         if shared:
             return SharedHosted(line, len(shard), partial(_spins, self._session, self._used, peer))
         why = "rank 0's memory cannot be opened there" if self._transport == "auto" else "asked for"

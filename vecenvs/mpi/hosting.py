@@ -25,7 +25,7 @@ import cloudpickle
 
 from vecenvs.making import make_envs
 from vecenvs.mpi import fork_server
-from vecenvs.process import child_environment, limit_threads, run_worker, watch_caller
+from vecenvs.process import Terminated, child_environment, limit_threads, run_worker, watch_caller
 from vecenvs.protocol import Answer, Failure, dumps, loads
 from vecenvs.transport.channel import Channel, PolledEnd
 from vecenvs.transport.packed import PackedWorker, steps_shard
@@ -67,7 +67,7 @@ def start_server() -> None:
 
 
 def forget_server() -> None:
-    """Remove what it has on disk. The server itself ends with this process."""
+    """Remove what it has on disk. The server itself ends after this process and those that it has forked."""
     shutil.rmtree(get_temp_dir(), ignore_errors=True)
 
 
@@ -120,6 +120,10 @@ class Hosted:
             _, end = self._ends.pop()
             (self._process.kill if end == "kill" else self._process.terminate)()
 
+    def terminate(self) -> None:
+        """Have it close its envs and end."""
+        self._process.terminate()
+
     def kill(self) -> None:
         self._process.kill()
         self._process.join(1.0)
@@ -132,7 +136,7 @@ class Hosted:
 
 
 def _main(end: socket.socket, order: Order, rank_pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):  # the rank has just ended
+    with contextlib.suppress(OSError):  # the rank has just ended
         os.setpgid(0, os.getpgid(rank_pid))  # who kills the rank's process group means its envs too
     channel = Channel(end)
     sys.path.extend(path for path in order.sys_path if path not in sys.path)
@@ -171,6 +175,8 @@ def _run_packed(relayed: Channel, order: Order, rank_pid: int) -> None:
         envs = []
     except (EOFError, ConnectionError):
         return
+    except Terminated:
+        sys.exit(1)
     finally:
         close_envs(envs, first, remote=True)
 
@@ -184,4 +190,4 @@ def _connected(invitation: Invitation) -> tuple[Channel | None, str | None]:
 
 
 def _leave(_: int, __: object) -> None:
-    raise SystemExit(1)
+    raise Terminated

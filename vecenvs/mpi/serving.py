@@ -157,8 +157,7 @@ class Server:
 
     def _end_hosted(self) -> None:
         for hosted in self._hosted.values():
-            hosted.stop(0.0)
-            hosted.enforce()
+            hosted.terminate()
         deadline = time.monotonic() + END_GRACE
         for hosted in self._hosted.values():
             while hosted.exitcode is None and time.monotonic() < deadline:

@@ -98,6 +98,7 @@ class Session:
         self._lines: dict[int, Line] = {}
         self.peers: dict[int, Peer] = {}
         self._lost: list[Peer] = []
+        self.out_of_reach: dict[tuple[str, str | None], str] = {}  # host and address -> why nobody there can connect
         self._meet()
 
     def _meet(self) -> None:
@@ -117,7 +118,11 @@ class Session:
         """Have a worker started on a rank, without waiting for it."""
         number = 1 + next(self._numbers) % (self._most - 1)
         line = self._lines[number] = Line(self, number, peer, order.slots)
-        self.control(peer.rank, "host", number, order)
+        try:
+            self.control(peer.rank, "host", number, order)
+        except BrokenPipeError:
+            self.hang_up(line)
+            raise
         return line
 
     def least_busy(self, own: list[Peer]) -> Peer:

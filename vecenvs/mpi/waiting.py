@@ -1,9 +1,10 @@
 """Waiting for MPI messages without burning a core.
 
-A blocked MPI call burns all of one, and there is no semaphore between hosts. So whoever waits looks again and again:
-at first without sleeping, since falling asleep and waking up cost more than a short wait, but giving way to everybody
-who wants the core; then at rests, longer the longer it has waited. What comes after t seconds is seen at most a
-sixteenth of t late, and a rank that waits for long looks 50 times a second, well under 1 % of a core.
+A blocked MPI call burns all of one, and there is no semaphore between hosts. So, where MPI carries messages, whoever
+waits looks again and again: at first without sleeping, since falling asleep and waking up cost more than a short wait,
+but giving way to everybody who wants the core; then at rests, longer the longer it has waited. What comes after t
+seconds is seen at most a sixteenth of t late, and a rank that waits for long looks 50 times a second, well under 1 % of
+a core.
 
 Every look costs some microseconds of a core that a worker may need, over TCP more. So there are hardly any while
 nothing can be expected: where answers have taken about equally long, the first look is taken shortly before that time

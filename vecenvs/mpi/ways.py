@@ -6,14 +6,16 @@ through.
 
 from __future__ import annotations
 
+import math
 import socket
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 from vecenvs.board import Board
-from vecenvs.errors import VecEnvError, describe_indices
+from vecenvs.errors import VecEnvError
 from vecenvs.mpi.hosting import Serve
 from vecenvs.mpi.session import Line
 from vecenvs.protocol import Answer, dumps, kind_of, loads
@@ -24,6 +26,7 @@ from vecenvs.transport.spin import NEVER, Spin
 from vecenvs.transport.stream import Reception, Stream
 
 BOOT_TIMEOUT = 30.0  # seconds for a worker to answer when it has made its envs
+HEARSAY = 0.5  # seconds in which a rank should say why a connection has ended
 WAYS = ("auto", "messages", "mpi")
 
 
@@ -72,6 +75,7 @@ class PackedHosted(PackedTransport):
         self._address = address
         self._why = why
         self._stream: Stream | None = None
+        self._hung_up = math.inf  # since when its end of the connection is known to be closed
         self.where = line.where
 
     def deliver(self, data: bytes) -> None:
@@ -85,13 +89,22 @@ class PackedHosted(PackedTransport):
 
     def boot(self, board: Board) -> None:
         stream = None if self._wanted == "mpi" else self._connect()
-        kind, body = self._ask(Serve(board.n, stream is not None))
-        if kind_of(kind) != Answer.REPLY:
-            raise VecEnvError(f"the worker on {self._line.peer} does not serve: {body}")
+        try:
+            kind, body = self._ask(Serve(board.n, stream is not None))
+            if kind_of(kind) != Answer.REPLY:
+                raise VecEnvError(f"the worker on {self._line.peer} does not serve: {body}")
+        except BaseException:
+            if stream is not None:
+                stream.close()
+            raise
         self._stream = stream
 
     def exit_status(self) -> tuple[bool, int | None]:
-        return self._line.exit_status()
+        gone, exitcode = self._line.exit_status()
+        if not gone and self._stream is not None and self._stream.closed:  # its rank says so sooner, unless it is gone
+            self._hung_up = min(self._hung_up, time.monotonic())
+            gone = time.monotonic() - self._hung_up > HEARSAY
+        return gone, exitcode
 
     def stop(self, grace: float) -> None:
         self._line.stop(grace)
@@ -104,7 +117,11 @@ class PackedHosted(PackedTransport):
         return {**self._line.describe(), "transport": way, "why": self._why}
 
     def _connect(self) -> Stream | None:
-        """Have the worker connect to this process. If it cannot, warn, and say so in `why`."""
+        """Have the worker connect to this process. If it cannot, say so in `why`; and warn, once for each host."""
+        known, key = self._line.session.out_of_reach, (self._line.peer.host, self._address)
+        if key in known:
+            self._why += known[key]
+            return None
         host, problem = self._address or "rank 0's host", None
         try:
             host = self._address or address_towards(self._line.peer.host)
@@ -119,10 +136,11 @@ class PackedHosted(PackedTransport):
                         return Stream(reception.welcome())
                     except OSError as exc:
                         problem = exc
-        self._why += f"; it cannot connect to {host} ({problem})"
+        known[key] = f"; it cannot connect to {host} ({problem})"
+        self._why += known[key]
         warnings.warn(
-            f"the worker of envs {describe_indices(self._shard)} on {self._line.peer} is reached by MPI messages, "
-            f"which cost up to a millisecond more per step: {self._why}. Let nodes connect to each other at any port, "
+            f"workers on {self._line.peer.host} are reached by MPI messages, which cost up to a millisecond more per "
+            f"step: {self._why}. Let nodes connect to each other, "
             "say with address= under which address they reach rank 0's, or pass transport='mpi'",
             RuntimeWarning,
             stacklevel=2,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vecenvs.board import Board
+from vecenvs.errors import VecEnvError
 from vecenvs.protocol import Answer, Command
 from vecenvs.transport import Message, Transport
 
@@ -14,9 +15,10 @@ from vecenvs.transport import Message, Transport
 class Replacement(Transport):
     """Keeps commands until the worker has made its envs, and has been told what the one before it was in the midst of.
 
-    `check` is given the message MADE, and raises if these envs cannot take the place of the others; `briefing` are the
+    `check` is given the body of MADE, and raises if these envs cannot take the place of the others; `briefing` are the
     commands that come before all others; `ready` is called with the worker itself once it has answered them. From then
-    on this passes everything on to it. `give_up` is called, and raises, once `patience` seconds have not been enough.
+    on this passes everything on to it. Whatever goes wrong, or takes more than `patience` seconds at a time, ends the
+    worker, and is told in the message NOT_STARTED: nothing is raised in a wait for others.
     """
 
     def __init__(
@@ -26,7 +28,6 @@ class Replacement(Transport):
         briefing: Sequence[tuple[Command, Any]],
         check: Callable[[Any], None],
         ready: Callable[[Transport], None],
-        give_up: Callable[[], None],
         patience: float,
     ) -> None:
         self.worker = worker
@@ -34,11 +35,12 @@ class Replacement(Transport):
         self._briefing = list(briefing)
         self._check = check
         self._ready = ready
-        self._give_up = give_up
+        self._patience = patience
         self._deadline = time.monotonic() + patience
         self._unanswered: int | None = None  # of the briefing; None while the envs are being made
         self._kept: list[tuple[int, Any]] = []
         self._done = False
+        self._ended = False
 
     @property
     def where(self) -> str:  # type: ignore[override]
@@ -47,26 +49,33 @@ class Replacement(Transport):
     def put(self, tag: int, body: object = None) -> None:
         if self._done:
             self.worker.put(tag, body)
-        elif tag == Command.CLOSE:
+        elif self._ended or tag == Command.CLOSE:
             raise BrokenPipeError("this worker has no envs to close yet")
         else:
             self._kept.append((tag, body))
 
     def get(self, timeout: float | None) -> Message | None:
-        """The first answer is STARTED."""
-        message = self.worker.get(timeout)
+        """The first answer is STARTED or NOT_STARTED."""
         if self._done:
-            return message
-        if message is None:
-            if time.monotonic() >= self._deadline:
-                self._give_up()
+            return self.worker.get(timeout)
+        if self._ended:
             return None
         try:
-            return self._go_on(message)
+            message = self.worker.get(timeout)
+            if message is not None:
+                return self._go_on(message)
+            if time.monotonic() >= self._deadline and not self.worker.exit_status()[0]:
+                raise VecEnvError(f"a worker that replaces another did not start within {self._patience:g} s")
         except (ConnectionError, EOFError):  # it has died meanwhile: `exit_status` says so
             return None
+        except Exception as exc:  # of its envs, of their spaces, of the engine that should have placed it
+            self._ended = True
+            self.worker.stop(0.0)
+            return Answer.NOT_STARTED, exc
+        return None
 
     def _go_on(self, message: Message) -> Message | None:
+        self._deadline = time.monotonic() + self._patience
         if self._unanswered is None:
             self._check(message[1])
             self.worker.attach(self._board)
@@ -87,7 +96,7 @@ class Replacement(Transport):
         raise NotImplementedError("a replacement is attached when it has made its envs")
 
     def exit_status(self) -> tuple[bool, int | None]:
-        return self.worker.exit_status()
+        return (True, None) if self._ended else self.worker.exit_status()
 
     def stop(self, grace: float) -> None:
         self.worker.stop(grace)

@@ -77,6 +77,7 @@ def _read_token(connection: socket.socket) -> bytes:
 
 def _quick(connection: socket.socket) -> socket.socket:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a machine may vanish without a word
     return connection
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import TimeLimit
 
-from vecenvs.errors import EnvError, VecEnvError
+from vecenvs import calls
+from vecenvs.errors import AlreadySteppingError, EnvError, VecEnvError
 from vecenvs.testing.envs import CountingEnv, FailingEnv, UnpicklableEnv, counting_fns
 from vecenvs.testing.suite.base import Conformance, Make
 
@@ -112,6 +113,18 @@ class AttributeConformance(Conformance):
             vec.get_attr("tag")
         assert vec.step_wait()[0][:, 2].tolist() == [1, 1]
         assert vec.get_attr("tag") == [0, 1]
+
+    def test_nothing_else_during_a_call(self, make: Make) -> None:
+        """Least of all `recv`, which would take its replies."""
+        vec = make(counting_fns(2))
+        vec.reset()
+        vec.send([0], [1])
+        vec.call_async(calls.get_attr, [0], "tag")
+        for command in (vec.recv, vec.reset, lambda: vec.send([0], [0]), lambda: vec.get_attr("tag")):
+            with pytest.raises(AlreadySteppingError):
+                command()
+        assert vec.call_wait() == [0]
+        assert vec.recv().indices.tolist() == [1]
 
 
 def vec_lock() -> Any:

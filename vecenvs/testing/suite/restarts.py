@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vecenvs.errors import StepTimeout, WorkerDied
-from vecenvs.testing.envs import counting_fns
+from vecenvs.errors import EnvError, StepTimeout, WorkerDied
+from vecenvs.testing.envs import DyingEnv, GatedEnv, counting_fns
 from vecenvs.testing.oracle import PlainLoop
 from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.testing.suite.deaths import PROMPT, dying_fns
@@ -27,6 +27,13 @@ def make_when_open(gate: Path, lives: Path, env_fn: Callable[[], Any]) -> Any:
     """Make the env; once there has been a death, only when `gate` exists."""
     while lives.exists() and not gate.exists():
         time.sleep(WAIT)
+    return env_fn()
+
+
+def make_once(lives: Path, env_fn: Callable[[], Any]) -> Any:
+    """Make the env, until there has been a death."""
+    if lives.exists():
+        raise RuntimeError("made only once")
     return env_fn()
 
 
@@ -200,13 +207,70 @@ class RestartConformance(Conformance):
         assert vec.get_attr("tag", [1]) == [1]
         timer.join()
 
+    @PROMPT
+    def test_one_that_cannot_be_made(self, make: Make, tmp_path: Path) -> None:
+        """It is told once it is known, and again to who asks for these envs; the others' rows are not lost."""
+        lives = tmp_path / "lives"
+        fns = [functools.partial(make_once, lives, fn) for fn in dying_fns(at=2, lives_file=lives)]
+        vec = make(fns, on_failure="restart")
+        vec.reset()
+        vec.step(ACTIONS)
+        vec.send(ACTIONS)
+        pending = {0, 1, 2, 3}
+        with pytest.raises(EnvError, match="made only once"):
+            while True:
+                batch = vec.recv()
+                pending -= set(batch.indices.tolist())
+                slots = [slot for slot in batch.indices.tolist() if slot > 1]
+                vec.send([0] * len(slots), slots)
+                pending |= set(slots)
+        with pytest.raises(EnvError, match="made only once"):
+            vec.send([0], [0])
+        for _ in range(3):
+            batch = vec.recv(len(pending - {0, 1}))
+            assert set(batch.indices.tolist()) >= {2, 3}
+            vec.send([0, 0], [2, 3])
+            pending = {2, 3}
+
+    @PROMPT
+    def test_a_hung_env_beside_others_that_always_have_something(self, make: Make, tmp_path: Path) -> None:
+        gate = tmp_path / "gate"
+        fns: list[Any] = [functools.partial(GatedEnv, 0, gate, at=1), *counting_fns(4)[1:]]
+        vec = make(fns, on_failure="restart", step_timeout=0.5)
+        vec.reset()
+        vec.send(ACTIONS)
+        while vec.stats()["restarts"] == 0:
+            send_on(vec, vec.recv())
+        gate.touch()
+
+    @PROMPT
+    def test_a_death_in_the_first_reset_of_a_neighbour(self, make: Make, tmp_path: Path) -> None:
+        """A first row that has come, and was not handed out, is an episode that is lost like any other."""
+        fns = counting_fns(4)
+        fns[1] = functools.partial(DyingEnv, 1, where="reset", at=1, lives_file=tmp_path / "lives")
+        vec = make(fns, on_failure="restart")
+        assert vec.reset()[:, 0].tolist() == [0, 1, 2, 3]
+        obs, *_ = vec.step(ACTIONS)
+        assert obs[:, 0].tolist() == [0, 1, 2, 3]
+
+    @PROMPT
+    def test_a_death_in_a_call(self, make: Make, tmp_path: Path) -> None:
+        """Replies that nobody has waited for are no answers to what comes next."""
+        fns = dying_fns(at=99, lives_file=tmp_path / "lives")
+        vec = make(fns, on_failure="restart")
+        vec.reset()
+        for _ in range(2):
+            with pytest.raises(WorkerDied):
+                vec.env_method("exit_now", indices=[0, 3])
+            assert vec.get_attr("tag") == [0, 1, 2, 3]
+            vec.step(ACTIONS)
+
     def test_unknown_policy(self, make: Make) -> None:
         with pytest.raises(ValueError, match="on_failure.*restart"):
             make(counting_fns(2), on_failure="hope")
 
     @PROMPT
     def test_an_exception_is_no_death(self, make: Make) -> None:
-        from vecenvs.errors import EnvError
         from vecenvs.testing.envs import FailingEnv
 
         vec = make([functools.partial(FailingEnv, tag, at=2 if tag else 99) for tag in range(4)], on_failure="restart")
