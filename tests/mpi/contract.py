@@ -8,7 +8,16 @@ from typing import Any
 from mpi4py import MPI
 
 from vecenvs.backends.mpi import MpiVecEnv
-from vecenvs.testing.suite import WorkerConformance, WorldConformance
+from vecenvs.testing.suite import (
+    DeathConformance,
+    LifecycleConformance,
+    OwnershipConformance,
+    RestartConformance,
+    ScheduleConformance,
+    TimeoutConformance,
+    WorkerConformance,
+    WorldConformance,
+)
 
 WORKERS = max(2, MPI.COMM_WORLD.Get_size() - 1)
 TRANSPORT = os.environ.get("VECENVS_MPI_TRANSPORT", "auto")
@@ -25,6 +34,19 @@ def make(env_fns: Any, **common: Any) -> MpiVecEnv:
 
 class TestWorlds(WorldConformance):
     """Trajectories of real envs: for every number of ranks."""
+
+    make_vec = staticmethod(make)
+
+
+class TestRelay(
+    OwnershipConformance,
+    LifecycleConformance,
+    DeathConformance,
+    RestartConformance,
+    ScheduleConformance,
+    TimeoutConformance,
+):
+    """What a relayed message could do otherwise than one by a connection; the rest is the same code."""
 
     make_vec = staticmethod(make)
 

@@ -174,10 +174,10 @@ class RestartConformance(Conformance):
     @PROMPT
     def test_starting_is_not_stepping(self, make: Make, tmp_path: Path) -> None:
         """`step_timeout` does not run while the new worker makes its envs."""
-        vec = make(gated_fns(tmp_path), on_failure="restart", step_timeout=1.0)
+        vec = make(gated_fns(tmp_path), on_failure="restart", step_timeout=0.6)
         vec.reset()
         vec.step(ACTIONS)
-        timer = open_after(2.5, tmp_path / "gate")
+        timer = open_after(1.5, tmp_path / "gate")
         assert vec.step(ACTIONS)[3][0]["worker_restarted"] is True
         timer.join()
         assert vec.stats()["restarts"] == 1
