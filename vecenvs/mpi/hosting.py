@@ -155,9 +155,10 @@ def _run_packed(relayed: Channel, order: Order, rank_pid: int) -> None:
     watch_caller(rank_pid, [])
     limit_threads()
     first = order.first
-    envs, made = make_envs([cloudpickle.loads(item) for item in order.env_fns], first, remote=True)
+    envs: list[Any] = []
     connection: Channel | None = None
     try:
+        envs, made = make_envs([cloudpickle.loads(item) for item in order.env_fns], first, remote=True)
         relayed.send_bytes(dumps((int(Answer.MADE), made)))
         while isinstance(word := loads(relayed.recv_bytes()), Invitation):
             connection, problem = _connected(word)

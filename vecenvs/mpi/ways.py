@@ -140,8 +140,8 @@ class PackedHosted(PackedTransport):
         self._why += known[key]
         warnings.warn(
             f"workers on {self._line.peer.host} are reached by MPI messages, which cost up to a millisecond more per "
-            f"step: {self._why}. Let nodes connect to each other, "
-            "say with address= under which address they reach rank 0's, or pass transport='mpi'",
+            f"step: {self._why}. Let nodes connect to each other, say "
+            "with address= which IP address of rank 0's host they reach, or pass transport='mpi'",
             RuntimeWarning,
             stacklevel=2,
         )
