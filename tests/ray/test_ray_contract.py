@@ -14,15 +14,11 @@ from ray_session import EXEMPT, OPTIONS, ray_session  # noqa: F401
 
 from vecenvs.backends.ray import RayVecEnv
 from vecenvs.testing.suite import (
-    AttributeConformance,
-    AutoresetConformance,
     Conformance,
     DeathConformance,
     ErrorConformance,
     LifecycleConformance,
-    OwnershipConformance,
     RestartConformance,
-    RowConformance,
     ScheduleConformance,
     TimeoutConformance,
     TrajectoryConformance,
@@ -46,24 +42,7 @@ class OnRay(Conformance):
         return vec
 
 
-class WhereTheWayMatters(
-    TrajectoryConformance,
-    AutoresetConformance,
-    OwnershipConformance,
-    ErrorConformance,
-    LifecycleConformance,
-    DeathConformance,
-    RestartConformance,
-    ScheduleConformance,
-    TimeoutConformance,
-):
-    """Rows, failures, and the end; without what the caller decides alone (wrong actions, indices, seeds)."""
-
-
 class WhereRayMatters(
-    RowConformance,
-    AutoresetConformance,
-    AttributeConformance,
     ErrorConformance,
     LifecycleConformance,
     DeathConformance,
@@ -71,7 +50,18 @@ class WhereRayMatters(
     ScheduleConformance,
     TimeoutConformance,
 ):
-    """What actors do; without what shared columns do alike for every engine (spaces), or the caller alone."""
+    """What actors do; without what shared columns and rings do alike for every engine, or the caller alone."""
+
+
+class WhereMessagesMatter(
+    TrajectoryConformance,
+    LifecycleConformance,
+    DeathConformance,
+    RestartConformance,
+    ScheduleConformance,
+    TimeoutConformance,
+):
+    """Rows, failures, and the end; the messages are MPI's, over which the whole contract runs."""
 
 
 ALL = os.environ.get("VECENVS_TEST_RAY") == "all"
@@ -81,7 +71,7 @@ class TestShared(OnRay, WorkerConformance if ALL else WhereRayMatters):
     """Same node: rows in shared memory."""
 
 
-class TestMessages(OnRay, WorkerConformance if ALL else WhereTheWayMatters):
+class TestMessages(OnRay, WorkerConformance if ALL else WhereMessagesMatter):
     """As between nodes: rows in messages over a connection."""
 
     transport = way = "messages"
