@@ -93,7 +93,7 @@ class Replacement(Transport):
         return Answer.STARTED, None
 
     def attach(self, board: Board) -> None:
-        raise NotImplementedError("a replacement is attached when it has made its envs")
+        raise VecEnvError("a worker that replaces another is attached when it has made its envs, not before")
 
     def exit_status(self) -> tuple[bool, int | None]:
         return (True, None) if self._ended else self.worker.exit_status()
