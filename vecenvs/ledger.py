@@ -98,32 +98,51 @@ class Ledger:
 
     def ask(self, requests: dict[int, tuple[Command, Any]]) -> dict[int, Any]:
         """Send one request to each worker, then collect the replies. A worker's death is an error in any case."""
-        asked: set[int] = set()
+        self.request(requests)
+        waiting = dict.fromkeys(requests)
         replies: dict[int, Any] = {}
+        while waiting:
+            worker = next(iter(waiting))
+            replies[worker] = self.reply(waiting)
+            del waiting[worker]
+        return replies
+
+    def request(self, requests: dict[int, tuple[Command, Any]]) -> None:
+        """Send one request to each worker. If one is dead, nobody waits for the others' replies."""
+        asked: list[int] = []
         try:
             for worker, (command, body) in requests.items():
                 self._crew.put(worker, command, body)
-                asked.add(worker)
-            for worker in requests:
-                replies[worker] = self.reply(worker)
+                asked.append(worker)
         except WorkerDied as died:
-            self.forsake(asked - replies.keys() - {died.worker})
+            self._forsake(asked)
             self.bury(died)
             raise
-        return replies
 
-    def forsake(self, workers: Iterable[int]) -> None:
-        """Drop the next reply of each of these workers when it comes: nobody waits for it any more."""
+    def reply(self, waiting: Collection[int], deadline: float | None = None) -> Any:
+        """Wait for the REPLY of the first of these workers, taking rows that come before it; None after the deadline.
+
+        If it cannot come, that is raised, and nobody waits for the replies of the others.
+        """
+        worker, *others = waiting
+        try:
+            while True:
+                message = self._crew.get(worker, deadline)
+                if message is None or (kind_of(message[0]) == Answer.REPLY and not self._forsaken[worker]):
+                    return message and message[1]
+                self._take(worker, message)
+        except WorkerDied as died:
+            self._forsake(others)
+            self.bury(died)
+            raise
+        except Exception:  # its replacement could not be started
+            self._forsake(others)
+            raise
+
+    def _forsake(self, workers: Iterable[int]) -> None:
+        """Drop the next reply of each of these workers when it comes."""
         for worker in workers:
             self._forsaken[worker] += 1
-
-    def reply(self, worker: int, deadline: float | None = None) -> Any:
-        """Wait for a worker's REPLY, taking rows that come before it; None once the deadline has passed."""
-        while True:
-            message = self._crew.get(worker, deadline)
-            if message is None or (kind_of(message[0]) == Answer.REPLY and not self._forsaken[worker]):
-                return message and message[1]
-            self._take(worker, message)
 
     def _put_step(self, worker: int) -> None:
         shard = self._crew.shards[worker]

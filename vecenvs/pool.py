@@ -441,15 +441,7 @@ class PoolVecEnv(VecEnv):
         self._check_free(function.__name__, slots, autoresets=False)
         self._ledger.settle(slots, drop=False)
         groups = self._by_worker(slots)
-        asked: list[int] = []
-        try:
-            for worker, group in groups.items():
-                self._crew.put(worker, Command.CALL, (function, group, args, kwargs))
-                asked.append(worker)
-        except WorkerDied as died:
-            self._ledger.forsake(asked)
-            self._ledger.bury(died)
-            raise
+        self._ledger.request({w: (Command.CALL, (function, group, args, kwargs)) for w, group in groups.items()})
         self._call = Call(slots, groups, {})
 
     def call_wait(self, timeout: float | None = None) -> list[Any]:
@@ -458,19 +450,17 @@ class PoolVecEnv(VecEnv):
             raise NotSteppingError("call_wait without a call_async before it")
         slots, groups, results = self._call
         deadline = deadline_of(timeout)
-        try:
-            while groups:
-                worker, group = next(iter(groups.items()))
-                reply = self._ledger.reply(worker, deadline)
-                if reply is None:
-                    raise StepTimeout([slot for late in groups.values() for slot in late], timeout or 0.0, "call")
-                results.update(zip(group, reply, strict=True))
-                del groups[worker]
-        except WorkerDied as died:
-            self._call = None
-            self._ledger.forsake(groups.keys() - {died.worker})
-            self._ledger.bury(died)
-            raise
+        while groups:
+            worker, group = next(iter(groups.items()))
+            try:
+                reply = self._ledger.reply(groups, deadline)
+            except Exception:  # it cannot come any more
+                self._call = None
+                raise
+            if reply is None:
+                raise StepTimeout([slot for late in groups.values() for slot in late], timeout or 0.0, "call")
+            results.update(zip(group, reply, strict=True))
+            del groups[worker]
         self._call = None
         error = env_error(Extra(slot, {}, None, r) for slot, r in results.items() if isinstance(r, Failure))
         if error is not None:

@@ -19,10 +19,9 @@ from vecenvs.transport.memory import Semaphore, unlink_semaphores
 from vecenvs.transport.packed import PackedTransport
 from vecenvs.transport.shared import SharedBoard, SharedTransport, Wiring
 from vecenvs.transport.spin import Spin
-from vecenvs.transport.stream import Stream
+from vecenvs.transport.stream import HEARSAY, Stream
 
 LATE = (5e-4, 0.02)  # seconds between looks for the answers of async resets: at first, and at most
-HEARSAY = 0.5  # seconds in which Ray should say why a connection has ended
 WHILE = 1.0  # seconds to wait if nobody says how long
 
 

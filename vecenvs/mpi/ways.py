@@ -23,10 +23,9 @@ from vecenvs.transport import Message
 from vecenvs.transport.packed import PackedTransport
 from vecenvs.transport.shared import SharedTransport, Wiring
 from vecenvs.transport.spin import NEVER, Spin
-from vecenvs.transport.stream import Reception, Stream
+from vecenvs.transport.stream import HEARSAY, Reception, Stream
 
 BOOT_TIMEOUT = 30.0  # seconds for a worker to answer when it has made its envs
-HEARSAY = 0.5  # seconds in which a rank should say why a connection has ended
 WAYS = ("auto", "messages", "mpi")
 
 

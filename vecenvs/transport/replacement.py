@@ -16,8 +16,8 @@ class Replacement(Transport):
     """Keeps commands until the worker has made its envs, and has been told what the one before it was in the midst of.
 
     `check` is given the body of MADE, and raises if these envs cannot take the place of the others; `briefing` are the
-    commands that come before all others; `ready` is called with the worker itself once it has answered them. From then
-    on this passes everything on to it. Whatever goes wrong, or takes more than `patience` seconds at a time, ends the
+    commands that come before all others; `ready` is called with the worker itself once it has answered them, and puts
+    it in the place of this. Whatever goes wrong, or takes more than `patience` seconds at a time, ends the
     worker, and is told in the message NOT_STARTED: nothing is raised in a wait for others.
     """
 
@@ -39,7 +39,6 @@ class Replacement(Transport):
         self._deadline = time.monotonic() + patience
         self._unanswered: int | None = None  # of the briefing; None while the envs are being made
         self._kept: list[tuple[int, Any]] = []
-        self._done = False
         self._ended = False
 
     @property
@@ -47,17 +46,12 @@ class Replacement(Transport):
         return self.worker.where
 
     def put(self, tag: int, body: object = None) -> None:
-        if self._done:
-            self.worker.put(tag, body)
-        elif self._ended or tag == Command.CLOSE:
+        if self._ended or tag == Command.CLOSE:
             raise BrokenPipeError("this worker has no envs to close yet")
-        else:
-            self._kept.append((tag, body))
+        self._kept.append((tag, body))
 
     def get(self, timeout: float | None) -> Message | None:
         """The first answer is STARTED or NOT_STARTED."""
-        if self._done:
-            return self.worker.get(timeout)
         if self._ended:
             return None
         try:
@@ -86,7 +80,6 @@ class Replacement(Transport):
             self._unanswered -= 1
         if self._unanswered:
             return None
-        self._done = True
         for tag, body in self._kept:
             self.worker.put(tag, body)
         self._ready(self.worker)

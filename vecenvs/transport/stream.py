@@ -19,6 +19,7 @@ from vecenvs.transport.channel import PolledEnd
 
 CONNECT_TIMEOUT = 5.0  # seconds; where nothing is in the way it takes milliseconds
 TOKEN_TIMEOUT = 0.5  # seconds for who has connected to say so: the worker has when it is welcomed
+HEARSAY = 0.5  # seconds in which whoever has placed a worker should say why its connection has ended
 GONE_PAUSE = 1e-3  # seconds between looks at a closed connection, until somebody says why it is
 _TOKEN_BYTES = 32
 

@@ -49,6 +49,17 @@ def open_after(seconds: float, gate: Path) -> threading.Timer:
     return timer
 
 
+def lost_in_a_lock_step(make: Make, folder: Path) -> VecEnv:
+    """A VecEnv in the lock-step in which env 0 dies, of which `step_wait` has waited in vain."""
+    vec = make(gated_fns(folder), on_failure="restart")
+    vec.reset()
+    vec.step(ACTIONS)
+    vec.step_async(ACTIONS)
+    with pytest.raises(StepTimeout):
+        vec.step_wait(timeout=0.2)
+    return vec
+
+
 def send_on(vec: VecEnv, batch: Batch) -> None:
     """Step the envs of a batch again: those that can be, where some are under an async autoreset."""
     resting = (batch.terminated | batch.truncated) & (vec.autoreset == "async")
@@ -159,13 +170,9 @@ class RestartConformance(Conformance):
 
     @PROMPT
     def test_a_lock_step_waits_as_long_as_it_may(self, make: Make, tmp_path: Path) -> None:
-        vec = make(gated_fns(tmp_path), on_failure="restart")
-        vec.reset()
-        vec.step(ACTIONS)
-        vec.step_async(ACTIONS)
-        for _ in range(2):
-            with pytest.raises(StepTimeout):
-                vec.step_wait(timeout=0.2)
+        vec = lost_in_a_lock_step(make, tmp_path)
+        with pytest.raises(StepTimeout):
+            vec.step_wait(timeout=0.2)
         (tmp_path / "gate").touch()
         infos = vec.step_wait()[3]
         assert infos[0]["worker_restarted"] is True
@@ -184,13 +191,7 @@ class RestartConformance(Conformance):
 
     @PROMPT
     def test_closed_meanwhile(self, make: Make, tmp_path: Path) -> None:
-        vec = make(gated_fns(tmp_path), on_failure="restart")
-        vec.reset()
-        vec.step(ACTIONS)
-        vec.step_async(ACTIONS)
-        with pytest.raises(StepTimeout):
-            vec.step_wait(timeout=0.2)
-        vec.close()
+        lost_in_a_lock_step(make, tmp_path).close()
 
     @PROMPT
     def test_attributes_meanwhile(self, make: Make, tmp_path: Path) -> None:
@@ -231,6 +232,22 @@ class RestartConformance(Conformance):
             assert set(batch.indices.tolist()) >= {2, 3}
             vec.send([0, 0], [2, 3])
             pending = {2, 3}
+
+    @PROMPT
+    def test_one_that_cannot_be_made_during_a_call(self, make: Make, tmp_path: Path) -> None:
+        """The call is over; what concerns other envs goes on."""
+        lives = tmp_path / "lives"
+        fns = [functools.partial(make_once, lives, fn) for fn in dying_fns(at=99, lives_file=lives)]
+        vec = make(fns, on_failure="restart")
+        vec.reset()
+        lives.touch()
+        with pytest.raises(WorkerDied):
+            vec.env_method("exit_now", indices=[0])
+        with pytest.raises(EnvError, match="made only once"):
+            vec.get_attr("tag")
+        assert vec.get_attr("tag", [3]) == [3]
+        vec.send([0], [3])
+        assert vec.recv().indices.tolist() == [3]
 
     @PROMPT
     def test_a_hung_env_beside_others_that_always_have_something(self, make: Make, tmp_path: Path) -> None:
