@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from vecenvs.board import Board, Specs
 from vecenvs.errors import VecEnvError
 from vecenvs.info_channel import specs_of, stack
-from vecenvs.infos import fill_in
+from vecenvs.infos import blank_info, copies, fill_in
 from vecenvs.protocol import own
 
 
@@ -22,19 +22,23 @@ class InfoColumns:
 
     def __init__(self, names: Sequence[str], board: Board) -> None:
         self.specs: Specs | None = None
+        self.closed = bool(names)  # whether there are attributes but no columns for them yet
+        self.whole = False  # whether there are attributes and every one has a column
         self._board = board
         self._odd: dict[str, dict[int, Any]] = {name: {} for name in names}
-
-    @property
-    def closed(self) -> bool:
-        """Whether there are attributes but no columns for them yet."""
-        return bool(self._odd) and self.specs is None
+        self._blank = blank_info()
 
     def open(self, reset_infos: Sequence[dict[str, Any]]) -> Specs:
         """Make columns for what is numeric in every env's reset info; give their types, for the workers."""
         self.specs = specs_of(self._odd, reset_infos)
         self._board.open_info(self.specs)
+        self.closed, self.whole = False, len(self.specs) == len(self._odd)
+        self._blank = blank_info(self.specs if self.whole else ())
         return self.specs
+
+    def blank(self) -> list[dict[str, Any]]:
+        """Make an info for every env, with room for its attributes if each of them has a column."""
+        return copies(self._blank, self._board.n)
 
     def first(self, slot: int) -> dict[str, Any]:
         """The values after the slot's last reset, as far as they have columns."""
@@ -42,11 +46,6 @@ class InfoColumns:
         return {
             name: column.item(slot) if column.ndim == 1 else column[slot].copy() for name, column in columns.items()
         }
-
-    @property
-    def whole(self) -> bool:
-        """Whether every attribute has a column."""
-        return self.specs is not None and len(self.specs) == len(self._odd) > 0
 
     def fill_whole(self, infos: list[dict[str, Any]]) -> None:
         """Add all envs' values to their infos after a step in which every value is in its column: see `whole`."""

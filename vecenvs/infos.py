@@ -85,9 +85,14 @@ class InfoPacker:
         return Announced(form, data)
 
 
-def blank_infos(keys: Iterable[str], n: int) -> list[dict[str, Any]]:
-    """What every info has, and room for these keys, in n dicts: copying is the quickest way to many small dicts."""
-    return list(map(dict.copy, repeat({**dict.fromkeys(keys), TRUNCATED_KEY: False}, n)))
+def blank_info(keys: Iterable[str] = ()) -> dict[str, Any]:
+    """What every info has, and room for these keys."""
+    return {**dict.fromkeys(keys), TRUNCATED_KEY: False}
+
+
+def copies(info: dict[str, Any], n: int) -> list[dict[str, Any]]:
+    """Copy an info n times: the quickest way to many small dicts."""
+    return list(map(dict.copy, repeat(info, n)))
 
 
 def fill_in(infos: list[dict[str, Any]], key: str, values: Iterable[Any]) -> None:
@@ -110,7 +115,7 @@ class InfoUnpacker:
             codes = "".join(_CODES[kind] for kind in self._form.types)
             self._struct = struct.Struct("=" + codes * (len(packed) // struct.calcsize("=" + codes)))
         values, (keys, types) = self._struct.unpack(packed), self._form
-        infos = blank_infos(keys, len(values) // len(keys))
+        infos = copies(blank_info(keys), len(values) // len(keys))
         for k, (key, kind) in enumerate(zip(keys, types, strict=True)):
             if key != TRUNCATED_KEY:  # whoever gave that: the row's flags say it
                 column = values[k :: len(keys)]

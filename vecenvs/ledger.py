@@ -175,8 +175,11 @@ class Ledger:
             seconds = LIVENESS if limit is None else min(LIVENESS, max(limit - time.monotonic(), 0.0))
             message = transports[worker].get(seconds)
             if message is not None:
-                if message[0] == _PLAIN and not self.dead:  # by far the most frequent answer
+                kind, body = message
+                if body is None and (kind == _PLAIN or kind == _ROWS) and not self.dead:  # nearly always
                     del stepping[worker]
+                    if kind == _ROWS:
+                        self.plain = False
                 else:
                     self._take(worker, message)
                 continue
@@ -418,10 +421,9 @@ class Ledger:
 
     # Checks
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is under way and nobody has died."""
-        return not (self.pending or self.ready or self.stepping or self.dead)
+    def busy(self) -> bool:
+        """Whether something is under way, or somebody has died."""
+        return bool(self.pending or self.ready or self.stepping or self.dead)
 
     def check_free(self, what: str, slots: Sequence[int], *, autoresets: bool = True) -> None:
         """Raise unless these slots can take a command. With `autoresets` False, one under an async autoreset can."""

@@ -35,7 +35,7 @@ from vecenvs.errors import (
     WorkerDied,
 )
 from vecenvs.info_columns import InfoColumns
-from vecenvs.infos import blank_infos
+from vecenvs.infos import blank_info, copies
 from vecenvs.layout import parse_actions
 from vecenvs.ledger import Ledger
 from vecenvs.lifetime import Lifetime
@@ -138,7 +138,7 @@ class PoolVecEnv(VecEnv):
 
     def step_async(self, actions: Any) -> None:
         ledger = self._ledger
-        if self.closed or self._call is not None or self._step_slots is not None or not ledger.idle:
+        if self.closed or self._call is not None or self._step_slots is not None or ledger.busy():
             self._check_free("step_async", range(self.num_envs), autoresets=False)
         columns = self._board.actions
         if not columns.take(actions):
@@ -159,32 +159,41 @@ class PoolVecEnv(VecEnv):
             extras = self._wait_slots(self._step_slots, deadline, timeout)
             self._step_slots = None
             self._counters["steps"] += 1
-            return self._finish_step(extras, blank_infos((), self.num_envs), filled=False)
+            return self._finish_step(extras, copies(blank_info(), self.num_envs), filled=False)
         if self.closed or not ledger.stepping:
             self._check_open("step_wait")
             raise NotSteppingError("step_wait without a step_async before it")
+        columns = self._infos
         # While the workers are busy, dicts for what they will say: unless it was whole infos last time.
-        whole = self._infos.whole
-        prepared = None if self._informed else blank_infos(self._info_attrs if whole else (), self.num_envs)
+        prepared = None if self._informed else columns.blank()
         ledger.finish_step(deadline, timeout)
-        extras, self._informed = ledger.take_extras(), bool(ledger.infos)
-        filled = whole and not (extras or self._informed)
-        if self._informed:
-            infos = self._whole_infos()
-        elif prepared is not None and filled == whole:
-            infos = prepared
-        else:
-            infos = blank_infos(self._info_attrs if filled else (), self.num_envs)
-        if filled:
-            self._infos.fill_whole(infos)
         self._counters["steps"] += 1
+        if prepared is not None and not (ledger.extras or ledger.infos):
+            extras, infos, filled = [], prepared, columns.whole
+        else:
+            extras, infos, filled = self._informed_step(prepared)
+        if filled:
+            columns.fill_whole(infos)
         if not ledger.plain:
             return self._finish_step(extras, infos, filled=filled)
         # No episode has ended: most steps of most envs.
         self._last_flags, self._inactive, self._rewards64 = self._no_flags, [], None
         if self._info_attrs and not filled:
-            self._infos.fill(range(self.num_envs), infos)
+            columns.fill(range(self.num_envs), infos)
         return lock_step(self._board, infos, copy=self.copy)
+
+    def _informed_step(
+        self, prepared: list[dict[str, Any]] | None
+    ) -> tuple[list[Extra], list[dict[str, Any]], bool]:
+        """Give the extras of a lock-step and its infos, and whether these have the attributes, where some have come."""
+        ledger, columns = self._ledger, self._infos
+        extras, self._informed = ledger.take_extras(), bool(ledger.infos)
+        if self._informed:
+            return extras, self._whole_infos(), False
+        if extras:
+            fits = prepared is not None and not columns.whole
+            return extras, prepared if fits else copies(blank_info(), self.num_envs), False
+        return extras, columns.blank(), columns.whole
 
     def _wait_slots(self, wanted: set[int], deadline: float | None, timeout: float | None) -> list[Extra]:
         """Finish a step in which some envs take no part, since they are being reset."""
@@ -214,11 +223,12 @@ class PoolVecEnv(VecEnv):
         result = lock_step(board, infos, copy=self.copy or bool(resting))
         flagged = flags.nonzero()[0].tolist()
         self._last_flags = of_all = flags.tobytes()
+        complete([infos[slot] for slot in flagged], board, flagged, [of_all[slot] for slot in flagged])
+        dones = result[2]
         for slot in flagged:
             flag = of_all[slot]
-            complete(infos[slot], board, slot, flag)
             if flag & DONE:
-                result[2][slot] = True
+                dones[slot] = True
             if flag & FIRST:
                 self._begin_episode(slot)
                 if not flag & DONE:
@@ -260,7 +270,7 @@ class PoolVecEnv(VecEnv):
         if len(self._shards) == 1:
             return given[0]
         for worker, shard in enumerate(self._shards):
-            infos.extend(given[worker] if worker in given else blank_infos((), len(shard)))
+            infos.extend(given[worker] if worker in given else copies(blank_info(), len(shard)))
         return infos
 
     # Any subset

@@ -22,22 +22,24 @@ def lock_step(board: Board, infos: list[dict[str, Any]], *, copy: bool) -> StepR
     return observations, board.rewards.astype(np.float32), np.zeros(board.n, bool), infos
 
 
-def complete(info: dict[str, Any], board: Board, slot: int, flags: int) -> None:
-    """Add to a row's info what its flags say."""
-    info[TRUNCATED_KEY] = flags & DONE == TRUNCATED
-    if flags & FINAL and board.finals is not None:
-        info["terminal_observation"] = board.finals.row(slot)
-    if flags & FIRST:
-        info["episode_start"] = True
+def complete(infos: Iterable[dict[str, Any]], board: Board, slots: Iterable[int], flags: Iterable[int]) -> None:
+    """Add to the infos of these slots' rows what their flags say."""
+    finals = board.finals
+    for info, slot, flag in zip(infos, slots, flags, strict=True):
+        info[TRUNCATED_KEY] = flag & DONE == TRUNCATED
+        if flag & FINAL and finals is not None:
+            info["terminal_observation"] = finals.row(slot)
+        if flag & FIRST:
+            info["episode_start"] = True
 
 
 def gather(board: Board, rows: Sequence[Row]) -> Batch:
     """Some rows, in the order given."""
-    indices = np.array([slot for slot, _ in rows], dtype=np.int64)
+    slots = [slot for slot, _ in rows]
+    indices = np.array(slots, dtype=np.int64)
     flags = board.flags[indices]
     infos: list[dict[str, Any]] = [{**extra.info} if extra else {} for _, extra in rows]
-    for (slot, _), info, flag in zip(rows, infos, flags.tolist(), strict=True):
-        complete(info, board, slot, flag)
+    complete(infos, board, slots, flags.tolist())
     return Batch(
         indices,
         board.observations.batch(indices),

@@ -26,7 +26,9 @@ Answering = Callable[[int, object], None]
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
 
 ENV_ERRORS = (Exception, SystemExit)  # an env that calls sys.exit() has failed; it does not end the program
+# Plain ints compare faster.
 _ROWS, _INFO_ROWS, _PLAIN = int(Answer.ROWS), int(Answer.INFO_ROWS), int(Answer.PLAIN_ROWS)
+_CLOSE = int(Command.CLOSE)
 
 _DICT = {dict}
 _INFO_BODIES = (bytes, list)  # what INFO_ROWS can have, from a worker elsewhere and in process
@@ -59,7 +61,8 @@ class Worker:
         self._actions = board.actions.shard(first, count)
         self._observations = board.observations.shard(first, count)
         self._rewards = board.rewards[first : first + count]
-        self._flags = board.flags[first : first + count]
+        self._flags = board.flags.data[first : first + count]  # an item costs less than numpy takes
+        self._no_flags = bytes(count)
         self._flagged = False
         self._act: list[Callable[[Any], StepResult]] = [
             partial(_refuse, "env {} has not been reset: call reset() first", first + local) for local in self._all
@@ -82,18 +85,19 @@ class Worker:
         self._threads = autoreset == "async" and (count > 1 or not remote)
         self._lock = threading.Lock()
         self._send = self._send_locked if self._threads else self._send_now
+        self._send_bare = self._send_locked if self._threads else answer  # with no body, or none that has to be fit
         self._first_rows: dict[int, Failure | tuple[Any, dict[str, Any]]] = {}
         self._awaited: set[int] = set()
         self._commands: dict[int, Callable[[int, Any], None]] = {
-            Command.STEP: self._on_step,
-            Command.STEP_ONE: self._on_step_one,
-            Command.RESET: self._on_reset,
-            Command.AWAIT_RESET: self._on_await_reset,
-            Command.CALL: self._on_call,
-            Command.PREPARE: self._on_prepare,
-            Command.RESUME: self._on_resume,
-            Command.OPEN_INFO: self._on_open_info,
-            Command.CLOSE: self._on_close,
+            int(Command.STEP): self._on_step,
+            int(Command.STEP_ONE): self._on_step_one,
+            int(Command.RESET): self._on_reset,
+            int(Command.AWAIT_RESET): self._on_await_reset,
+            int(Command.CALL): self._on_call,
+            int(Command.PREPARE): self._on_prepare,
+            int(Command.RESUME): self._on_resume,
+            int(Command.OPEN_INFO): self._on_open_info,
+            _CLOSE: self._on_close,
         }
 
     def handle(self, tag: int, body: Any) -> bool:
@@ -105,7 +109,7 @@ class Worker:
         if self._interrupt is not None:
             interrupt, self._interrupt = self._interrupt, None
             raise interrupt
-        return kind != Command.CLOSE
+        return kind != _CLOSE
 
     # Stepping
 
@@ -115,7 +119,7 @@ class Worker:
             actions.take_objects(self._first, len(self.envs), objects)
         body = self._step(self._all, self._actions.rows(), pack=True)
         if body is None:
-            self._send(_ROWS if self._flagged else _PLAIN, None)
+            self._send_bare(_ROWS if self._flagged else _PLAIN, None)
         else:
             self._send(_ROWS if type(body) is RowBody else _INFO_ROWS, body)
 
@@ -129,10 +133,14 @@ class Worker:
 
         Give what there is besides the rows' columns: the body of ROWS, or of INFO_ROWS.
         """
-        whole = len(shard) == len(self._act)
+        whole = shard is self._all
         if self._flagged:
-            self._flags[shard.start : shard.stop] = 0
-            self._flagged = not whole and any(self._flags.tobytes())
+            if whole:
+                self._flags[:] = self._no_flags
+                self._flagged = False
+            else:
+                self._flags[shard.start : shard.stop] = bytes(len(shard))
+                self._flagged = self._flags != self._no_flags
         extras: list[Extra] = []
         infos: list[dict[str, Any]] = []
         cells, where = self._cells, self._where
@@ -145,7 +153,10 @@ class Worker:
             self._write(shard, [cells[local][0] for local in shard], extras)
             for local in shard:
                 cells[local][0] = None  # the env's own: not to be kept alive
-        self._write_rewards(shard, rewards, extras)
+        try:
+            self._rewards[shard.start : shard.stop] = rewards
+        except (TypeError, ValueError):
+            self._write_odd_rewards(shard, rewards, extras)
         packed = self._take_infos(shard, infos, extras, pack=pack) if any(infos) else None
         if self._reader is not None:
             for local, error in self._reader.collect(shard, extras, self._reset_infos):
@@ -283,8 +294,10 @@ class Worker:
 
     def _reset(self, local: int) -> Any:
         """Reset one env with the seed and options that wait for it. Its info, if any, waits in `_reset_infos`."""
-        env = self.envs[local]
-        obs, info = env.reset(seed=self._seeds.pop(local, None), options=self._options.pop(local, None))
+        env, seed, options = self.envs[local], None, None
+        if self._seeds or self._options:
+            seed, options = self._seeds.pop(local, None), self._options.pop(local, None)
+        obs, info = env.reset(seed=seed, options=options)
         if info:
             info = dict(info) if self._remote else own(info)
         if self._reader is not None:
@@ -325,16 +338,13 @@ class Worker:
                 except Exception as exc:
                     self._fail(local, "step", exc, extras)
 
-    def _write_rewards(self, shard: range, rewards: list[Any], extras: list[Extra]) -> None:
-        try:
-            self._rewards[shard.start : shard.stop] = rewards
-        except (TypeError, ValueError):
-            for local, reward in zip(shard, rewards, strict=True):
-                try:
-                    self._rewards[local] = np.asarray(reward, np.float64).item()
-                except Exception as exc:
-                    self._rewards[local] = 0.0
-                    self._fail(local, f"step (its reward is {reward!r})", exc, extras)
+    def _write_odd_rewards(self, shard: range, rewards: list[Any], extras: list[Extra]) -> None:
+        for local, reward in zip(shard, rewards, strict=True):
+            try:
+                self._rewards[local] = np.asarray(reward, np.float64).item()
+            except Exception as exc:
+                self._rewards[local] = 0.0
+                self._fail(local, f"step (its reward is {reward!r})", exc, extras)
 
     # Resetting
 

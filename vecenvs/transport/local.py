@@ -50,11 +50,11 @@ class LocalTransport(Transport):
             self._commands.append((tag, body))
 
     def get(self, timeout: float | None) -> Message | None:
-        answers = self._answers
+        answers, worker = self._answers, self._worker
         if answers or timeout == 0:
             return answers.popleft() if answers else None
-        if self._commands and self._worker is not None:
-            if not self._worker.handle(*self._commands.popleft()):
+        if self._commands and worker is not None:
+            if not worker.handle(*self._commands.popleft()):
                 self._worker, self._envs = None, []
         elif not answers:
             self._answered.clear()

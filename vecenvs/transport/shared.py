@@ -148,4 +148,5 @@ def serve(
     while going:
         message = down.get(None)
         if message is not None:
-            going = worker.handle(message[0], decode(*message))
+            tag, data = message
+            going = worker.handle(tag, None if data is None else decode(tag, data))

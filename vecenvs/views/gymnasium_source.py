@@ -19,7 +19,7 @@ from vecenvs.errors import (
     VecEnvError,
     describe_indices,
 )
-from vecenvs.infos import blank_infos
+from vecenvs.infos import blank_info, copies
 from vecenvs.layout import parse_actions
 from vecenvs.vec_env import Indices, Options, Seeds, StepReturn, VecEnv
 from vecenvs.views.gymnasium_arguments import autoreset_of, one_mapping, one_seed
@@ -127,7 +127,7 @@ class GymnasiumVecEnv(Portions):
         obs = self._observations.from_gymnasium(result[0], copy=self._copy)
         self._rewards = np.array(result[1], dtype=np.float64)
         self._terminated, self._truncated = np.array(result[2], dtype=bool), np.array(result[3], dtype=bool)
-        infos = to_list(result[4], blank_infos((), self.num_envs))
+        infos = to_list(result[4], copies(blank_info(), self.num_envs))
         self._complete(infos, obs)
         self._counters["steps"] += 1
         self._counters["rows"] += self.num_envs
