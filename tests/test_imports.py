@@ -17,7 +17,7 @@ ROOT = Path(vecenvs.__file__).parent
 
 # From the bottom up. A name stands for a module or a package of vecenvs; those in one layer may import each other.
 LAYERS = [
-    {"errors", "protocol", "layout", "board", "calls", "info_channel", "infos", "images", "cpus"},
+    {"errors", "protocol", "layout", "board", "calls", "info_channel", "infos", "images", "cpus", "stepping"},
     {"vec_env", "arguments", "worker", "making", "rows", "info_columns"},
     {"transport", "process", "crew", "ledger", "lifetime", "pool"},
     {"backends", "mpi"},

@@ -73,13 +73,15 @@ class InfoReader:
         self._sources: list[list[tuple[Getter, Any]]] = [[] for _ in envs]  # the same by env; empty: not found out yet
         self._unresolved = set(range(len(envs)))
         self._stash: dict[int, list[Any]] = {}
-        self._columns: dict[str, _Column] = {}
-        self._first_columns: dict[str, _Column] = {}
+        self._columns: list[_Column | None] = [None] * len(names)
+        self._first_columns: list[_Column | None] = [None] * len(names)
 
     def open(self, columns: dict[str, NDArray[Any]], first_columns: dict[str, NDArray[Any]]) -> None:
         """Write into these columns from now on: the values of rows, and those after resets."""
+        shard = slice(self._first, self._first + len(self._envs))
         self._columns, self._first_columns = (
-            {name: _Column(array) for name, array in arrays.items()} for arrays in (columns, first_columns)
+            [_Column(arrays[name], shard) if name in arrays else None for name in self._names]
+            for arrays in (columns, first_columns)
         )
 
     def first(self, local: int) -> dict[str, Any]:
@@ -95,11 +97,11 @@ class InfoReader:
         return self._write_first(local, self.values(local))
 
     def _write_first(self, local: int, values: Iterable[Any]) -> dict[str, Any]:
-        columns, slot = self._first_columns, self._first + local
+        slot = self._first + local
         return {
             name: value
-            for name, value in zip(self._names, values, strict=True)
-            if name not in columns or not columns[name].put(slot, value)
+            for name, column, value in zip(self._names, self._first_columns, values, strict=True)
+            if column is None or not column.put(slot, value)
         }
 
     def values(self, local: int) -> list[Any]:
@@ -135,17 +137,25 @@ class InfoReader:
             shard, columns, failed = self._read_each(shard)
         for local, row in stash.items():
             if local in shard:
-                position = shard.index(local)
-                first = self._write_first(local, [values[position] for values in columns])
-                if first:
-                    reset_infos[local] = {**reset_infos.get(local, {}), **{k: own(v) for k, v in first.items()}}
-                for values, value in zip(columns, row, strict=True):
-                    values[position] = value
-        if shard:
-            slots = _shifted(shard, self._first)
-            for name, values in zip(self._names, columns, strict=True):
-                self._store(name, slots, values, extras)
+                left = self._put_back(shard.index(local), row, local, columns)
+                if left:
+                    reset_infos[local] = {**reset_infos.get(local, {}), **{k: own(v) for k, v in left.items()}}
+        if not shard:
+            return failed
+        slots = _shifted(shard, self._first)
+        whole = len(shard) == len(self._envs)
+        for name, column, values in zip(self._names, self._columns, columns, strict=True):
+            if not (whole and column is not None and column.put_whole(values)):
+                self._store(name, column, slots, values, extras)
         return failed
+
+    def _put_back(self, position: int, row: list[Any], local: int, columns: list[list[Any]]) -> dict[str, Any]:
+        """Replace what an env has after its reset by what it had on its row; give what of the former has no column."""
+        first = []
+        for value, values in zip(row, columns, strict=True):
+            first.append(values[position])
+            values[position] = value
+        return self._write_first(local, first)
 
     def _read(self, shard: Sequence[int]) -> list[list[Any]]:
         """Give each attribute's values, in the order of the shard."""
@@ -166,8 +176,10 @@ class InfoReader:
                 failed.append((local, exc))
         return list(read), [list(values) for values in zip(*read.values(), strict=True)], failed
 
-    def _store(self, name: str, slots: Sequence[int], values: list[Any], extras: list[Extra]) -> None:
-        if name in self._columns and self._columns[name].put_all(slots, values):
+    def _store(
+        self, name: str, column: _Column | None, slots: Sequence[int], values: list[Any], extras: list[Extra]
+    ) -> None:
+        if column is not None and column.put_all(slots, values):
             return
         found = {extra.slot: extra for extra in extras}
         for slot, value in zip(slots, values, strict=True):
@@ -226,9 +238,11 @@ def _shifted(shard: Sequence[int], by: int) -> Sequence[int]:
 class _Column:
     """One attribute's column. Numbers of its own type take a short way into it."""
 
-    def __init__(self, array: NDArray[Any]) -> None:
+    def __init__(self, array: NDArray[Any], shard: slice) -> None:
         self._array = array
+        self._shard = array[shard]
         self._kind = _PYTHON_TYPES.get(array.dtype) if array.ndim == 1 else None
+        self._kinds = {self._kind}
         self._cells: Any = array.data  # an item costs less than numpy takes
 
     def put(self, slot: int, value: Any) -> bool:
@@ -238,6 +252,16 @@ class _Column:
         try:
             self._cells[slot] = value
         except ValueError:  # an int of more than 64 bits
+            return False
+        return True
+
+    def put_whole(self, values: list[Any]) -> bool:
+        """Write one value for each env of the shard, if all are numbers of the column's own type. False if not."""
+        if {*map(type, values)} != self._kinds:
+            return False
+        try:
+            self._shard[:] = values
+        except OverflowError:  # an int of more than 64 bits
             return False
         return True
 

@@ -27,6 +27,8 @@ class InfoColumns:
         self._board = board
         self._odd: dict[str, dict[int, Any]] = {name: {} for name in names}
         self._blank = blank_info()
+        self._first_cells: list[tuple[str, memoryview]] = []  # an item of these costs less than numpy takes
+        self._first_rows: list[tuple[str, NDArray[Any]]] = []
 
     def open(self, reset_infos: Sequence[dict[str, Any]]) -> Specs:
         """Make columns for what is numeric in every env's reset info; give their types, for the workers."""
@@ -34,6 +36,11 @@ class InfoColumns:
         self._board.open_info(self.specs)
         self.closed, self.whole = False, len(self.specs) == len(self._odd)
         self._blank = blank_info(self.specs if self.whole else ())
+        for name, column in self._board.first_info.items():
+            if column.ndim == 1 and column.dtype.kind in "bif" and column.dtype.itemsize in (1, 4, 8):
+                self._first_cells.append((name, column.data))
+            else:
+                self._first_rows.append((name, column))
         return self.specs
 
     def blank(self) -> list[dict[str, Any]]:
@@ -42,10 +49,10 @@ class InfoColumns:
 
     def first(self, slot: int) -> dict[str, Any]:
         """The values after the slot's last reset, as far as they have columns."""
-        columns = self._board.first_info
-        return {
-            name: column.item(slot) if column.ndim == 1 else column[slot].copy() for name, column in columns.items()
-        }
+        found = {name: cells[slot] for name, cells in self._first_cells}
+        for name, rows in self._first_rows:
+            found[name] = rows[slot].copy() if rows.ndim > 1 else rows.item(slot)
+        return found
 
     def fill_whole(self, infos: list[dict[str, Any]]) -> None:
         """Add all envs' values to their infos after a step in which every value is in its column: see `whole`."""

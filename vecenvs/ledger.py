@@ -22,6 +22,7 @@ from vecenvs.transport import Message
 # Plain ints compare faster.
 _ROW, _ROWS, _PLAIN, _STEP = int(Answer.ROW), int(Answer.ROWS), int(Answer.PLAIN_ROWS), int(Command.STEP)
 _INFO_ROWS = int(Answer.INFO_ROWS)
+_BARE = frozenset({_ROWS, _PLAIN})
 
 Briefing = Callable[[int], list[tuple[Command, Any]]]
 
@@ -57,6 +58,7 @@ class Ledger:
         self.restarts = 0
         self._crew = crew
         self._board = board
+        self._objects = board.actions.layout.has_objects
         self._unpackers = [InfoUnpacker() for _ in crew.shards]
         self._step_timeout = step_timeout
         self._restarts_left = restarts
@@ -73,7 +75,7 @@ class Ledger:
         self.plain = True
         if self.infos:
             self.infos = {}
-        stepping, objects = self.stepping, self._board.actions.layout.has_objects
+        stepping, objects = self.stepping, self._objects
         for worker, transport in enumerate(self._crew.transports):
             stepping[worker] = now
             if objects:
@@ -83,8 +85,8 @@ class Ledger:
                 transport.put(_STEP)
             except ConnectionError:
                 self.bury(self._crew.died(worker))
-        for worker in self._starting:
-            stepping[worker] = math.inf
+        if self._starting:
+            stepping.update(dict.fromkeys(self._starting, math.inf))
 
     def command(self, slot: int, kind: Command, body: Any = None) -> None:
         """Give one slot a command."""
@@ -176,9 +178,9 @@ class Ledger:
             message = transports[worker].get(seconds)
             if message is not None:
                 kind, body = message
-                if body is None and (kind == _PLAIN or kind == _ROWS) and not self.dead:  # nearly always
+                if body is None and kind in _BARE and not self.dead:  # nearly always
                     del stepping[worker]
-                    if kind == _ROWS:
+                    if kind != _PLAIN:
                         self.plain = False
                 else:
                     self._take(worker, message)

@@ -182,17 +182,16 @@ class PoolVecEnv(VecEnv):
             columns.fill(range(self.num_envs), infos)
         return lock_step(self._board, infos, copy=self.copy)
 
-    def _informed_step(
-        self, prepared: list[dict[str, Any]] | None
-    ) -> tuple[list[Extra], list[dict[str, Any]], bool]:
+    def _informed_step(self, prepared: list[dict[str, Any]] | None) -> tuple[list[Extra], list[dict[str, Any]], bool]:
         """Give the extras of a lock-step and its infos, and whether these have the attributes, where some have come."""
         ledger, columns = self._ledger, self._infos
         extras, self._informed = ledger.take_extras(), bool(ledger.infos)
         if self._informed:
             return extras, self._whole_infos(), False
         if extras:
-            fits = prepared is not None and not columns.whole
-            return extras, prepared if fits else copies(blank_info(), self.num_envs), False
+            if prepared is None or columns.whole:
+                prepared = copies(blank_info(), self.num_envs)
+            return extras, prepared, False
         return extras, columns.blank(), columns.whole
 
     def _wait_slots(self, wanted: set[int], deadline: float | None, timeout: float | None) -> list[Extra]:

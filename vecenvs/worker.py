@@ -21,9 +21,9 @@ from vecenvs.errors import ResetNeededError, VecEnvError
 from vecenvs.info_channel import InfoReader
 from vecenvs.infos import InfoPacker, own_complete
 from vecenvs.protocol import Answer, Command, Extra, Failure, RowBody, can_pickle, dumps, own, tag
+from vecenvs.stepping import StepResult, step_envs
 
 Answering = Callable[[int, object], None]
-StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
 
 ENV_ERRORS = (Exception, SystemExit)  # an env that calls sys.exit() has failed; it does not end the program
 # Plain ints compare faster.
@@ -128,36 +128,34 @@ class Worker:
         actions.take_objects(slot, 1, objects)
         self._send(tag(Answer.ROW, slot), self._step(range(local, local + 1), actions.rows(slot, 1)))
 
-    def _step(self, shard: range, actions: Sequence[Any], *, pack: bool = False) -> RowBody | bytes | list[Any] | None:
+    def _step(self, shard: range, actions: list[Any], *, pack: bool = False) -> RowBody | bytes | list[Any] | None:
         """Step some adjacent slots one after another and write their rows. With `pack` infos may travel packed.
 
         Give what there is besides the rows' columns: the body of ROWS, or of INFO_ROWS.
         """
-        whole = shard is self._all
         if self._flagged:
-            if whole:
-                self._flags[:] = self._no_flags
-                self._flagged = False
-            else:
-                self._flags[shard.start : shard.stop] = bytes(len(shard))
-                self._flagged = self._flags != self._no_flags
+            self._clear_flags(shard)
         extras: list[Extra] = []
-        infos: list[dict[str, Any]] = []
-        cells, where = self._cells, self._where
-        if whole:
-            rewards = self._run(shard, self._act, actions, cells, infos, extras)
-        else:
-            part = slice(shard.start, shard.stop)
-            rewards = self._run(shard, self._act[part], actions, cells[part], infos, extras)
+        infos: list[tuple[int, dict[str, Any]]] = []
+        rewards: list[Any] = []
+        acts, cells, where = self._act, self._cells, self._where
+        if shard is not self._all:
+            acts, cells = acts[shard.start : shard.stop], cells[shard.start : shard.stop]
+        while True:
+            try:
+                step_envs(acts, actions, cells, where, rewards, infos, self._end_episode, self._take_odd, shard.start)
+                break
+            except BaseException as exc:
+                self._fail_at(shard, exc, rewards, infos, extras)
         if where == 0:
-            self._write(shard, [cells[local][0] for local in shard], extras)
-            for local in shard:
-                cells[local][0] = None  # the env's own: not to be kept alive
+            self._write(shard, [cell[0] for cell in cells], extras)
+            for cell in cells:
+                cell[0] = None  # the env's own: not to be kept alive
         try:
             self._rewards[shard.start : shard.stop] = rewards
         except (TypeError, ValueError):
             self._write_odd_rewards(shard, rewards, extras)
-        packed = self._take_infos(shard, infos, extras, pack=pack) if any(infos) else None
+        packed = self._take_infos(infos, extras, pack=pack) if infos else None
         if self._reader is not None:
             for local, error in self._reader.collect(shard, extras, self._reset_infos):
                 self._fail(local, "step", error, extras)
@@ -168,82 +166,53 @@ class Worker:
             return packed
         return RowBody(extras, objects, packed) if extras or objects or packed else None
 
-    def _run(
-        self,
-        shard: range,
-        acts: Sequence[Callable[[Any], StepResult]],
-        actions: Sequence[Any],
-        cells: Sequence[Any],
-        infos: list[dict[str, Any]],
-        extras: list[Extra],
-    ) -> list[Any]:
-        """Step, put each observation into its cell and the infos into `infos`; give the rewards."""
-        rewards: list[Any] = []
-        add_reward, add_info, where = rewards.append, infos.append, self._where
-        steps = zip(acts, actions, cells)  # noqa: B905  equal lengths by construction; strict= costs time here
-        while True:
-            try:
-                # The library's price per env: a quarter of a microsecond. What a plain row needs is all this does.
-                for act, action, cell in steps:
-                    obs, reward, terminated, truncated, info = act(action)
-                    if terminated or truncated:
-                        obs, info = self._end_episode(shard[len(rewards)], obs, terminated, truncated, info, extras)
-                    add_reward(reward)
-                    add_info(info)
-                    cell[where] = obs
-                return rewards
-            except BaseException as raised:
-                exc = raised
-                # Whose? The rewards tell how far it came: the observation is the last thing to be taken.
-                k = len(rewards)
-                if k == len(cells) or cells[k] is not cell:
-                    k -= 1
-                    if isinstance(exc, ENV_ERRORS):
-                        misfit = self._store_misfit(shard[k], obs)
-                        if misfit is None:
-                            continue
-                        exc = misfit
-                last = k + 1
-                if not isinstance(exc, ENV_ERRORS):  # Ctrl-C: answer first, so that no command stays without one
-                    self._interrupt = exc
-                    last = len(shard)
-                for j in range(k, last):
-                    row = self._fail(shard[j], "step", exc, extras)
-                    if where == 0:
-                        cells[j][0] = row
-                rewards[k:], infos[k:] = [0.0] * (last - k), [{} for _ in range(k, last)]
-                if self._interrupt is not None:
-                    return rewards
+    def _clear_flags(self, shard: range) -> None:
+        self._flags[shard.start : shard.stop] = bytes(len(shard))
+        self._flagged = shard is not self._all and self._flags != self._no_flags
 
-    def _store_misfit(self, local: int, obs: Any) -> Exception | None:
-        """Write an observation that is not just what its space says; if it cannot be cast, tell why."""
-        try:
-            self._board.observations.store_row(self._first + local, obs)
-        except Exception as exc:  # whatever an odd value raises
-            return exc
+    def _fail_at(
+        self, shard: range, exc: BaseException, rewards: list[Any], infos: list[Any], extras: list[Extra]
+    ) -> None:
+        """Note an exception of the env at which the loop has stopped; if it is a Ctrl-C, of all that are left."""
+        failed = shard[len(rewards) :]
+        if isinstance(exc, ENV_ERRORS):
+            failed = failed[:1]
+        else:  # answer first, so that no command stays without one
+            self._interrupt = exc
+        if infos and infos[-1][0] in failed:
+            infos.pop()
+        for local in failed:
+            row = self._fail(local, "step", exc, extras)
+            if self._where == 0:
+                self._cells[local][0] = row
+            rewards.append(0.0)
+
+    def _take_odd(self, local: int, obs: Any) -> None:
+        """Write an observation that is not just what its space says. Raises if it cannot be cast."""
+        self._board.observations.store_row(self._first + local, obs)
         self._collect_observations()
-        return None
 
     def _collect_observations(self) -> None:
         """Store them when the whole shard is done: what takes any value that can be cast to the space's dtype."""
         self._cells, self._where = [[None] for _ in self._all], 0
 
-    def _take_infos(self, shard: range, infos: list[dict[str, Any]], extras: list[Extra], *, pack: bool) -> Any:
+    def _take_infos(self, infos: list[tuple[int, dict[str, Any]]], extras: list[Extra], *, pack: bool) -> Any:
         """Make the rows' infos fit to travel: all in one if every env has some, else an Extra for each that has."""
-        if pack and all(infos) and {*map(type, infos)} == _DICT:
-            packed = self._packer.pack(infos) if self._remote else own_complete(infos)
-            if packed is not None:
-                return packed
-        for local, info in zip(shard, infos, strict=True):
-            if info:
-                try:
-                    extras.append(Extra(self._first + local, dict(info) if self._remote else own(dict(info))))
-                except Exception as exc:
-                    self._fail(local, "step", exc, extras)
+        if pack and len(infos) == len(self.envs):
+            alone = [info for _, info in infos]
+            if {*map(type, alone)} == _DICT:
+                packed = self._packer.pack(alone) if self._remote else own_complete(alone)
+                if packed is not None:
+                    return packed
+        for local, info in infos:
+            try:
+                extras.append(Extra(self._first + local, dict(info) if self._remote else own(dict(info))))
+            except Exception as exc:
+                self._fail(local, "step", exc, extras)
         return None
 
     def _end_episode(
-        self, local: int, obs: Any, terminated: Any, truncated: Any, info: dict[str, Any], extras: list[Extra]
+        self, local: int, obs: Any, terminated: Any, truncated: Any, info: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Put a final observation aside and do what the mode says; give the row's observation and info."""
         flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
