@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ class InfoColumns:
         self.whole = False  # whether there are attributes and every one has a column
         self._board = board
         self._odd: dict[str, dict[int, Any]] = {name: {} for name in names}
-        self._blank = blank_info()
+        self.blank = partial(copies, blank_info(), board.n)  # an info for each env, with room for what fills it whole
         self._first_cells: list[tuple[str, memoryview]] = []  # an item of these costs less than numpy takes
         self._first_rows: list[tuple[str, NDArray[Any]]] = []
 
@@ -35,17 +36,13 @@ class InfoColumns:
         self.specs = specs_of(self._odd, reset_infos)
         self._board.open_info(self.specs)
         self.closed, self.whole = False, len(self.specs) == len(self._odd)
-        self._blank = blank_info(self.specs if self.whole else ())
+        self.blank = partial(copies, blank_info(self.specs if self.whole else ()), self._board.n)
         for name, column in self._board.first_info.items():
             if column.ndim == 1 and column.dtype.kind in "bif" and column.dtype.itemsize in (1, 4, 8):
                 self._first_cells.append((name, column.data))
             else:
                 self._first_rows.append((name, column))
         return self.specs
-
-    def blank(self) -> list[dict[str, Any]]:
-        """Make an info for every env, with room for its attributes if each of them has a column."""
-        return copies(self._blank, self._board.n)
 
     def first(self, slot: int) -> dict[str, Any]:
         """The values after the slot's last reset, as far as they have columns."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,6 +87,7 @@ class Columns:
         ]
         # Rows laid end to end along their first axis: what np.concatenate writes a whole shard into in one call.
         self._batch_shape = self.arrays[0].shape if layout.is_flat and not layout.has_objects else None
+        self.copies: Callable[[], Any] = self.arrays[0].copy if self._single else self._copies  # of all rows, a batch
         self._ends = [a.reshape(n * a.shape[1], *a.shape[2:]) if a.ndim > 1 else a for a in self.arrays]
 
     def shard(self, first: int, count: int) -> Shard:
@@ -141,14 +143,16 @@ class Columns:
             return self.arrays[0][row].copy()
         return self.layout.unflatten([array[row].copy() for array in self.arrays])
 
-    def batch(self, indices: Array | slice = _ALL, *, copy: bool = True) -> Any:
-        """Read rows as one batch. A slice with copy=False gives views; everything else is the reader's own."""
-        if self._single:
-            array = self.arrays[0]
-            if indices is _ALL:
-                return array.copy() if copy else array[:]
-            return array[indices].copy() if copy else array[indices]
-        return self.layout.unflatten([a[indices].copy() if copy else a[indices] for a in self.arrays])
+    def batch(self, indices: Array) -> Any:
+        """Read some rows as one batch, the reader's own."""
+        return self.layout.unflatten([array[indices] for array in self.arrays])
+
+    def views(self) -> Any:
+        """Read all rows as one batch that shares their memory."""
+        return self.layout.unflatten([array[:] for array in self.arrays])
+
+    def _copies(self) -> Any:
+        return self.layout.unflatten([array.copy() for array in self.arrays])
 
     def take(self, batch: Any) -> bool:
         """Write a batch that is one array of just the right dtype and shape; else leave all as it is and give False."""
@@ -210,11 +214,12 @@ class Shard:
             return None
         return [memoryview(row) for row in view]
 
-    def rows(self) -> list[Any]:
-        """As `Columns.rows`."""
-        if self._view is not None:
-            return list(self._view if self._view.ndim == 1 else self._view.copy())
-        return self._columns.rows(self._first, self._count)
+    def reader(self) -> Callable[[], list[Any]]:
+        """Give what reads all rows, as `Columns.rows` does, at the least cost."""
+        view = self._view
+        if view is None:
+            return partial(self._columns.rows, self._first, self._count)
+        return partial(list, view) if view.ndim == 1 else lambda: list(view.copy())
 
 
 def check_lengths(values: list[Any], length: int) -> None:

@@ -18,6 +18,8 @@ import numpy as np
 
 from vecenvs.errors import EnvError, RemoteError, VecEnvError
 
+Message = tuple[int, Any]  # a tag and a body
+
 
 class Command(IntEnum):
     """Tag, and the answers it gets. `slot` is carried in the tag's upper bits: see `tag`."""

@@ -20,7 +20,7 @@ from vecenvs.board import FINAL, FIRST, TERMINATED, TRUNCATED, Board, Specs
 from vecenvs.errors import ResetNeededError, VecEnvError
 from vecenvs.info_channel import InfoReader
 from vecenvs.infos import InfoPacker, own_complete
-from vecenvs.protocol import Answer, Command, Extra, Failure, RowBody, can_pickle, dumps, own, tag
+from vecenvs.protocol import Answer, Command, Extra, Failure, Message, RowBody, can_pickle, dumps, own, tag
 from vecenvs.stepping import StepResult, step_envs
 
 Answering = Callable[[int, object], None]
@@ -29,6 +29,7 @@ ENV_ERRORS = (Exception, SystemExit)  # an env that calls sys.exit() has failed;
 # Plain ints compare faster.
 _ROWS, _INFO_ROWS, _PLAIN = int(Answer.ROWS), int(Answer.INFO_ROWS), int(Answer.PLAIN_ROWS)
 _CLOSE = int(Command.CLOSE)
+_FLAGGED_ROWS, _PLAIN_ROWS = (_ROWS, None), (_PLAIN, None)
 
 _DICT = {dict}
 _INFO_BODIES = (bytes, list)  # what INFO_ROWS can have, from a worker elsewhere and in process
@@ -58,7 +59,7 @@ class Worker:
         self._objects = board.observations.objects
         self._finals = board.finals
         self._all = range(count)
-        self._actions = board.actions.shard(first, count)
+        self._read_actions = board.actions.shard(first, count).reader()
         self._observations = board.observations.shard(first, count)
         self._rewards = board.rewards[first : first + count]
         self._flags = board.flags.data[first : first + count]  # an item costs less than numpy takes
@@ -79,13 +80,14 @@ class Worker:
         if not self._cells:
             self._collect_observations()
         self._reader = InfoReader(board.info_attrs, self.envs, first) if board.info_attrs else None
+        self.unsettled = False
         self._interrupt: BaseException | None = None
         self._ended: list[int] = []  # async mode: episodes whose reset begins once their last row is out
         # One env alone in its process holds nobody up while it resets; others get a thread for each reset.
         self._threads = autoreset == "async" and (count > 1 or not remote)
         self._lock = threading.Lock()
         self._send = self._send_locked if self._threads else self._send_now
-        self._send_bare = self._send_locked if self._threads else answer  # with no body, or none that has to be fit
+        self._send_bare = self._send_locked if self._threads else answer  # what has no body needs no check
         self._first_rows: dict[int, Failure | tuple[Any, dict[str, Any]]] = {}
         self._awaited: set[int] = set()
         self._commands: dict[int, Callable[[int, Any], None]] = {
@@ -104,24 +106,36 @@ class Worker:
         """Carry out one command and answer it. False after CLOSE: the worker is done."""
         kind = tag & 0xFF
         self._commands[kind]((tag >> 8) - self._first, body)
+        if self.unsettled:
+            self.settle()
+        return kind != _CLOSE
+
+    def settle(self) -> None:
+        """Do what had to wait until a step was answered: begin the resets that it calls for, raise a Ctrl-C."""
+        self.unsettled = False
         if self._ended:
             self._begin_resets()
         if self._interrupt is not None:
             interrupt, self._interrupt = self._interrupt, None
             raise interrupt
-        return kind != _CLOSE
 
     # Stepping
 
-    def _on_step(self, _: int, objects: Any) -> None:
-        actions = self._board.actions
+    def step(self, objects: Any = None) -> Message:
+        """Step the whole shard; give the answer, for who sends it himself. `settle` after that, if `unsettled`."""
         if objects is not None:
-            actions.take_objects(self._first, len(self.envs), objects)
-        body = self._step(self._all, self._actions.rows(), pack=True)
+            self._board.actions.take_objects(self._first, len(self.envs), objects)
+        body = self._step(self._all, self._read_actions(), pack=True)
         if body is None:
-            self._send_bare(_ROWS if self._flagged else _PLAIN, None)
+            return _FLAGGED_ROWS if self._flagged else _PLAIN_ROWS
+        return (_ROWS if type(body) is RowBody else _INFO_ROWS), body
+
+    def _on_step(self, _: int, objects: Any) -> None:
+        tag, body = self.step(objects)
+        if body is None:
+            self._send_bare(tag, None)
         else:
-            self._send(_ROWS if type(body) is RowBody else _INFO_ROWS, body)
+            self._send(tag, body)
 
     def _on_step_one(self, local: int, objects: Any) -> None:
         actions, slot = self._board.actions, self._first + local
@@ -178,7 +192,7 @@ class Worker:
         if isinstance(exc, ENV_ERRORS):
             failed = failed[:1]
         else:  # answer first, so that no command stays without one
-            self._interrupt = exc
+            self._interrupt, self.unsettled = exc, True
         if infos and infos[-1][0] in failed:
             infos.pop()
         for local in failed:
@@ -236,6 +250,7 @@ class Worker:
         elif self._autoreset == "async":
             self._act[local] = partial(_refuse, "env {} is being reset: wait for its first row", self._first + local)
             self._ended.append(local)
+            self.unsettled = True
         else:
             why = "env {} has ended its episode: reset([{}]) it first"
             self._act[local] = partial(_refuse, why, self._first + local)
@@ -330,7 +345,7 @@ class Worker:
             self._act[local] = partial(_refuse, "env {} failed in reset: reset([{}]) it again", self._first + local)
             return Failure.capture(self._first + local, "reset", exc, portable=self._remote)
         except BaseException as exc:
-            self._interrupt = exc
+            self._interrupt, self.unsettled = exc, True
             return Failure.capture(self._first + local, "reset", exc, portable=self._remote)
 
     def _send_first_row(self, local: int, outcome: Failure | tuple[Any, dict[str, Any]]) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import abc
-from typing import Any
 
 from vecenvs.board import Board
+from vecenvs.protocol import Message
 
-Message = tuple[int, Any]
+__all__ = ["Message", "Transport"]
 
 
 class Transport(abc.ABC):

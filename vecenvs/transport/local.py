@@ -15,7 +15,7 @@ from vecenvs.protocol import Answer, Command
 from vecenvs.transport import Message, Transport
 from vecenvs.worker import Worker, close_envs
 
-_AWAIT_RESET = int(Command.AWAIT_RESET)
+_AWAIT_RESET, _STEP = int(Command.AWAIT_RESET), int(Command.STEP)
 
 
 class LocalTransport(Transport):
@@ -54,7 +54,14 @@ class LocalTransport(Transport):
         if answers or timeout == 0:
             return answers.popleft() if answers else None
         if self._commands and worker is not None:
-            if not worker.handle(*self._commands.popleft()):
+            tag, body = self._commands.popleft()
+            if tag == _STEP:
+                message = worker.step(body)
+                if not worker.unsettled:
+                    return message
+                answers.append(message)
+                worker.settle()
+            elif not worker.handle(tag, body):
                 self._worker, self._envs = None, []
         elif not answers:
             self._answered.clear()

@@ -176,7 +176,7 @@ class VecNormalize(VecRowsWrapper):
         """Give the last observation of every env (the caller's own) as it was before. VecEnvError if there is none."""
         if not self._begun:
             raise VecEnvError("get_original_obs before any observation: reset() first")
-        return self._original.batch()
+        return self._original.copies()
 
     def get_original_reward(self) -> NDArray[np.float32]:
         """Give the last reward of every env as it was before: float32 (num_envs,)."""
