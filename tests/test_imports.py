@@ -18,7 +18,7 @@ ROOT = Path(vecenvs.__file__).parent
 # From the bottom up. A name stands for a module or a package of vecenvs; those in one layer may import each other.
 LAYERS = [
     {"errors", "protocol", "layout", "board", "calls", "info_channel", "infos", "images", "cpus", "stepping"},
-    {"vec_env", "arguments", "worker", "making", "rows", "info_columns"},
+    {"vec_env", "arguments", "host", "worker", "making", "rows", "info_columns"},
     {"transport", "process", "crew", "ledger", "lifetime", "pool"},
     {"backends", "mpi"},
     {"wrapper", "wrappers", "views", "compat", "replay"},
@@ -101,8 +101,8 @@ def uses_of_an_env(tree: ast.AST) -> Iterator[str]:
 
 
 def test_one_place_steps_and_one_resets() -> None:
-    """worker.py, apart from wrappers of one env and the bare loop that the benchmark measures by."""
+    """host.py, apart from wrappers of one env and the bare loop that the benchmark measures by."""
     found = {
         path.name: sorted(uses_of_an_env(ast.parse(path.read_text()))) for path in modules() if part_of(path) != "bench"
     }
-    assert {name: uses for name, uses in found.items() if uses} == {"worker.py": ["reset", "step"]}
+    assert {name: uses for name, uses in found.items() if uses} == {"host.py": ["reset", "step"]}

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vecenvs.errors import VecEnvError
+from vecenvs.host import ENV_ERRORS
 from vecenvs.protocol import Failure, MadeEnvs
-from vecenvs.worker import ENV_ERRORS, close_envs
+from vecenvs.worker import close_envs
 
 COMMON = ("observation_space", "action_space", "render_mode")  # what all envs of a VecEnv have alike
 

@@ -34,6 +34,7 @@ from vecenvs.errors import (
     StepTimeout,
     WorkerDied,
 )
+from vecenvs.host import AUTORESET_MODES
 from vecenvs.info_columns import InfoColumns
 from vecenvs.infos import blank_info, copies
 from vecenvs.layout import parse_actions
@@ -44,7 +45,6 @@ from vecenvs.rows import Row, complete, env_error, gather, lock_step
 from vecenvs.transport import Transport
 from vecenvs.transport.shared import SharedBoard
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
-from vecenvs.worker import AUTORESET_MODES
 
 EnvFn = Callable[[], "Env[Any, Any]"]
 
@@ -378,7 +378,7 @@ class PoolVecEnv(VecEnv):
     # What a replaced worker is told
 
     def _briefing(self, worker: int) -> list[tuple[Command, Any]]:
-        """Its envs that were in an episode go through `Worker._on_resume`, with the rows last seen and new seeds."""
+        """Its envs that were in an episode go through `Host.resume`, with the rows last seen and new seeds."""
         shard = self._shards[worker]
         rows = self._board.observations.rows(shard.start, len(shard))
         ready = {slot for slot, extra in self._ledger.ready.items() if extra is None or extra.failure is None}

@@ -8,7 +8,6 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from typing import Any
 
 from vecenvs.backends.ray_actor import Home
@@ -22,7 +21,7 @@ from vecenvs.protocol import loads
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.shared import SharedBoard
 from vecenvs.transport.spin import Spin, spins
-from vecenvs.transport.stream import Reception
+from vecenvs.transport.stream import OutOfReach, have_connect
 
 REAPED = 0.5  # seconds for a dead process's exit code to be known
 LEAVE = 0.5  # seconds for an actor without a VecEnv to close its envs
@@ -225,15 +224,12 @@ class ActorTransport(Transport):
         """Have the actor connect to this process. If it cannot, warn, and say so in `why`."""
         import ray
 
-        host = ray.util.get_node_ip_address()
         try:
-            with closing(Reception(host)) as reception:
-                reason: str | None = ray.get(self._actor.connect.remote(reception.invitation))
-                if reason is None:
-                    return reception.welcome()
-        except OSError as exc:  # nobody can listen there, or nobody has come
-            reason = f"{type(exc).__name__}: {exc}"
-        self.why += f"; it cannot connect to {host} ({reason})"
+            return have_connect(
+                ray.util.get_node_ip_address(), lambda invitation: ray.get(self._actor.connect.remote(invitation))
+            )
+        except OutOfReach as exc:
+            self.why += f"; {exc}"
         warnings.warn(
             f"the worker of envs {describe_indices(self._shard)} is reached by actor calls, which costs a millisecond "
             f"or more per step: {self.why}. Let nodes connect to each other at any port, or pass transport='calls'",

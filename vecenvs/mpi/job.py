@@ -60,6 +60,11 @@ def session_of(comm: Any = None) -> Session:
     return session
 
 
+def has_session() -> bool:
+    """Tell whether ranks serve this process already."""
+    return bool(_sessions)
+
+
 def _take_care_of_the_end() -> None:
     """However rank 0 ends, its worker ranks are let go or the job is aborted: nobody waits for ever."""
     global _pid  # noqa: PLW0603

@@ -11,7 +11,7 @@ import socket
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import suppress
 from typing import Any
 
 from vecenvs.board import Board
@@ -23,7 +23,7 @@ from vecenvs.transport import Message
 from vecenvs.transport.packed import PackedTransport
 from vecenvs.transport.shared import SharedTransport, Wiring
 from vecenvs.transport.spin import NEVER, Spin
-from vecenvs.transport.stream import HEARSAY, Reception, Stream
+from vecenvs.transport.stream import HEARSAY, OutOfReach, Stream, have_connect
 
 BOOT_TIMEOUT = 30.0  # seconds for a worker to answer when it has made its envs
 WAYS = ("auto", "messages", "mpi")
@@ -121,21 +121,10 @@ class PackedHosted(PackedTransport):
         if key in known:
             self._why += known[key]
             return None
-        host, problem = self._address or "rank 0's host", None
         try:
-            host = self._address or address_towards(self._line.peer.host)
-            reception = Reception(host)
-        except OSError as exc:  # the other host's name is not known here, or nobody can listen at that address
-            problem = exc
-        else:
-            with closing(reception):
-                problem = self._ask(reception.invitation)
-                if problem is None:
-                    try:
-                        return Stream(reception.welcome())
-                    except OSError as exc:
-                        problem = exc
-        known[key] = f"; it cannot connect to {host} ({problem})"
+            return Stream(have_connect(self._address or address_towards(self._line.peer.host), self._ask))
+        except OutOfReach as exc:
+            known[key] = f"; {exc}"
         self._why += known[key]
         warnings.warn(
             f"workers on {self._line.peer.host} are reached by MPI messages, which cost up to a millisecond more per "
@@ -158,14 +147,15 @@ class PackedHosted(PackedTransport):
 
 
 def address_towards(host: str) -> str:
-    """Give the address of this host's that another one sees, by the route to it. OSError if its name is not known."""
-    found = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)
-    for family, _, _, _, address in found[:-1]:
-        try:
-            return _address_on_route(family, address)
-        except OSError:  # no route by this one
-            continue
-    return _address_on_route(found[-1][0], found[-1][4])
+    """Give the address of this host's that another one sees, by the route to it. OutOfReach if its name is unknown."""
+    try:
+        found = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)
+        for family, _, _, _, address in found[:-1]:
+            with suppress(OSError):  # no route by this one
+                return _address_on_route(family, address)
+        return _address_on_route(found[-1][0], found[-1][4])
+    except OSError as exc:
+        raise OutOfReach(f"it cannot connect to rank 0's host ({exc})") from exc
 
 
 def _address_on_route(family: int, address: Any) -> str:

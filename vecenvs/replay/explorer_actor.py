@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from vecenvs.backends.ray_actor import Home
+from vecenvs.host import ENV_ERRORS
 from vecenvs.process import limit_threads
 from vecenvs.replay.attributes import read, write
 from vecenvs.replay.errors import Failure, ServerDied
@@ -24,7 +25,6 @@ from vecenvs.replay.explorer import Explorer, blank_stats
 from vecenvs.replay.inserter import Inserter
 from vecenvs.replay.schema import Rows
 from vecenvs.vec_env import VecEnv
-from vecenvs.worker import ENV_ERRORS
 
 SLICE = 0.1  # seconds
 

@@ -57,7 +57,7 @@ class LocalTransport(Transport):
             tag, body = self._commands.popleft()
             if tag == _STEP:
                 message = worker.step(body)
-                if not worker.unsettled:
+                if not worker.host.unsettled:
                     return message
                 answers.append(message)
                 worker.settle()

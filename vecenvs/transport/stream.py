@@ -12,7 +12,8 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from typing import NamedTuple
 
 from vecenvs.transport.channel import PolledEnd
@@ -67,6 +68,29 @@ class Reception:
 
     def close(self) -> None:
         self._socket.close()
+
+
+class OutOfReach(Exception):
+    """A worker cannot connect to this process; the text says why."""
+
+
+def have_connect(host: str, ask: Callable[[Invitation], str | None]) -> socket.socket:
+    """Have a worker elsewhere connect to this process at `host`, an address of this machine's, or raise OutOfReach.
+
+    `ask` brings it the invitation and gives what keeps it from accepting; None if it has.
+    """
+    try:
+        reception = Reception(host)
+    except OSError as exc:
+        raise OutOfReach(f"it cannot connect to {host} ({type(exc).__name__}: {exc})") from exc
+    with closing(reception):
+        problem = ask(reception.invitation)
+        if problem is None:
+            try:
+                return reception.welcome()
+            except OSError as exc:
+                problem = str(exc)
+    raise OutOfReach(f"it cannot connect to {host} ({problem})")
 
 
 def _read_token(connection: socket.socket) -> bytes:
