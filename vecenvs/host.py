@@ -155,7 +155,10 @@ class Host:
                 packed = self._packer.pack(alone) if self._remote else own_complete(alone)
                 if packed is not None:
                     return packed
+        failed = {extra.slot - self.first for extra in extras if extra.failure is not None}
         for local, info in infos:
+            if local in failed:
+                continue
             try:
                 extras.append(Extra(self.first + local, dict(info) if self._remote else own(dict(info))))
             except Exception as exc:
@@ -244,6 +247,14 @@ class Host:
         extras.append(Extra(slot, {}, None, Failure.capture(slot, doing, exc, portable=self._remote)))
         self._flags[local] = 0
         return self._board.observations.rows(slot, 1)[0]
+
+    def fail_all(self, exc: BaseException) -> list[Extra]:
+        """Note an exception that no env is known to have raised as one of every env's; give what tells the caller."""
+        extras: list[Extra] = []
+        for local in self.all:
+            self._fail(local, "step", exc, extras)
+        self.flagged = False
+        return extras
 
     def _write(self, shard: range, observations: list[Any], extras: list[Extra]) -> None:
         columns = self._board.observations

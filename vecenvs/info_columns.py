@@ -38,7 +38,8 @@ class InfoColumns:
         self.closed, self.whole = False, len(self.specs) == len(self._odd)
         self.blank = partial(copies, blank_info(self.specs if self.whole else ()), self._board.n)
         for name, column in self._board.first_info.items():
-            if column.ndim == 1 and column.dtype.kind in "bif" and column.dtype.itemsize in (1, 4, 8):
+            simple = column.dtype.isnative and column.dtype.kind in "bif" and column.dtype.itemsize in (1, 4, 8)
+            if column.ndim == 1 and simple:
                 self._first_cells.append((name, column.data))
             else:
                 self._first_rows.append((name, column))

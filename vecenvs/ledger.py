@@ -95,6 +95,7 @@ class Ledger:
 
     def step_slots(self, slots: Iterable[int]) -> None:
         """Step some slots, each by itself."""
+        self.infos = {}  # those of a lock-step before this
         for slot in slots:
             self.command(slot, Command.STEP_ONE, self._board.actions.objects(slot, 1))
 

@@ -74,6 +74,10 @@ class Worker:
             return _FLAGGED_ROWS if host.flagged else _PLAIN_ROWS
         return (_ROWS if type(body) is RowBody else _INFO_ROWS), body
 
+    def break_off(self, exc: BaseException) -> Message:
+        """Give the answer to a step that a Ctrl-C has ended outside of the envs: none of them has a row."""
+        return _ROWS, RowBody(self.host.fail_all(exc))
+
     def settle(self) -> None:
         """Do what had to wait until a step was answered: begin the resets that it calls for, raise a Ctrl-C."""
         host = self.host
@@ -178,14 +182,15 @@ class Worker:
         except Exception:
             if not isinstance(body, RowBody):
                 raise
-            self._answer(tag, RowBody([self._portable(extra) for extra in body.extras], body.objects))
+            self._answer(tag, body._replace(extras=[self._portable(extra) for extra in body.extras]))
 
     def _portable(self, extra: Extra) -> Extra:
         """Turn infos that no pickle takes into an error of their env."""
         try:
             dumps(extra)
         except Exception as exc:
-            keys = [key for key, value in extra.info.items() if not can_pickle(value)]
+            given = {**extra.info, **(extra.reset_info or {})}
+            keys = [key for key, value in given.items() if not can_pickle(value)]
             problem = VecEnvError(f"its info{keys} cannot be pickled ({exc}): leave it out, or use DummyVecEnv")
             return Extra(extra.slot, {}, None, Failure.capture(extra.slot, "step", problem, portable=True))
         return extra

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vecenvs.cpus import usable_cores
-from vecenvs.mpi.job import has_session
 
 # Set by a launcher that knows MPI: the number of ranks of the job, and of those on this node.
 _RANKS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -67,6 +66,8 @@ def _serves_by_mpi() -> bool:
     """Whether other ranks of this job wait, or would wait, for VecEnvs of this one. Never imports mpi4py."""
     if max(map(_number, _RANKS)) < 2 or importlib.util.find_spec("mpi4py") is None:
         return False
+    from vecenvs.mpi.job import has_session  # a part of the package that most programs never need
+
     if has_session():
         return True
     mpi = sys.modules.get("mpi4py.MPI")

@@ -56,7 +56,11 @@ class LocalTransport(Transport):
         if self._commands and worker is not None:
             tag, body = self._commands.popleft()
             if tag == _STEP:
-                message = worker.step(body)
+                try:
+                    message = worker.step(body)
+                except BaseException as exc:  # a Ctrl-C, and not while an env stepped
+                    answers.append(worker.break_off(exc))
+                    raise
                 if not worker.host.unsettled:
                     return message
                 answers.append(message)

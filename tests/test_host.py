@@ -1,0 +1,140 @@
+"""What a host and its worker do where several things go wrong in one step. See also the conformance suite."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import Env, spaces
+
+from vecenvs import DummyVecEnv
+from vecenvs.board import Arena, Board
+from vecenvs.errors import EnvError
+from vecenvs.infos import InfoUnpacker
+from vecenvs.protocol import Answer, Command
+from vecenvs.worker import Worker
+
+
+class TellingEnv(Env[Any, Any]):
+    """Counts its steps and says so in its infos; does at each step what `script` says of it."""
+
+    observation_space = spaces.Box(-100, 100, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, script: dict[int, str] | None = None, gate: threading.Event | None = None) -> None:
+        self.t = 0
+        self.script = script or {}
+        self.gate = gate
+        self.secret: Any = 0.0
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        if self.t and self.gate is not None:
+            self.gate.wait(30)
+        return np.float32([0]), {"lock": threading.Lock()} if "lock" in self.script.values() and self.t else {}
+
+    @property
+    def hp(self) -> float:
+        if self.script.get(self.t) == "interrupt":
+            raise KeyboardInterrupt
+        return float(self.t)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self.t += 1
+        todo = self.script.get(self.t, "")
+        if todo == "raise":
+            raise ZeroDivisionError
+        obs: Any = np.zeros(3) if todo == "misfit" else np.float32([self.t])
+        reward: Any = "much" if todo == "reward" else 0.5
+        return obs, reward, todo in ("end", "lock"), False, {"t": self.t}
+
+
+def worker_of(*envs: TellingEnv, remote: bool) -> tuple[Worker, list[tuple[int, Any]]]:
+    answers: list[tuple[int, Any]] = []
+    board = Board(envs[0].observation_space, envs[0].action_space, len(envs), Arena())
+    worker = Worker(envs, 0, board, "same_step", lambda tag, body: answers.append((tag, body)), remote=remote)
+    worker.handle(Command.RESET, dict.fromkeys(range(len(envs)), (None, None)))
+    answers.clear()
+    return worker, answers
+
+
+def test_other_rows_of_a_failed_step_have_their_own_infos() -> None:
+    """Also where the step before brought infos of everybody, and an env that is being reset takes no part in this one."""
+    gate = threading.Event()
+    envs = [TellingEnv({1: "end"}, gate), TellingEnv(), TellingEnv({2: "raise"}), TellingEnv()]
+    with DummyVecEnv([lambda env=env: env for env in envs], autoreset="async") as vec:  # type: ignore[misc]
+        vec.reset()
+        assert [info["t"] for info in vec.step([0] * 4)[3]] == [1] * 4
+        with pytest.raises(EnvError) as caught:
+            vec.step([0] * 4)
+        gate.set()
+        assert caught.value.batch is not None
+        assert {
+            int(i): info["t"] for i, info in zip(caught.value.batch.indices, caught.value.batch.infos, strict=True)
+        } == {
+            1: 2,
+            3: 2,
+        }
+
+
+@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize("todo", ["misfit", "reward", "raise"])
+def test_an_env_that_has_failed_says_nothing_else(todo: str, remote: bool) -> None:
+    worker, answers = worker_of(TellingEnv(), TellingEnv({1: todo}), TellingEnv(), remote=remote)
+    worker.handle(Command.STEP, None)
+    ((_, body),) = answers
+    assert [extra.slot for extra in body.extras if extra.failure] == [1]
+    assert [extra.slot for extra in body.extras].count(1) == 1
+
+
+def test_a_ctrl_c_outside_of_the_envs_steps_leaves_no_command_unanswered() -> None:
+    envs = [TellingEnv(), TellingEnv({2: "interrupt"})]
+    with DummyVecEnv([lambda env=env: env for env in envs], info_attrs=["hp"]) as vec:  # type: ignore[misc]
+        vec.reset()
+        vec.step([0, 0])
+        with pytest.raises(KeyboardInterrupt):
+            vec.step([0, 0])
+        with pytest.raises(EnvError, match="KeyboardInterrupt"):
+            vec.step_wait(timeout=10)
+        envs[1].script.clear()
+        vec.reset()
+        assert vec.step([0, 0])[0].shape == (2, 1)
+
+
+def test_an_info_that_no_pickle_takes_costs_nobody_elses() -> None:
+    """The packed infos of the same step, which announce their form, still go out: those that follow rely on it."""
+    envs = [TellingEnv({1: "lock"}), TellingEnv()]
+    worker, answers = worker_of(*envs, remote=True)
+
+    def refuse_locks(tag: int, body: Any) -> None:
+        if (
+            body is not None
+            and type(body) is not bytes
+            and any(e.reset_info and "lock" in e.reset_info for e in body.extras)
+        ):
+            raise TypeError("cannot pickle")
+        answers.append((tag, body))
+
+    worker._answer = refuse_locks
+    worker.handle(Command.STEP, None)
+    ((tag, body),) = answers
+    assert tag == Answer.ROWS
+    assert "its info['lock'] cannot be pickled" in body.extras[0].failure.summary
+    unpacker = InfoUnpacker()
+    assert [info["t"] for info in unpacker.unpack(body.infos)] == [1, 1]
+    answers.clear()
+    worker.handle(Command.RESET, {0: (None, None)})
+    envs[0].script.clear()
+    worker.handle(Command.STEP, None)
+    assert [info["t"] for info in unpacker.unpack(answers[-1][1])] == [2, 2]
+
+
+def test_attributes_of_another_byte_order() -> None:
+    envs = [TellingEnv({2: "end"})]
+    envs[0].secret = np.array(7, ">f8")
+    with DummyVecEnv([lambda: envs[0]], info_attrs=["secret"]) as vec:
+        vec.reset()
+        for _ in range(3):
+            assert vec.step([0])[3][0]["secret"] == 7
+        assert vec.reset_infos[0]["secret"] == 7
