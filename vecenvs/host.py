@@ -69,7 +69,7 @@ class Host:
         self._reset_infos: dict[int, dict[str, Any]] = {}
         self._packer = InfoPacker(count)
         # Where the loop puts observations: at `_where` of each cell. Vectors of numbers are written there and then, by
-        # memoryviews, which refuse what is of another dtype or shape.
+        # memoryviews, which refuse what is of another dtype or shape; so are large rows.
         self._cells: list[Any] = self._observations.cells() or []
         self._where: Any = _ALL
         self._final_cells: list[Any] = (board.finals.shard(first, count).cells() if board.finals else None) or []

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 _ALL = slice(None)
 FIXED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 OBJECT = np.dtype(object)
+_LARGE = 4096  # bytes of a row
 
 Array = NDArray[Any]
 
@@ -122,13 +123,9 @@ class Columns:
 
     def store_row(self, row: int, value: Any) -> None:
         """Write one row; the error names the leaf. Integers held by another dtype are taken where no value changes."""
-        if self._single and type(value) is np.ndarray:
-            array = self.arrays[0]
-            if value.dtype == array.dtype and value.shape == array.shape[1:]:
-                array[row] = value
-                return
         for array, leaf, part in zip(self.arrays, self.layout.leaves, self.layout.flatten(value), strict=True):
-            array[row] = coerce(part, leaf)
+            fits = type(part) is np.ndarray and part.dtype == leaf.dtype and part.shape == leaf.shape
+            array[row] = part if fits and not leaf.is_object else coerce(part, leaf)
 
     def rows(self, first: int, count: int) -> list[Any]:
         """Read `count` rows as separate values that share no memory with the columns."""
@@ -207,12 +204,17 @@ class Shard:
         else:
             self._columns.store(self._first, values)
 
-    def cells(self) -> list[memoryview] | None:
-        """Give each row as memory that takes numbers of its own dtype and shape only; None unless rows are vectors."""
-        view = self._view
-        if view is None or view.ndim != 2 or view.dtype.kind not in "biuf" or view.dtype.itemsize > 8:
-            return None
-        return [memoryview(row) for row in view]
+    def cells(self) -> list[Any] | None:
+        """Give what each row is to be written to at once, by item assignment; None if it is better to store them all.
+
+        Vectors of numbers: memory that takes numbers of its own dtype and shape only. Large rows, as `store_row`.
+        """
+        view, layout = self._view, self._columns.layout
+        if view is not None and view.ndim == 2 and view.dtype.kind in "biuf" and view.dtype.itemsize <= 8:
+            return [memoryview(row) for row in view]
+        if layout.row_bytes >= _LARGE and not layout.has_objects:
+            return [_LargeCell(self._columns, row) for row in range(self._first, self._first + self._count)]
+        return None
 
     def reader(self) -> Callable[[], list[Any]]:
         """Give what reads all rows, as `Columns.rows` does, at the least cost."""
@@ -220,6 +222,33 @@ class Shard:
         if view is None:
             return partial(self._columns.rows, self._first, self._count)
         return partial(list, view) if view.ndim == 1 else lambda: list(view.copy())
+
+
+class _LargeCell:
+    """A row that is written as soon as the env gives it.
+
+    Were the values of a whole shard kept until its end, they would take up new memory in turn: more than the caches
+    hold, and with frames of 100 KB more than the allocator keeps.
+    """
+
+    __slots__ = ("_columns", "_place", "_row")
+
+    def __init__(self, columns: Columns, row: int) -> None:
+        self._columns = columns
+        self._row = row
+        self._place = columns.arrays[0][row] if columns.layout.is_flat else None
+
+    def __setitem__(self, _: Any, value: Any) -> None:
+        place = self._place
+        if (
+            place is not None
+            and type(value) is np.ndarray
+            and value.shape == place.shape
+            and value.dtype == place.dtype
+        ):
+            place[...] = value
+        else:
+            self._columns.store_row(self._row, value)
 
 
 def check_lengths(values: list[Any], length: int) -> None:
