@@ -17,9 +17,10 @@ ROOT = Path(vecenvs.__file__).parent
 
 # From the bottom up. A name stands for a module or a package of vecenvs; those in one layer may import each other.
 LAYERS = [
-    {"errors", "protocol", "layout", "board", "calls", "info_channel", "infos", "images", "cpus", "stepping"},
+    {"errors", "images", "cpus"},
+    {"protocol", "layout", "columns", "actions", "board", "calls", "info_channel", "infos", "stepping"},
     {"vec_env", "arguments", "host", "worker", "making", "rows", "info_columns"},
-    {"transport", "process", "crew", "ledger", "lifetime", "pool"},
+    {"transport", "process", "crew", "ledger", "asking", "lifetime", "pool"},
     {"backends", "mpi"},
     {"wrapper", "wrappers", "views", "compat", "replay"},
     {"preprocessing", "env_types", "env_fn", "make"},

@@ -10,7 +10,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vecenvs.layout import Columns, SpaceLayout
+from vecenvs.columns import Columns
+from vecenvs.layout import SpaceLayout
 
 # What `Board.flags` says of a row.
 TERMINATED = 1

@@ -9,12 +9,13 @@ from __future__ import annotations
 import abc
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium import Env
 from numpy.typing import NDArray
 
+from vecenvs.actions import parse_actions
 from vecenvs.arguments import (
     check_env_fns,
     check_names,
@@ -25,36 +26,27 @@ from vecenvs.arguments import (
     parse_timeout,
     split,
 )
+from vecenvs.asking import Asking
 from vecenvs.board import DONE, FIRST, TERMINATED, TRUNCATED, Arena, Board
 from vecenvs.crew import CLOSE_GRACE, Crew
 from vecenvs.errors import (
     AlreadySteppingError,
     ClosedError,
     NotSteppingError,
-    StepTimeout,
     WorkerDied,
 )
 from vecenvs.host import AUTORESET_MODES
 from vecenvs.info_columns import InfoColumns
 from vecenvs.infos import blank_info, copies
-from vecenvs.layout import parse_actions
 from vecenvs.ledger import Ledger
 from vecenvs.lifetime import Lifetime
-from vecenvs.protocol import Command, Extra, Failure
+from vecenvs.protocol import Command, Extra
 from vecenvs.rows import Row, complete, env_error, gather, lock_step
 from vecenvs.transport import Transport
 from vecenvs.transport.shared import SharedBoard
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
 
 EnvFn = Callable[[], "Env[Any, Any]"]
-
-
-class Call(NamedTuple):
-    """An unanswered `call_async`: its slots in order, those of each worker still to answer, the results so far."""
-
-    slots: list[int]
-    groups: dict[int, list[int]]
-    results: dict[int, Any]
 
 
 class PoolVecEnv(VecEnv):
@@ -97,7 +89,6 @@ class PoolVecEnv(VecEnv):
         self._shards = split(n, num_workers)
         self._step_slots: set[int] | None = None  # of a lock-step in which the others are being reset
         self._informed = False  # whether the last step brought infos of whole shards
-        self._call: Call | None = None
         self._seeds: dict[int, int] = {}  # the last seed given to each slot: what a restart's seeds derive from
         self._no_flags = bytes(n)
         self._last_flags = self._no_flags
@@ -123,6 +114,7 @@ class PoolVecEnv(VecEnv):
             raise
         self._infos = InfoColumns(self._info_attrs, self._board)
         self._ledger = Ledger(self._crew, self._board, step_timeout, restarts, self._briefing)
+        self._asking = Asking(self._ledger, self._shards)
         self.closed = False
         self._lifetime = Lifetime(self, self._crew)
 
@@ -138,7 +130,7 @@ class PoolVecEnv(VecEnv):
 
     def step_async(self, actions: Any) -> None:
         ledger = self._ledger
-        if self.closed or self._call is not None or self._step_slots is not None or ledger.busy():
+        if self.closed or self._asking.call is not None or self._step_slots is not None or ledger.busy():
             self._check_free("step_async", range(self.num_envs), autoresets=False)
         columns = self._board.actions
         if not columns.take(actions):
@@ -295,7 +287,7 @@ class PoolVecEnv(VecEnv):
 
     def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
         self._check_open("recv")
-        if self._call is not None:
+        if self._asking.call is not None:
             raise AlreadySteppingError("recv after a call_async: call_wait first")
         ledger = self._ledger
         if self._step_slots is not None or (ledger.stepping and not ledger.dead):
@@ -412,7 +404,7 @@ class PoolVecEnv(VecEnv):
     def _check_free(self, what: str, slots: Sequence[int], *, autoresets: bool = True) -> None:
         """Raise unless these slots can take a command."""
         self._check_open(what)
-        if self._call is not None:
+        if self._asking.call is not None:
             raise AlreadySteppingError(f"{what} after a call_async: call_wait first")
         if self._step_slots is not None:
             raise AlreadySteppingError(f"{what} after a step_async: step_wait first")
@@ -449,32 +441,11 @@ class PoolVecEnv(VecEnv):
         slots = self._parse_slots(function.__name__, indices)
         self._check_free(function.__name__, slots, autoresets=False)
         self._ledger.settle(slots, drop=False)
-        groups = self._by_worker(slots)
-        self._ledger.request({w: (Command.CALL, (function, group, args, kwargs)) for w, group in groups.items()})
-        self._call = Call(slots, groups, {})
+        self._asking.begin(slots, function, args, kwargs)
 
     def call_wait(self, timeout: float | None = None) -> list[Any]:
         self._check_open("call_wait")
-        if self._call is None:
-            raise NotSteppingError("call_wait without a call_async before it")
-        slots, groups, results = self._call
-        deadline = deadline_of(timeout)
-        while groups:
-            worker, group = next(iter(groups.items()))
-            try:
-                reply = self._ledger.reply(groups, deadline)
-            except Exception:  # it cannot come any more
-                self._call = None
-                raise
-            if reply is None:
-                raise StepTimeout([slot for late in groups.values() for slot in late], timeout or 0.0, "call")
-            results.update(zip(group, reply, strict=True))
-            del groups[worker]
-        self._call = None
-        error = env_error(Extra(slot, {}, None, r) for slot, r in results.items() if isinstance(r, Failure))
-        if error is not None:
-            raise error
-        return [results[slot] for slot in slots]
+        return self._asking.finish(timeout)
 
     def seed(self, seed: Seeds = None) -> list[int | None]:
         seeds = parse_seeds(seed, range(self.num_envs))
@@ -489,17 +460,7 @@ class PoolVecEnv(VecEnv):
         everyone = range(self.num_envs)
         self._check_free(what, everyone, autoresets=False)
         self._ledger.settle(everyone, drop=False)
-        bodies = {
-            worker: tuple({s: given[s] for s in shard if s in given} for given in (seeds, options))
-            for worker, shard in enumerate(self._shards)
-        }
-        self._ledger.ask({worker: (Command.PREPARE, body) for worker, body in bodies.items()})
-
-    def _by_worker(self, slots: Sequence[int]) -> dict[int, list[int]]:
-        groups: dict[int, list[int]] = {}
-        for slot in slots:
-            groups.setdefault(self._ledger.owner[slot], []).append(slot)
-        return groups
+        self._asking.prepare(seeds, options)
 
     def stats(self) -> dict[str, Any]:
         return {

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vecenvs.layout import SpaceLayout, parse_actions
+from vecenvs.actions import parse_actions
+from vecenvs.layout import SpaceLayout
 from vecenvs.replay.recorder import Recorder
 from vecenvs.replay.schema import Array, Rows, Schema
 from vecenvs.vec_env import VecEnv

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vecenvs.actions import parse_actions
 from vecenvs.arguments import parse_indices
 from vecenvs.errors import NotSteppingError, VecEnvError
-from vecenvs.layout import parse_actions
 from vecenvs.vec_env import Batch, Indices, Options, Seeds
 from vecenvs.views.gymnasium_forms import BatchForm
 from vecenvs.views.gymnasium_inside import Inside

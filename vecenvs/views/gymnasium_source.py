@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from numpy.typing import NDArray
 
+from vecenvs.actions import parse_actions
 from vecenvs.arguments import parse_indices, parse_options, parse_seeds
 from vecenvs.errors import (
     AlreadySteppingError,
@@ -20,7 +21,6 @@ from vecenvs.errors import (
     describe_indices,
 )
 from vecenvs.infos import blank_info, copies
-from vecenvs.layout import parse_actions
 from vecenvs.vec_env import Indices, Options, Seeds, StepReturn, VecEnv
 from vecenvs.views.gymnasium_arguments import autoreset_of, one_mapping, one_seed
 from vecenvs.views.gymnasium_calls import EnvCalls

@@ -12,8 +12,9 @@ from gymnasium import spaces
 from gymnasium.wrappers.utils import RunningMeanStd
 from numpy.typing import NDArray
 
+from vecenvs.columns import Columns
 from vecenvs.errors import VecEnvError
-from vecenvs.layout import Columns, SpaceLayout
+from vecenvs.layout import SpaceLayout
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers import vec_normalize_file
 from vecenvs.wrappers.vec_rows import REPEAT, TERMINAL, VecRowsWrapper, flagged
