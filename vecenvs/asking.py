@@ -64,6 +64,12 @@ class Asking:
             raise error
         return [results[slot] for slot in slots]
 
+    def forget(self) -> None:
+        """Wait no longer for the call's results, if there is one. Envs that are at it finish it first."""
+        if self.call is not None:
+            self._ledger.forsake(self.call.groups)
+            self.call = None
+
     def prepare(self, seeds: dict[int, Any], options: dict[int, Any]) -> None:
         """Give envs what their next reset is to get."""
         bodies = {

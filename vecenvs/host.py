@@ -248,12 +248,12 @@ class Host:
         self._flags[local] = 0
         return self._board.observations.rows(slot, 1)[0]
 
-    def fail_all(self, exc: BaseException) -> list[Extra]:
-        """Note an exception that no env is known to have raised as one of every env's; give what tells the caller."""
+    def fail(self, shard: Sequence[int], exc: BaseException) -> list[Extra]:
+        """Note an exception that no env is known to have raised as one of all of these; give what tells the caller."""
         extras: list[Extra] = []
-        for local in self.all:
+        for local in shard:
             self._fail(local, "step", exc, extras)
-        self.flagged = False
+        self.flagged = self._flags != self._no_flags
         return extras
 
     def _write(self, shard: range, observations: list[Any], extras: list[Extra]) -> None:

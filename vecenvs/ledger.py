@@ -106,7 +106,11 @@ class Ledger:
         replies: dict[int, Any] = {}
         while waiting:
             worker = next(iter(waiting))
-            replies[worker] = self.reply(waiting)
+            try:
+                replies[worker] = self.reply(waiting)
+            except KeyboardInterrupt:
+                self.forsake(waiting)
+                raise
             del waiting[worker]
         return replies
 
@@ -118,7 +122,7 @@ class Ledger:
                 self._crew.put(worker, command, body)
                 asked.append(worker)
         except WorkerDied as died:
-            self._forsake(asked)
+            self.forsake(asked)
             self.bury(died)
             raise
 
@@ -135,14 +139,14 @@ class Ledger:
                     return message and message[1]
                 self._take(worker, message)
         except WorkerDied as died:
-            self._forsake(others)
+            self.forsake(others)
             self.bury(died)
             raise
         except Exception:  # its replacement could not be started
-            self._forsake(others)
+            self.forsake(others)
             raise
 
-    def _forsake(self, workers: Iterable[int]) -> None:
+    def forsake(self, workers: Iterable[int]) -> None:
         """Drop the next reply of each of these workers when it comes."""
         for worker in workers:
             self._forsaken[worker] += 1

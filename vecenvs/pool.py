@@ -435,7 +435,10 @@ class PoolVecEnv(VecEnv):
 
     def call(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
         self.call_async(function, indices, *args, **kwargs)
-        return self.call_wait()
+        try:
+            return self.call_wait()
+        finally:
+            self._asking.forget()  # after a Ctrl-C
 
     def call_async(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> None:
         slots = self._parse_slots(function.__name__, indices)

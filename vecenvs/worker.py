@@ -12,7 +12,7 @@ from typing import Any
 from vecenvs.board import Board, Specs
 from vecenvs.errors import VecEnvError
 from vecenvs.host import ENV_ERRORS, Host, ResetOutcome
-from vecenvs.protocol import Answer, Command, Extra, Failure, Message, RowBody, can_pickle, dumps, tag
+from vecenvs.protocol import Answer, Command, Extra, Failure, Message, RowBody, can_pickle, dumps, kind_of, slot_of, tag
 
 Answering = Callable[[int, object], None]
 
@@ -59,7 +59,12 @@ class Worker:
     def handle(self, tag: int, body: Any) -> bool:
         """Carry out one command and answer it. False after CLOSE: the worker is done."""
         kind = tag & 0xFF
-        self._commands[kind]((tag >> 8) - self._first, body)
+        try:
+            self._commands[kind]((tag >> 8) - self._first, body)
+        except BaseException as exc:  # a Ctrl-C
+            if not self._remote:  # a worker's own process ends
+                self._send_now(*self.break_off(tag, body, exc))
+            raise
         if self.host.unsettled:
             self.settle()
         return kind != _CLOSE
@@ -74,9 +79,18 @@ class Worker:
             return _FLAGGED_ROWS if host.flagged else _PLAIN_ROWS
         return (_ROWS if type(body) is RowBody else _INFO_ROWS), body
 
-    def break_off(self, exc: BaseException) -> Message:
-        """Give the answer to a step that a Ctrl-C has ended outside of the envs: none of them has a row."""
-        return _ROWS, RowBody(self.host.fail_all(exc))
+    def break_off(self, command: int, body: Any, exc: BaseException) -> Message:
+        """Give the answer to a command that a Ctrl-C has ended, but not within an env's step or reset: no row."""
+        kind, slot = kind_of(command), slot_of(command)
+        if kind == Command.STEP:
+            return _ROWS, RowBody(self.host.fail(self.host.all, exc))
+        if kind in (Command.STEP_ONE, Command.RESET, Command.AWAIT_RESET):
+            return tag(Answer.ROW, slot), RowBody(self.host.fail([slot - self._first], exc))
+        if kind == Command.CALL:
+            function, slots, args, _ = body
+            failures = [Failure.capture(s, _describe(function, args), exc, portable=False) for s in slots]
+            return int(Answer.REPLY), failures
+        return (int(Answer.CLOSED), []) if kind == Command.CLOSE else (int(Answer.REPLY), None)
 
     def settle(self) -> None:
         """Do what had to wait until a step was answered: begin the resets that it calls for, raise a Ctrl-C."""

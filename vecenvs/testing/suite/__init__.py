@@ -26,6 +26,7 @@ from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.testing.suite.deaths import DeathConformance
 from vecenvs.testing.suite.errors import ErrorConformance
 from vecenvs.testing.suite.indices import IndexConformance
+from vecenvs.testing.suite.interrupts import InterruptConformance
 from vecenvs.testing.suite.lifecycle import LifecycleConformance
 from vecenvs.testing.suite.ownership import OwnershipConformance
 from vecenvs.testing.suite.rendering import RenderingConformance
@@ -44,6 +45,7 @@ __all__ = [
     "DeathConformance",
     "ErrorConformance",
     "IndexConformance",
+    "InterruptConformance",
     "LifecycleConformance",
     "Make",
     "OwnershipConformance",
@@ -72,6 +74,7 @@ class RuleConformance(
     AttributeConformance,
     RenderingConformance,
     ErrorConformance,
+    InterruptConformance,
     LifecycleConformance,
 ):
     """What every VecEnv promises, apart from the bulk of its trajectories."""
