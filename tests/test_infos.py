@@ -46,6 +46,14 @@ def test_values_and_types_survive(steps: list[list[dict[str, Any]]]) -> None:
         assert [list(info) for info in found] == [list(info) for info in expected]
 
 
+def test_whether_a_row_is_truncated_is_for_its_flags_to_say() -> None:
+    packer, unpacker = InfoPacker(1), InfoUnpacker()
+    for _ in range(2):
+        packed = packer.pack([{TRUNCATED_KEY: True, "it's {x}": 1.5}])
+        assert packed is not None
+        assert unpacker.unpack(packed) == [{TRUNCATED_KEY: False, "it's {x}": 1.5}]
+
+
 def test_a_new_form_is_announced() -> None:
     packer, unpacker = InfoPacker(2), InfoUnpacker()
     first, second = [{"x": 1.0}, {"x": 2.0}], [{"x": 1, "y": True}, {"x": 2, "y": False}]

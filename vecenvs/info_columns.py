@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from vecenvs.board import Board, Specs
 from vecenvs.errors import VecEnvError
 from vecenvs.info_channel import specs_of, stack
-from vecenvs.infos import blank_info, copies, fill_in
+from vecenvs.infos import blank_info, copies, fill_in, maker
 from vecenvs.protocol import own
 
 
@@ -27,7 +27,8 @@ class InfoColumns:
         self.whole = False  # whether there are attributes and every one has a column
         self._board = board
         self._odd: dict[str, dict[int, Any]] = {name: {} for name in names}
-        self.blank = partial(copies, blank_info(), board.n)  # an info for each env, with room for what fills it whole
+        self.blank = partial(copies, blank_info(), board.n)  # an info for each env
+        self._make = maker(())
         self._first_cells: list[tuple[str, memoryview]] = []  # an item of these costs less than numpy takes
         self._first_rows: list[tuple[str, NDArray[Any]]] = []
 
@@ -36,7 +37,7 @@ class InfoColumns:
         self.specs = specs_of(self._odd, reset_infos)
         self._board.open_info(self.specs)
         self.closed, self.whole = False, len(self.specs) == len(self._odd)
-        self.blank = partial(copies, blank_info(self.specs if self.whole else ()), self._board.n)
+        self._make = maker(tuple(self.specs))
         for name, column in self._board.first_info.items():
             simple = column.dtype.isnative and column.dtype.kind in "bif" and column.dtype.itemsize in (1, 4, 8)
             if column.ndim == 1 and simple:
@@ -52,11 +53,13 @@ class InfoColumns:
             found[name] = rows[slot].copy() if rows.ndim > 1 else rows.item(slot)
         return found
 
-    def fill_whole(self, infos: list[dict[str, Any]]) -> None:
-        """Add all envs' values to their infos after a step in which every value is in its column: see `whole`."""
+    def filled(self) -> list[dict[str, Any]]:
+        """Make the infos of all rows of a step in which every value is in its column: see `whole`."""
+        values: list[list[Any]] = []
         for name, column in self._board.info.items():
             self._odd[name].clear()
-            fill_in(infos, name, column.tolist() if column.ndim == 1 else list(column.copy()))
+            values.append(column.tolist() if column.ndim == 1 else list(column.copy()))
+        return self._make(zip(*values, strict=True))
 
     def fill(self, slots: Sequence[int], infos: list[dict[str, Any]]) -> None:
         """Add the columns' values to the infos of these slots' rows; note the values that came with the rows.

@@ -157,15 +157,13 @@ class PoolVecEnv(VecEnv):
             raise NotSteppingError("step_wait without a step_async before it")
         columns = self._infos
         # While the workers are busy, dicts for what they will say: unless it was whole infos last time.
-        prepared = None if self._informed else columns.blank()
+        prepared = None if self._informed or columns.whole else columns.blank()
         ledger.finish_step(deadline, timeout)
         self._counters["steps"] += 1
         if prepared is not None and not (ledger.extras or ledger.infos):
-            extras, infos, filled = [], prepared, columns.whole
+            extras, infos, filled = [], prepared, False
         else:
             extras, infos, filled = self._informed_step(prepared)
-        if filled:
-            columns.fill_whole(infos)
         if not ledger.plain:
             return self._finish_step(extras, infos, filled=filled)
         # No episode has ended: most steps of most envs.
@@ -175,16 +173,14 @@ class PoolVecEnv(VecEnv):
         return lock_step(self._board, infos, copy=self.copy)
 
     def _informed_step(self, prepared: list[dict[str, Any]] | None) -> tuple[list[Extra], list[dict[str, Any]], bool]:
-        """Give the extras of a lock-step and its infos, and whether these have the attributes, where some have come."""
+        """Give the extras of a lock-step and its infos, and whether these have the attributes, where there are some."""
         ledger, columns = self._ledger, self._infos
         extras, self._informed = ledger.take_extras(), bool(ledger.infos)
         if self._informed:
             return extras, self._whole_infos(), False
-        if extras:
-            if prepared is None or columns.whole:
-                prepared = copies(blank_info(), self.num_envs)
-            return extras, prepared, False
-        return extras, columns.blank(), columns.whole
+        if columns.whole and not extras:
+            return extras, columns.filled(), True
+        return extras, prepared or columns.blank(), False
 
     def _wait_slots(self, wanted: set[int], deadline: float | None, timeout: float | None) -> list[Extra]:
         """Finish a step in which some envs take no part, since they are being reset."""
