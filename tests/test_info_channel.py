@@ -214,3 +214,29 @@ class TestRestart:
             infos = vec.step([0] * 4)[3]
             assert [info["t"] for info in infos][::3] == [1, 3]
             assert infos[0]["label"] == "0:1"
+
+
+class Widening(gymnasium.Env[Any, Any]):
+    """Its attributes are of narrower types after a reset than they are later."""
+
+    observation_space, action_space = spaces.Discrete(2), spaces.Discrete(2)
+    values: tuple[Any, ...] = (np.float32(0), np.float32([0, 0]), np.int8(0), 0.5)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        self.single, self.pair, self.small, self.number = self.values
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.single, self.pair, self.small, self.number = LATER
+        return 0, 0.0, False, False, {}
+
+
+LATER = (0.1, np.array([0.1, 1e40]), np.int64(300), 2**60 + 1)
+
+
+def test_a_value_is_never_rounded_to_its_column(configuration: Configuration) -> None:
+    with configuration.make_vec([Widening] * 3, info_attrs=("single", "pair", "small", "number")) as vec:
+        vec.reset()
+        for info in vec.step([0] * 3)[3]:
+            assert (info["single"], info["small"], info["number"]) == (0.1, 300, 2**60 + 1)
+            assert info["pair"].tolist() == [0.1, 1e40]

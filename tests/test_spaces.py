@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 from conftest import Configuration
 from gymnasium import spaces
 from hypothesis import HealthCheck, given, settings
 
+from vecenvs.errors import EnvError
 from vecenvs.testing import strategies
 from vecenvs.testing.envs import SampledEnv
 from vecenvs.testing.lockstep import Lockstep
@@ -51,3 +55,32 @@ def test_observations(configuration: Configuration, space) -> None:
 @given(space=strategies.nested())
 def test_actions(configuration: Configuration, space) -> None:
     run(configuration, spaces.Discrete(3), space, steps=4)
+
+
+class Narrow(gymnasium.Env[Any, Any]):
+    """Its spaces hold small integers; from step 2 on it gives a large one."""
+
+    observation_space = action_space = spaces.Box(-100, 100, (2, 2), np.int8)
+    t = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return np.zeros((2, 2), np.int8), {}
+
+    def step(self, action):
+        self.t += 1
+        return np.full((2, 2), 7 if self.t < 2 else 300), 0.0, False, False, {"action": action.tolist()}
+
+
+def test_integers_are_never_cut_to_fit(configuration: Configuration) -> None:
+    """Of another dtype they are taken where no value changes; else it is an error, of the caller or of the env."""
+    with configuration.make_vec([Narrow] * 2) as vec:
+        vec.reset()
+        obs, _, _, infos = vec.step(np.full((2, 2, 2), 5))
+        assert obs.dtype == np.int8
+        assert obs.tolist() == np.full((2, 2, 2), 7).tolist()
+        assert infos[1]["action"] == [[5, 5], [5, 5]]
+        with pytest.raises(TypeError, match="int8"):
+            vec.step(np.full((2, 2, 2), 300))
+        with pytest.raises(EnvError, match="int8"):
+            vec.step(np.full((2, 2, 2), 5))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vecenvs.layout import Array, Leaf, SpaceLayout
+from vecenvs.layout import Array, Leaf, SpaceLayout, casting
 
 
 def parse_actions(layout: SpaceLayout, actions: Any, n: int) -> list[Array]:
@@ -42,11 +42,12 @@ def _parse_leaf(leaf: Leaf, column: Any, n: int) -> Array:
             f"actions{leaf} have shape {given.shape}, but {n} envs take {(n, *leaf.shape)}: "
             "one row per env, each of the action space's shape"
         )
-    if given.size and given.dtype != leaf.dtype and not np.can_cast(given.dtype, leaf.dtype, "same_kind"):
+    if given.size and given.dtype != leaf.dtype and not np.can_cast(given.dtype, leaf.dtype, casting(leaf.dtype)):
         cast = given.astype(leaf.dtype) if given.dtype.kind in "biu" else None
         if cast is None or not np.array_equal(cast, given):
             raise TypeError(
-                f"actions{leaf} have dtype {given.dtype}, but the action space takes {leaf.dtype}: convert them first"
+                f"actions{leaf} have dtype {given.dtype}, but the action space takes {leaf.dtype}, "
+                "which does not hold all of them: convert them first"
             )
         return cast
     return given

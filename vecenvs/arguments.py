@@ -51,7 +51,7 @@ def check_names(what: str, names: Any) -> tuple[str, ...]:
 
 def split(n: int, num_workers: int) -> list[range]:
     """Divide n slots into contiguous shards whose sizes differ by one at most, larger ones first."""
-    if isinstance(num_workers, bool) or not isinstance(num_workers, int):
+    if isinstance(num_workers, bool) or not isinstance(num_workers, (int, np.integer)):
         raise TypeError(f"num_workers must be an int, not {num_workers!r}")
     if not 1 <= num_workers <= n:
         raise ValueError(f"num_workers={num_workers} for {n} envs: give 1 to {n}, or None for one per usable core")

@@ -56,6 +56,8 @@ class Asking:
                 raise
             if reply is None:
                 raise StepTimeout([slot for late in groups.values() for slot in late], timeout or 0.0, "call")
+            if isinstance(reply, Failure):  # of the whole call
+                reply = [reply._replace(slot=slot) for slot in group]
             results.update(zip(group, reply, strict=True))
             del groups[worker]
         self.call = None

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vecenvs.layout import OBJECT, Array, SpaceLayout, coerce
+from vecenvs.layout import OBJECT, Array, SpaceLayout, casting, coerce
 
 _ALL = slice(None)
 _LARGE = 4096  # bytes of a row
@@ -54,12 +54,13 @@ class Columns:
         elif leaf.shape:
             length = leaf.shape[0]
             check_lengths(values, length)
-            np.concatenate(values, out=ends[first * length : (first + len(values)) * length], casting="same_kind")
+            out = ends[first * length : (first + len(values)) * length]
+            np.concatenate(values, out=out, casting=casting(leaf.dtype))
         else:
             given = np.array(values)
             if given.shape != (len(values),):
                 raise ValueError(f"values of shape {given.shape[1:]} where the space says a scalar")
-            np.copyto(ends[first : first + len(values)], given, casting="same_kind")
+            np.copyto(ends[first : first + len(values)], given, casting=casting(leaf.dtype))
 
     def store_row(self, row: int, value: Any) -> None:
         """Write one row; the error names the leaf. Integers held by another dtype are taken where no value changes."""
@@ -69,16 +70,16 @@ class Columns:
 
     def rows(self, first: int, count: int) -> list[Any]:
         """Read `count` rows as separate values that share no memory with the columns."""
-        if self._single:
-            return list(self.arrays[0][first : first + count].copy())
-        parts = [list(array[first : first + count].copy()) for array in self.arrays]
-        return [self.layout.unflatten(row) for row in zip(*parts, strict=True)]
+        parts = [list(_copied(array[first : first + count])) for array in self.arrays]
+        return parts[0] if self._single else [self.layout.unflatten(row) for row in zip(*parts, strict=True)]
 
     def row(self, row: int) -> Any:
         """Read one row as a value that shares no memory with the columns."""
-        if self._single:
-            return self.arrays[0][row].copy()
-        return self.layout.unflatten([array[row].copy() for array in self.arrays])
+        return self.layout.unflatten(self.parts(row))
+
+    def parts(self, row: int) -> list[Any]:
+        """The same, leaf by leaf."""
+        return [_copied(array[row]) for array in self.arrays]
 
     def batch(self, indices: Array) -> Any:
         """Read some rows as one batch, the reader's own."""
@@ -119,6 +120,11 @@ class Columns:
                 array[first : first + count] = part
 
 
+def _copied(part: Any) -> Any:
+    """Copy an array or one of its rows; of objects, these too."""
+    return part.copy() if isinstance(part, (np.ndarray, np.generic)) and part.dtype != OBJECT else copy.deepcopy(part)
+
+
 class Shard:
     """A run of rows that one worker reads or writes at every step."""
 
@@ -129,6 +135,7 @@ class Shard:
         leaf = columns.layout.leaves[0] if columns.layout.is_flat else None
         self._out: Array | None = None
         self._length = 0
+        self._casting = casting(leaf.dtype) if leaf is not None else "safe"
         self._view: Array | None = None
         if leaf is not None and not leaf.is_object:
             self._view = columns.arrays[0][first : first + count]
@@ -140,7 +147,7 @@ class Shard:
         """As `Columns.store`."""
         if self._out is not None:
             check_lengths(values, self._length)
-            np.concatenate(values, out=self._out, casting="same_kind")
+            np.concatenate(values, out=self._out, casting=self._casting)
         else:
             self._columns.store(self._first, values)
 

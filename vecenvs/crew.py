@@ -20,6 +20,7 @@ LIVENESS = 0.2  # seconds between looks at whether the workers live, while waiti
 START_TIMEOUT = 300.0  # seconds for the envs of one worker to be made
 CLOSE_GRACE = 5.0  # seconds for workers to close their envs, before force
 EXIT_GRACE = 1.0
+_INSTANT = 1e-9  # seconds: not 0, for which nobody does anything
 
 Launch = Callable[[int, range], Transport]
 
@@ -94,7 +95,7 @@ class Crew:
         transport = self.transports[worker]
         while True:
             seconds = LIVENESS if limit is None else min(LIVENESS, limit - time.monotonic())
-            message = transport.get(max(seconds, 0.0))
+            message = transport.get(max(seconds, _INSTANT if transport.inline else 0.0))
             if message is not None:
                 return message
             if limit is not None and time.monotonic() >= limit:
@@ -115,6 +116,12 @@ class Crew:
             while (message := self.transports[worker].get(0)) is not None:
                 found.append((worker, message))
         return found
+
+    def nudge(self, workers: Iterable[int]) -> list[tuple[int, Message]]:
+        """Have those of the workers that live in this process, and work only while waited for, do one thing each."""
+        inline = [worker for worker in workers if self.transports[worker].inline]
+        found = [(worker, self.transports[worker].get(_INSTANT)) for worker in inline]
+        return [(worker, message) for worker, message in found if message is not None]
 
     def rest(self, workers: Sequence[int], seconds: float) -> list[tuple[int, Message]]:
         """Sleep until one of these workers has something, at most `seconds`; then do as `sweep`."""

@@ -9,6 +9,7 @@ episode's end, or an error, what the autoreset mode puts in its place. So the lo
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -104,7 +105,7 @@ class Host:
                 cell[0] = None  # the env's own: not to be kept alive
         try:
             self._rewards[shard.start : shard.stop] = rewards
-        except (TypeError, ValueError):
+        except Exception:  # whatever an odd one makes of it
             self._write_odd_rewards(shard, rewards, extras)
         packed = self._take_infos(infos, extras, pack=pack) if infos else None
         if self._reader is not None:
@@ -239,20 +240,24 @@ class Host:
     def _fail(self, local: int, doing: str, exc: BaseException, extras: list[Extra]) -> Any:
         """Note an exception; give the row as it was, for the columns."""
         slot = self.first + local
+        self._note_failure(local, Failure.capture(slot, doing, exc, portable=self._remote), extras)
+        return self._board.observations.rows(slot, 1)[0]
+
+    def _note_failure(self, local: int, failure: Failure, extras: list[Extra]) -> None:
+        slot = self.first + local
         self._act[local] = partial(_refuse, "env {} failed before: reset([{}]) it first", slot)
         self._reset_infos.pop(local, None)
         extras[:] = [extra for extra in extras if extra.slot != slot]
         if local in self.ended:
             self.ended.remove(local)
-        extras.append(Extra(slot, {}, None, Failure.capture(slot, doing, exc, portable=self._remote)))
+        extras.append(Extra(slot, {}, None, failure))
         self._flags[local] = 0
-        return self._board.observations.rows(slot, 1)[0]
 
-    def fail(self, shard: Sequence[int], exc: BaseException) -> list[Extra]:
-        """Note an exception that no env is known to have raised as one of all of these; give what tells the caller."""
+    def fail(self, shard: Sequence[int], why: Failure) -> list[Extra]:
+        """Take what no env is known to have done as a failure of all of these; give what tells the caller."""
         extras: list[Extra] = []
         for local in shard:
-            self._fail(local, "step", exc, extras)
+            self._note_failure(local, why._replace(slot=self.first + local), extras)
         self.flagged = self._flags != self._no_flags
         return extras
 
@@ -273,10 +278,10 @@ class Host:
     def _write_odd_rewards(self, shard: range, rewards: list[Any], extras: list[Extra]) -> None:
         for local, reward in zip(shard, rewards, strict=True):
             try:
-                self._rewards[local] = np.asarray(reward, np.float64).item()
+                self._rewards[local] = _number(reward)
             except Exception as exc:
                 self._rewards[local] = 0.0
-                self._fail(local, f"step (its reward is {reward!r})", exc, extras)
+                self._fail(local, f"step (its reward is {_shown(reward)})", exc, extras)
 
     # Resetting
 
@@ -315,11 +320,11 @@ class Host:
         return RowBody(extras, objects) if extras or objects else None
 
     def hold(self, local: int, seed: Any, options: Any) -> None:
-        """Keep what the env's next reset is to get."""
+        """Keep what the env's next reset is to get: options of its own, which it may change."""
         if seed is not None:
             self._seeds[local] = seed
         if options is not None:
-            self._options[local] = options
+            self._options[local] = own(options)
 
     def resume(self, lost: dict[int, tuple[Any, int | None]]) -> None:
         """Take over slots whose episodes ended with another worker: their next step gives a truncated row."""
@@ -332,6 +337,20 @@ class Host:
         self._board.open_info(specs)
         if self._reader is not None:
             self._reader.open(self._board.info, self._board.first_info)
+
+
+def _number(reward: Any) -> float:
+    try:
+        return float(np.asarray(reward, np.float64).item())
+    except Exception:  # a tensor that asks for a gradient will be no array
+        return float(reward)
+
+
+def _shown(value: Any) -> str:
+    try:
+        return reprlib.repr(value)
+    except Exception as problem:  # whatever a foreign __repr__ raises
+        return f"a {type(value).__name__} whose __repr__ raises {type(problem).__name__}"
 
 
 def _refuse(why: str, slot: int, _: Any) -> StepResult:

@@ -271,10 +271,14 @@ class _Column:
         block: Any = values
         if self._kind not in kinds or len(kinds) > 1:
             try:
-                block = np.array(values)
-            except ValueError:  # arrays of different shapes
+                given = np.array(values)
+                with np.errstate(all="ignore"):
+                    block = given.astype(self._array.dtype)
+            except Exception:  # arrays of different shapes, or what will be no array
                 return False
-            if block.shape[1:] != self._array.shape[1:] or not np.can_cast(block.dtype, self._array.dtype, "same_kind"):
+            if given.dtype.kind != block.dtype.kind or block.shape[1:] != self._array.shape[1:]:
+                return False
+            if given.dtype != block.dtype and not np.array_equal(block, given, equal_nan=True):  # another value
                 return False
         adjacent = slots[-1] - slots[0] == len(slots) - 1
         try:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vecenvs.protocol import CONTAINERS, own
+from vecenvs.protocol import IMMUTABLE, own
 
 TRUNCATED_KEY = "TimeLimit.truncated"
 
@@ -147,6 +147,6 @@ def maker(keys: Sequence[str]) -> Callable[[Iterable[tuple[Any, ...]]], list[dic
 
 def own_complete(infos: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Copy infos that need no transport, complete as `InfoUnpacker.unpack` gives them."""
-    if CONTAINERS.isdisjoint(map(type, chain.from_iterable(map(dict.values, infos)))):
+    if IMMUTABLE.issuperset(map(type, chain.from_iterable(map(dict.values, infos)))):
         return [{**info, TRUNCATED_KEY: False} for info in infos]
     return [{**own(info), TRUNCATED_KEY: False} for info in infos]

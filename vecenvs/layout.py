@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -72,6 +72,11 @@ class SpaceLayout:
         return self.unflatten([coerce(part, leaf) for part, leaf in zip(self.flatten(value), self.leaves, strict=True)])
 
 
+def casting(dtype: np.dtype[Any]) -> Literal["same_kind", "safe"]:
+    """Give how numpy may cast to this dtype so that numbers become no others: floats may be rounded, integers not."""
+    return "same_kind" if dtype.kind in "fc" else "safe"
+
+
 def coerce(value: Any, leaf: Leaf) -> Any:
     """Copy one leaf's value as the leaf's dtype. ValueError for another shape, TypeError if the cast changes it."""
     if leaf.is_object:
@@ -80,8 +85,7 @@ def coerce(value: Any, leaf: Leaf) -> Any:
     if given.shape != leaf.shape:
         raise ValueError(f"value{leaf} has shape {given.shape}, its space says {leaf.shape}")
     cast = given.astype(leaf.dtype) if given.dtype.kind in "biuf" else None
-    same_kind = np.can_cast(given.dtype, leaf.dtype, "same_kind")
-    if cast is None or not (same_kind or np.array_equal(cast, given)):
+    if cast is None or not (np.can_cast(given.dtype, leaf.dtype, casting(leaf.dtype)) or np.array_equal(cast, given)):
         raise TypeError(f"value{leaf} has dtype {given.dtype}, its space says {leaf.dtype}")
     return cast if leaf.shape else cast[()]
 

@@ -16,7 +16,7 @@ from vecenvs.board import DONE, Board
 from vecenvs.crew import LIVENESS, Crew
 from vecenvs.errors import AlreadySteppingError, StepTimeout, VecEnvError, WorkerDied, describe_indices
 from vecenvs.infos import InfoUnpacker
-from vecenvs.protocol import Answer, Command, Extra, RowBody, kind_of, slot_of, tag
+from vecenvs.protocol import Answer, Command, Extra, Failure, RowBody, dumps, kind_of, loads, safe_text, slot_of, tag
 from vecenvs.transport import Message
 
 # Plain ints compare faster.
@@ -64,6 +64,7 @@ class Ledger:
         self._restarts_left = restarts
         self._briefing = briefing
         self._next_look = 0.0
+        self._heard = [0.0] * len(crew.shards)  # when each worker's last answer was taken, if `step_timeout` needs it
         self._forsaken = [0] * len(crew.shards)  # how many of each worker's next replies nobody waits for
         self._starting: set[int] = set()  # workers that replace others and have not said STARTED
 
@@ -71,7 +72,7 @@ class Ledger:
 
     def step_all(self) -> None:
         """Begin a step of every env, one command per worker."""
-        now = 0.0 if self._step_timeout is None else time.monotonic()  # only that looks at it
+        now = 0.0 if self._step_timeout is None else time.monotonic()  # only that looks at it: see `_since`
         self.plain = True
         if self.infos:
             self.infos = {}
@@ -112,7 +113,23 @@ class Ledger:
                 self.forsake(waiting)
                 raise
             del waiting[worker]
+        for reply in replies.values():
+            if isinstance(reply, Failure):
+                raise reply.to_error()
         return replies
+
+    def check_portable(self, what: str, value: object) -> None:
+        """Raise TypeError, before anything is sent, if `value` cannot reach workers that are elsewhere."""
+        if all(transport.inline for transport in self._crew.transports):
+            return
+        try:
+            loads(dumps(value))
+        except Exception as exc:  # whatever a foreign __reduce__ or __setstate__ raises
+            text = f"{type(exc).__name__}: {safe_text(exc)}"
+            raise TypeError(
+                f"{what} cannot be pickled, or not be unpickled in another process ({text}): leave out what cannot, "
+                "or use DummyVecEnv"
+            ) from exc
 
     def request(self, requests: dict[int, tuple[Command, Any]]) -> None:
         """Send one request to each worker. If one is dead, nobody waits for the others' replies."""
@@ -178,9 +195,12 @@ class Ledger:
         limited = deadline is not None or self._step_timeout is not None
         while stepping:
             worker = next(reversed(stepping))  # the caller's own shard is the last one: it steps here
-            limit = self._limit(deadline, min(stepping.values())) if limited else None
-            seconds = LIVENESS if limit is None else min(LIVENESS, max(limit - time.monotonic(), 0.0))
-            message = transports[worker].get(seconds)
+            transport = transports[worker]
+            limit = self._limit(deadline, self._oldest()) if limited else None
+            if limit is None or transport.inline:  # who works only while being waited for gets the time it takes
+                message = transport.get(LIVENESS)
+            else:
+                message = transport.get(min(LIVENESS, max(limit - time.monotonic(), 0.0)))
             if message is not None:
                 kind, body = message
                 if body is None and kind in _BARE and not self.dead:  # nearly always
@@ -224,6 +244,8 @@ class Ledger:
         """Take rows as they come until `enough`; StepTimeout names those of `waited_for` that are missing."""
         self.sweep()
         self._look_around()
+        if deadline is not None and time.monotonic() >= deadline and not enough():  # who polls
+            self._take_all(self._crew.nudge(self._busy_workers()))
         while not enough():
             limit = self._limit(deadline, None if self._step_timeout is None else self._oldest())
             if limit is not None and time.monotonic() >= limit:
@@ -274,8 +296,17 @@ class Ledger:
         return [worker for worker, due in enumerate(self._due) if due or worker in self.stepping]
 
     def _oldest(self) -> float | None:
-        """Since when the command that has waited longest is unanswered."""
-        return min((*(command.since for command in self.pending.values()), *self.stepping.values()), default=None)
+        """Since when the command that has taken its worker longest is unanswered."""
+        return min((self._since(worker, since) for worker, since in self._unanswered()), default=None)
+
+    def _unanswered(self) -> list[tuple[int, float]]:
+        """The worker of each unanswered command, and when it was given."""
+        owner = self.owner
+        return [*self.stepping.items(), *((owner[slot], command.since) for slot, command in self.pending.items())]
+
+    def _since(self, worker: int, given: float) -> float:
+        """Since when a worker is at it: not before its last answer. Never, if it works only while it is waited for."""
+        return math.inf if self._crew.transports[worker].inline else max(given, self._heard[worker])
 
     def _take_all(self, messages: Iterable[tuple[int, Message]]) -> None:
         failed: list[tuple[int, Message]] = []
@@ -289,6 +320,8 @@ class Ledger:
 
     def _take(self, worker: int, message: Message) -> None:
         kind, body = message[0] & 0xFF, message[1]
+        if self._step_timeout is not None:
+            self._heard[worker] = time.monotonic()
         if kind == Answer.STARTED:
             self._started(worker)
             return
@@ -301,6 +334,9 @@ class Ledger:
             self.infos[worker] = body if type(body) is list else self._unpackers[worker].unpack(body)
             self._stepped(worker)
             return
+        if type(body) is Failure:
+            slots = [slot_of(message[0])] if kind == _ROW else self._crew.shards[worker]
+            body = RowBody([Extra(slot, {}, None, body._replace(slot=slot)) for slot in slots])
         body = body or RowBody([])
         if kind == _ROW:
             slot = slot_of(message[0])
@@ -344,6 +380,8 @@ class Ledger:
         """
         if self._step_timeout is None or since is None or (deadline is not None and not self._restarts_left):
             return deadline
+        if since == math.inf:
+            return deadline
         own = since + self._step_timeout
         return own if deadline is None else min(own, deadline)
 
@@ -354,8 +392,7 @@ class Ledger:
         if self._step_timeout is None:
             return
         late = time.monotonic() - self._step_timeout
-        hung = {worker for worker, since in self.stepping.items() if since <= late}
-        hung |= {self.owner[slot] for slot, command in self.pending.items() if command.since <= late}
+        hung = {worker for worker, since in self._unanswered() if self._since(worker, since) <= late}
         if hung and not self._restarts_left:
             self._rearm()
             raise StepTimeout([slot for slot in slots if self.owner[slot] in hung] or slots, self._step_timeout)
@@ -469,5 +506,5 @@ class Ledger:
         """
         for slot in slots:
             if self._board.flags[slot] & DONE:
-                self.resting[slot] = [array[slot].copy() for array in self._board.observations.arrays]
+                self.resting[slot] = self._board.observations.parts(slot)
                 self.command(slot, Command.AWAIT_RESET)

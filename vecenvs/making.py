@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,20 +19,30 @@ def make_envs(
 ) -> tuple[list[Any], MadeEnvs | Failure]:
     """Call every function. If one raises, the envs made so far are closed and the answer is its Failure."""
     envs: list[Any] = []
+    slot = first
     try:
         for slot, env_fn in enumerate(env_fns, first):
             env = env_fn()
             _check_env(env, slot)
+            if any(env is other for other in envs):
+                raise VecEnvError(f"the env function of env {slot} gave an env that another one had given already")
             envs.append(env)
+        slot = first
+        made = _describe(envs, first, remote=remote)
     except BaseException as exc:
-        slot = first + len(envs)
         close_envs(envs, first, remote=remote)
         if not isinstance(exc, ENV_ERRORS):
             raise
         return [], Failure.capture(slot, "its env function", exc, portable=remote)
-    return envs, MadeEnvs(
-        envs[0].observation_space,
-        envs[0].action_space,
+    return envs, made
+
+
+def _describe(envs: Sequence[Any], first: int, *, remote: bool) -> MadeEnvs:
+    spaces = envs[0].observation_space, envs[0].action_space
+    if not remote:  # the env's own generators are not for callers to sample from
+        spaces = copy.deepcopy(spaces)
+    return MadeEnvs(
+        *spaces,
         getattr(envs[0], "spec", None),
         dict(getattr(envs[0], "metadata", None) or {}),
         getattr(envs[0], "render_mode", None),

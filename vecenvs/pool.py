@@ -90,6 +90,10 @@ class PoolVecEnv(VecEnv):
         self._step_slots: set[int] | None = None  # of a lock-step in which the others are being reset
         self._informed = False  # whether the last step brought infos of whole shards
         self._seeds: dict[int, int] = {}  # the last seed given to each slot: what a restart's seeds derive from
+        self._held: tuple[dict[int, Any], dict[int, Any]] = (
+            {},
+            {},
+        )  # seeds and options that wait for a slot's next reset
         self._no_flags = bytes(n)
         self._last_flags = self._no_flags
         self._inactive: list[int] = []
@@ -134,7 +138,7 @@ class PoolVecEnv(VecEnv):
             self._check_free("step_async", range(self.num_envs), autoresets=False)
         columns = self._board.actions
         if not columns.take(actions):
-            columns.assign(parse_actions(columns.layout, actions, self.num_envs))
+            columns.assign(self._parse_actions(actions, self.num_envs))
         if self._info_attrs and self._infos.closed:
             self._open_infos()
         if not ledger.resting:
@@ -207,7 +211,8 @@ class PoolVecEnv(VecEnv):
             flags = flags.copy()
             flags[self._inactive] = 0
             extras.extend(Extra(slot, {"resetting": True, **self._infos.kept(slot)}) for slot in resting)
-        result = lock_step(board, infos, copy=self.copy or bool(resting))
+        # In async mode the rows of ended episodes are written again before this returns.
+        result = lock_step(board, infos, copy=self.copy or self.autoreset == "async")
         flagged = flags.nonzero()[0].tolist()
         self._last_flags = of_all = flags.tobytes()
         complete([infos[slot] for slot in flagged], board, flagged, [of_all[slot] for slot in flagged])
@@ -265,7 +270,7 @@ class PoolVecEnv(VecEnv):
     def send(self, actions: Any, indices: Indices = None) -> None:
         slots = self._parse_slots("send", indices)
         self._check_free("send", slots)
-        parts = parse_actions(self._board.actions.layout, actions, len(slots))
+        parts = self._parse_actions(actions, len(slots))
         if self._infos.closed and not self._ledger.due:
             self._open_infos()
         self._board.actions.assign(parts, np.array(slots, dtype=np.int64))
@@ -275,6 +280,8 @@ class PoolVecEnv(VecEnv):
         slots = self._parse_slots("reset", indices)
         seeds, all_options = parse_seeds(seed, slots), parse_options(options, slots)
         self._check_free("reset", slots, autoresets=False)
+        if options is not None:
+            self._ledger.check_portable("options", all_options)
         self._ledger.settle(slots, drop=True)
         self._note_seeds(seeds)
         for slot in slots:
@@ -336,6 +343,9 @@ class PoolVecEnv(VecEnv):
         info = self._infos.first(slot) if self._info_attrs else {}
         if reset_info:
             info.update(reset_info)
+        for held in self._held:
+            if held:
+                held.pop(slot, None)
         info["episode_start"] = True
         self.reset_infos[slot] = info
 
@@ -374,6 +384,9 @@ class PoolVecEnv(VecEnv):
         briefing: list[tuple[Command, Any]] = [
             (Command.RESUME, {slot: (row, self._next_seed(slot)) for slot, row in begun})
         ]
+        held = tuple({slot: given[slot] for slot in shard if slot in given} for given in self._held)
+        if any(held):
+            briefing.append((Command.PREPARE, held))
         if self._infos.specs is not None:
             briefing.append((Command.OPEN_INFO, self._infos.specs))
         return briefing
@@ -388,6 +401,13 @@ class PoolVecEnv(VecEnv):
         self._seeds.update((slot, seed) for slot, seed in seeds.items() if seed is not None)
 
     # Checks
+
+    def _parse_actions(self, actions: Any, n: int) -> list[NDArray[Any]]:
+        layout = self._board.actions.layout
+        parts = parse_actions(layout, actions, n)
+        if layout.has_objects:
+            self._ledger.check_portable("actions", [part for part in parts if part.dtype == object])
+        return parts
 
     def _check_open(self, what: str) -> None:
         if self.closed:
@@ -437,8 +457,10 @@ class PoolVecEnv(VecEnv):
             self._asking.forget()  # after a Ctrl-C
 
     def call_async(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> None:
-        slots = self._parse_slots(function.__name__, indices)
-        self._check_free(function.__name__, slots, autoresets=False)
+        what = getattr(function, "__name__", type(function).__name__)
+        slots = self._parse_slots(what, indices)
+        self._check_free(what, slots, autoresets=False)
+        self._ledger.check_portable(what, (function, args, kwargs))
         self._ledger.settle(slots, drop=False)
         self._asking.begin(slots, function, args, kwargs)
 
@@ -458,8 +480,12 @@ class PoolVecEnv(VecEnv):
     def _prepare(self, what: str, seeds: dict[int, Any], options: dict[int, Any]) -> None:
         everyone = range(self.num_envs)
         self._check_free(what, everyone, autoresets=False)
+        if options:
+            self._ledger.check_portable("options", options)
         self._ledger.settle(everyone, drop=False)
         self._asking.prepare(seeds, options)
+        for held, given in zip(self._held, (seeds, options), strict=True):
+            held.update((slot, value) for slot, value in given.items() if value is not None)
 
     def stats(self) -> dict[str, Any]:
         return {

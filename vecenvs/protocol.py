@@ -7,8 +7,10 @@ until the answer, and to the caller otherwise, so neither side ever reads what t
 
 from __future__ import annotations
 
+import copy
 import pickle
 import traceback
+from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -115,13 +117,21 @@ class Failure(NamedTuple):
             except Exception:  # whatever a foreign __reduce__ raises
                 kept = None
         ours = isinstance(exc, VecEnvError)
-        summary = str(exc) if ours else f"env {slot} raised {type(exc).__name__} in {doing}: {exc}"
+        summary = str(exc) if ours else f"env {slot} raised {type(exc).__name__} in {doing}: {safe_text(exc)}"
         return cls(slot, summary, text, kept if isinstance(kept, BaseException) else None)
 
     def to_error(self) -> EnvError:
         error = EnvError(self.slot, self.summary, self.traceback)
         error.__cause__ = self.exception or RemoteError(self.traceback)
         return error
+
+
+def safe_text(exc: BaseException) -> str:
+    """Give str(exc), or say that it raises."""
+    try:
+        return str(exc)
+    except Exception as problem:
+        return f"(its __str__ raises {type(problem).__name__})"
 
 
 def dumps(value: object) -> bytes:
@@ -139,9 +149,9 @@ def dumps(value: object) -> bytes:
 
 
 def can_pickle(value: object) -> bool:
-    """Tell whether `dumps` takes it."""
+    """Tell whether `dumps` takes it, and it can be brought back."""
     try:
-        dumps(value)
+        loads(dumps(value))
     except Exception:  # whatever a __reduce__ raises
         return False
     return True
@@ -158,29 +168,50 @@ def encode(tag: int, body: object) -> bytes:
 
 
 def decode(tag: int, data: Any) -> Any:
-    """Undo `encode`."""
+    """Undo `encode`. What pickle took but cannot bring back is a Failure in the body's place."""
     if not data:
         return None
-    return data if tag == _INFO_ROWS else loads(data)
+    if tag == _INFO_ROWS:
+        return data
+    try:
+        return loads(data)
+    except Exception as exc:  # whatever a __setstate__ or a __init__ raises, or a module that is not here
+        text = f"{type(exc).__name__}: {safe_text(exc)}"
+        problem = VecEnvError(f"a value (in an info, say) was pickled but cannot be unpickled again: {text}")
+        return Failure.capture(-1, "unpickling", problem, portable=True)
 
 
 _INFO_ROWS = int(Answer.INFO_ROWS)
 
 
 def own(value: Any) -> Any:
-    """Copy the containers and arrays of an info, so that nothing in it is changed later by its env."""
-    if isinstance(value, np.ndarray):
-        return value.copy()
+    """Copy the containers and arrays in a value that goes from a caller to an env or back in the same process.
+
+    So nothing in them is changed later by the other side. Other objects are given as they are, and so is a container
+    of a class of its own that cannot be copied.
+    """
     kind = type(value)
+    if kind in IMMUTABLE:
+        return value
+    if kind is np.ndarray and value.dtype != object:
+        return value.copy()
     if kind is dict:
-        if CONTAINERS.isdisjoint(map(type, value.values())):
+        if IMMUTABLE.issuperset(map(type, value.values())):
             return value.copy()
-        return {key: own(item) if type(item) in CONTAINERS else item for key, item in value.items()}
+        return {key: own(item) for key, item in value.items()}
     if kind is list:
         return [own(item) for item in value]
     if kind is tuple:
         return tuple(own(item) for item in value)
+    if isinstance(value, _CONTAINERS):
+        try:
+            return copy.deepcopy(value)
+        except Exception:  # whatever a foreign __deepcopy__ or __reduce__ raises
+            return value
     return value
 
 
-CONTAINERS = frozenset({dict, list, tuple, np.ndarray})
+IMMUTABLE: frozenset[type] = frozenset(
+    {bool, int, float, complex, str, bytes, type(None)} | {np.dtype(code).type for code in "?bhilqBHILQefdgFDG"}
+)
+_CONTAINERS = (dict, list, tuple, set, frozenset, deque, bytearray, np.ndarray)

@@ -12,7 +12,20 @@ from typing import Any
 from vecenvs.board import Board, Specs
 from vecenvs.errors import VecEnvError
 from vecenvs.host import ENV_ERRORS, Host, ResetOutcome
-from vecenvs.protocol import Answer, Command, Extra, Failure, Message, RowBody, can_pickle, dumps, kind_of, slot_of, tag
+from vecenvs.protocol import (
+    Answer,
+    Command,
+    Extra,
+    Failure,
+    Message,
+    RowBody,
+    can_pickle,
+    dumps,
+    kind_of,
+    own,
+    slot_of,
+    tag,
+)
 
 Answering = Callable[[int, object], None]
 
@@ -59,11 +72,14 @@ class Worker:
     def handle(self, tag: int, body: Any) -> bool:
         """Carry out one command and answer it. False after CLOSE: the worker is done."""
         kind = tag & 0xFF
+        if type(body) is Failure:  # nobody can tell what it was
+            self._send(*self.refuse(tag, body))
+            return kind != _CLOSE
         try:
             self._commands[kind]((tag >> 8) - self._first, body)
         except BaseException as exc:  # a Ctrl-C
             if not self._remote:  # a worker's own process ends
-                self._send_now(*self.break_off(tag, body, exc))
+                self._send_now(*self.break_off(tag, exc))
             raise
         if self.host.unsettled:
             self.settle()
@@ -79,18 +95,20 @@ class Worker:
             return _FLAGGED_ROWS if host.flagged else _PLAIN_ROWS
         return (_ROWS if type(body) is RowBody else _INFO_ROWS), body
 
-    def break_off(self, command: int, body: Any, exc: BaseException) -> Message:
+    def break_off(self, command: int, exc: BaseException) -> Message:
         """Give the answer to a command that a Ctrl-C has ended, but not within an env's step or reset: no row."""
+        problem = VecEnvError(f"ended by a {type(exc).__name__} before it was done")
+        problem.__cause__ = exc
+        return self.refuse(command, Failure.capture(self._first, "a command", problem, portable=self._remote))
+
+    def refuse(self, command: int, why: Failure) -> Message:
+        """Give the answer to a command that is not carried out."""
         kind, slot = kind_of(command), slot_of(command)
         if kind == Command.STEP:
-            return _ROWS, RowBody(self.host.fail(self.host.all, exc))
+            return _ROWS, RowBody(self.host.fail(self.host.all, why))
         if kind in (Command.STEP_ONE, Command.RESET, Command.AWAIT_RESET):
-            return tag(Answer.ROW, slot), RowBody(self.host.fail([slot - self._first], exc))
-        if kind == Command.CALL:
-            function, slots, args, _ = body
-            failures = [Failure.capture(s, _describe(function, args), exc, portable=False) for s in slots]
-            return int(Answer.REPLY), failures
-        return (int(Answer.CLOSED), []) if kind == Command.CLOSE else (int(Answer.REPLY), None)
+            return tag(Answer.ROW, slot), RowBody(self.host.fail([slot - self._first], why))
+        return (int(Answer.CLOSED), []) if kind == Command.CLOSE else (int(Answer.REPLY), why)
 
     def settle(self) -> None:
         """Do what had to wait until a step was answered: begin the resets that it calls for, raise a Ctrl-C."""
@@ -169,7 +187,9 @@ class Worker:
         results: list[Any] = []
         for slot in slots:
             try:
-                results.append(function(self.host.envs[slot - self._first], *args, **kwargs))
+                # Each env gets its own, as it would if it were alone in its process.
+                result = function(self.host.envs[slot - self._first], *own(args), **own(kwargs))
+                results.append(result if self._remote else own(result))
             except ENV_ERRORS as exc:
                 results.append(Failure.capture(slot, _describe(function, args), exc, portable=self._remote))
         try:

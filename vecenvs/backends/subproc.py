@@ -10,6 +10,7 @@ from typing import Any
 
 import cloudpickle
 
+from vecenvs.arguments import check_env_fns
 from vecenvs.cpus import allowed_cpus, usable_cores
 from vecenvs.errors import BackendUnavailable, VecEnvError
 from vecenvs.pool import EnvFn, PoolVecEnv
@@ -42,6 +43,7 @@ class SubprocVecEnv(PoolVecEnv):
         pin_workers: bool = False,
         **common: Any,
     ) -> None:
+        check_env_fns(env_fns)
         if start_method is not None and start_method not in START_METHODS:
             raise ValueError(f"start_method {start_method!r} is none of {', '.join(START_METHODS)}")
         workers = max(1, min(len(env_fns), usable_cores())) if num_workers is None else num_workers

@@ -59,7 +59,7 @@ class LocalTransport(Transport):
                 try:
                     message = worker.step(body)
                 except BaseException as exc:  # a Ctrl-C, and not while an env stepped
-                    answers.append(worker.break_off(tag, body, exc))
+                    answers.append(worker.break_off(tag, exc))
                     raise
                 if not worker.host.unsettled:
                     return message

@@ -34,8 +34,9 @@ from vecenvs.testing.suite.restarts import RestartConformance
 from vecenvs.testing.suite.schedules import ScheduleConformance
 from vecenvs.testing.suite.seeding import SeedingConformance
 from vecenvs.testing.suite.spaces import SpaceConformance
-from vecenvs.testing.suite.timeouts import TimeoutConformance
+from vecenvs.testing.suite.timeouts import PatienceConformance, TimeoutConformance
 from vecenvs.testing.suite.trajectories import RowConformance, WorldConformance
+from vecenvs.testing.suite.values import ValueConformance
 
 __all__ = [
     "ActionConformance",
@@ -49,6 +50,7 @@ __all__ = [
     "LifecycleConformance",
     "Make",
     "OwnershipConformance",
+    "PatienceConformance",
     "RenderingConformance",
     "RestartConformance",
     "RowConformance",
@@ -58,6 +60,7 @@ __all__ = [
     "SpaceConformance",
     "TimeoutConformance",
     "TrajectoryConformance",
+    "ValueConformance",
     "VecEnvConformance",
     "WorkerConformance",
     "WorldConformance",
@@ -76,6 +79,8 @@ class RuleConformance(
     ErrorConformance,
     InterruptConformance,
     LifecycleConformance,
+    ValueConformance,
+    PatienceConformance,
 ):
     """What every VecEnv promises, apart from the bulk of its trajectories."""
 

@@ -116,6 +116,16 @@ class RestartConformance(Conformance):
         assert 0 in caught.value.indices
 
     @PROMPT
+    def test_what_waits_for_a_reset_is_not_lost(self, make: Make, tmp_path: Path) -> None:
+        """Seeds and options given by `seed` and `set_options` reach the replacement, if the reset has not been."""
+        vec = make(dying_fns(where="reset", lives_file=tmp_path / "lives"), on_failure="restart")
+        vec.seed(100)
+        vec.set_options({"a": 1})
+        vec.reset()
+        assert vec.stats()["restarts"] == 1
+        assert vec.get_attr("seeds") == [[100], [101], [102], [103]]
+        assert vec.get_attr("options") == [[{"a": 1}]] * 4
+
     def test_a_death_in_a_reset(self, make: Make, tmp_path: Path) -> None:
         vec = make(dying_fns(where="reset", at=2, lives_file=tmp_path / "lives"), on_failure="restart")
         vec.reset()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from vecenvs import pool
+from vecenvs import calls, pool
 from vecenvs.errors import AlreadySteppingError, StepTimeout
-from vecenvs.testing.envs import CountingEnv, GatedEnv, StubbornEnv
+from vecenvs.testing.envs import CountingEnv, GatedEnv, StubbornEnv, counting_fns
 from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.testing.suite.deaths import PROMPT
+from vecenvs.testing.suite.interrupts import NappingEnv
 
 
 def gated_fns(gate: Path, num_envs: int = 4, **kwargs: Any) -> list[Any]:
@@ -21,6 +24,57 @@ def gated_fns(gate: Path, num_envs: int = 4, **kwargs: Any) -> list[Any]:
         functools.partial(GatedEnv, 0, gate, **kwargs),
         *(functools.partial(CountingEnv, i) for i in range(1, num_envs)),
     ]
+
+
+class PatienceConformance(Conformance):
+    """What is not late, on any engine."""
+
+    @PROMPT
+    def test_polling(self, make: Make) -> None:
+        """Who asks again and again with timeout=0 gets on, also where envs live in the caller's process."""
+        vec = make(counting_fns(4))
+        vec.reset()
+
+        def poll(ask: Callable[..., Any]) -> Any:
+            while True:
+                try:
+                    return ask(timeout=0)
+                except StepTimeout:
+                    time.sleep(0.001)
+
+        vec.step_async([0] * 4)
+        assert poll(vec.step_wait)[0][:, 2].tolist() == [1] * 4
+        vec.send([0] * 4)
+        found: list[int] = []
+        while len(found) < 4:
+            found += poll(vec.recv).indices.tolist()
+        assert sorted(found) == [0, 1, 2, 3]
+        vec.call_async(calls.get_attr, None, "tag")
+        assert poll(vec.call_wait) == [0, 1, 2, 3]
+
+    @pytest.mark.parametrize("on_failure", ["raise", "restart"])
+    def test_a_learner_that_takes_its_time(self, make: Make, on_failure: str) -> None:
+        """`step_timeout` is for envs: what the caller does between sending and waiting does not count."""
+        vec = make(counting_fns(4), step_timeout=0.3, on_failure=on_failure)
+        vec.reset()
+        vec.step_async([0] * 4)
+        time.sleep(0.5)
+        assert vec.step_wait()[0][:, 2].tolist() == [1] * 4
+        vec.send([0] * 4)
+        time.sleep(0.5)
+        assert vec.recv(4).obs[:, 2].tolist() == [2] * 4
+        assert vec.stats()["restarts"] == 0
+
+    def test_standing_in_line(self, make: Make) -> None:
+        """An env is not late because its worker has others to step first."""
+        vec = make([functools.partial(NappingEnv, tag) for tag in range(8)], step_timeout=0.6, on_failure="restart")
+        vec.reset()
+        vec.set_attr("nap", 0.2)
+        vec.send([0] * 8)
+        left = 8
+        while left:
+            left -= len(vec.recv())
+        assert vec.stats()["restarts"] == 0
 
 
 class TimeoutConformance(Conformance):

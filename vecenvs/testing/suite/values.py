@@ -1,0 +1,229 @@
+"""Odd values on their way between a caller and an env: whose they are, and what if they cannot travel."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import threading
+from collections import Counter, OrderedDict, deque, namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from vecenvs.errors import EnvError, VecEnvError
+from vecenvs.testing.envs import CountingEnv, counting_fns
+from vecenvs.testing.suite.base import Conformance, Make
+from vecenvs.vec_env import VecEnv
+
+Pair = namedtuple("Pair", "left right")
+
+
+class OneWayError(Exception):
+    """An exception as people write them: it pickles, but cannot be unpickled."""
+
+    def __init__(self, code: int, where: str) -> None:
+        super().__init__(f"{code} in {where}")
+
+
+class MuteError(Exception):
+    """An exception that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class MemoEnv(CountingEnv):
+    """A CountingEnv that does arithmetic in what it was given, and whose infos hold what it goes on changing."""
+
+    def __init__(self, tag: int = 0, say: str = "") -> None:
+        super().__init__(tag, 3)
+        self.given = np.zeros(1)
+        self.say = say
+        self.seen: dict[str, Any] = {}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        for value in self.seen.values():
+            value.clear()
+        self.seen = self.seen or {
+            "counter": Counter(), "ordered": OrderedDict(), "deque": deque(), "set": set(), "list": [], "dict": {},
+        }  # fmt: skip
+        if options:
+            options["given"] += 1  # its own, as in a process of its own
+            self.given = options["given"]
+        obs, info = super().reset(seed=seed, options=options)
+        return obs, {**info, "bad": OneWayError(1, "reset")} if self.say == "reset" else info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self.given += 1
+        obs, reward, terminated, truncated, _ = super().step(action)
+        for key, value in self.seen.items():
+            if key in ("deque", "list"):
+                value.append(self.t)
+            elif key == "set":
+                value.add(self.t)
+            else:
+                value[self.t] = self.t
+        info: dict[str, Any] = {**self.seen, "pair": Pair(self.given, self.tag)}
+        if self.t == 2 and self.say == "info":
+            info["bad"] = OneWayError(1, "step")
+        if self.t == 2 and self.say == "mute":
+            raise MuteError
+        if self.t == 2 and self.say == "huge":
+            reward = 10**400
+        return obs, reward, terminated, truncated, info
+
+
+def seed_actions(env: Any, seed: int) -> None:
+    env.action_space.seed(seed)
+
+
+def draw_actions(env: Any, count: int) -> list[int]:
+    return [int(env.action_space.sample()) for _ in range(count)]
+
+
+def memo_fns(say: str = "", bad: int = 1) -> list[Any]:
+    return [functools.partial(MemoEnv, tag, say if tag == bad else "") for tag in range(4)]
+
+
+class SpeakingEnv(CountingEnv):
+    """A CountingEnv that gives its observation as words."""
+
+    def __init__(self, tag: int, kind: str) -> None:
+        super().__init__(tag, 2)
+        self.observation_space: Any = spaces.Text(20) if kind == "text" else spaces.Sequence(spaces.Discrete(9))
+        self.kind = kind
+
+    def _observe(self) -> Any:
+        return f"{self.tag}x{self.episode}x{self.t}" if self.kind == "text" else (self.tag, self.episode, self.t)
+
+
+class ValueConformance(Conformance):
+    """What is given to envs is theirs, what they give is the caller's; what cannot travel costs nothing else."""
+
+    @pytest.mark.parametrize("way", ["reset", "set_options", "set_attr"])
+    def test_each_env_has_its_own_arguments(self, make: Make, way: str) -> None:
+        vec = make(memo_fns())
+        mine = np.zeros(1)
+        if way == "reset":
+            vec.reset(options={"given": mine})
+        elif way == "set_options":
+            vec.set_options({"given": mine})
+            vec.reset()
+        else:
+            vec.reset()
+            vec.set_attr("given", mine)
+        vec.step([0] * 4)
+        once = 1.0 if way == "set_attr" else 2.0
+        assert [float(given[0]) for given in vec.get_attr("given")] == [once] * 4
+        assert mine[0] == 0.0
+
+    def test_what_envs_give_is_not_changed_later(self, make: Make) -> None:
+        """Neither by the next step nor by the reset at an episode's end, whatever containers an info has."""
+        vec = make(memo_fns())
+        vec.reset()
+        results = [vec.step([0] * 4)[3] for _ in range(2)]
+        results.append(vec.get_attr("seen"))
+        before = copy.deepcopy(results)
+        last = vec.step([0] * 4)[3]
+        assert results[0][0]["list"] == [1]
+        assert str(results) == str(before)
+        assert {str(info["counter"]) for info in last} == {str(Counter({1: 1, 2: 2, 3: 3}))}
+        assert {tuple(info["deque"]) for info in last} == {(1, 2, 3)}
+        assert {tuple(info["set"]) for info in last} == {(1, 2, 3)}
+
+    def test_an_info_that_cannot_be_unpickled(self, make: Make) -> None:
+        """Is an error that says so; nobody waits for it for ever."""
+        vec = make(memo_fns("info"))
+        vec.reset()
+        vec.step([0] * 4)
+        try:
+            assert "bad" in vec.step([0] * 4)[3][1]
+        except EnvError as error:
+            assert "unpickled" in str(error)
+        self.goes_on(vec)
+
+    def test_a_reset_info_that_cannot_be_unpickled(self, make: Make) -> None:
+        vec = make(memo_fns("reset"))
+        try:
+            vec.reset()
+            assert "bad" in vec.reset_infos[1]
+        except EnvError as error:
+            assert "unpickled" in str(error)
+            assert error.index == 1
+        vec.set_attr("say", "")
+        self.goes_on(vec)
+
+    @pytest.mark.parametrize("value", [threading.Lock, functools.partial(OneWayError, 1, "here")])
+    @pytest.mark.parametrize("way", ["reset", "set_options", "set_attr"])
+    def test_arguments_that_cannot_travel(self, make: Make, way: str, value: Any) -> None:
+        """Are refused before anything is sent, or reach envs in the caller's process."""
+        vec = make(memo_fns())
+        vec.reset()
+        options = {"given": np.zeros(1), "x": value()}
+        try:
+            if way == "reset":
+                vec.reset(options=options)
+            elif way == "set_options":
+                vec.set_options([{"given": np.zeros(1)}, options, None, None])
+            else:
+                vec.set_attr("x", options)
+        except (TypeError, VecEnvError) as error:
+            assert "pickle" in str(error)
+        self.goes_on(vec)
+
+    @pytest.mark.parametrize("say", ["mute", "huge"])
+    def test_an_env_that_fails_in_an_odd_way(self, make: Make, say: str) -> None:
+        """An exception without words, a reward beyond all floats: still one env's error."""
+        vec = make(memo_fns(say, 2))
+        vec.reset()
+        vec.step([0] * 4)
+        with pytest.raises(EnvError) as caught:
+            vec.step([0] * 4)
+        assert caught.value.index == 2
+        assert caught.value.batch is not None
+        assert caught.value.batch.indices.tolist() == [0, 1, 3]
+        self.goes_on(vec)
+
+    @pytest.mark.parametrize("kind", ["text", "sequence"])
+    @pytest.mark.parametrize("autoreset", ["same_step", "next_step", "async"])
+    def test_episodes_of_words_end(self, make: Make, kind: str, autoreset: str) -> None:
+        """Observations of no fixed shape, in every mode: also where rows repeat while an env is being reset."""
+        vec = make([functools.partial(SpeakingEnv, tag, kind) for tag in range(3)], autoreset=autoreset)
+        first = vec.reset()
+        assert list(first) == ([f"{tag}x1x0" for tag in range(3)] if kind == "text" else [(t, 1, 0) for t in range(3)])
+        ends = 0
+        for _ in range(40):
+            obs, _, dones, infos = vec.step([0] * 3)
+            for tag in np.flatnonzero(dones):
+                ends += 1
+                last = infos[tag]["terminal_observation"] if autoreset == "same_step" else obs[tag]
+                assert last[-1] in ("2", 2)
+        assert ends >= 3
+
+    def test_terminal_rows_of_async_mode_stay(self, make: Make) -> None:
+        """Until the next call, also with copy=False."""
+        vec = make(counting_fns(4, length=2), autoreset="async", copy=False)
+        vec.reset()
+        vec.step([0] * 4)
+        obs, _, dones, _ = vec.step([0] * 4)
+        assert dones.all()
+        threading.Event().wait(0.05)  # in which resets end
+        assert obs[:, 2].tolist() == [2] * 4
+
+    def test_spaces_are_not_an_envs_own(self, make: Make) -> None:
+        """Whoever samples actions from the VecEnv's does not change what an env samples."""
+        vec = make(counting_fns(2))
+        vec.call(seed_actions, None, 3)
+        vec.action_space.seed(99)
+        space = spaces.Discrete(3)
+        space.seed(3)
+        assert vec.call(draw_actions, None, 20) == [[int(space.sample()) for _ in range(20)]] * 2
+
+    def goes_on(self, vec: VecEnv) -> None:
+        """All envs do what they are told."""
+        vec.set_attr("say", "")
+        vec.reset()
+        assert vec.step([0] * 4)[0][:, 2].tolist() == [1] * 4
+        assert vec.get_attr("tag") == [0, 1, 2, 3]
