@@ -17,6 +17,7 @@ from vecenvs.errors import VecEnvError
 from vecenvs.layout import SpaceLayout
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers import vec_normalize_file
+from vecenvs.wrappers.dict_space import dict_space
 from vecenvs.wrappers.vec_rows import REPEAT, TERMINAL, VecRowsWrapper, flagged
 from vecenvs.wrappers.vec_statistics import Merger, Statistics
 
@@ -253,4 +254,4 @@ def _normalized_space(space: spaces.Space[Any], boxes: dict[str | None, spaces.B
     if not made or None in made:
         return made.get(None, space)
     assert isinstance(space, spaces.Dict)
-    return spaces.Dict({key: made.get(key, sub) for key, sub in space.spaces.items()})
+    return dict_space({key: made.get(key, sub) for key, sub in space.spaces.items()})
