@@ -25,6 +25,7 @@ from vecenvs.errors import (
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, RenderingEnv, counting_fns
 from vecenvs.views import as_gymnasium, from_gymnasium
+from vecenvs.wrapper import VecEnvWrapper
 
 every_mode = pytest.mark.parametrize("mode", list(MODES))
 
@@ -145,6 +146,7 @@ def test_natively_batched() -> None:
         assert bare.seen == [(7, {"low": 1}), (11, {"low": 2}), (None, None), ([4, 4, 9], None)]
         with pytest.raises(VecEnvError, match="SharingVectorEnv resets all its envs at once"):
             vec.reset([0])
+        assert VecEnvWrapper(vec).env_is_wrapped(gym.Wrapper) == vec.env_is_wrapped(gym.Wrapper) == [False] * 3
         with pytest.raises(VecEnvError, match="SharingVectorEnv cannot run get_attr on single envs"):
             vec.get_attr("rows")
         assert vec.env_is_wrapped(gym.Wrapper) == [False, False, False]
@@ -221,9 +223,10 @@ def test_send_and_recv_in_portions() -> None:
 
 
 @every_source
-def test_asking_the_envs(source: str) -> None:
+@pytest.mark.parametrize("wrap", [lambda vec: vec, VecEnvWrapper], ids=["bare", "wrapped"])
+def test_asking_the_envs(source: str, wrap: Callable[[VecEnv], VecEnv]) -> None:
     fns = [functools.partial(RenderingEnv, tag) for tag in range(3)]
-    with from_gymnasium(SOURCES[source](fns, "next_step")) as vec:
+    with wrap(from_gymnasium(SOURCES[source](fns, "next_step"))) as vec:
         vec.reset(seed=0)
         assert vec.get_attr("tag") == [0, 1, 2]
         assert vec.get_attr("tag", [2, 0]) == [2, 0]

@@ -115,7 +115,7 @@ class Inside(VecEnv):
 
     def _out_of_reach(self, what: str) -> VecEnvError:
         kind = type(self.vector_env.unwrapped).__name__
-        return VecEnvError(f"a {kind} cannot {what}: make the envs by DummyVecEnv, SubprocVecEnv, ... if you need that")
+        return VecEnvError(f"{kind} cannot {what}: make the envs by DummyVecEnv, SubprocVecEnv, ... if you need that")
 
     @abc.abstractmethod
     def _check_idle(self, what: str) -> None:
