@@ -29,6 +29,7 @@ from stable_baselines3.common.vec_env import (
 )
 from stable_baselines3.common.vec_env import VecEnv as SB3VecEnv
 
+from vecenvs import wrappers
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.backends.subproc import SubprocVecEnv
 from vecenvs.testing.compare import assert_same
@@ -211,6 +212,21 @@ def test_evaluation_reports_raw_returns(view_of: Any, monitor: type) -> None:
     theirs.seed(4)
     assert (returns, lengths) == evaluate_policy(model, theirs, n_eval_episodes=6, return_episode_rewards=True)
     assert returns == lengths
+
+
+def test_evaluation_reports_what_our_vec_monitor_recorded() -> None:
+    """Under a VecNormalize, as over SB3's own VecMonitor: raw returns."""
+    fns = [functools.partial(gymnasium.make, "Pendulum-v1", max_episode_steps=20)] * 2
+    theirs = VecNormalize(VecMonitor(SB3DummyVecEnv(fns)))
+    view = as_sb3(wrappers.VecNormalize(wrappers.VecMonitor(DummyVecEnv(fns))))
+    model = PPO("MlpPolicy", view, seed=0, device="cpu")
+    found = []
+    for venv in (view, theirs):
+        venv.seed(4)
+        found.append(evaluate_policy(model, venv, n_eval_episodes=2, return_episode_rewards=True))
+        venv.close()
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
+    assert min(found[0][0]) < -50
 
 
 def test_env_is_wrapped_answers_as_upstream(view_of: Any) -> None:

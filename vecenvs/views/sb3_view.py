@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from vecenvs.errors import BackendUnavailable, EnvError
 from vecenvs.vec_env import StepReturn, VecEnv
 from vecenvs.views.gymnasium_errors import OutOfReachError
+from vecenvs.wrapper import VecEnvWrapper
 from vecenvs.wrappers.monitor import Monitor
+from vecenvs.wrappers.vec_monitor import VecMonitor
 
 try:
     from stable_baselines3.common.monitor import Monitor as SB3Monitor
@@ -122,12 +124,14 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
     ) -> list[bool]:
         """Tell of each env whether it is wrapped in the class; classes are compared by module and name.
 
-        Asked for SB3's Monitor, ours counts as well: its info["episode"] is the same, and by this question SB3's
-        evaluation and VecMonitor find out whether there is one. Envs that cannot be asked (those of Gymnasium's
-        AsyncVectorEnv) count as not wrapped.
+        Asked for SB3's Monitor, ours counts as well, and so does our VecMonitor around all envs: their info["episode"]
+        is the same, and by this question SB3's evaluation and VecMonitor find out whether there is one. Envs that
+        cannot be asked (those of Gymnasium's AsyncVectorEnv) count as not wrapped.
         """
         slots = self._slots(indices)
         unique = list(dict.fromkeys(slots))
+        if wrapper_class is SB3Monitor and _has_vec_monitor(self.vec):
+            return [True] * len(slots)
         classes = (SB3Monitor, Monitor) if wrapper_class is SB3Monitor else (wrapper_class,)
         try:
             answers = [self.vec.env_is_wrapped(cls, unique) for cls in classes]
@@ -155,6 +159,14 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
                 raise IndexError(f"no env {index}: there are {self.num_envs}")
             slots.append(int(index) % self.num_envs)
         return slots
+
+
+def _has_vec_monitor(vec: VecEnv) -> bool:
+    while isinstance(vec, VecEnvWrapper):
+        if isinstance(vec, VecMonitor):
+            return True
+        vec = vec.venv
+    return False
 
 
 def _whole_numbers(space: spaces.Space[Any], actions: Any) -> Any:
