@@ -87,6 +87,24 @@ def test_equals_dummy_vec_env(source: str, mode: str, name: str) -> None:
         assert_same(*(v.reset([1, 0], seed=[5, 6]) for v in both))
 
 
+@every_mode
+def test_statistics_of_an_episode_are_on_the_row_that_ends_it(mode: str) -> None:
+    key = "statistics"  # the resets of these envs have an "episode" of their own
+    recorded = gym.wrappers.vector.RecordEpisodeStatistics(sync(counting_fns(2, length=3), mode), stats_key=key)
+    with from_gymnasium(recorded) as vec:
+        vec.reset()
+        lengths = []
+        for _ in range(12):
+            _, _, dones, infos = vec.step(np.zeros(2, np.int64))
+            assert [key in info for info in infos] == dones.tolist()
+            assert not any(key in info for info in vec.reset_infos)
+            assert all(isinstance(info["episode"], int) for info in lists(vec.reset_infos))
+            lengths += [info[key]["l"] for info in infos if key in info]
+            if mode == "disabled" and dones.any():
+                vec.reset(dones)
+        assert lengths == [3] * (6 if mode == "next_step" else 8)
+
+
 @every_source
 def test_rows_are_the_callers_own(source: str) -> None:
     with from_gymnasium(SOURCES[source](sampled_fns(NESTED), "next_step")) as vec:
