@@ -7,6 +7,7 @@ ENV is an id (CartPole-v1, package.module:Env-v0). POLICY is one of
                               directory is policy:function
     model.zip                 a model that Stable-Baselines3 saved; like any pickle, it can run code when it is loaded
 
+Dict observations are flattened, unless the model or the --normalize file was made with Dict observations.
 The run goes on for --steps or --episodes of all envs together, or until Ctrl-C.
 """
 
@@ -84,6 +85,7 @@ def _made(args: argparse.Namespace) -> VecEnv:
 
     env_kwargs = {**args.env_kwargs, **({"render_mode": "rgb_array"} if args.video is not None else {})}
     try:
+        as_dicts = _made_of_dicts(args)
         vec = make_vec_env(
             args.env,
             num_env=args.num_envs,
@@ -92,6 +94,7 @@ def _made(args: argparse.Namespace) -> VecEnv:
             backend=args.backend,
             num_workers=args.num_workers,
             monitor_dir=args.monitor_dir,
+            flatten_dict_observations=not as_dicts,
         )
     except Exception as error:  # an unknown env or backend, a keyword that the env does not take: all of them input
         raise UsageError(_line(error)) from None
@@ -104,6 +107,16 @@ def _made(args: argparse.Namespace) -> VecEnv:
         raise UsageError(_line(error)) from None
     normalized.training = False
     return normalized
+
+
+def _made_of_dicts(args: argparse.Namespace) -> bool:
+    """Tell whether what is to play, or the statistics, were made with Dict observations."""
+    from vecenvs.cli._policies import wants_dicts
+    from vecenvs.wrappers import vec_normalize_file
+
+    if wants_dicts(args.policy):
+        return True
+    return args.normalize is not None and vec_normalize_file.read(args.normalize)[0]["norm_obs_keys"] is not None
 
 
 def _prepared(args: argparse.Namespace, vec: VecEnv, tally: Any, play: type[Any]) -> Any:
