@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -22,7 +23,7 @@ import vecenvs
 from vecenvs import DummyVecEnv
 from vecenvs.__main__ import main
 from vecenvs.cli._policies import load_policy
-from vecenvs.testing.envs import FailingEnv, counting_fns
+from vecenvs.testing.envs import FailingEnv, RenderingEnv, counting_fns
 from vecenvs.wrappers import VecNormalize, load_results
 
 ROOT = Path(vecenvs.__file__).parent.parent
@@ -152,6 +153,42 @@ def test_a_video(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(frames) == 6
     assert frames[0].shape == (800, 600, 3)
     assert frames[0].std() > 5
+
+
+class Growing(RenderingEnv):
+    """Its pictures change their size: all at once, or `unevenly`."""
+
+    made = 0
+
+    def __init__(self, render_mode: str | None = None, unevenly: bool = False) -> None:
+        super().__init__(0, render_mode, length=3)
+        Growing.made += 1
+        self.number = Growing.made * unevenly
+
+    def render(self) -> Any:
+        return np.zeros((40 + 2 * self.t + 2 * self.number, 40, 3), np.uint8)
+
+
+@pytest.mark.parametrize("unevenly", [False, True])
+def test_pictures_that_make_no_video(
+    unevenly: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(gymnasium.registry, "Growing-v0", gymnasium.envs.registration.EnvSpec("Growing-v0", Growing))
+    command = ["run", "Growing-v0", "--num-envs", "2", "--backend", "dummy", "--steps", "20", "--quiet"]
+    kwargs = json.dumps({"unevenly": unevenly})
+    assert main([*command, "--video", str(tmp_path / "film.mp4"), "--env-kwargs", kwargs]) == 2
+    err = capsys.readouterr().err
+    assert "the envs' images make no video" in err
+    assert err.count("\n") == 1
+
+
+def test_nobody_reads_what_it_prints() -> None:
+    command = [sys.executable, "-m", "vecenvs", "run", "CartPole-v1", "--num-envs", "1", "--steps", "20", "--quiet"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, cwd=ROOT, timeout=60, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ The run goes on for --steps or --episodes of all envs together, or until Ctrl-C.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,10 +70,8 @@ def run(args: argparse.Namespace) -> int:
             play.close()
     finally:
         vec.close()
-    print(tally.summary())
-    for name, path in (("monitor files", args.monitor_dir), ("video", args.video)):
-        if path is not None:
-            print(f"{name}: {path}")
+    files = {"monitor files": args.monitor_dir, "video": args.video}
+    _say([tally.summary(), *(f"{name}: {path}" for name, path in files.items() if path is not None)])
     if interrupted:
         print("interrupted", file=sys.stderr)
     return _INTERRUPTED if interrupted else 0
@@ -134,6 +133,17 @@ def _prepared(args: argparse.Namespace, vec: VecEnv, tally: Any, play: type[Any]
         return play(vec, policy, tally, writer, args.video_steps, live=not args.quiet, title=_title(args, vec))
     except (ImportError, ValueError, OSError) as error:
         raise UsageError(_line(error)) from None
+
+
+def _say(lines: list[str]) -> None:
+    """Print, whether or not there is still somebody who reads it."""
+    try:
+        print(*lines, sep="\n", flush=True)
+    except BrokenPipeError:
+        # The interpreter writes what is left once more when it ends.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _title(args: argparse.Namespace, vec: VecEnv) -> str:
