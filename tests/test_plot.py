@@ -37,6 +37,18 @@ def test_the_trailing_mean() -> None:
         np.testing.assert_allclose(trailing_mean(values, window), expected)
 
 
+@pytest.mark.parametrize("odd", [1e20, -np.inf, np.inf])
+def test_an_odd_value_is_in_the_means_of_its_windows_alone(odd: float, tmp_path: Path) -> None:
+    values = np.array([2.0, odd, 1.0, 1.0, 3.0, 1.0, 1.0])
+    assert trailing_mean(values, 1).tolist() == values.tolist()
+    assert trailing_mean(values, 2).tolist() == [2, odd / 2, odd / 2, 1, 2, 2, 1]
+    assert trailing_mean(values, 3)[4:].tolist() == [5 / 3] * 3
+    assert trailing_mean(np.array([np.inf, -np.inf, 1.0, 2.0]), 2)[2:].tolist() == [-np.inf, 1.5]
+    write(tmp_path / "monitor.csv", [(r, 10, k) for k, r in enumerate(values)])
+    found = curve("a", load_seeds([tmp_path]), window=2)
+    assert found.mean.tolist() == found.low.tolist() == found.high.tolist() == trailing_mean(values, 2).tolist()
+
+
 def test_one_seed_is_all_its_envs_in_the_order_of_time(tmp_path: Path) -> None:
     write(tmp_path / "0.monitor.csv", [(1, 10, 1.0), (3, 10, 3.0)])
     write(tmp_path / "1.monitor.csv", [(2, 5, 1.0), (4, 5, 3.0)], t_start=101.0)

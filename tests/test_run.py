@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -22,7 +23,7 @@ import vecenvs
 from vecenvs import DummyVecEnv
 from vecenvs.__main__ import main
 from vecenvs.cli._policies import load_policy
-from vecenvs.testing.envs import FailingEnv, counting_fns
+from vecenvs.testing.envs import FailingEnv, RenderingEnv, counting_fns
 from vecenvs.wrappers import VecNormalize, load_results
 
 ROOT = Path(vecenvs.__file__).parent.parent
@@ -80,6 +81,58 @@ def test_models_of_stable_baselines3(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "20 steps" in capsys.readouterr().out
 
 
+class Goals(gymnasium.Env):
+    """Goal observations, as HER needs them, their keys in no order; episodes of five steps."""
+
+    _part = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    observation_space = gymnasium.spaces.Dict(observation=_part, achieved_goal=_part, desired_goal=_part)
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.t = 0
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        return self._obs(), float(action), self.t == 5, False, {}
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return -np.linalg.norm(achieved_goal - desired_goal, axis=-1)
+
+    def _obs(self) -> Any:
+        return {key: self.np_random.random(2).astype(np.float32) for key in self.observation_space}
+
+
+@pytest.fixture
+def goals(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setitem(gymnasium.registry, "Goals-v0", gymnasium.envs.registration.EnvSpec("Goals-v0", Goals))
+    return "Goals-v0"
+
+
+def test_models_of_dict_observations(goals: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import stable_baselines3 as sb3
+
+    her: dict[str, Any] = {"replay_buffer_class": sb3.HerReplayBuffer, "buffer_size": 100}
+    models: list[Any] = [
+        sb3.PPO("MultiInputPolicy", Goals(), seed=0),
+        sb3.DQN("MultiInputPolicy", Goals(), seed=0, **her, replay_buffer_kwargs={"n_sampled_goal": 2}),
+    ]
+    dicts: dict[str, Any] = {"backend": "dummy", "flatten_dict_observations": False}
+    with vecenvs.make_vec_env(goals, num_env=2, **dicts) as vec:
+        VecNormalize(vec, norm_obs_keys=["observation"]).save(tmp_path / "normal.npz")
+        obs = vec.reset(seed=0)
+        for k, model in enumerate(models):
+            model.save(tmp_path / f"{k}.zip")
+            policy = load_policy(str(tmp_path / f"{k}.zip"), vec)
+            np.testing.assert_array_equal(policy(obs), model.predict(obs, deterministic=True)[0])
+    command = ["run", goals, "--num-envs", "2", "--backend", "dummy", "--steps", "20", "--quiet"]
+    normalize = ["--normalize", str(tmp_path / "normal.npz")]
+    for policy_arguments in ([], ["--policy", str(tmp_path / "0.zip")], ["--policy", str(tmp_path / "1.zip")]):
+        for more in ([], normalize):
+            assert main([*command, *policy_arguments, *more]) == 0, capsys.readouterr().err
+
+
 def test_random_actions_of_any_space_are_the_same_for_a_seed() -> None:
     with DummyVecEnv(counting_fns(4)) as vec:
         first, second = (load_policy("random", vec, seed=3) for _ in range(2))
@@ -100,6 +153,42 @@ def test_a_video(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(frames) == 6
     assert frames[0].shape == (800, 600, 3)
     assert frames[0].std() > 5
+
+
+class Growing(RenderingEnv):
+    """Its pictures change their size: all at once, or `unevenly`."""
+
+    made = 0
+
+    def __init__(self, render_mode: str | None = None, unevenly: bool = False) -> None:
+        super().__init__(0, render_mode, length=3)
+        Growing.made += 1
+        self.number = Growing.made * unevenly
+
+    def render(self) -> Any:
+        return np.zeros((40 + 2 * self.t + 2 * self.number, 40, 3), np.uint8)
+
+
+@pytest.mark.parametrize("unevenly", [False, True])
+def test_pictures_that_make_no_video(
+    unevenly: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(gymnasium.registry, "Growing-v0", gymnasium.envs.registration.EnvSpec("Growing-v0", Growing))
+    command = ["run", "Growing-v0", "--num-envs", "2", "--backend", "dummy", "--steps", "20", "--quiet"]
+    kwargs = json.dumps({"unevenly": unevenly})
+    assert main([*command, "--video", str(tmp_path / "film.mp4"), "--env-kwargs", kwargs]) == 2
+    err = capsys.readouterr().err
+    assert "the envs' images make no video" in err
+    assert err.count("\n") == 1
+
+
+def test_nobody_reads_what_it_prints() -> None:
+    command = [sys.executable, "-m", "vecenvs", "run", "CartPole-v1", "--num-envs", "1", "--steps", "20", "--quiet"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, cwd=ROOT, timeout=60, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize(

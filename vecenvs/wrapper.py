@@ -92,6 +92,26 @@ class VecEnvWrapper(VecEnv):
     def call_wait(self, timeout: float | None = None) -> list[Any]:
         return self.venv.call_wait(timeout)
 
+    # A VecEnv may have ways of its own to these, without `call`: over a Gymnasium vector env there is no other.
+
+    def get_attr(self, name: str, indices: Indices = None) -> list[Any]:
+        return self.venv.get_attr(name, indices)
+
+    def set_attr(self, name: str, value: Any, indices: Indices = None) -> None:
+        self.venv.set_attr(name, value, indices)
+
+    def has_attr(self, name: str) -> bool:
+        return self.venv.has_attr(name)
+
+    def env_method(self, name: str, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
+        return self.venv.env_method(name, *args, indices=indices, **kwargs)
+
+    def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
+        return self.venv.env_is_wrapped(wrapper_class, indices)
+
+    def get_images(self) -> list[Any]:
+        return self.venv.get_images()
+
     def stats(self) -> dict[str, Any]:
         return self.venv.stats()
 

@@ -25,6 +25,7 @@ from vecenvs.errors import (
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, RenderingEnv, counting_fns
 from vecenvs.views import as_gymnasium, from_gymnasium
+from vecenvs.wrapper import VecEnvWrapper
 
 every_mode = pytest.mark.parametrize("mode", list(MODES))
 
@@ -86,6 +87,24 @@ def test_equals_dummy_vec_env(source: str, mode: str, name: str) -> None:
         assert_same(*(v.reset([1, 0], seed=[5, 6]) for v in both))
 
 
+@every_mode
+def test_statistics_of_an_episode_are_on_the_row_that_ends_it(mode: str) -> None:
+    key = "statistics"  # the resets of these envs have an "episode" of their own
+    recorded = gym.wrappers.vector.RecordEpisodeStatistics(sync(counting_fns(2, length=3), mode), stats_key=key)
+    with from_gymnasium(recorded) as vec:
+        vec.reset()
+        lengths = []
+        for _ in range(12):
+            _, _, dones, infos = vec.step(np.zeros(2, np.int64))
+            assert [key in info for info in infos] == dones.tolist()
+            assert not any(key in info for info in vec.reset_infos)
+            assert all(isinstance(info["episode"], int) for info in lists(vec.reset_infos))
+            lengths += [info[key]["l"] for info in infos if key in info]
+            if mode == "disabled" and dones.any():
+                vec.reset(dones)
+        assert lengths == [3] * (6 if mode == "next_step" else 8)
+
+
 @every_source
 def test_rows_are_the_callers_own(source: str) -> None:
     with from_gymnasium(SOURCES[source](sampled_fns(NESTED), "next_step")) as vec:
@@ -145,6 +164,7 @@ def test_natively_batched() -> None:
         assert bare.seen == [(7, {"low": 1}), (11, {"low": 2}), (None, None), ([4, 4, 9], None)]
         with pytest.raises(VecEnvError, match="SharingVectorEnv resets all its envs at once"):
             vec.reset([0])
+        assert VecEnvWrapper(vec).env_is_wrapped(gym.Wrapper) == vec.env_is_wrapped(gym.Wrapper) == [False] * 3
         with pytest.raises(VecEnvError, match="SharingVectorEnv cannot run get_attr on single envs"):
             vec.get_attr("rows")
         assert vec.env_is_wrapped(gym.Wrapper) == [False, False, False]
@@ -221,9 +241,10 @@ def test_send_and_recv_in_portions() -> None:
 
 
 @every_source
-def test_asking_the_envs(source: str) -> None:
+@pytest.mark.parametrize("wrap", [lambda vec: vec, VecEnvWrapper], ids=["bare", "wrapped"])
+def test_asking_the_envs(source: str, wrap: Callable[[VecEnv], VecEnv]) -> None:
     fns = [functools.partial(RenderingEnv, tag) for tag in range(3)]
-    with from_gymnasium(SOURCES[source](fns, "next_step")) as vec:
+    with wrap(from_gymnasium(SOURCES[source](fns, "next_step"))) as vec:
         vec.reset(seed=0)
         assert vec.get_attr("tag") == [0, 1, 2]
         assert vec.get_attr("tag", [2, 0]) == [2, 0]

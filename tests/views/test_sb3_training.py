@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3, HerReplayBuffer
 from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -28,10 +29,13 @@ from stable_baselines3.common.vec_env import (
 )
 from stable_baselines3.common.vec_env import VecEnv as SB3VecEnv
 
+from vecenvs import wrappers
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.backends.subproc import SubprocVecEnv
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import RenderingEnv
+from vecenvs.views import from_gymnasium
+from vecenvs.views.gymnasium_errors import OutOfReachError
 from vecenvs.views.sb3_view import SB3View, as_sb3
 from vecenvs.wrappers.monitor import Monitor
 
@@ -210,6 +214,21 @@ def test_evaluation_reports_raw_returns(view_of: Any, monitor: type) -> None:
     assert returns == lengths
 
 
+def test_evaluation_reports_what_our_vec_monitor_recorded() -> None:
+    """Under a VecNormalize, as over SB3's own VecMonitor: raw returns."""
+    fns = [functools.partial(gymnasium.make, "Pendulum-v1", max_episode_steps=20)] * 2
+    theirs = VecNormalize(VecMonitor(SB3DummyVecEnv(fns)))
+    view = as_sb3(wrappers.VecNormalize(wrappers.VecMonitor(DummyVecEnv(fns))))
+    model = PPO("MlpPolicy", view, seed=0, device="cpu")
+    found = []
+    for venv in (view, theirs):
+        venv.seed(4)
+        found.append(evaluate_policy(model, venv, n_eval_episodes=2, return_episode_rewards=True))
+        venv.close()
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
+    assert min(found[0][0]) < -50
+
+
 def test_env_is_wrapped_answers_as_upstream(view_of: Any) -> None:
     fns: EnvFns = [*gym_fns("CartPole-v1", 1), lambda: gymnasium.make("CartPole-v1"), scaled(SB3Monitor)]
     view, theirs = view_of(fns), SB3DummyVecEnv(fns)
@@ -233,6 +252,45 @@ def test_an_env_without_monitor_is_warned_of() -> None:
     with pytest.warns(UserWarning, match="not wrapped with a ``Monitor``"):
         evaluate_policy(model, view, n_eval_episodes=1)
     view.close()
+
+
+def test_over_gymnasiums_vector_envs() -> None:
+    """SB3 trains and evaluates over those that do not let single envs be asked."""
+    asynchronous = AsyncVectorEnv(gym_fns("CartPole-v1"), autoreset_mode=AutoresetMode.SAME_STEP)
+    for vector_env in (asynchronous, BatchedEnv()):
+        view = as_sb3(from_gymnasium(vector_env))
+        assert view.render_mode is None
+        assert view.get_attr("render_mode", [1, 0, 1]) == [None] * 3
+        model = PPO("MlpPolicy", view, n_steps=8, batch_size=16, device="cpu").learn(16)
+        with pytest.warns(UserWarning, match="not wrapped with a ``Monitor``"):
+            assert len(evaluate_policy(model, view, n_eval_episodes=2, return_episode_rewards=True)[0]) == 2
+        view.close()
+    view = as_sb3(from_gymnasium(BatchedEnv()))
+    with pytest.raises(OutOfReachError, match="BatchedEnv cannot run get_attr on single envs"):
+        view.get_attr("gravity")
+
+
+class BatchedEnv(VectorEnv[Any, Any, Any]):
+    """A natively batched env: episodes of five steps."""
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+    num_envs = 2
+    single_observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
+    single_action_space = gymnasium.spaces.Discrete(2)
+    observation_space = gymnasium.vector.utils.batch_space(single_observation_space, 2)
+    action_space = gymnasium.vector.utils.batch_space(single_action_space, 2)
+    t = 0
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.t = 0
+        return np.zeros((2, 1), np.float32), {}
+
+    def step(self, actions: Any) -> Any:
+        self.t = (self.t + 1) % 5
+        over = np.full(2, self.t == 0)
+        final = np.full((2, 1), 5, np.float32)
+        infos = {"final_obs": final, "_final_obs": over} if over.any() else {}
+        return np.full((2, 1), self.t, np.float32), np.ones(2), over, np.zeros(2, bool), infos
 
 
 def test_vec_video_recorder(view_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from stable_baselines3.common import vec_env as sb3
 from vec_plays import MODES, VECTOR, env_fns, rows_by_recv, rows_by_step
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.testing.envs import DyingEnv, SampledEnv, counting_fns
-from vecenvs.wrappers import Monitor, VecMonitor, load_results
+from vecenvs.views import from_gymnasium
+from vecenvs.wrappers import Monitor, VecMonitor, VecNormalize, load_results
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -82,6 +84,15 @@ def test_an_episode_that_a_worker_took_with_it_is_left_out(tmp_path: Path) -> No
             _, _, _, infos = vec.step([0])
             episodes += [info["episode"] for info in infos if "episode" in info]
         assert [episode["l"] for episode in episodes] == [5]
+
+
+def test_over_gymnasiums_vector_envs() -> None:
+    """Of those that cannot say whether their envs have Monitors nothing is said."""
+    for mode in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP):
+        with VecMonitor(VecNormalize(from_gymnasium(AsyncVectorEnv(counting_fns(2), autoreset_mode=mode)))) as vec:
+            vec.reset()
+            infos = [vec.step([0, 0])[3][0] for _ in range(5)]
+            assert [info["episode"]["l"] for info in infos if "episode" in info] == [5]
 
 
 def test_what_it_says_no_to() -> None:

@@ -207,6 +207,46 @@ def test_save_and_load(tmp_path: Path, space: Any, keys: Any) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["normal.bin"]
 
 
+@pytest.mark.parametrize("name", ["vector", "dict"])
+def test_norm_obs_and_norm_reward_may_be_set_as_with_sb3(tmp_path: Path, name: str) -> None:
+    path, space = tmp_path / "file", SPACES[name]
+    mine, theirs = VecNormalize(DummyVecEnv(env_fns(space))), sb3.VecNormalize(for_sb3(space))
+    declared = mine.observation_space
+    for vec in (mine, theirs):
+        vec.seed(1)
+        vec.reset()
+    for t in range(40):
+        mine.norm_obs = theirs.norm_obs = np.bool_(t % 4 > 1)
+        mine.norm_reward = theirs.norm_reward = np.bool_(t % 3 > 0)
+        (obs, rewards, _, infos), theirs_rows = mine.step(np.arange(3)), theirs.step(np.arange(3))
+        equal(obs, theirs_rows[0])
+        equal(rewards, theirs_rows[1])
+        for info, their_info in zip(infos, theirs_rows[3], strict=True):
+            if "terminal_observation" in info:
+                equal(info["terminal_observation"], their_info["terminal_observation"])
+        equal(mine.normalize_obs(mine.get_original_obs()), obs)
+        equal(mine.unnormalize_obs(obs), theirs.unnormalize_obs(obs))
+        mine.save(path)
+        with VecNormalize.load(path, DummyVecEnv(env_fns(space))) as loaded:
+            assert loaded.norm_obs is (t % 4 > 1)
+            assert loaded.observation_space == mine.observation_space == declared
+            loaded.norm_obs = mine.norm_obs = True
+            equal(loaded.normalize_obs(mine.get_original_obs()), mine.normalize_obs(mine.get_original_obs()))
+    mine.close()
+    theirs.close()
+
+
+def test_norm_obs_cannot_be_set_where_there_are_no_statistics(tmp_path: Path) -> None:
+    with VecNormalize(DummyVecEnv(env_fns(VECTOR)), norm_obs=False) as vec:
+        vec.norm_obs = False
+        with pytest.raises(ValueError, match="made with norm_obs=False"):
+            vec.norm_obs = True
+        vec.gamma, vec.clip_reward = np.float32(0.5), np.int64(3)
+        vec.save(tmp_path / "file")
+        loaded = VecNormalize.load(tmp_path / "file", vec.venv)
+        assert (loaded.norm_obs, loaded.gamma, loaded.clip_reward) == (False, 0.5, 3.0)
+
+
 def test_files_that_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
     with DummyVecEnv(env_fns(VECTOR)) as vec, DummyVecEnv(env_fns(SPACES["float32"])) as other:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,9 +14,9 @@ from gymnasium import spaces
 from stable_baselines3.common import vec_env as sb3
 from vec_plays import DICT, IMAGE, MODES, SPACES, VECTOR, compare_with_sb3, env_fns, equal, rows_by_recv, rows_by_step
 
-from vecenvs import DummyVecEnv
+from vecenvs import DummyVecEnv, VecEnv
 from vecenvs.testing.envs import counting_fns
-from vecenvs.wrappers import VecCheckNan, VecExtractDictObs, VecTransposeImage
+from vecenvs.wrappers import VecCheckNan, VecExtractDictObs, VecFrameStack, VecNormalize, VecTransposeImage
 
 
 @pytest.mark.parametrize("key", ["image", "vector"])
@@ -60,6 +61,18 @@ def test_what_they_refuse() -> None:
     with DummyVecEnv(env_fns(spaces.Dict({"x": VECTOR}))) as vec, pytest.raises(ValueError, match="none of"):
         VecTransposeImage(vec)
     assert IMAGE.shape == (6, 5, 3)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [VecTransposeImage, VecNormalize, lambda vec: VecFrameStack(vec, 2)],
+    ids=["transpose", "normalize", "stack"],
+)
+def test_keys_stay_in_their_order(wrap: Callable[[VecEnv], VecEnv]) -> None:
+    with DummyVecEnv(env_fns(SPACES["unsorted"])) as vec:
+        wrapped = wrap(vec)
+        assert list(wrapped.observation_space) == list(wrapped.reset()) == list(vec.observation_space)
+        assert list(VecFrameStack(wrapped, 2).reset()) == ["vector", "image"]
 
 
 class Broken(gymnasium.Env):

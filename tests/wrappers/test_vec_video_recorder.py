@@ -39,6 +39,14 @@ def frames(path: Path) -> list[Any]:
     return found
 
 
+def test_a_reset_of_no_env_shows_nothing(tmp_path: Path) -> None:
+    with VecVideoRecorder(make(), tmp_path, lambda step: True, video_length=1) as vec:
+        assert vec.reset([]).shape == (0, 3)
+        assert not vec.recording
+        vec.reset([1])
+        assert vec.recording
+
+
 def test_films_by_step(tmp_path: Path) -> None:
     with VecVideoRecorder(make(), tmp_path / "films", lambda step: step in (0, 6), video_length=4) as vec:
         vec.reset()

@@ -25,6 +25,7 @@ SPACES = {
     "image": IMAGE,
     "first": spaces.Box(0, 255, (3, 6, 5), np.uint8),
     "dict": DICT,
+    "unsorted": spaces.Dict(vector=VECTOR, image=IMAGE),
 }
 PATHS = [
     (backend, play, mode)

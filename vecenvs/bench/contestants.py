@@ -12,7 +12,8 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
-from typing import Any, Protocol
+from types import UnionType
+from typing import Any, Protocol, get_args, get_origin
 
 import gymnasium as gym
 import numpy as np
@@ -46,8 +47,8 @@ class Backend:
 def parse(text: str) -> Backend:
     """Read `NAME[:OPTION,...]`, an option being `key=value` or one of the words above.
 
-    BadRequest if there is no such backend, or if its constructor has no such option. ImportError (BackendUnavailable)
-    if what the backend needs is not installed.
+    BadRequest if there is no such backend, if its constructor has no such option, or takes no value of this type for
+    it. ImportError (BackendUnavailable) if what the backend needs is not installed.
     """
     name, _, rest = text.partition(":")
     if name not in BACKENDS:
@@ -59,6 +60,8 @@ def parse(text: str) -> Backend:
         key, value = _option(option, text)
         if key not in known:
             raise BadRequest(f"{text!r}: {name} has no option {key!r}; it has {', '.join(known)}")
+        if not _fits(value, known[key]):
+            raise BadRequest(f"{text!r}: {key} is {inspect.formatannotation(known[key])}, not {value!r}")
         options[key] = value
     return Backend(text, name, options)
 
@@ -164,19 +167,35 @@ def _nbytes(space: gym.Space[Any]) -> int:
     return 8 * int(gym.spaces.flatdim(space))
 
 
-def _options_of(name: str) -> list[str]:
-    """List what the constructor takes after the env functions, what it hands on to its base by keyword included."""
-    found: list[str] = []
+def _options_of(name: str) -> dict[str, Any]:
+    """Give the types of what the constructor takes after the env functions, and hands on to its base by keyword."""
+    found: dict[str, Any] = {}
     kinds = {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
     for cls in backend_class(name).__mro__:
         if "__init__" not in vars(cls):
             continue
-        _, _, *parameters = inspect.signature(vars(cls)["__init__"]).parameters.values()
-        found += [parameter.name for parameter in parameters if parameter.kind in kinds]
+        _, _, *parameters = inspect.signature(vars(cls)["__init__"], eval_str=True).parameters.values()
+        for parameter in parameters:
+            if parameter.kind in kinds:
+                found.setdefault(parameter.name, parameter.annotation)
         if all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters):
             break
         kinds = {inspect.Parameter.KEYWORD_ONLY}  # what a base takes by position, its subclass fills in
     return found
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    """Tell whether a value is of an annotated type, one of a union's, or of Any."""
+    if wanted is Any:
+        return True
+    if isinstance(wanted, UnionType):
+        return any(_fits(value, one) for one in get_args(wanted))
+    if isinstance(value, bool):
+        return wanted is bool
+    if wanted is float:
+        return isinstance(value, (int, float))
+    kind = get_origin(wanted) or wanted
+    return isinstance(value, kind) and (kind is str or not isinstance(value, str))
 
 
 def _option(option: str, text: str) -> tuple[str, Any]:

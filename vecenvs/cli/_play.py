@@ -131,10 +131,13 @@ class Play:
 
     def _film(self) -> None:
         if self._writer is not None and self._writer.frames < self._frames_wanted:
-            frame = self._vec.render()
-            if frame is None:
-                raise UsageError("the envs give no images: leave --video out")
-            self._writer.write(frame)
+            try:
+                frame = self._vec.render()
+                if frame is None:
+                    raise UsageError("the envs give no images: leave --video out")
+                self._writer.write(frame)
+            except ValueError as error:  # images of other sizes than before, or than each other's
+                raise UsageError(f"the envs' images make no video ({error}): leave --video out") from error
             if self._writer.frames == self._frames_wanted:
                 self._writer.close()
 

@@ -28,6 +28,27 @@ _MARKS = {
 }
 
 
+# To play, no model needs a replay buffer: without these, loading one would make it anew, and HER's needs envs.
+_NO_BUFFER: dict[str, Any] = {
+    "replay_buffer_class": None,
+    "replay_buffer_kwargs": {},
+    "buffer_size": 1,
+    "optimize_memory_usage": False,
+    "n_steps": 1,
+}
+
+
+def wants_dicts(text: str) -> bool:
+    """Tell whether the policy is a model of Dict observations, which needs them unflattened.
+
+    ValueError or OSError if the file is no model.
+    """
+    if not text.endswith(".zip"):
+        return False
+    space = _settings_in(text).get("observation_space")
+    return isinstance(space, dict) and "spaces.dict.Dict" in str(space.get(":type:"))
+
+
 def load_policy(
     text: str, vec: VecEnv, *, seed: int | None = None, algo: str | None = None, deterministic: bool = True
 ) -> Policy:
@@ -74,8 +95,9 @@ def function_policy(text: str) -> Policy:
 
 
 def sb3_policy(path: str, algo: str | None, deterministic: bool) -> Policy:
-    """Load a model that Stable-Baselines3 saved, on the CPU."""
-    chosen = algo or _algorithm_of(path)
+    """Load a model that Stable-Baselines3 saved, on the CPU and without its replay buffer."""
+    settings = _settings_in(path)
+    chosen = algo or _algorithm_of(settings)
     module, colon, name = chosen.rpartition(":")
     try:
         library = import_module(module if colon else "stable_baselines3")
@@ -83,18 +105,25 @@ def sb3_policy(path: str, algo: str | None, deterministic: bool) -> Policy:
         raise ImportError(f"{path!r} is a model of {chosen}: pip install stable-baselines3 ({error})") from error
     if not hasattr(getattr(library, name, None), "load"):
         raise ValueError(f"no algorithm {chosen!r} to load a model with: give one like PPO or sb3_contrib:TQC")
+    without = _NO_BUFFER if "replay_buffer_class" in settings else {}
     try:
-        model = getattr(library, name).load(path, device="cpu")
+        model = getattr(library, name).load(path, device="cpu", custom_objects=without)
     except Exception as error:
         raise ValueError(f"{path!r} could not be loaded as {chosen} (--algo names another): {error}") from error
     return lambda obs: model.predict(obs, deterministic=deterministic)[0]
 
 
-def _algorithm_of(path: str) -> str:
-    """Tell the algorithm from the settings in the file; nothing is unpickled."""
+def _settings_in(path: str) -> dict[str, Any]:
+    """Read the settings of a model; nothing is unpickled."""
     try:
         with ZipFile(path) as file:
             settings = json.loads(file.read("data"))
     except (BadZipFile, KeyError, ValueError) as error:
         raise ValueError(f"{path!r} is no model that Stable-Baselines3 saved: {error}") from error
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path!r} is no model that Stable-Baselines3 saved: its settings are no dict")
+    return settings
+
+
+def _algorithm_of(settings: dict[str, Any]) -> str:
     return next((name for name, mark in _MARKS.items() if mark in settings), "A2C")

@@ -7,12 +7,14 @@ ENV is an id (CartPole-v1, package.module:Env-v0). POLICY is one of
                               directory is policy:function
     model.zip                 a model that Stable-Baselines3 saved; like any pickle, it can run code when it is loaded
 
+Dict observations are flattened, unless the model or the --normalize file was made with Dict observations.
 The run goes on for --steps or --episodes of all envs together, or until Ctrl-C.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,10 +70,8 @@ def run(args: argparse.Namespace) -> int:
             play.close()
     finally:
         vec.close()
-    print(tally.summary())
-    for name, path in (("monitor files", args.monitor_dir), ("video", args.video)):
-        if path is not None:
-            print(f"{name}: {path}")
+    files = {"monitor files": args.monitor_dir, "video": args.video}
+    _say([tally.summary(), *(f"{name}: {path}" for name, path in files.items() if path is not None)])
     if interrupted:
         print("interrupted", file=sys.stderr)
     return _INTERRUPTED if interrupted else 0
@@ -84,6 +84,7 @@ def _made(args: argparse.Namespace) -> VecEnv:
 
     env_kwargs = {**args.env_kwargs, **({"render_mode": "rgb_array"} if args.video is not None else {})}
     try:
+        as_dicts = _made_of_dicts(args)
         vec = make_vec_env(
             args.env,
             num_env=args.num_envs,
@@ -92,6 +93,7 @@ def _made(args: argparse.Namespace) -> VecEnv:
             backend=args.backend,
             num_workers=args.num_workers,
             monitor_dir=args.monitor_dir,
+            flatten_dict_observations=not as_dicts,
         )
     except Exception as error:  # an unknown env or backend, a keyword that the env does not take: all of them input
         raise UsageError(_line(error)) from None
@@ -104,6 +106,16 @@ def _made(args: argparse.Namespace) -> VecEnv:
         raise UsageError(_line(error)) from None
     normalized.training = False
     return normalized
+
+
+def _made_of_dicts(args: argparse.Namespace) -> bool:
+    """Tell whether what is to play, or the statistics, were made with Dict observations."""
+    from vecenvs.cli._policies import wants_dicts
+    from vecenvs.wrappers import vec_normalize_file
+
+    if wants_dicts(args.policy):
+        return True
+    return args.normalize is not None and vec_normalize_file.read(args.normalize)[0]["norm_obs_keys"] is not None
 
 
 def _prepared(args: argparse.Namespace, vec: VecEnv, tally: Any, play: type[Any]) -> Any:
@@ -121,6 +133,17 @@ def _prepared(args: argparse.Namespace, vec: VecEnv, tally: Any, play: type[Any]
         return play(vec, policy, tally, writer, args.video_steps, live=not args.quiet, title=_title(args, vec))
     except (ImportError, ValueError, OSError) as error:
         raise UsageError(_line(error)) from None
+
+
+def _say(lines: list[str]) -> None:
+    """Print, whether or not there is still somebody who reads it."""
+    try:
+        print(*lines, sep="\n", flush=True)
+    except BrokenPipeError:
+        # The interpreter writes what is left once more when it ends.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _title(args: argparse.Namespace, vec: VecEnv) -> str:

@@ -116,22 +116,35 @@ def trailing_mean(values: Floats, window: int) -> Floats:
     Where all of them are NaN, so is the mean.
     """
     known = ~np.isnan(values)
-    totals = np.cumsum(np.where(known, values, 0.0))
-    counts = np.cumsum(known).astype(np.float64)
-    totals[window:] -= totals[:-window].copy()
-    counts[window:] -= counts[:-window].copy()
+    totals = _trailing_sum(np.where(known, values, 0.0), window)
+    counts = _trailing_sum(known.astype(np.float64), window)
     means: Floats = np.divide(totals, counts, out=np.full(len(values), np.nan), where=counts > 0)
     return means
+
+
+def _trailing_sum(values: Floats, window: int) -> Floats:
+    """Give the sum of the last `window` values at each place.
+
+    By additions alone: a value taken off again would leave its rounding behind, an infinite one NaN for good.
+    """
+    n = len(values)
+    window = min(window, max(n, 1))
+    blocks = np.pad(values, (0, -n % window)).reshape(-1, window)
+    with np.errstate(invalid="ignore"):  # both infinities in one window: their sum is NaN
+        sums: Floats = np.cumsum(blocks, axis=1).ravel()[:n]  # from its block's beginning to each place
+        rest = np.cumsum(blocks[:, ::-1], axis=1)[:, ::-1].copy()  # from each place to its block's end
+        rest[:, 0] = 0.0  # a window that is a block is summed already
+        sums[window:] += rest.ravel()[1 : n - window + 1]
+    return sums
 
 
 def _around(values: Floats, mean: Floats, spread: str) -> tuple[Floats, Floats]:
     if spread == "range":
         return values.min(axis=0), values.max(axis=0)
-    width = np.zeros_like(mean)
-    if spread == "std":
-        width = values.std(axis=0)
-    elif spread == "sem" and len(values) > 1:
-        width = values.std(axis=0, ddof=1) / np.sqrt(len(values))
+    if spread == "none" or len(values) == 1:
+        return mean, mean
+    with np.errstate(invalid="ignore"):  # there is no spread around an infinite mean
+        width = values.std(axis=0) if spread == "std" else values.std(axis=0, ddof=1) / np.sqrt(len(values))
     return mean - width, mean + width
 
 

@@ -26,6 +26,10 @@ class CallTimeout(StepTimeout, multiprocessing.TimeoutError):
     """
 
 
+class OutOfReachError(VecEnvError):
+    """Gymnasium's vector env does not let its single envs be asked this, or has none. Nothing was sent."""
+
+
 def raise_as_gymnasium(error: VecEnvError, name: str) -> NoReturn:
     """Raise what Gymnasium raises in such a case; `name` is the call that met the error: "step", "reset" or "call".
 

@@ -37,5 +37,13 @@ def to_list(infos: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[str,
     return rows
 
 
+def statistics_keys(info: dict[str, Any]) -> list[str]:
+    """Name the entries that tell an ended episode's return, length and time, whatever their key.
+
+    RecordEpisodeStatistics around a vector env puts them beside `final_info`, among the infos of the next episode.
+    """
+    return [key for key, value in info.items() if isinstance(value, dict) and value.keys() == {"r", "l", "t"}]
+
+
 def _has_rows(values: Any, n: int) -> bool:
     return isinstance(values, (np.ndarray, list, tuple)) and np.ndim(values) > 0 and len(values) == n

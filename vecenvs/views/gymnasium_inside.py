@@ -13,6 +13,7 @@ from vecenvs.arguments import parse_indices
 from vecenvs.errors import NotSteppingError, VecEnvError
 from vecenvs.vec_env import Indices, VecEnv
 from vecenvs.views.gymnasium_calls import EnvCalls
+from vecenvs.views.gymnasium_errors import OutOfReachError
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 
@@ -21,7 +22,7 @@ class Inside(VecEnv):
     """The part of `from_gymnasium` that asks single envs.
 
     Over a SyncVectorEnv and over `as_gymnasium` everything works. An AsyncVectorEnv takes names, not functions, and
-    always asks all its envs; a natively batched env has no single ones. What they cannot do raises VecEnvError.
+    always asks all its envs; a natively batched env has no single ones. What they cannot do raises OutOfReachError.
     """
 
     vector_env: AnyVectorEnv
@@ -113,9 +114,10 @@ class Inside(VecEnv):
         answers = self._named().call(name, *args, **kwargs)
         return [answers[slot] for slot in slots]
 
-    def _out_of_reach(self, what: str) -> VecEnvError:
+    def _out_of_reach(self, what: str) -> OutOfReachError:
         kind = type(self.vector_env.unwrapped).__name__
-        return VecEnvError(f"a {kind} cannot {what}: make the envs by DummyVecEnv, SubprocVecEnv, ... if you need that")
+        remedy = "make the envs by DummyVecEnv, SubprocVecEnv, ... if you need that"
+        return OutOfReachError(f"{kind} cannot {what}: {remedy}")
 
     @abc.abstractmethod
     def _check_idle(self, what: str) -> None:

@@ -25,7 +25,7 @@ from vecenvs.vec_env import Indices, Options, Seeds, StepReturn, VecEnv
 from vecenvs.views.gymnasium_arguments import autoreset_of, one_mapping, one_seed
 from vecenvs.views.gymnasium_calls import EnvCalls
 from vecenvs.views.gymnasium_forms import BatchForm
-from vecenvs.views.gymnasium_infos import to_list
+from vecenvs.views.gymnasium_infos import statistics_keys, to_list
 from vecenvs.views.gymnasium_inside import AnyVectorEnv
 from vecenvs.views.gymnasium_portions import Portions
 
@@ -160,6 +160,7 @@ class GymnasiumVecEnv(Portions):
         if "final_obs" not in info:
             raise VecEnvError(f"env {i} has ended its episode, but the vector env gives no info 'final_obs' of it")
         last: dict[str, Any] = {"TimeLimit.truncated": info.pop("TimeLimit.truncated"), **info.pop("final_info", {})}
+        last.update((key, info.pop(key)) for key in statistics_keys(info))
         last["terminal_observation"] = self._observations.layout.own(info.pop("final_obs"))
         last["episode_start"] = info["episode_start"] = True
         self.reset_infos[i] = info

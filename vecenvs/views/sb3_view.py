@@ -11,10 +11,12 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vecenvs.calls import env_is_wrapped, name_of
 from vecenvs.errors import BackendUnavailable, EnvError
 from vecenvs.vec_env import StepReturn, VecEnv
+from vecenvs.views.gymnasium_errors import OutOfReachError
+from vecenvs.wrapper import VecEnvWrapper
 from vecenvs.wrappers.monitor import Monitor
+from vecenvs.wrappers.vec_monitor import VecMonitor
 
 try:
     from stable_baselines3.common.monitor import Monitor as SB3Monitor
@@ -92,6 +94,10 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
             found = dict(zip(unique, self.vec.get_attr(attr_name, unique), strict=True))
         except EnvError as error:
             raise _as_upstream(error) from error
+        except OutOfReachError:
+            if attr_name != "render_mode":
+                raise
+            return [self.vec.render_mode] * len(slots)  # SB3's own __init__ asks for it
         return [found[slot] for slot in slots]
 
     def set_attr(self, attr_name: str, value: Any, indices: SB3Indices = None) -> None:
@@ -118,15 +124,20 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
     ) -> list[bool]:
         """Tell of each env whether it is wrapped in the class; classes are compared by module and name.
 
-        Asked for SB3's Monitor, ours counts as well: its info["episode"] is the same, and by this question SB3's
-        evaluation and VecMonitor find out whether there is one.
+        Asked for SB3's Monitor, ours counts as well, and so does our VecMonitor around all envs: their info["episode"]
+        is the same, and by this question SB3's evaluation and VecMonitor find out whether there is one. Envs that
+        cannot be asked (those of Gymnasium's AsyncVectorEnv) count as not wrapped.
         """
-        names = [name_of(wrapper_class)]
-        if wrapper_class is SB3Monitor:
-            names.append(name_of(Monitor))
         slots = self._slots(indices)
         unique = list(dict.fromkeys(slots))
-        found = dict(zip(unique, self.vec.call(env_is_wrapped, unique, names), strict=True))
+        if wrapper_class is SB3Monitor and _has_vec_monitor(self.vec):
+            return [True] * len(slots)
+        classes = (SB3Monitor, Monitor) if wrapper_class is SB3Monitor else (wrapper_class,)
+        try:
+            answers = [self.vec.env_is_wrapped(cls, unique) for cls in classes]
+        except OutOfReachError:
+            return [False] * len(slots)
+        found = {slot: any(said) for slot, *said in zip(unique, *answers, strict=True)}
         return [found[slot] for slot in slots]
 
     def get_images(self) -> list[NDArray[np.uint8] | None]:
@@ -148,6 +159,14 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
                 raise IndexError(f"no env {index}: there are {self.num_envs}")
             slots.append(int(index) % self.num_envs)
         return slots
+
+
+def _has_vec_monitor(vec: VecEnv) -> bool:
+    while isinstance(vec, VecEnvWrapper):
+        if isinstance(vec, VecMonitor):
+            return True
+        vec = vec.venv
+    return False
 
 
 def _whole_numbers(space: spaces.Space[Any], actions: Any) -> Any:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from vecenvs.layout import SpaceLayout
 from vecenvs.vec_env import Batch, VecEnv
+from vecenvs.wrappers.dict_space import dict_space
 from vecenvs.wrappers.vec_rows import REPEAT, RESTARTED, START, TERMINAL, VecRowsWrapper, flagged
 from vecenvs.wrappers.vec_transpose_image import channels_first, is_image
 
@@ -84,7 +85,7 @@ def _stacked_space(
     if isinstance(space, spaces.Dict):
         if isinstance(order, Mapping) and set(order) != set(space.spaces):
             raise ValueError(f"channels_order has {sorted(order)}, the observations{where} {sorted(space.spaces)}")
-        return spaces.Dict(
+        return dict_space(
             {
                 key: _stacked_space(
                     sub, n, order[key] if isinstance(order, Mapping) else order, axes, f"{where}[{key!r}]"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers.monitor import Monitor, ResultsWriter
 from vecenvs.wrappers.vec_rows import RESTARTED, VecRowsWrapper
@@ -19,8 +20,8 @@ from vecenvs.wrappers.vec_rows import RESTARTED, VecRowsWrapper
 class VecMonitor(VecRowsWrapper):
     """Record each episode of `venv`'s envs, with the rewards as they are at this place among the wrappers.
 
-    For VecEnvs whose envs have no Monitor of their own (UserWarning if they have: their `info["episode"]` is replaced,
-    as by SB3's VecMonitor). The row that ends an episode has `info["episode"] = {"r": return, "l": length,
+    For VecEnvs whose envs have no Monitor of their own (UserWarning if they are known to have: their `info["episode"]`
+    is replaced, as by SB3's VecMonitor). The row that ends an episode has `info["episode"] = {"r": return, "l": length,
     "t": seconds since t_start}`, r and t rounded to 6 digits, and the `info_keywords`, which the last info must have
     (KeyError). The same row goes to the file at once.
 
@@ -42,7 +43,7 @@ class VecMonitor(VecRowsWrapper):
         if taken:
             raise ValueError(f"info_keywords has {taken[0]!r}, which every monitor file has already")
         super().__init__(venv)
-        if any(venv.env_is_wrapped(Monitor)):
+        if _monitored(venv):
             warnings.warn(
                 "the envs have Monitors already: VecMonitor replaces their info['episode']", UserWarning, stacklevel=2
             )
@@ -90,3 +91,11 @@ class VecMonitor(VecRowsWrapper):
         finally:
             if self.results_writer is not None:
                 self.results_writer.close()
+
+
+def _monitored(venv: VecEnv) -> bool:
+    """Tell whether an env is known to have a Monitor."""
+    try:
+        return any(venv.env_is_wrapped(Monitor))
+    except VecEnvError:  # not every VecEnv can ask its envs: one over Gymnasium's AsyncVectorEnv cannot
+        return False

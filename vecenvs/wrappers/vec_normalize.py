@@ -17,10 +17,9 @@ from vecenvs.errors import VecEnvError
 from vecenvs.layout import SpaceLayout
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers import vec_normalize_file
+from vecenvs.wrappers.dict_space import dict_space
 from vecenvs.wrappers.vec_rows import REPEAT, TERMINAL, VecRowsWrapper, flagged
 from vecenvs.wrappers.vec_statistics import Merger, Statistics
-
-_SETTINGS = ("norm_obs", "norm_reward", "clip_obs", "clip_reward", "gamma", "epsilon", "norm_obs_keys")
 
 
 class VecNormalize(VecRowsWrapper):
@@ -34,6 +33,10 @@ class VecNormalize(VecRowsWrapper):
     While `training` (an attribute, to be set freely) statistics go on. Every observation from which an action is
     chosen counts once, whatever the autoreset mode: neither the last one of an episode nor a repeated row does.
     Returns take in transitions alone (`active`).
+
+    `norm_obs` and `norm_reward` may be set, too. While `norm_obs` is False observations are as `venv` gives them, and
+    do not count; `observation_space` stays as it was made. Made with `norm_obs=False` there are no statistics of
+    observations, and setting it is a ValueError.
 
     `merge`, such as `MergeOverRanks(MPI.COMM_WORLD)`, makes the statistics those of all MPI ranks: at each `step` and
     each `reset` of all envs, which every rank must then call equally often and with the same `training`. Rows that
@@ -63,7 +66,7 @@ class VecNormalize(VecRowsWrapper):
             raise TypeError(f"merge must have a method merge(mean, var, count), like MergeOverRanks, unlike {merge!r}")
         super().__init__(venv)
         self.training = training
-        self.norm_obs, self.norm_reward = bool(norm_obs), bool(norm_reward)
+        self._norm_obs, self.norm_reward = bool(norm_obs), bool(norm_reward)
         self.clip_obs, self.clip_reward = float(clip_obs), float(clip_reward)
         self.gamma, self.epsilon = float(gamma), float(epsilon)
         boxes = _boxes(venv.observation_space, norm_obs_keys) if norm_obs else {}
@@ -77,6 +80,17 @@ class VecNormalize(VecRowsWrapper):
         self._original = Columns(self._layout, self.num_envs, np.zeros)
         self._begun = False
         self.observation_space = _normalized_space(venv.observation_space, boxes, self.clip_obs)
+
+    @property
+    def norm_obs(self) -> bool:
+        """Whether observations are normalized now."""
+        return self._norm_obs
+
+    @norm_obs.setter
+    def norm_obs(self, value: bool) -> None:
+        if value and not (self._norm_obs or self._obs):
+            raise ValueError("made with norm_obs=False, it has no statistics of observations: make a new VecNormalize")
+        self._norm_obs = bool(value)
 
     @property
     def obs_rms(self) -> RunningMeanStd | dict[str, RunningMeanStd]:
@@ -105,7 +119,7 @@ class VecNormalize(VecRowsWrapper):
         if self.training:
             # The row that ends an episode holds the next one's first observation in same_step mode only.
             fresh = ~flagged(batch, REPEAT) & (~over if self.autoreset != "same_step" else np.ones(len(slots), bool))
-            for key, statistics in self._obs.items():
+            for key, statistics in self._in_use.items():
                 statistics.add((batch.obs if key is None else batch.obs[key])[fresh])
             self._follow_returns(batch)
             if lock_step:
@@ -129,15 +143,20 @@ class VecNormalize(VecRowsWrapper):
         clipped: NDArray[np.float64] = np.clip(scaled, -self.clip_reward, self.clip_reward)
         return clipped
 
+    @property
+    def _in_use(self) -> dict[str | None, Statistics]:
+        return self._obs if self._norm_obs else {}
+
     def _normalize_all(self, obs: Any) -> Any:
-        if None in self._obs:
-            return self._normalize(obs, self._obs[None].rms)
-        if not self._obs:
+        by_key = self._in_use
+        if None in by_key:
+            return self._normalize(obs, by_key[None].rms)
+        if not by_key:
             return obs
-        return {k: self._normalize(v, self._obs[k].rms) if k in self._obs else v for k, v in obs.items()}
+        return {k: self._normalize(v, by_key[k].rms) if k in by_key else v for k, v in obs.items()}
 
     def _normalize_terminals(self, infos: list[dict[str, Any]]) -> None:
-        for key, statistics in self._obs.items() if infos else ():
+        for key, statistics in self._in_use.items() if infos else ():
             if key is None:
                 values = self._normalize(np.stack([info[TERMINAL] for info in infos]), statistics.rms)
             else:
@@ -157,11 +176,12 @@ class VecNormalize(VecRowsWrapper):
 
     def unnormalize_obs(self, obs: Any) -> Any:
         """Undo `normalize_obs`, except for clipping: float64 where it was normalized."""
-        if None in self._obs:
-            return _unscaled(obs, self._obs[None].rms, self.epsilon)
-        if not self._obs:
+        by_key = self._in_use
+        if None in by_key:
+            return _unscaled(obs, by_key[None].rms, self.epsilon)
+        if not by_key:
             return obs
-        return {k: _unscaled(v, self._obs[k].rms, self.epsilon) if k in self._obs else v for k, v in obs.items()}
+        return {k: _unscaled(v, by_key[k].rms, self.epsilon) if k in by_key else v for k, v in obs.items()}
 
     def normalize_reward(self, reward: Any) -> NDArray[np.float32]:
         """Normalize rewards by the present statistics, which do not change."""
@@ -196,7 +216,8 @@ class VecNormalize(VecRowsWrapper):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write statistics and settings to one `.npz` file of plain arrays, in one go: nothing in it is pickled."""
-        vec_normalize_file.write(path, {name: getattr(self, name) for name in _SETTINGS}, self._arrays())
+        settings = {name: getattr(self, name) for name in vec_normalize_file.SETTINGS}
+        vec_normalize_file.write(path, settings, self._arrays())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], venv: VecEnv, *, merge: Merger | None = None) -> VecNormalize:
@@ -204,12 +225,16 @@ class VecNormalize(VecRowsWrapper):
 
         ValueError if it is no such file (one that SB3 pickled, say) or is about other observations.
         """
-        settings, arrays = vec_normalize_file.read(path, _SETTINGS)
-        loaded = cls(venv, merge=merge, **settings)
+        settings, arrays = vec_normalize_file.read(path)
+        norm_obs = settings.pop("norm_obs")
+        # It may have been set to False while there were statistics: then they are to be there again.
+        observed = any(name.startswith("obs/") for name in arrays)
+        loaded = cls(venv, merge=merge, norm_obs=norm_obs or observed, **settings)
         try:
             loaded._take(arrays)
         except ValueError as error:
             raise ValueError(f"{os.fspath(path)!r} is about other observations: {error}") from None
+        loaded.norm_obs = norm_obs
         return loaded
 
     def _arrays(self) -> dict[str, NDArray[np.float64]]:
@@ -253,4 +278,4 @@ def _normalized_space(space: spaces.Space[Any], boxes: dict[str | None, spaces.B
     if not made or None in made:
         return made.get(None, space)
     assert isinstance(space, spaces.Dict)
-    return spaces.Dict({key: made.get(key, sub) for key, sub in space.spaces.items()})
+    return dict_space({key: made.get(key, sub) for key, sub in space.spaces.items()})

@@ -9,6 +9,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecenvs.vec_env import Batch, VecEnv
+from vecenvs.wrappers.dict_space import dict_space
 from vecenvs.wrappers.vec_rows import TERMINAL, VecRowsWrapper
 
 
@@ -33,7 +34,7 @@ class VecTransposeImage(VecRowsWrapper):
                 raise ValueError(f"none of the observations {', '.join(map(str, space.spaces))} is an image: {space}")
             subspaces = dict(space.spaces)
             subspaces.update((key, _transposed_space(subspaces[key], key)) for key in self._keys)
-            self.observation_space = spaces.Dict(subspaces)
+            self.observation_space = dict_space(subspaces)
         else:
             self.observation_space = _transposed_space(space)
 

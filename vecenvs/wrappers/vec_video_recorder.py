@@ -65,8 +65,9 @@ class VecVideoRecorder(VecEnvWrapper):
 
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
         obs = super().reset(indices, seed=seed, options=options)
-        if not self.recording:
-            self._maybe_begin(None if indices is None else parse_indices(indices, self.num_envs))
+        slots = None if indices is None else parse_indices(indices, self.num_envs)
+        if not self.recording and slots != []:  # a reset of no env shows nothing
+            self._maybe_begin(slots)
         return obs
 
     def step_wait(self, timeout: float | None = None) -> StepReturn:
