@@ -53,8 +53,9 @@ class PoolVecEnv(VecEnv):
     """A VecEnv over workers, each the owner of a contiguous shard of slots.
 
     Common to all engines: `autoreset` (see `vec_env`); `copy=False` lets `step` give views that are valid until the
-    next call; `step_timeout` seconds without an answer from an env raise StepTimeout; `on_failure="restart"` replaces
-    a dead worker, or one over `step_timeout`, at most `max_restarts` times: its envs give a truncated row with
+    next call; `step_timeout` seconds without an answer from an env raise StepTimeout (what a worker spends on its other
+    envs does not count, and envs in the caller's process are never late); `on_failure="restart"` replaces a dead
+    worker, or one over `step_timeout`, at most `max_restarts` times: its envs give a truncated row with
     info["worker_restarted"] and begin new episodes.
     """
 

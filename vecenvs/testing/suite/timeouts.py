@@ -52,26 +52,25 @@ class PatienceConformance(Conformance):
         vec.call_async(calls.get_attr, None, "tag")
         assert poll(vec.call_wait) == [0, 1, 2, 3]
 
-    @pytest.mark.parametrize("on_failure", ["raise", "restart"])
-    def test_a_learner_that_takes_its_time(self, make: Make, on_failure: str) -> None:
+    def test_a_learner_that_takes_its_time(self, make: Make) -> None:
         """`step_timeout` is for envs: what the caller does between sending and waiting does not count."""
-        vec = make(counting_fns(4), step_timeout=0.3, on_failure=on_failure)
+        vec = make(counting_fns(4), step_timeout=0.6, on_failure="restart")
         vec.reset()
         vec.step_async([0] * 4)
-        time.sleep(0.5)
+        time.sleep(0.8)
         assert vec.step_wait()[0][:, 2].tolist() == [1] * 4
         vec.send([0] * 4)
-        time.sleep(0.5)
+        time.sleep(0.8)
         assert vec.recv(4).obs[:, 2].tolist() == [2] * 4
         assert vec.stats()["restarts"] == 0
 
     def test_standing_in_line(self, make: Make) -> None:
         """An env is not late because its worker has others to step first."""
-        vec = make([functools.partial(NappingEnv, tag) for tag in range(8)], step_timeout=0.6, on_failure="restart")
+        vec = make([functools.partial(NappingEnv, tag) for tag in range(5)], step_timeout=0.8, on_failure="restart")
         vec.reset()
-        vec.set_attr("nap", 0.2)
-        vec.send([0] * 8)
-        left = 8
+        vec.set_attr("nap", 0.25)
+        vec.send([0] * 5)
+        left = 5
         while left:
             left -= len(vec.recv())
         assert vec.stats()["restarts"] == 0
