@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -66,6 +67,8 @@ class Ledger:
         self._next_look = 0.0
         self._heard = [0.0] * len(crew.shards)  # when each worker's last answer was taken, if `step_timeout` needs it
         self._forsaken = [0] * len(crew.shards)  # how many of each worker's next replies nobody waits for
+        self._everyone = range(len(crew.shards))
+        self._untold: deque[int] = deque()  # of a lock-step: workers that have not been told to step
         self._starting: set[int] = set()  # workers that replace others and have not said STARTED
 
     # Commands
@@ -76,18 +79,32 @@ class Ledger:
         self.plain = True
         if self.infos:
             self.infos = {}
-        stepping, objects = self.stepping, self._objects
-        for worker, transport in enumerate(self._crew.transports):
+        stepping = self.stepping
+        for worker in self._everyone:
             stepping[worker] = now
-            if objects:
-                self._put_step(worker)
-                continue
-            try:
-                transport.put(_STEP)
-            except ConnectionError:
-                self.bury(self._crew.died(worker))
         if self._starting:
             stepping.update(dict.fromkeys(self._starting, math.inf))
+        self._untold.extend(self._everyone)  # all or none: a Ctrl-C may come between two of them
+        self._tell()
+
+    def _tell(self) -> None:
+        """Send its command to every worker whose step has been noted."""
+        transports, untold = self._crew.transports, self._untold
+        failed: Exception | None = None
+        while untold:
+            worker = untold.popleft()
+            try:
+                if self._objects:
+                    self._put_step(worker)
+                    continue
+                try:
+                    transports[worker].put(_STEP)
+                except ConnectionError:
+                    self.bury(self._crew.died(worker))
+            except Exception as exc:  # it is dead for good: the others are told all the same
+                failed = failed or exc
+        if failed is not None:
+            raise failed
 
     def command(self, slot: int, kind: Command, body: Any = None) -> None:
         """Give one slot a command."""
@@ -193,6 +210,8 @@ class Ledger:
         """Wait until every worker has stepped its shard."""
         stepping, transports = self.stepping, self._crew.transports
         limited = deadline is not None or self._step_timeout is not None
+        if self._untold:
+            self._tell()
         while stepping:
             worker = next(reversed(stepping))  # the caller's own shard is the last one: it steps here
             transport = transports[worker]
@@ -204,7 +223,7 @@ class Ledger:
             if message is not None:
                 kind, body = message
                 if body is None and kind in _BARE and not self.dead:  # nearly always
-                    del stepping[worker]
+                    stepping.pop(worker, None)
                     if kind != _PLAIN:
                         self.plain = False
                 else:
@@ -358,7 +377,7 @@ class Ledger:
 
     def _stepped(self, worker: int) -> None:
         """Note that a worker has stepped its shard."""
-        del self.stepping[worker]
+        self.stepping.pop(worker, None)  # noted already, if a Ctrl-C came in between
         if self.dead:  # the step has failed
             self._single_out([worker])
 

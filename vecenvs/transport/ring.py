@@ -19,7 +19,9 @@ from vecenvs.transport.spin import NEVER, Spin
 
 PAYLOAD = 1 << 16  # bytes; longer messages travel in pieces
 _MORE = 0  # tag of a piece that is not the last one
-_FIELDS = 3  # tag, offset, length
+_FIELDS = 4  # tag, offset, length, and the entry's number, counted from 1
+ENTRY_BYTES = 8 * _FIELDS
+_MOMENT = 1e-3  # seconds
 
 
 class RingNames(NamedTuple):
@@ -38,6 +40,7 @@ class _Ring:
         self._payload = arena.take((PAYLOAD,), np.dtype(np.uint8)).data
         self._end = capacity * _FIELDS
         self._at = 0
+        self._number = 1  # of the next entry
 
     @property
     def names(self) -> RingNames:
@@ -70,6 +73,8 @@ class RingWriter(_Ring):
         entries[at] = tag
         entries[at + 1] = offset
         entries[at + 2] = length
+        entries[at + 3] = self._number
+        self._number += 1
         at += _FIELDS
         self._at = 0 if at == self._end else at
         self._written.release()
@@ -109,12 +114,21 @@ class RingReader(_Ring):
     def get(self, timeout: float | None) -> tuple[int, bytes | None] | None:
         """Take the next message, waiting up to `timeout` seconds (0: not at all); None if there is none by then."""
         while True:
-            if not self._written.acquire(False) and (timeout == 0 or not self._wait(timeout)):
+            found, entries, at = self._written.acquire(False), self._entries, self._at
+            if not found:
+                if entries[at + 3] == self._number:
+                    # About to be released, or an exception (Ctrl-C) came between an entry and its semaphore.
+                    self._written.acquire(True, _MOMENT)
+                elif timeout != 0:
+                    found = self._wait(timeout)
+            if entries[at + 3] != self._number:
+                if found:  # for an entry that has been taken without it
+                    continue
                 return None
-            entries, at = self._entries, self._at
             tag, offset, length = entries[at], entries[at + 1], entries[at + 2]
             at += _FIELDS
             self._at = 0 if at == self._end else at
+            self._number += 1
             if not length:
                 return tag, None
             data = bytes(self._payload[offset : offset + length])

@@ -16,9 +16,11 @@ from vecenvs.errors import VecEnvError
 from vecenvs.protocol import Answer, MadeEnvs, decode, encode, kind_of
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.memory import Address, Segment, Semaphore, open_segment, unlink_semaphores
-from vecenvs.transport.ring import PAYLOAD, RingNames, RingReader, RingWriter
+from vecenvs.transport.ring import ENTRY_BYTES, PAYLOAD, RingNames, RingReader, RingWriter
 from vecenvs.transport.spin import NEVER, Spin
 from vecenvs.worker import Worker
+
+_LOOK = 1.0  # seconds between a waiting worker's looks at its ring: see `RingReader.get`
 
 
 class Wiring(NamedTuple):
@@ -69,7 +71,7 @@ class SharedTransport(Transport):
     def attach(self, board: Board) -> None:
         if not isinstance(board, SharedBoard):
             raise TypeError("a worker in another process needs a SharedBoard")
-        segment = Segment(2 * (self._entries * 24 + PAYLOAD + 256))
+        segment = Segment(2 * (self._entries * ENTRY_BYTES + PAYLOAD + 256))
         arena = Arena(segment.buffer)
         self._down = RingWriter(arena, self._entries)
         up = RingReader(arena, self._entries, spin=self._spin[0])
@@ -146,7 +148,7 @@ def serve(
     ready()
     going = True
     while going:
-        message = down.get(None)
+        message = down.get(_LOOK)
         if message is not None:
             tag, data = message
             going = worker.handle(tag, None if data is None else decode(tag, data))
