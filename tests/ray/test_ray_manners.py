@@ -64,6 +64,26 @@ assert not ray.is_initialized(), "close() must not start another one"
     )
 
 
+def test_what_its_user_has_shut_down_does_not_count_any_more() -> None:
+    """Neither is the user's next Ray taken for its own, nor its own next one ended under a VecEnv that uses it."""
+    run_script(
+        HOST
+        + """
+a = make(); a.reset()
+ray.shutdown()
+b = make(); c = make()
+a.close(); b.close()
+assert c.reset()[:, 0].tolist() == [0, 1]
+assert c.step([0, 0])[0][:, 2].tolist() == [1, 1]
+ray.shutdown()
+c.close()
+ray.init(num_cpus=2, include_dashboard=False, logging_level="error")
+d = make(); d.reset(); d.close()
+assert ray.is_initialized()
+"""
+    )
+
+
 def test_a_program_that_ends_without_closing(tmp_path: Path) -> None:
     """Its envs are closed all the same, before Ray ends their actors."""
     run_script(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import time
 import weakref
@@ -12,7 +13,7 @@ from typing import Any
 
 import cloudpickle
 
-from vecenvs.arguments import check_env_fns
+from vecenvs.arguments import check_env_fns, parse_timeout
 from vecenvs.backends.ray_actor import EnvActor
 from vecenvs.backends.ray_cluster import Session, check_ray, default_workers, remote_class
 from vecenvs.backends.ray_transport import ActorTransport
@@ -60,7 +61,8 @@ class RayVecEnv(PoolVecEnv):
         if transport not in TRANSPORTS:
             raise ValueError(f"transport {transport!r} is none of {', '.join(TRANSPORTS)}")
         self._transport = transport
-        self._ready_timeout = ready_timeout
+        seconds = parse_timeout(ready_timeout, "ready_timeout")
+        self._ready_timeout = math.inf if seconds is None else seconds
         self._launched: list[ActorTransport] = []
         self._session = Session(num_workers, ray_init_kwargs)
         weakref.finalize(self, self._session.release).atexit = False

@@ -27,6 +27,8 @@ class Session:
     running, or connected to, before is left as it is.
     """
 
+    # Of the Ray that this process's VecEnvs use at the moment: the caller's node in it, and what follows.
+    _node = ""
     _connected = False  # whether this process's connection is ours to end
     _own = False
     _users = 0
@@ -34,14 +36,17 @@ class Session:
     def __init__(self, num_workers: int | None, init_kwargs: Mapping[str, Any] | None) -> None:
         import ray
 
+        connected = own = False
         if not ray.is_initialized():
-            Session._own = connect(num_workers, dict(init_kwargs or {}))
-            Session._connected, Session._users = True, 0
+            own = connect(num_workers, dict(init_kwargs or {}))
+            connected = True
+        self.node: str = ray.get_runtime_context().get_node_id()
+        if self.node != Session._node:  # not the one that others here have used: that has been shut down since
+            Session._node, Session._connected, Session._own, Session._users = self.node, connected, own, 0
         Session._users += 1
         self._held = True
         self.pid = os.getpid()
         self.own = Session._own
-        self.node: str = ray.get_runtime_context().get_node_id()
 
     def alive(self) -> bool:
         """Tell whether this is still the Ray it was: else every call would start another one. False in a fork."""
@@ -57,9 +62,10 @@ class Session:
         """Say that this VecEnv needs Ray no longer. Repeatable."""
         if self._held and self.pid == os.getpid():
             self._held = False
-            Session._users -= 1
-            if not Session._users and self.alive():
-                self.shut_down()
+            if self.alive():  # else its Ray is gone, and the count is another one's
+                Session._users -= 1
+                if not Session._users:
+                    self.shut_down()
 
     @classmethod
     def shut_down(cls) -> None:

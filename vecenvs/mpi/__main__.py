@@ -24,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Start mpirun in place of this process (`-n`), or be one of its ranks."""
     argv = sys.argv[1:] if argv is None else list(argv)
     options = _parser().parse_args(argv)
+    _check(options)
     kind, program = _program(options)
     try:
         if options.ranks is not None:
@@ -57,11 +58,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _check(options: argparse.Namespace) -> None:
+    if options.ranks is not None and options.ranks < 1:
+        _parser().error(f"-n {options.ranks}: give the number of ranks, from 1 on")
+    if options.ranks is None and (options.fault_tolerant or options.mpirun_args):
+        _parser().error("--fault-tolerant and --mpirun-args are for mpirun, which only -n starts")
+
+
 def _program(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     """Give ["-m"], ["-c"] or [], and the program with its arguments."""
     for kind, program in (("-m", options.module), ("-c", options.code)):
         if program:
             return [kind], program
+    if options.script[:1] == ["--"]:
+        del options.script[0]
     if not options.script:
         _parser().error("which script? python -m vecenvs.mpi -n 5 train.py")
     return [], options.script

@@ -60,6 +60,5 @@ def command(
 
 def _names_hosts(mpirun_args: Sequence[str]) -> bool:
     scheduler = any(name in os.environ for name in ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS"))
-    return scheduler or any(
-        arg.lstrip("-") in ("host", "H", "hosts", "hostfile", "f", "machinefile") for arg in mpirun_args
-    )
+    named = {"host", "H", "hosts", "hostfile", "f", "machinefile"}
+    return scheduler or any(arg.lstrip("-").partition("=")[0] in named for arg in mpirun_args)

@@ -7,6 +7,7 @@ are numpy arrays or torch tensors on any device; sums are taken in float64 where
 from __future__ import annotations
 
 import hashlib
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,6 +65,8 @@ def average_gradients(parameters: Iterable[Any], weight: float = 1.0, comm: Any 
     out), or gradient arrays. One message for all of them. ValueError if all weights are 0; VecEnvError on every rank if
     the gradients' numbers, shapes or dtypes are not the same everywhere. Either way no gradient is changed.
     """
+    if not 0 <= weight < math.inf:
+        raise ValueError(f"weight must be a number from 0 on, not {weight!r}")
     comm = _comm(comm)
     grads = [_gradient(parameter) for parameter in parameters if not _is_frozen(parameter)]
     data = [_as_numpy(grad) for grad in grads]
@@ -72,7 +75,9 @@ def average_gradients(parameters: Iterable[Any], weight: float = 1.0, comm: Any 
         return
     dtype = np.result_type(np.float32, *(part.dtype for part in data))
     flat = np.concatenate(
-        [np.ravel(part).astype(dtype) * dtype.type(weight) for part in data] + [np.array([weight], dtype)]
+        # Without weight a gradient does not count, and may be the NaN of an empty batch.
+        [np.ravel(part).astype(dtype) * dtype.type(weight) if weight else np.zeros(part.size, dtype) for part in data]
+        + [np.array([weight], dtype)]
     )
     comm.Allreduce(load_mpi().IN_PLACE, flat)
     if flat[-1] <= 0:
@@ -136,13 +141,20 @@ class RunningMeanStd:
 
 
 def mean_of_dicts(local: Mapping[str, float | tuple[float, float]], comm: Any = None) -> dict[str, float]:
-    """Give the mean of each key over the ranks that have it; a value (x, w) counts w times. The same on every rank."""
+    """Give the mean of each key over the ranks that have it; a value (x, w) counts w times. The same on every rank.
+
+    ValueError on every rank for a weight below 0, or that is no finite number. A key that has no weight anywhere is
+    left out.
+    """
     totals: dict[str, tuple[float, float]] = {}
     for theirs in _comm(comm).allgather(dict(local)):
         for key, value in theirs.items():
             x, weight = value if isinstance(value, tuple) else (value, 1.0)
+            if not 0 <= weight < math.inf:
+                raise ValueError(f"{key!r} of some rank has the weight {weight!r}: it must be a number from 0 on")
             before = totals.get(key, (0.0, 0.0))
-            totals[key] = before[0] + float(x) * weight, before[1] + weight
+            if weight:  # else it does not count, and may be the NaN that is the mean of nothing
+                totals[key] = before[0] + float(x) * weight, before[1] + weight
     return {key: total / weight for key, (total, weight) in totals.items() if weight}
 
 

@@ -62,5 +62,13 @@ assert abs(means["weighted"] - expected) < 1e-12
 assert means["only1"] == 5.0
 
 half = world.Split(rank % 2)
+nothing = float("nan"), 0  # the mean of no episode
+assert spmd.mean_of_dicts({"ret": (2.0, 3) if rank == 0 else nothing, "none": nothing}) == {"ret": 2.0}
+refused = False
+try:
+    spmd.mean_of_dicts({"ret": (1.0, -1.0 if rank == 0 else 1.0)})
+except ValueError:
+    refused = True
+assert refused, "a negative weight, on every rank"
 assert spmd.mean_of_dicts({"x": float(rank % 2)}, half) == {"x": float(rank % 2)}
 print("all helpers agree", flush=True)
