@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +104,17 @@ def test_what_is_no_saved_buffer(tmp_path: Path) -> None:
     buffer_of().save(tmp_path / "cut.npz")
     data = (tmp_path / "cut.npz").read_bytes()
     (tmp_path / "cut.npz").write_bytes(data[: len(data) // 2])
-    for name in ("text", "other.npz", "cut.npz"):
+    flipped = bytearray(data)
+    flipped[len(data) * 2 // 3] ^= 0xFF
+    (tmp_path / "flipped.npz").write_bytes(flipped)
+    for name, header in (("list.npz", [1]), ("bare.npz", {"format": checkpoint.FORMAT, "version": checkpoint.VERSION})):
+        text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+        np.savez(tmp_path / name, header=text, rows=np.zeros((3, 2), np.uint64))
+    kept = buffer_of(7)
+    for name in ("text", "other.npz", "cut.npz", "flipped.npz", "list.npz", "bare.npz"):
         with pytest.raises(ValueError, match="is no saved replay buffer"):
-            buffer_of().restore(tmp_path / name)
+            kept.restore(tmp_path / name)
+    assert (len(kept), kept.inserted) == (7, 7), "nothing was restored, and nothing lost"
     with pytest.raises(FileNotFoundError):
         buffer_of().restore(tmp_path / "nowhere.npz")
 

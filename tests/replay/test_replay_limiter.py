@@ -62,6 +62,17 @@ def test_state() -> None:
     assert (other.inserts, other.samples) == (7, 4)
 
 
+def test_state_of_another_ratio() -> None:
+    """What was sampled without a limit, or by another one, is not to be paid back."""
+    unlimited, limited = RateLimiter(), RateLimiter(1.0, 5, 3)
+    unlimited.inserted(2000)
+    unlimited.sampled(100_000)
+    limited.load(unlimited.state())
+    assert limited.inserts == 2000
+    assert limited.may_sample(2000) > 0
+    assert limited.may_insert()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -22,6 +22,7 @@ from vecenvs.replay.schema import Rows
 
 FORMAT = "vecenvs-replay"
 VERSION = 1
+MEMBERS = ("schema", "inserted", "random", "extra")  # of every header
 PIECE = 65536  # rows at a time: what saving and restoring need besides the buffer itself
 
 Path = str | os.PathLike[str]
@@ -57,7 +58,10 @@ def write(
 
 
 class Reader:
-    """An open file: its header at once, its rows in pieces. ValueError if it is none of ours."""
+    """An open file: its header at once, its rows in pieces. ValueError if it is none of ours, or damaged.
+
+    The whole file is read through for that first, so that nobody begins to restore what cannot be finished.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = os.fspath(path)
@@ -66,9 +70,15 @@ class Reader:
         except zipfile.BadZipFile:
             raise self._foreign("no .npz file") from None
         try:
+            damaged = self._archive.testzip()
+            if damaged is not None:
+                raise self._foreign(f"whose part {damaged!r} is damaged")
             self.header = self._read_header()
             with self._archive.open("rows.npy") as file:
                 self.count = self._shape(file)[0]
+        except (zipfile.BadZipFile, EOFError):
+            self._archive.close()
+            raise self._foreign("that is damaged") from None
         except BaseException:
             self._archive.close()
             raise
@@ -76,14 +86,18 @@ class Reader:
     def _read_header(self) -> dict[str, Any]:
         try:
             with self._archive.open("header.npy") as file:
-                header: dict[str, Any] = json.loads(npy.read_array(file, allow_pickle=False).tobytes())
+                header: Any = json.loads(npy.read_array(file, allow_pickle=False).tobytes())
         except (KeyError, ValueError):
             raise self._foreign("without a header") from None
-        if header.get("format") != FORMAT:
-            raise self._foreign(f"of format {header.get('format')!r}")
-        if header["version"] != VERSION:
-            raise self._foreign(f"of version {header['version']}, and version {VERSION} is read here")
-        return header
+        if not isinstance(header, dict) or header.get("format") != FORMAT:
+            raise self._foreign(f"of format {header.get('format') if isinstance(header, dict) else header!r}")
+        if header.get("version") != VERSION:
+            raise self._foreign(f"of version {header.get('version')!r}, and version {VERSION} is read here")
+        missing = [member for member in MEMBERS if member not in header]
+        if missing:
+            raise self._foreign(f"whose header lacks {', '.join(missing)}")
+        found: dict[str, Any] = header
+        return found
 
     def rows(self) -> Iterator[Rows]:
         """Give all rows, in order, in pieces of up to PIECE. ValueError if the file is cut short."""

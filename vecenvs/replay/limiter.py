@@ -53,13 +53,19 @@ class RateLimiter:
         """Count n samples; a negative n takes back samples that were not used."""
         self.samples += n
 
-    def state(self) -> dict[str, int]:
-        """The two counts, for a checkpoint."""
-        return {"inserts": self.inserts, "samples": self.samples}
+    def state(self) -> dict[str, Any]:
+        """The two counts, and the ratio they have kept, for a checkpoint."""
+        return {"inserts": self.inserts, "samples": self.samples, "samples_per_insert": self.samples_per_insert}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take over the counts of a checkpoint."""
-        self.inserts, self.samples = int(state["inserts"]), int(state["samples"])
+        """Take over the counts of a checkpoint; of one with another ratio only the inserts, as if this had been kept.
+
+        Else whoever goes on with a limit after a run without would pay back all that was sampled.
+        """
+        if state.get("samples_per_insert", self.samples_per_insert) == self.samples_per_insert:
+            self.inserts, self.samples = int(state["inserts"]), int(state["samples"])
+        else:
+            self.settle(int(state["inserts"]))
 
     def settle(self, stored: int) -> None:
         """Begin with `stored` transitions, as if the ratio had been kept so far."""
