@@ -17,6 +17,8 @@ from vecenvs.protocol import IMMUTABLE, own
 
 TRUNCATED_KEY = "TimeLimit.truncated"
 
+Make = Callable[[Iterable[tuple[Any, ...]]], list[dict[str, Any]]]
+
 # How `struct` writes a value of each type. Read again and given to its type, it is the same value.
 _CODES: dict[type, str] = {
     float: "d",
@@ -106,42 +108,29 @@ class InfoUnpacker:
 
     def __init__(self) -> None:
         self._row = struct.Struct("=")
-        self._record: np.dtype[Any] | None = None  # where some value is not Python's own: all rows as numpy reads them
-        self._columns: list[tuple[str, bool]] = []
-        self._make: Callable[[Iterable[tuple[Any, ...]]], list[dict[str, Any]]] = maker(())
+        self._make: Make = maker(())
 
     def unpack(self, packed: bytes | Announced) -> list[dict[str, Any]]:
         """Give one dict per env."""
         if isinstance(packed, Announced):
-            self._learn(packed.form)
-            packed = packed.data
-        if self._record is None:
-            return self._make(self._row.iter_unpack(packed))
-        rows = np.frombuffer(packed, self._record)
-        columns = [rows[name].tolist() if python else list(rows[name]) for name, python in self._columns]
-        return self._make(zip(*columns, strict=True))
-
-    def _learn(self, form: Form) -> None:
-        names = [f"f{k}" for k in range(len(form.keys))]
-        self._row = struct.Struct("=" + "".join(_CODES[kind] for kind in form.types))
-        self._record = None
-        if not _PYTHON.issuperset(form.types):
-            self._record = np.dtype([(name, np.dtype(kind)) for name, kind in zip(names, form.types, strict=True)])
-        self._columns = [(name, kind in _PYTHON) for name, kind in zip(names, form.types, strict=True)]
-        self._make = maker(form.keys)
+            form, packed = packed
+            self._row = struct.Struct("=" + "".join(_CODES[kind] for kind in form.types))
+            self._make = maker(form.keys, form.types)
+        return self._make(self._row.iter_unpack(packed))
 
 
-def maker(keys: Sequence[str]) -> Callable[[Iterable[tuple[Any, ...]]], list[dict[str, Any]]]:
-    """Make the function that makes an info of each row of values.
+def maker(keys: Sequence[str], types: Sequence[type] = ()) -> Make:
+    """Make the function that makes an info of each row of values; those of `types` that are not Python's own as such.
 
     Written as code, in which the keys stand, a dict takes a third of the time.
     """
     values = [f"v{k}" for k in range(len(keys))]
-    items = dict(zip(keys, values, strict=True)) | {TRUNCATED_KEY: "False"}
+    others = {f"t{k}": kind for k, kind in enumerate(types) if kind not in _PYTHON}
+    made = [f"t{k}({value})" if f"t{k}" in others else value for k, value in enumerate(values)]
+    items = dict(zip(keys, made, strict=True)) | {TRUNCATED_KEY: "False"}
     display = ", ".join(f"{key!r}: {value}" for key, value in items.items())
-    make: Callable[[Iterable[tuple[Any, ...]]], list[dict[str, Any]]] = eval(  # noqa: S307  keys are quoted
-        f"lambda rows: [{{{display}}} for ({', '.join(values)}{',' if values else ''}) in rows]"
-    )
+    row = f"({', '.join(values)}{',' if values else ''})"
+    make: Make = eval(f"lambda rows: [{{{display}}} for {row} in rows]", others)  # noqa: S307  keys are quoted
     return make
 
 
