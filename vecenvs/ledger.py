@@ -79,12 +79,11 @@ class Ledger:
         self.plain = True
         if self.infos:
             self.infos = {}
-        stepping = self.stepping
-        for worker in self._everyone:
-            stepping[worker] = now
+        # A Ctrl-C may come between any two instructions: who is noted and not told yet, `finish_step` tells.
+        self._untold = deque(self._everyone)
+        self.stepping.update(dict.fromkeys(self._everyone, now))
         if self._starting:
-            stepping.update(dict.fromkeys(self._starting, math.inf))
-        self._untold.extend(self._everyone)  # all or none: a Ctrl-C may come between two of them
+            self.stepping.update(dict.fromkeys(self._starting, math.inf))
         self._tell()
 
     def _tell(self) -> None:
@@ -149,15 +148,16 @@ class Ledger:
             ) from exc
 
     def request(self, requests: dict[int, tuple[Command, Any]]) -> None:
-        """Send one request to each worker. If one is dead, nobody waits for the others' replies."""
+        """Send one request to each worker. If one cannot be sent, nobody waits for the others' replies."""
         asked: list[int] = []
         try:
             for worker, (command, body) in requests.items():
                 self._crew.put(worker, command, body)
                 asked.append(worker)
-        except WorkerDied as died:
+        except BaseException as exc:
             self.forsake(asked)
-            self.bury(died)
+            if isinstance(exc, WorkerDied):
+                self.bury(exc)
             raise
 
     def reply(self, waiting: Collection[int], deadline: float | None = None) -> Any:
