@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,6 +33,12 @@ def parse_timeout(timeout: float | None, name: str = "timeout") -> float | None:
     if not timeout >= 0:
         raise ValueError(f"{name} must be seconds from 0 on, not {timeout!r}")
     return float(timeout)
+
+
+def parse_limit(timeout: float | None, name: str) -> float:
+    """As `parse_timeout`; no limit is infinity."""
+    seconds = parse_timeout(timeout, name)
+    return math.inf if seconds is None else seconds
 
 
 def deadline_of(timeout: float | None) -> float | None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import ray
+from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ray_session import ENVIRONMENT, OPTIONS, ROOT, kill, no_leaks, ray_session, run_script  # noqa: F401
 
@@ -151,6 +152,21 @@ class TestGuest:
     def test_what_others_hold(self) -> None:
         with RayVecEnv(counting_fns(2), 2), pytest.raises(BackendUnavailable, match="0 CPU is free now"):
             RayVecEnv(counting_fns(2), 1, ready_timeout=1.0)
+
+    def test_what_else_they_may_wait_for(self) -> None:
+        """Labels, a placement group, a node: said, and not explained by CPUs."""
+        group = placement_group([{"CPU": 0.1}])
+        ray.get(group.ready())
+        remove_placement_group(group)
+        for options, placement, words in (
+            ({"label_selector": {"kind": "moon"}}, None, r"free, so it waits for label_selector=\{'kind': 'moon'\}"),
+            ({}, group, "its placement group of 0.1 CPU has no place itself .Ray says REMOVED"),
+            ({"num_cpus": 64}, "local", "to which placement ties it, has 2 CPU, so it can never be"),
+            ({}, NodeAffinitySchedulingStrategy("00" * 28, soft=False), "no living node is 0000"),
+        ):
+            with pytest.raises(BackendUnavailable, match=words):
+                RayVecEnv(counting_fns(2), 1, actor_options={**OPTIONS, **options}, placement=placement,
+                          ready_timeout=0.5)  # fmt: skip
 
     def test_workers_by_default(self) -> None:
         with RayVecEnv(counting_fns(5)) as vec:

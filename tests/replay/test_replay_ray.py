@@ -200,7 +200,7 @@ class TestServer:
         ):
             with pytest.raises(ValueError, match=words):
                 serve(**arguments)
-        with pytest.raises(BackendUnavailable, match="no place for the replay server within"):
+        with pytest.raises(BackendUnavailable, match=r"no place for the replay server .*to which placement ties it"):
             serve(server_options={"num_cpus": 64}, ready_timeout=0.3)
 
 
@@ -281,6 +281,27 @@ class TestExplorers:
         with pytest.raises(ExplorerDied, match="explorer 0 died"):
             start(lambda _: os._exit(3))
 
+    def test_a_replacement_without_a_place(self) -> None:
+        """Another actor was waiting for the CPUs of an explorer that dies: the learner hears of it."""
+        options = {"explorer_options": {"num_cpus": 2}, "server_options": {"num_cpus": 0}}
+        with start(ready_timeout=5.0, samples_per_insert=1.0, **options) as replay:
+            heir = ray.remote(num_cpus=2)(CountingEnv).remote()
+            replay.sample()
+            os.kill(replay.explorers.call(lambda _: os.getpid())[0], signal.SIGKILL)
+            with pytest.raises(BackendUnavailable, match="no place for explorer 0 within 5 s.* 0 CPU is free now"):
+                sample_on(replay)
+            ray.kill(heir)
+
+    def test_a_call_that_exits(self) -> None:
+        """It is an error of the call. The actors go on."""
+        with start() as replay:
+            for ask in (replay.explorers.call, replay.server.call):
+                with pytest.raises(RuntimeError, match=r"SystemExit\(3\)"):
+                    ask(lambda _: sys.exit(3))
+            assert replay.explorers.get_attr("vec.num_envs") == [2]
+            replay.sample()
+            assert replay.stats()["replaced"] == 0
+
     def test_too_many_deaths(self) -> None:
         with start(max_restarts=0) as replay:
             os.kill(replay.explorers.call(lambda _: os.getpid())[0], signal.SIGKILL)
@@ -353,3 +374,44 @@ assert len(server.sample()["reward"]) == 1
 print("left open")
 """
     assert "left open" in run_script(text)
+
+
+def test_ray_that_its_user_has_shut_down() -> None:
+    """Whatever is asked then says so, and starts no other Ray; stopping works, beside another Ray as well."""
+    text = """
+import sys, pytest, ray
+sys.path.insert(0, "tests/replay")
+from numbered import transitions
+from test_replay_ray import serve, start
+from vecenvs.replay import ServerDied
+small = dict(num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, logging_level="error")
+ray.init(**small)
+replay, server = start(), serve(prioritized=True, batch_size=1, prefetch=1)
+server.insert(transitions(0, 10))
+inserter = server.inserter()
+inserter.add(transitions(0, 10))
+replay.sample(), server.sample()
+ray.shutdown()
+for again in (False, True):
+    if again:
+        server.stop()
+        ray.init(**small)
+    of_replay = [
+        replay.stats, lambda: replay.publish(1), lambda: [replay.sample() for _ in range(500)],
+        lambda: replay.explorers.get_attr("steps"), lambda: replay.save("/dev/null"),
+    ]
+    of_server = [
+        lambda: [server.sample() for _ in range(9)], lambda: server.sample(2), inserter.flush,
+        lambda: server.insert(transitions(0, 10)), lambda: inserter.add(transitions(0, 10)),
+        lambda: server.update_priorities([1], [1.0]),
+    ]
+    for ask in of_replay if again else of_replay + of_server:
+        with pytest.raises(ServerDied, match="connection to Ray has been closed"):
+            ask()
+        assert ray.is_initialized() == again
+replay.stop()
+assert ray.is_initialized()
+ray.shutdown()
+print("all said")
+"""
+    assert "all said" in run_script(text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import time
 import weakref
@@ -13,9 +12,10 @@ from typing import Any
 
 import cloudpickle
 
-from vecenvs.arguments import check_env_fns, parse_timeout
+from vecenvs.arguments import check_env_fns, parse_limit
 from vecenvs.backends.ray_actor import EnvActor
-from vecenvs.backends.ray_cluster import Session, check_ray, default_workers, remote_class
+from vecenvs.backends.ray_cluster import Session, check_ray, default_workers
+from vecenvs.backends.ray_request import Request
 from vecenvs.backends.ray_transport import ActorTransport
 from vecenvs.crew import EXIT_GRACE
 from vecenvs.errors import VecEnvError
@@ -61,17 +61,17 @@ class RayVecEnv(PoolVecEnv):
         if transport not in TRANSPORTS:
             raise ValueError(f"transport {transport!r} is none of {', '.join(TRANSPORTS)}")
         self._transport = transport
-        seconds = parse_timeout(ready_timeout, "ready_timeout")
-        self._ready_timeout = math.inf if seconds is None else seconds
+        waits = parse_limit(ready_timeout, "ready_timeout")
         self._launched: list[ActorTransport] = []
         self._session = Session(num_workers, ray_init_kwargs)
         weakref.finalize(self, self._session.release).atexit = False
         # A Ray of our own steps as many VecEnvs at once as its user wants; other people's has other work to place.
-        self._options = {"num_cpus": 0 if self._session.own else 1, **(actor_options or {})}
+        options = {"num_cpus": 0 if self._session.own else 1, **(actor_options or {})}
         try:
-            self._remote_class = remote_class(EnvActor, self._options, placement, self._session.node)
+            self._request = Request(options, placement, self._session.node, waits, "actor_options")
+            self._actor_class = self._request.actor_class(EnvActor)
             if num_workers is None:
-                num_workers = default_workers(len(env_fns), self._options["num_cpus"])
+                num_workers = default_workers(len(env_fns), options["num_cpus"])
             super().__init__(env_fns, num_workers, **common)
         except BaseException:
             self._leave()
@@ -83,8 +83,8 @@ class RayVecEnv(PoolVecEnv):
     def _launch(self, worker: int, shard: range) -> Transport:
         env_fns = [_pickled(self._env_fns[slot], slot) for slot in shard]
         launched = ActorTransport(
-            self._session, self._remote_class, self._options, shard, env_fns, self.autoreset, self._transport,
-            self._ready_timeout, self._launched,
+            self._session, self._request, self._actor_class, shard, env_fns, self.autoreset, self._transport,
+            self._launched,
         )  # fmt: skip
         self._launched.append(launched)
         return launched

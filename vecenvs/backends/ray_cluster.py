@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import os
+import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from vecenvs.cpus import usable_cores
-from vecenvs.errors import BackendUnavailable, describe_indices
+from vecenvs.errors import BackendUnavailable
 
 # A Ray of our own is for these workers alone: no ping home, and workers at the caller's own priority.
 OWN_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 OWN_ARGUMENTS: dict[str, Any] = {"include_dashboard": False, "logging_level": "error"}
 
 
-# What must hold for every worker: a step is never carried out twice, no worker outlives its VecEnv, methods run on the
-# main thread. So these options are not for the user to set.
-FIXED = ("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups", "lifetime", "name", "namespace")
+class Connection:
+    """The connection to Ray that this process has at the moment. `node` is this process's node."""
+
+    def __init__(self) -> None:
+        import ray
+
+        self.node: str = ray.get_runtime_context().get_node_id()
+        self.pid = os.getpid()
+
+    def alive(self) -> bool:
+        """Tell whether this is still the Ray it was: else every call would start another one. False in a fork."""
+        import ray
+
+        return (
+            self.pid == os.getpid()
+            and bool(ray.is_initialized())
+            and ray.get_runtime_context().get_node_id() == self.node
+        )
 
 
-class Session:
-    """A connection to Ray, as one VecEnv sees it. `node` is the caller's node; `own`: whether Ray was started here.
+class Session(Connection):
+    """A connection to Ray, as one VecEnv sees it: made if there is none. `own`: whether Ray was started here.
 
     The VecEnvs of one process share what was started for them: the last one to `release` stops it. A Ray that was
     running, or connected to, before is left as it is.
@@ -40,23 +56,12 @@ class Session:
         if not ray.is_initialized():
             own = connect(num_workers, dict(init_kwargs or {}))
             connected = True
-        self.node: str = ray.get_runtime_context().get_node_id()
+        super().__init__()
         if self.node != Session._node:  # not the one that others here have used: that has been shut down since
             Session._node, Session._connected, Session._own, Session._users = self.node, connected, own, 0
         Session._users += 1
         self._held = True
-        self.pid = os.getpid()
         self.own = Session._own
-
-    def alive(self) -> bool:
-        """Tell whether this is still the Ray it was: else every call would start another one. False in a fork."""
-        import ray
-
-        return (
-            self.pid == os.getpid()
-            and bool(ray.is_initialized())
-            and ray.get_runtime_context().get_node_id() == self.node
-        )
 
     def release(self) -> None:
         """Say that this VecEnv needs Ray no longer. Repeatable."""
@@ -103,6 +108,11 @@ def connect(num_workers: int | None, kwargs: dict[str, Any]) -> bool:
     return True
 
 
+def import_paths() -> list[str]:
+    """Where the caller's imports look, for actors to look there too."""
+    return [os.path.abspath(path) for path in sys.path if "site-packages" not in path]
+
+
 def default_workers(num_envs: int, num_cpus: float) -> int:
     """As many workers of `num_cpus` each as the cluster has room for in all, at most one per env."""
     import ray
@@ -111,72 +121,11 @@ def default_workers(num_envs: int, num_cpus: float) -> int:
     return max(1, min(num_envs, int(room)))
 
 
-def explain_waiting(shard: range, options: Mapping[str, Any], seconds: float) -> str:
-    """Say why Ray may not have placed a worker, and what to do about it."""
-    import ray
-
-    needs = _needs(options)
-    has, free = ray.cluster_resources(), ray.available_resources()
-    short = [name for name, amount in needs.items() if has.get(name, 0.0) < amount]
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    fitting = [node for node in nodes if all(node.get(name, 0.0) >= amount for name, amount in needs.items())]
-    if short:
-        why = f"the whole cluster has {_describe(has, short)}, so it can never be"
-    elif not fitting:
-        why = f"none of its {len(nodes)} nodes has all of that at once, so it can never be"
-    else:
-        why = f"of that {_describe(free, needs)} is free now: other actors and tasks hold the rest"
-    return (
-        f"Ray has found no place for the worker of envs {describe_indices(shard)} within {seconds:g} s. It needs "
-        f"{_describe(needs, needs)}; {why}. Give a smaller num_workers, ask for less (num_cpus in actor_options), "
-        "free or add nodes, or give a longer ready_timeout where an autoscaler is still adding them"
-    )
-
-
-def _needs(options: Mapping[str, Any]) -> dict[str, float]:
-    needs = {"CPU": options.get("num_cpus", 1), "GPU": options.get("num_gpus") or 0, **(options.get("resources") or {})}
-    return {name: float(amount) for name, amount in needs.items() if amount}
-
-
-def _describe(amounts: Mapping[str, float], names: Any) -> str:
-    return ", ".join(f"{amounts.get(name, 0.0):g} {name}" for name in names) or "nothing in particular"
-
-
 def shorten(words: str) -> str:
     """The first sentence or so of what Ray says of an actor's end, without the list of its properties."""
     lines = [line.strip() for line in words.splitlines() if line.strip() and not line.startswith("\t")]
     telling = [line for line in lines if "Worker exit type" in line or "node" in line.lower()] or lines
     return textwrap.shorten(telling[0], 200, placeholder=" ...") if telling else ""
-
-
-def remote_class(cls: type, options: Mapping[str, Any], placement: Any, node: str) -> Callable[..., Any]:
-    """Make an actor class with the user's options, and with what must hold for a worker of envs."""
-    import ray
-
-    fixed = sorted(name for name in FIXED if name in options)
-    if fixed:
-        raise ValueError(
-            f"actor_options must not have {', '.join(fixed)}: the VecEnv sets these, so that no step is carried out "
-            "twice and no worker outlives it. on_failure='restart' replaces workers that die"
-        )
-    strategy = {} if placement is None else {"scheduling_strategy": _strategy(placement, node)}
-    never = {"max_restarts": 0, "max_task_retries": 0}
-    made: Callable[..., Any] = ray.remote(cls).options(**{**options, **strategy, **never})
-    return made
-
-
-def _strategy(placement: Any, node: str) -> Any:
-    """None for Ray's default; "local" is the caller's node, "spread" Ray's SPREAD; also Ray's own strategies."""
-    from ray.util.placement_group import PlacementGroup
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
-
-    if isinstance(placement, PlacementGroup):
-        return PlacementGroupSchedulingStrategy(placement)
-    if isinstance(placement, str):
-        if placement not in ("local", "spread"):
-            raise ValueError(f"placement {placement!r} is neither 'local' nor 'spread' nor one of Ray's strategies")
-        return "SPREAD" if placement == "spread" else NodeAffinitySchedulingStrategy(node, soft=False)
-    return placement
 
 
 def check_ray() -> None:

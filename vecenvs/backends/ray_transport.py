@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import sys
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from vecenvs.backends.ray_actor import Home
-from vecenvs.backends.ray_cluster import Session, explain_waiting, shorten
+from vecenvs.backends.ray_cluster import Session, import_paths, shorten
 from vecenvs.backends.ray_exit import ForeignProcess
+from vecenvs.backends.ray_request import Placing, Request
 from vecenvs.backends.ray_ways import CallActor, SharedActor, StreamActor, last_words_of
 from vecenvs.board import Board
 from vecenvs.cpus import usable_cores
-from vecenvs.errors import BackendUnavailable, describe_indices
+from vecenvs.errors import describe_indices
 from vecenvs.protocol import loads
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.shared import SharedBoard
@@ -31,26 +30,22 @@ class ActorTransport(Transport):
     """One actor. How its rows travel is decided when it is attached: `way` is "shared", "messages" or "calls",
     `why` tells. `wanted` is "auto", or the way that it shall be.
 
-    `remote_class` is that of EnvActor, with its options; `options` are they, for errors. `ready_timeout` seconds
-    without a place for it on the cluster raise BackendUnavailable; making its envs may take longer. `launched` are all
-    actors of the VecEnv, as they come and go.
+    `actor_class` is EnvActor with what `request` asks for. Being without a place on the cluster for longer than that
+    allows raises BackendUnavailable; making its envs may take longer. `launched` are all actors of the VecEnv, as they
+    come and go.
     """
 
     def __init__(
-        self, session: Session, remote_class: Any, options: Mapping[str, Any], shard: range, env_fns: Sequence[bytes],
-        autoreset: str, wanted: str, ready_timeout: float, launched: Sequence[ActorTransport],
+        self, session: Session, request: Request, actor_class: Any, shard: range, env_fns: Sequence[bytes],
+        autoreset: str, wanted: str, launched: Sequence[ActorTransport],
     ) -> None:  # fmt: skip
         self._session = session
-        self._options = options
         self._shard = shard
         self._wanted = wanted
-        self._ready_timeout = ready_timeout
         self._launched = launched
-        self._actor = remote_class.remote(shard.start, len(shard), autoreset)
-        paths = [os.path.abspath(path) for path in sys.path if "site-packages" not in path]
-        self._home_call = self._actor.home.remote()
-        self._made_call = self._actor.make.remote(env_fns, paths)
-        self._since = time.monotonic()
+        self._actor = actor_class.remote(shard.start, len(shard), autoreset)
+        self._placing = Placing(request, self._actor, f"the worker of envs {describe_indices(shard)}")
+        self._made_call = self._actor.make.remote(env_fns, import_paths())
         self._process: ForeignProcess | None = None
         self._exit: tuple[bool, int | None] | None = None
         self._said = ""  # what Ray says of the actor's death
@@ -179,22 +174,18 @@ class ActorTransport(Transport):
         return f"{place} [{shorten(self._said)}]" if self._said else place
 
     def _placed(self, timeout: float | None) -> bool:
-        """Wait for the actor's place on the cluster."""
+        """Wait for the actor's place on the cluster, or its death."""
         if self.home is not None:
             return True
         import ray
 
-        if ray.wait([self._home_call], timeout=timeout)[0]:
-            try:
-                self.home = ray.get(self._home_call)
-            except ray.exceptions.RayActorError:
-                return True
-            if self.home is not None and self.here:
-                self._process = ForeignProcess(self.home.pid)
+        try:
+            self.home = self._placing.home(timeout)
+        except ray.exceptions.RayActorError:
             return True
-        if time.monotonic() - self._since > self._ready_timeout:
-            raise BackendUnavailable(explain_waiting(self._shard, self._options, self._ready_timeout))
-        return False
+        if self.home is not None and self.here:
+            self._process = ForeignProcess(self.home.pid)
+        return self.home is not None
 
     def _choose(self, board: Board) -> SharedActor | StreamActor | CallActor:
         """Take the best way there is, or the one that is wanted, and say why."""

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -19,7 +19,7 @@ import cloudpickle
 from vecenvs.backends.ray_actor import Home
 from vecenvs.host import ENV_ERRORS
 from vecenvs.process import limit_threads
-from vecenvs.replay.attributes import read, write
+from vecenvs.replay.attributes import apply, read, write
 from vecenvs.replay.errors import Failure, ServerDied
 from vecenvs.replay.explorer import Explorer, blank_stats
 from vecenvs.replay.inserter import Inserter
@@ -115,8 +115,7 @@ class ExplorerActor:
 
     def call(self, function: bytes) -> Any:
         """Run a pickled function on the Explorer; give what it returns."""
-        made: Callable[[Any], Any] = cloudpickle.loads(function)
-        return made(self._made())
+        return apply(self._made(), function)
 
     def finish(self) -> None:
         """Stop, and close the envs."""

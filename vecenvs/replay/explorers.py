@@ -13,8 +13,9 @@ import cloudpickle
 import numpy as np
 
 from vecenvs.arguments import parse_indices
-from vecenvs.backends.ray_cluster import Session, remote_class, shorten
-from vecenvs.errors import VecEnvError
+from vecenvs.backends.ray_cluster import Session, import_paths, shorten
+from vecenvs.backends.ray_request import Request
+from vecenvs.errors import BackendUnavailable, VecEnvError
 from vecenvs.replay import link
 from vecenvs.replay.errors import ExplorerDied, ExplorerMismatch, Failure, StoppedError
 from vecenvs.replay.explorer_actor import ExplorerActor, Report
@@ -32,12 +33,10 @@ class Explorers:
         session: Session,
         functions: tuple[Callable[..., Any], Callable[..., Any]],
         count: int,
-        options: Mapping[str, Any],
-        placement: Any,
+        request: Request,
         arguments: Mapping[str, Any],
         seed: int | None,
         max_restarts: int,
-        ready_timeout: float,
     ) -> None:
         self._session = session
         try:
@@ -46,8 +45,9 @@ class Explorers:
             raise VecEnvError(
                 f"make_vec or make_policy cannot be pickled ({exc}): make what they need inside them"
             ) from exc
-        self._paths = link.import_paths()
-        self._class = remote_class(ExplorerActor, options, placement, session.node)
+        self._paths = import_paths()
+        self._request = request
+        self._class = request.actor_class(ExplorerActor)
         self._arguments = dict(arguments)
         self._seed = seed
         self._max_restarts = max_restarts
@@ -60,10 +60,8 @@ class Explorers:
         self._members = [self._launch(index, 0) for index in range(count)]
         self._thread = threading.Thread(target=self._watch, name="vecenvs-explorers", daemon=True)
         try:
-            calls = {f"explorer {member.index}": member.home_call for member in self._members}
-            link.wait_placed(calls, dict(options), ready_timeout)
             for member in self._members:
-                member.settle(session.node)
+                member.settle(member.placing.wait(), session.node)
             self.spaces = self._agree([self._first_words(member) for member in self._members])
         except BaseException:
             self.stop()
@@ -132,16 +130,16 @@ class Explorers:
         import ray
 
         deadline = time.monotonic() + GRACE
-        farewells = [member.actor.finish.remote() for member in members]
+        farewells = [member.actor.finish.remote() for member in members if member.home is not None]
         if farewells:
             ray.wait(farewells, num_returns=len(farewells), timeout=GRACE)
         for member in members:
             ray.kill(member.actor)
         for member in members:
-            link.end(member.actor, member.process, max(deadline, time.monotonic() + 0.5))
+            link.end(member.actor, member.process, max(deadline, time.monotonic() + 0.5), self._session)
 
     def _launch(self, index: int, generation: int) -> Member:
-        member = Member(index, generation, self._class.remote(index, generation))  # type: ignore[attr-defined]
+        member = Member(index, generation, self._class.remote(index, generation), self._request)  # type: ignore[attr-defined]
         seed = None if self._seed is None else np.random.SeedSequence(self._seed, spawn_key=(index, generation))
         member.call = member.actor.make.remote(self._functions, self._paths, {**self._arguments, "seed": seed})
         return member
@@ -170,9 +168,9 @@ class Explorers:
 
     def _watch(self) -> None:
         while not self._over.wait(PAUSE):
-            if not self._session.alive():
-                return
             for place, member in enumerate(self._members):
+                if not self._session.alive():
+                    return
                 if not self._over.is_set():
                     self._look(place, member)
 
@@ -183,9 +181,11 @@ class Explorers:
             return
         if member.call is None:
             member.call = member.actor.report.remote()
-        if not ray.wait([member.call], timeout=0, fetch_local=False)[0]:
-            return
         try:
+            if member.home is None and not self._settle(member):
+                return
+            if not ray.wait([member.call], timeout=0, fetch_local=False)[0]:
+                return
             answer = ray.get(member.call)
             member.call = None
             if member.started:
@@ -195,8 +195,18 @@ class Explorers:
         except ray.exceptions.RayActorError as exc:
             if not self._over.is_set():
                 self._replace(place, member, shorten(str(exc)))
+        except BackendUnavailable as exc:  # there is no place for it
+            ray.kill(member.actor)
+            self._give_up(member, exc)
         except Exception as exc:  # whatever a foreign exception does on its way
             self._give_up(member, exc)
+
+    def _settle(self, member: Member) -> bool:
+        home = member.placing.home(0)
+        if home is not None:
+            with self._lock:
+                member.settle(home, self._session.node)
+        return home is not None
 
     def _hear(self, member: Member, report: Report) -> None:
         with self._lock:
@@ -205,7 +215,6 @@ class Explorers:
             self._give_up(member, report.failure.to_error())
 
     def _start(self, member: Member, made: tuple[Any, Any] | Failure) -> None:
-        member.settle(self._session.node)
         if isinstance(made, Failure):
             self._give_up(member, made.to_error())
             return
@@ -234,12 +243,13 @@ class Explorers:
 
         if self._over.is_set():
             raise StoppedError(method)
+        link.check_connection(self._session)
         asked = [self._members[index] for index in parse_indices(indices, len(self._members))]
         calls = [getattr(member.actor, method).remote(*args) for member in asked]
         answers = []
         for member, call in zip(asked, calls, strict=True):
             try:
-                answers.append(link.answer_of(call))
+                answers.append(link.answer_patiently(call, lambda: link.check_connection(self._session)))
             except ray.exceptions.RayActorError as exc:
                 raise VecEnvError(
                     f"explorer {member.index} has died meanwhile ({shorten(str(exc))}): ask again when it is replaced"

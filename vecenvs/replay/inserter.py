@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from vecenvs.replay.link import LOOK, get
+from vecenvs.backends.ray_cluster import Connection
+from vecenvs.replay.link import LOOK, check_connection, get
 from vecenvs.replay.schema import Rows, Schema
 
 UNDER_WAY = 2  # fragments: one that is being stored, one that is on its way meanwhile
@@ -26,6 +27,7 @@ class Inserter:
         self.explorer = explorer
         self.version = 0
         self._server = server
+        self._connection = Connection()
         self._calls: deque[Any] = deque()
         self._weights: Any = None
 
@@ -50,6 +52,7 @@ class Inserter:
 
     def send(self, rows: Rows) -> None:
         """Send packed rows at once; `has_room` must have said so."""
+        check_connection(self._connection)
         if len(rows):
             self._calls.append(self._server.insert.remote(rows, self.version))
 
@@ -57,6 +60,7 @@ class Inserter:
         """Tell whether another fragment may be sent, waiting for that up to `timeout` seconds."""
         import ray
 
+        check_connection(self._connection)
         while self._calls:
             full = len(self._calls) >= UNDER_WAY
             if not ray.wait([self._calls[0]], timeout=timeout if full else 0, fetch_local=False)[0]:
@@ -67,6 +71,7 @@ class Inserter:
     def flush(self) -> None:
         """Wait until everything sent is stored."""
         while self._calls:
+            check_connection(self._connection)
             self._hear()
 
     def take_weights(self) -> Any:

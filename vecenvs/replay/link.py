@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import sys
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import cloudpickle
 
 from vecenvs.backends.ray_actor import Home
-from vecenvs.backends.ray_cluster import shorten
+from vecenvs.backends.ray_cluster import Connection, shorten
 from vecenvs.backends.ray_exit import ForeignProcess
-from vecenvs.errors import BackendUnavailable
 from vecenvs.replay.errors import ServerDied
 
 LOOK = 0.2  # seconds between looks at whether waiting still makes sense
 
 
-def import_paths() -> list[str]:
-    """Where the caller's imports look, for actors to look there too."""
-    return [os.path.abspath(path) for path in sys.path if "site-packages" not in path]
+def check_connection(connection: Connection) -> None:
+    """Raise ServerDied if that Ray is gone: a call would start another one."""
+    if not connection.alive():
+        raise ServerDied("the connection to Ray has been closed")
 
 
 def pickled_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
@@ -48,50 +47,38 @@ def answer_of(call: Any, timeout: float | None = None) -> Any:
         raise
 
 
-def get(call: Any, timeout: float | None = None) -> Any:
-    """As `answer_of`, for a call to the server: its death is ServerDied."""
-    import ray
-
-    try:
-        return answer_of(call, timeout)
-    except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as exc:
-        raise ServerDied(shorten(str(exc))) from None
-
-
-def get_patiently(call: Any, check: Callable[[], None]) -> Any:
-    """As `get`, however long it takes; `check` is called five times a second and may raise."""
+def answer_patiently(call: Any, check: Callable[[], None]) -> Any:
+    """As `answer_of`, however long it takes; `check` is called five times a second and may raise."""
     import ray
 
     while True:
         try:
-            return get(call, LOOK)
+            return answer_of(call, LOOK)
         except ray.exceptions.GetTimeoutError:
             check()
 
 
-def wait_placed(calls: dict[str, Any], options: dict[str, Any], seconds: float) -> dict[str, Home]:
-    """Wait until the actors behind these `home` calls run. BackendUnavailable says what the others wait for."""
+@contextlib.contextmanager
+def _of_server() -> Iterator[None]:
+    """Turn the death of an asked actor, the server, into ServerDied."""
     import ray
 
-    names = {call: name for name, call in calls.items()}
-    ready, missing = ray.wait(list(names), num_returns=len(names), timeout=seconds)
-    homes = {}
-    for call in ready:
-        try:
-            homes[names[call]] = answer_of(call)
-        except ray.exceptions.ActorUnschedulableError:  # so much not even its whole node has
-            missing.append(call)
-        except ray.exceptions.RayActorError as exc:
-            raise BackendUnavailable(f"{names[call]} did not start: {shorten(str(exc))}") from None
-    if missing:
-        needs = {key: options[key] for key in ("num_cpus", "num_gpus", "resources") if options.get(key)}
-        raise BackendUnavailable(
-            f"Ray has found no place for {', '.join(sorted(names[call] for call in missing))} within {seconds:g} s. "
-            f"Each needs {needs or 'nothing in particular'}; of its {ray.cluster_resources()} there are "
-            f"{ray.available_resources()} free. Ask for less (num_cpus in explorer_options or server_options), take "
-            "fewer explorers, or give a longer ready_timeout where nodes are still being added"
-        )
-    return homes
+    try:
+        yield
+    except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as exc:
+        raise ServerDied(shorten(str(exc))) from None
+
+
+def get(call: Any, timeout: float | None = None) -> Any:
+    """As `answer_of`, for a call to the server."""
+    with _of_server():
+        return answer_of(call, timeout)
+
+
+def get_patiently(call: Any, check: Callable[[], None]) -> Any:
+    """As `answer_patiently`, for a call to the server."""
+    with _of_server():
+        return answer_patiently(call, check)
 
 
 def watched(home: Home, node: str) -> ForeignProcess | None:
@@ -99,13 +86,13 @@ def watched(home: Home, node: str) -> ForeignProcess | None:
     return ForeignProcess(home.pid) if home.node == node else None
 
 
-def end(actor: Any, process: ForeignProcess | None, deadline: float) -> None:
-    """Wait until `deadline` for an actor's process to be gone, then kill it. Ray is told in either case."""
+def end(actor: Any, process: ForeignProcess | None, deadline: float, connection: Connection) -> None:
+    """Wait until `deadline` for an actor's process to be gone, then kill it. Ray is told, if it is still that one."""
     import ray
 
     if process is not None:
         process.wait(deadline - time.monotonic())
-    if ray.is_initialized():
+    if connection.alive():
         ray.kill(actor)
     if process is not None:
         if not process.wait(1.0):

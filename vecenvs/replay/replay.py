@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
+from vecenvs.arguments import parse_limit
 from vecenvs.backends.ray_cluster import Session, check_ray
+from vecenvs.backends.ray_request import Request
 from vecenvs.replay import link
 from vecenvs.replay.buffer import parse_count
 from vecenvs.replay.ending import Ending, end_all
@@ -62,6 +64,7 @@ class Replay:
         import_cpprb()
         parse_count("num_explorers", num_explorers)
         arguments = {"n_step": n_step, "gamma": gamma, "fragment_size": parse_count("fragment_size", fragment_size)}
+        waits = parse_limit(ready_timeout, "ready_timeout")
         self._session = Session(num_explorers + 1, ray_init_kwargs)  # so many processes Ray has ready then
         self._version = 0
         self._weights: Any = None
@@ -69,17 +72,16 @@ class Replay:
         parts: list[Any] = [self._session.release]
         try:
             options = {"num_cpus": 0 if self._session.own else 1, **(explorer_options or {})}
+            request = Request(options, placement, self._session.node, waits, "explorer_options")
             functions = (make_vec, make_policy)
             self.explorers = Explorers(
                 self._session,
                 functions,
                 num_explorers,
-                options,
-                placement,
+                request,
                 arguments,
                 seed,
                 max_restarts,
-                ready_timeout,
             )
             parts.insert(0, self.explorers.stop)
             self.server = ReplayServer(

@@ -13,14 +13,15 @@ from typing import Any, TypeVar
 import numpy as np
 from gymnasium import spaces
 
-from vecenvs.arguments import parse_timeout
-from vecenvs.backends.ray_cluster import Session, check_ray, remote_class
+from vecenvs.arguments import parse_limit, parse_timeout
+from vecenvs.backends.ray_cluster import Session, check_ray, import_paths
 from vecenvs.backends.ray_exit import ForeignProcess
+from vecenvs.backends.ray_request import Placing, Request
 from vecenvs.replay import link
 from vecenvs.replay.blocks import BlockLayout
 from vecenvs.replay.buffer import ReplayBuffer, parse_count
 from vecenvs.replay.ending import Ending, end_all
-from vecenvs.replay.errors import ServerDied, StoppedError
+from vecenvs.replay.errors import StoppedError
 from vecenvs.replay.inserter import Inserter
 from vecenvs.replay.limiter import RateLimiter
 from vecenvs.replay.schema import Schema
@@ -85,22 +86,27 @@ class ReplayServer:
         buffer: dict[str, Any] = {"prioritized": prioritized, "alpha": alpha, "n_step": n_step, "gamma": gamma}
         buffer["seed"] = None if prioritized else seed
         ReplayBuffer(observation_space, action_space, 1, **buffer)  # raises here what it would raise there
+        waits = parse_limit(ready_timeout, "ready_timeout")
         self._session = Session(None, ray_init_kwargs)
         try:
             options = {"num_cpus": 0 if self._session.own else 1, **(server_options or {})}
-            made = remote_class(ServerActor, options, "local", self._session.node)
-            self.actor = made.remote((observation_space, action_space), capacity, buffer, limiter, link.import_paths())  # type: ignore[attr-defined]
-            home = link.wait_placed({"the replay server": self.actor.home.remote()}, options, ready_timeout)
+            request = Request(options, "local", self._session.node, waits, "server_options")
+            made = request.actor_class(ServerActor)
+            self.actor = made.remote((observation_space, action_space), capacity, buffer, limiter, import_paths())  # type: ignore[attr-defined]
+            home = Placing(request, self.actor, "the replay server").wait()
         except BaseException:
             if hasattr(self, "actor"):
-                link.end(self.actor, None, 0.0)
+                link.end(self.actor, None, 0.0, self._session)
             self._session.release()
             raise
-        self._process = link.watched(home["the replay server"], self._session.node)
+        process = link.watched(home, self._session.node)
         self._updates: deque[Any] = deque()
         self._streams = 0
         self._own_inserter = Inserter(self.actor, self.schema)
-        self._parts: list[Callable[[], None]] = [partial(_end, self.actor, self._process), self._session.release]
+        self._parts: list[Callable[[], None]] = [
+            partial(_end, self.actor, process, self._session),
+            self._session.release,
+        ]
         self.ending = Ending(self, self._parts)
         self.closed = False
         try:
@@ -141,6 +147,7 @@ class ReplayServer:
         given = np.asarray(priorities, np.float32)
         if np.shape(indexes) != given.shape:
             raise ValueError(f"priorities have shape {given.shape}, indexes {np.shape(indexes)}: give one each")
+        self.check()
         self._updates.append(self.actor.update_priorities.remote(np.asarray(indexes), given))
         while len(self._updates) > UPDATES:
             link.get(self._updates.popleft())
@@ -188,8 +195,7 @@ class ReplayServer:
 
     def check(self) -> None:
         """Raise ServerDied if the server, or the connection to Ray, is gone."""
-        if not self._session.alive():
-            raise ServerDied("the connection to Ray has been closed")
+        link.check_connection(self._session)
 
     def stop(self) -> None:
         """End the server. What it stores is gone. Repeatable."""
@@ -251,5 +257,5 @@ class ReplayServer:
         return fitting if self._prefetch is None else self._prefetch
 
 
-def _end(actor: Any, process: ForeignProcess | None) -> None:
-    link.end(actor, process, time.monotonic())
+def _end(actor: Any, process: ForeignProcess | None, session: Session) -> None:
+    link.end(actor, process, time.monotonic(), session)

@@ -13,14 +13,13 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import cloudpickle
 import numpy as np
 
 from vecenvs.backends.ray_actor import Home
-from vecenvs.replay.attributes import read, write
+from vecenvs.replay.attributes import apply, read, write
 from vecenvs.replay.blocks import Block
 from vecenvs.replay.buffer import ReplayBuffer
 from vecenvs.replay.limiter import RateLimiter
@@ -165,8 +164,7 @@ class ServerActor:
 
     async def call(self, function: bytes) -> Any:
         """Run a pickled function on this object; give what it returns."""
-        made: Callable[[Any], Any] = cloudpickle.loads(function)
-        result = made(self)
+        result = apply(self, function)
         self._pump()
         return result
 

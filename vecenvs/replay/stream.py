@@ -69,7 +69,7 @@ class Stream:
             segment.forget()
 
     def take(self, beta: float, timeout: float | None, check: Callable[[], None]) -> dict[str, Any]:
-        """Give the next batch. While it waits, `check` is called five times a second and may raise.
+        """Give the next batch. `check` is called before it asks, and five times a second while it waits; it may raise.
 
         SampleTimeout after `timeout` seconds; nothing is lost by it. What the server refuses is raised as it is.
         """
@@ -89,6 +89,7 @@ class Stream:
     def _next_block(self, beta: float, timeout: float | None, check: Callable[[], None]) -> Batches:
         import ray
 
+        check()
         deadline = None if timeout is None else time.monotonic() + timeout
         for place in range(UNDER_WAY):
             if place not in [taken for taken, _ in self._calls]:

@@ -1,0 +1,162 @@
+"""What actors ask of a cluster, and why one may wait for its place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from vecenvs.backends.ray_actor import Home
+from vecenvs.backends.ray_cluster import shorten
+from vecenvs.errors import BackendUnavailable
+
+# What must hold for every worker: a step is never carried out twice, no worker outlives its VecEnv, methods run on the
+# main thread. So these options are not for the user to set.
+FIXED = ("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups", "lifetime", "name", "namespace")
+
+LOOK = 0.2  # seconds between looks at how long it takes
+
+
+class Request:
+    """The options and the placement of actors that a user at `node` wants, told to Ray and, in words, to the user.
+
+    `placement` is None for Ray's default, "local" for that node, "spread" for Ray's SPREAD, a placement group, or one
+    of Ray's own strategies. An actor that has no place `seconds` after it was asked for is waited for no longer;
+    `options_name` is the argument that `options` came by.
+    """
+
+    def __init__(
+        self, options: Mapping[str, Any], placement: Any, node: str, seconds: float, options_name: str
+    ) -> None:
+        fixed = sorted(name for name in FIXED if name in options)
+        if fixed:
+            raise ValueError(
+                f"{options_name} must not have {', '.join(fixed)}: these are set here, so that no step is carried out "
+                "twice and no worker outlives its owner. Workers that die are replaced by on_failure='restart', "
+                "explorers by max_restarts"
+            )
+        self._options = dict(options)
+        self._strategy = _strategy(placement, node)
+        self.seconds = seconds
+        self._options_name = options_name
+
+    def actor_class(self, cls: type) -> Callable[..., Any]:
+        """Make an actor class with all that."""
+        import ray
+
+        where = {} if self._strategy is None else {"scheduling_strategy": self._strategy}
+        made: Callable[..., Any] = ray.remote(cls).options(
+            **{**self._options, **where, "max_restarts": 0, "max_task_retries": 0}
+        )
+        return made
+
+    def explain(self, who: str, words: str) -> str:
+        """Say what `who` needs, why it has no place, and what to do. `words` is what Ray says of it, if anything."""
+        words = f" (Ray: {words})" if words else ""
+        return (
+            f"Ray has found no place for {who} within {self.seconds:g} s: {self._why()}{words}. It needs "
+            f"{_join(self._needs())}. Have fewer of them, ask for less ({self._options_name}, placement), free or add "
+            "nodes, or give a longer ready_timeout where nodes are still being added"
+        )
+
+    def _needs(self) -> dict[str, float]:
+        """The amounts that an actor needs, by resource."""
+        options = self._options
+        amounts = {"CPU": options.get("num_cpus", 1), "GPU": options.get("num_gpus"), "memory": options.get("memory")}
+        amounts |= options.get("resources") or {}
+        if options.get("accelerator_type"):
+            amounts[f"accelerator_type:{options['accelerator_type']}"] = 0.001  # as Ray counts it
+        return {name: float(amount) for name, amount in amounts.items() if amount}
+
+    def _why(self) -> str:
+        import ray
+
+        group = getattr(self._strategy, "placement_group", None)
+        if group is not None:
+            return _why_in_group(group)
+        needs, only = self._needs(), getattr(self._strategy, "node_id", None)
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and only in (None, node["NodeID"])]
+        if not nodes:
+            return f"no living node is {only}, to which placement ties it"
+        where = "the whole cluster" if only is None else f"node {only[:8]}, to which placement ties it,"
+        has = {name: sum(node.get(name, 0.0) for node in nodes) for name in needs}
+        if any(has[name] < amount for name, amount in needs.items()):
+            short = {name: has[name] for name in needs if has[name] < needs[name]}
+            return f"{where} has {_join(short)}, so it can never be"
+        if not any(all(node.get(name, 0.0) >= amount for name, amount in needs.items()) for node in nodes):
+            return f"none of its {len(nodes)} nodes has all of it at once, so it can never be"
+        available = ray.available_resources()
+        free = {name: available.get(name, 0.0) for name in needs}
+        others = [name for name in ("label_selector", "fallback_strategy", "runtime_env") if self._options.get(name)]
+        if others and all(free[name] >= amount for name, amount in needs.items()):
+            told = " and ".join(f"{name}={self._options[name]}" for name in others)
+            return f"what it needs is free, so it waits for {told}"
+        return f"of what it needs {_join(free)} is free now, other actors and tasks hold the rest"
+
+
+class Placing:
+    """The place of one actor, called `who` in errors, from the answer to its `home` on."""
+
+    def __init__(self, request: Request, actor: Any, who: str) -> None:
+        self._request = request
+        self._call = actor.home.remote()
+        self._who = who
+        self._since = time.monotonic()
+        self._home: Home | None = None
+
+    def home(self, timeout: float | None) -> Home | None:
+        """Tell where the actor runs; None if it has no place yet after `timeout` seconds.
+
+        BackendUnavailable if Ray says that there is none, or has found none in the time that the request allows. An
+        actor that has died meanwhile raises Ray's RayActorError.
+        """
+        if self._home is not None:
+            return self._home
+        import ray
+
+        if ray.wait([self._call], timeout=timeout)[0]:
+            try:
+                self._home = ray.get(self._call)
+            except (ray.exceptions.ActorUnschedulableError, ray.exceptions.RuntimeEnvSetupError) as exc:
+                raise BackendUnavailable(self._request.explain(self._who, str(exc).rstrip(". \n"))) from None
+        elif time.monotonic() - self._since > self._request.seconds:
+            raise BackendUnavailable(self._request.explain(self._who, ""))
+        return self._home
+
+    def wait(self) -> Home:
+        """As `home`, for as long as the request allows. BackendUnavailable if the actor has died as well."""
+        import ray
+
+        try:
+            while (home := self.home(LOOK)) is None:
+                continue
+        except ray.exceptions.RayActorError as exc:
+            raise BackendUnavailable(f"{self._who} did not start: {shorten(str(exc))}") from None
+        return home
+
+
+def _why_in_group(group: Any) -> str:
+    from ray.util.placement_group import placement_group_table
+
+    state = placement_group_table(group).get("state", "unknown")
+    bundles = "its placement group of " + " + ".join(_join(bundle) for bundle in group.bundle_specs)
+    if state != "CREATED":
+        return f"{bundles} has no place itself (Ray says {state})"
+    return f"{bundles} has no room for it now, other actors and tasks hold that"
+
+
+def _join(amounts: Mapping[str, float]) -> str:
+    return ", ".join(f"{amount:g} {name}" for name, amount in amounts.items()) or "nothing in particular"
+
+
+def _strategy(placement: Any, node: str) -> Any:
+    from ray.util.placement_group import PlacementGroup
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+    if isinstance(placement, PlacementGroup):
+        return PlacementGroupSchedulingStrategy(placement)
+    if isinstance(placement, str):
+        if placement not in ("local", "spread"):
+            raise ValueError(f"placement {placement!r} is neither 'local' nor 'spread' nor one of Ray's strategies")
+        return "SPREAD" if placement == "spread" else NodeAffinitySchedulingStrategy(node, soft=False)
+    return placement
