@@ -94,9 +94,8 @@ def test_a_program_that_ends_without_closing(tmp_path: Path) -> None:
 
 
 def test_a_killed_caller_leaves_nothing() -> None:
-    """Neither processes (found by a token in their environment) nor names of semaphores."""
+    """Neither processes (found by a token in their environment) nor names of semaphores (`no_leaks` looks)."""
     token = uuid.uuid4().hex
-    before = leaks.shared_memory_files()
     script = HOST + "vec = make(); vec.reset(); print('up', flush=True); vec.step_async([0, 0]); input()"
 
     process = subprocess.Popen(
@@ -117,7 +116,6 @@ def test_a_killed_caller_leaves_nothing() -> None:
     process.stdout.close()
     left = leaks.wait_until_empty(lambda: leaks.processes_with("VECENVS_TOKEN", token), 20.0)
     assert not left
-    assert not [name for name in leaks.shared_memory_files() - before if "vecenvs" in name]
 
 
 @pytest.mark.usefixtures("ray_session")

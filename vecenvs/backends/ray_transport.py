@@ -104,19 +104,19 @@ class ActorTransport(Transport):
 
     def exit_status(self) -> tuple[bool, int | None]:
         if self._exit is None:
-            self._said = self._words()
-            if self._said:
+            gone, self._said = self._end()
+            if gone:
                 self._exit = (True, self._exit_code())
         return self._exit or (False, None)
 
-    def _words(self) -> str:
-        """What is said of the actor's death; nothing while it lives."""
+    def _end(self) -> tuple[bool, str]:
+        """Tell whether the actor serves no longer, and what is said of that."""
         if not self._session.alive():
-            return "the connection to Ray has been closed"
+            return True, "the connection to Ray has been closed"
         if self._wired is None:
-            return last_words_of(self._made_call)
-        self._wired.exit_status()
-        return self._wired.last_words
+            words = last_words_of(self._made_call)
+            return bool(words), words
+        return self._wired.exit_status()[0], self._wired.last_words
 
     def _exit_code(self) -> int | None:
         """The exit code, where the system tells it: a little later than Ray tells of the end."""

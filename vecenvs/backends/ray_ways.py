@@ -25,11 +25,18 @@ LATE = (5e-4, 0.02)  # seconds between looks for the answers of async resets: at
 WHILE = 1.0  # seconds to wait if nobody says how long
 
 
+def ended(call: Any, seconds: float = 0.0) -> bool:
+    """Tell whether a call is over, well or not, within so many seconds."""
+    import ray
+
+    return bool(ray.wait([call], timeout=seconds, fetch_local=False)[0])
+
+
 def last_words_of(call: Any, seconds: float = 0.0) -> str:
     """What Ray says of the death of a call's actor, within so many seconds; nothing if it runs on or has ended well."""
     import ray
 
-    if not ray.wait([call], timeout=seconds, fetch_local=False)[0]:
+    if not ended(call, seconds):
         return ""
     try:
         ray.get(call)
@@ -68,7 +75,7 @@ class SharedActor(SharedTransport):
 
     def exit_status(self) -> tuple[bool, int | None]:
         self.last_words = self.last_words or last_words_of(self._serving)
-        return bool(self.last_words), None
+        return bool(self.last_words) or ended(self._serving), None
 
     def stop(self, grace: float) -> None:
         """Leave the actor to its ActorTransport: here is nothing else to end."""
@@ -99,7 +106,7 @@ class StreamActor(PackedTransport):
     def exit_status(self) -> tuple[bool, int | None]:
         # Ray hears of a death later than the connection does.
         self.last_words = self.last_words or last_words_of(self._serving, HEARSAY if self._stream.closed else 0.0)
-        return bool(self.last_words), None
+        return bool(self.last_words) or ended(self._serving), None
 
     def stop(self, grace: float) -> None:
         """Hang up. The actor is left to its ActorTransport."""

@@ -55,6 +55,11 @@ def shared_memory_files() -> frozenset[str]:
     return frozenset(name for name in names if not name.startswith(FOREIGN))
 
 
+def files_left(before: Collection[str]) -> list[str]:
+    """Return the shared-memory files that were not there `before`, without those that only other programs have open."""
+    return [name for name in shared_memory_files().difference(before) if not _in_use_elsewhere(name)]
+
+
 def open_files() -> dict[str, int]:
     """Count the targets of this process's file descriptors, e.g. {"/memfd:x (deleted)": 1}."""
     counts: dict[str, int] = {}
@@ -73,13 +78,16 @@ def no_leaks(exempt: Collection[str] = EXEMPT, patience: float = 5.0) -> Iterato
     is theirs.
     """
     processes, files = child_processes(exempt), shared_memory_files()
+    suspects: set[str] = set()
 
-    def left_behind() -> list[Any]:
-        new_processes = {pid: words for pid, words in child_processes(exempt).items() if pid not in processes}
-        new_files = [name for name in shared_memory_files() - files if not _in_use_elsewhere(name)]
-        return [f"process {pid} ({words})" for pid, words in new_processes.items()] + [str(SHM / n) for n in new_files]
+    def left_behind() -> list[str]:
+        new = [f"process {pid} ({words})" for pid, words in child_processes(exempt).items() if pid not in processes]
+        # What was not there at the first look is another program's, whose files come and go.
+        suspects.intersection_update(files_left(files))
+        return new + [str(SHM / name) for name in suspects]
 
     yield
+    suspects.update(files_left(files))
     if left_behind():
         gc.collect()  # a traceback's frames may have kept the last reference
     left = wait_until_empty(left_behind, patience)
