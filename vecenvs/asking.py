@@ -78,4 +78,21 @@ class Asking:
             worker: tuple({s: given[s] for s in shard if s in given} for given in (seeds, options))
             for worker, shard in enumerate(self._shards)
         }
-        self._ledger.ask({worker: (Command.PREPARE, body) for worker, body in bodies.items()})
+        self.ask({worker: (Command.PREPARE, body) for worker, body in bodies.items()})
+
+    def ask(self, requests: dict[int, tuple[Command, Any]]) -> None:
+        """Send one request to each worker and wait until all have carried theirs out. EnvError if one has failed."""
+        ledger = self._ledger
+        ledger.request(requests)
+        waiting, failures = dict.fromkeys(requests), []
+        while waiting:
+            try:
+                reply = ledger.reply(waiting)
+            except KeyboardInterrupt:
+                ledger.forsake(waiting)
+                raise
+            del waiting[next(iter(waiting))]
+            if isinstance(reply, Failure):
+                failures.append(reply)
+        if failures:
+            raise failures[0].to_error()

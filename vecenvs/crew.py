@@ -10,7 +10,7 @@ from typing import Any
 from vecenvs.board import Board
 from vecenvs.errors import SpaceMismatch, StepTimeout, VecEnvError, WorkerDied
 from vecenvs.making import COMMON
-from vecenvs.protocol import Answer, Command, Failure, MadeEnvs, kind_of
+from vecenvs.protocol import Answer, Command, Failure, MadeEnvs, dumps, kind_of, loads, safe_text
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.memory import Semaphore
 from vecenvs.transport.replacement import Replacement
@@ -82,6 +82,19 @@ class Crew:
             self.transports[worker].attach(board)
         except (ConnectionError, EOFError):
             raise self.died(worker) from None
+
+    def check_portable(self, what: str, value: object) -> None:
+        """Raise TypeError, before anything is sent, if `value` cannot reach workers that are elsewhere."""
+        if all(transport.inline for transport in self.transports):
+            return
+        try:
+            loads(dumps(value))
+        except Exception as exc:  # whatever a foreign __reduce__ or __setstate__ raises
+            text = f"{type(exc).__name__}: {safe_text(exc)}"
+            raise TypeError(
+                f"{what} cannot be pickled, or not be unpickled in another process ({text}): leave out what cannot, "
+                "or use DummyVecEnv"
+            ) from exc
 
     def put(self, worker: int, tag: int, body: object = None) -> None:
         """Send a command."""

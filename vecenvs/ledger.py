@@ -7,17 +7,17 @@ columns do not change before the slot's next command.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from vecenvs.board import DONE, Board
 from vecenvs.crew import LIVENESS, Crew
 from vecenvs.errors import AlreadySteppingError, StepTimeout, VecEnvError, WorkerDied, describe_indices
-from vecenvs.infos import InfoUnpacker
-from vecenvs.protocol import Answer, Command, Extra, Failure, RowBody, dumps, kind_of, loads, safe_text, slot_of, tag
+from vecenvs.lock_step import LockStep
+from vecenvs.patience import NEVER, Patience, Pending
+from vecenvs.protocol import Answer, Command, Extra, Failure, RowBody, kind_of, slot_of, tag
 from vecenvs.transport import Message
 
 # Plain ints compare faster.
@@ -26,14 +26,6 @@ _INFO_ROWS = int(Answer.INFO_ROWS)
 _BARE = frozenset({_ROWS, _PLAIN})
 
 Briefing = Callable[[int], list[tuple[Command, Any]]]
-
-
-class Pending(NamedTuple):
-    """An unanswered command for one slot, kept so that it can be given to a replaced worker again."""
-
-    since: float
-    kind: Command
-    body: Any
 
 
 class Ledger:
@@ -47,10 +39,7 @@ class Ledger:
         self.pending: dict[int, Pending] = {}
         self.stepping: dict[int, float] = {}  # worker -> when its shard's step began
         self.ready: dict[int, Extra | None] = {}
-        # Of the lock-step under way, from workers that have answered.
-        self.plain = True  # whether none of them has flagged a row or sent extras: at most infos of whole shards
-        self.extras: list[Extra] = []
-        self.infos: dict[int, list[dict[str, Any]]] = {}  # worker -> complete infos of its shard, where there are some
+        self.lock_step = LockStep(crew.shards)
         self.resting: dict[int, list[Any]] = {}  # slots under an async autoreset -> the row that they repeat
         self.leftover: set[int] = set()  # slots whose ready row is of a lock-step that a death has ended
         self.dead: dict[int, Exception] = {}  # why each is
@@ -60,12 +49,11 @@ class Ledger:
         self._crew = crew
         self._board = board
         self._objects = board.actions.layout.has_objects
-        self._unpackers = [InfoUnpacker() for _ in crew.shards]
-        self._step_timeout = step_timeout
+        self._patience = Patience(step_timeout, self.pending, self.stepping, self.owner, crew.transports)
+        self._timed = step_timeout is not None
         self._restarts_left = restarts
         self._briefing = briefing
         self._next_look = 0.0
-        self._heard = [0.0] * len(crew.shards)  # when each worker's last answer was taken, if `step_timeout` needs it
         self._forsaken = [0] * len(crew.shards)  # how many of each worker's next replies nobody waits for
         self._everyone = range(len(crew.shards))
         self._untold: deque[int] = deque()  # of a lock-step: workers that have not been told to step
@@ -75,15 +63,16 @@ class Ledger:
 
     def step_all(self) -> None:
         """Begin a step of every env, one command per worker."""
-        now = 0.0 if self._step_timeout is None else time.monotonic()  # only that looks at it: see `_since`
-        self.plain = True
-        if self.infos:
-            self.infos = {}
+        now = time.monotonic() if self._timed else 0.0  # nothing else looks at it
+        lock_step = self.lock_step
+        lock_step.plain = True
+        if lock_step.infos:
+            lock_step.infos = {}
         # A Ctrl-C may come between any two instructions: who is noted and not told yet, `finish_step` tells.
         self._untold = deque(self._everyone)
         self.stepping.update(dict.fromkeys(self._everyone, now))
         if self._starting:
-            self.stepping.update(dict.fromkeys(self._starting, math.inf))
+            self.stepping.update(dict.fromkeys(self._starting, NEVER))
         self._tell()
 
     def _tell(self) -> None:
@@ -107,45 +96,14 @@ class Ledger:
 
     def command(self, slot: int, kind: Command, body: Any = None) -> None:
         """Give one slot a command."""
-        since = math.inf if self.owner[slot] in self._starting else time.monotonic()
+        since = NEVER if self.owner[slot] in self._starting else time.monotonic()
         self._command(slot, Pending(since, kind, body))
 
     def step_slots(self, slots: Iterable[int]) -> None:
         """Step some slots, each by itself."""
-        self.infos = {}  # those of a lock-step before this
+        self.lock_step.infos = {}  # those of a step before this
         for slot in slots:
             self.command(slot, Command.STEP_ONE, self._board.actions.objects(slot, 1))
-
-    def ask(self, requests: dict[int, tuple[Command, Any]]) -> dict[int, Any]:
-        """Send one request to each worker, then collect the replies. A worker's death is an error in any case."""
-        self.request(requests)
-        waiting = dict.fromkeys(requests)
-        replies: dict[int, Any] = {}
-        while waiting:
-            worker = next(iter(waiting))
-            try:
-                replies[worker] = self.reply(waiting)
-            except KeyboardInterrupt:
-                self.forsake(waiting)
-                raise
-            del waiting[worker]
-        for reply in replies.values():
-            if isinstance(reply, Failure):
-                raise reply.to_error()
-        return replies
-
-    def check_portable(self, what: str, value: object) -> None:
-        """Raise TypeError, before anything is sent, if `value` cannot reach workers that are elsewhere."""
-        if all(transport.inline for transport in self._crew.transports):
-            return
-        try:
-            loads(dumps(value))
-        except Exception as exc:  # whatever a foreign __reduce__ or __setstate__ raises
-            text = f"{type(exc).__name__}: {safe_text(exc)}"
-            raise TypeError(
-                f"{what} cannot be pickled, or not be unpickled in another process ({text}): leave out what cannot, "
-                "or use DummyVecEnv"
-            ) from exc
 
     def request(self, requests: dict[int, tuple[Command, Any]]) -> None:
         """Send one request to each worker. If one cannot be sent, nobody waits for the others' replies."""
@@ -209,13 +167,13 @@ class Ledger:
     def finish_step(self, deadline: float | None, timeout: float | None) -> None:
         """Wait until every worker has stepped its shard."""
         stepping, transports = self.stepping, self._crew.transports
-        limited = deadline is not None or self._step_timeout is not None
+        limited = deadline is not None or self._timed
         if self._untold:
             self._tell()
         while stepping:
             worker = next(reversed(stepping))  # the caller's own shard is the last one: it steps here
             transport = transports[worker]
-            limit = self._limit(deadline, self._oldest()) if limited else None
+            limit = self._limit(deadline) if limited else None
             if limit is None or transport.inline:  # who works only while being waited for gets the time it takes
                 message = transport.get(LIVENESS)
             else:
@@ -225,7 +183,7 @@ class Ledger:
                 if body is None and kind in _BARE and not self.dead:  # nearly always
                     stepping.pop(worker, None)
                     if kind != _PLAIN:
-                        self.plain = False
+                        self.lock_step.plain = False
                 else:
                     self._take(worker, message)
                 continue
@@ -235,23 +193,6 @@ class Ledger:
                 self.bury(died)
             if limit is not None and stepping and time.monotonic() >= limit:
                 self._time_out([s for w in sorted(stepping) for s in self._crew.shards[w]], deadline, timeout)
-
-    def take_extras(self) -> list[Extra]:
-        """Hand out the extras of the lock-step that is finished."""
-        extras, self.extras = self.extras, []
-        return extras
-
-    def single_extras(self) -> dict[int, Extra]:
-        """Everything that has come of a lock-step besides columns, by slot: extras, and infos of whole shards."""
-        found = {
-            slot: Extra(slot, info)
-            for worker, infos in self.infos.items()
-            for slot, info in zip(self._crew.shards[worker], infos, strict=True)
-        }
-        for extra in self.extras:
-            whole = found.get(extra.slot)
-            found[extra.slot] = extra if whole is None else extra._replace(info={**extra.info, **whole.info})
-        return found
 
     def gather(
         self,
@@ -266,7 +207,7 @@ class Ledger:
         if deadline is not None and time.monotonic() >= deadline and not enough():  # who polls
             self._take_all(self._crew.nudge(self._busy_workers()))
         while not enough():
-            limit = self._limit(deadline, None if self._step_timeout is None else self._oldest())
+            limit = self._limit(deadline)
             if limit is not None and time.monotonic() >= limit:
                 self._time_out([slot for slot in waited_for if slot in self.pending], deadline, timeout)
                 continue
@@ -286,8 +227,7 @@ class Ledger:
             self._take_all(self._crew.look_after(self._busy_workers()))
         except WorkerDied as died:
             self.bury(died)
-        oldest = self._oldest() if self._step_timeout is not None else None
-        if oldest is not None and self._step_timeout is not None and now - oldest >= self._step_timeout:
+        if self._patience.late():
             self._time_out(list(self.pending), None, None)
 
     def await_rows(self, slots: Collection[int], deadline: float | None = None, timeout: float | None = None) -> None:
@@ -314,19 +254,6 @@ class Ledger:
     def _busy_workers(self) -> list[int]:
         return [worker for worker, due in enumerate(self._due) if due or worker in self.stepping]
 
-    def _oldest(self) -> float | None:
-        """Since when the command that has taken its worker longest is unanswered."""
-        return min((self._since(worker, since) for worker, since in self._unanswered()), default=None)
-
-    def _unanswered(self) -> list[tuple[int, float]]:
-        """The worker of each unanswered command, and when it was given."""
-        owner = self.owner
-        return [*self.stepping.items(), *((owner[slot], command.since) for slot, command in self.pending.items())]
-
-    def _since(self, worker: int, given: float) -> float:
-        """Since when a worker is at it: not before its last answer. Never, if it works only while it is waited for."""
-        return math.inf if self._crew.transports[worker].inline else max(given, self._heard[worker])
-
     def _take_all(self, messages: Iterable[tuple[int, Message]]) -> None:
         failed: list[tuple[int, Message]] = []
         for worker, message in messages:
@@ -339,10 +266,11 @@ class Ledger:
 
     def _take(self, worker: int, message: Message) -> None:
         kind, body = message[0] & 0xFF, message[1]
-        if self._step_timeout is not None:
-            self._heard[worker] = time.monotonic()
+        if self._timed:
+            self._patience.hear(worker)
         if kind == Answer.STARTED:
-            self._started(worker)
+            self._starting.discard(worker)
+            self._patience.begin(worker, self._crew.shards[worker])
             return
         if kind == Answer.NOT_STARTED:
             self._strike(worker, body)
@@ -350,7 +278,7 @@ class Ledger:
             self._forsaken[worker] -= 1
             return
         if kind == _INFO_ROWS:
-            self.infos[worker] = body if type(body) is list else self._unpackers[worker].unpack(body)
+            self.lock_step.note_infos(worker, body)
             self._stepped(worker)
             return
         if type(body) is Failure:
@@ -364,13 +292,9 @@ class Ledger:
             self._due[worker] -= 1
             self.ready[slot] = body.extras[0] if body.extras else None
         elif kind in (_ROWS, _PLAIN):
-            self.plain = self.plain and kind == _PLAIN
             shard = self._crew.shards[worker]
             self._board.observations.take_objects(shard.start, len(shard), body.objects)
-            if body.infos is not None:
-                in_process = type(body.infos) is list
-                self.infos[worker] = body.infos if in_process else self._unpackers[worker].unpack(body.infos)
-            self.extras.extend(body.extras)
+            self.lock_step.note(worker, body, plain=kind == _PLAIN)
             self._stepped(worker)
         else:
             raise VecEnvError(f"worker {worker} gave an answer of kind {kind} out of turn")
@@ -383,49 +307,28 @@ class Ledger:
 
     def _single_out(self, workers: Iterable[int]) -> None:
         """Turn the rows that these workers gave for a lock-step into single ones, for recv."""
-        found = self.single_extras()
+        found = self.lock_step.by_slot(self.lock_step.take_extras())
         for worker in workers:
             self.ready.update((slot, found.get(slot)) for slot in self._crew.shards[worker])
             self.leftover.update(self._crew.shards[worker])
-            self.infos.pop(worker, None)
-        self.extras = []
+            self.lock_step.infos.pop(worker, None)
 
     # Time-outs and deaths
 
-    def _limit(self, deadline: float | None, since: float | None) -> float | None:
-        """When to give up: at the caller's deadline, else `step_timeout` after a command was sent.
-
-        While hung workers are being replaced, both.
-        """
-        if self._step_timeout is None or since is None or (deadline is not None and not self._restarts_left):
-            return deadline
-        if since == math.inf:
-            return deadline
-        own = since + self._step_timeout
-        return own if deadline is None else min(own, deadline)
+    def _limit(self, deadline: float | None) -> float | None:
+        return self._patience.limit(deadline, replacing=self._restarts_left > 0)
 
     def _time_out(self, slots: Sequence[int], deadline: float | None, timeout: float | None) -> None:
         """Raise StepTimeout; or, if an env is over `step_timeout` and restarts are left, replace its worker."""
         if deadline is not None and time.monotonic() >= deadline:
             raise StepTimeout(slots, timeout or 0.0)
-        if self._step_timeout is None:
-            return
-        late = time.monotonic() - self._step_timeout
-        hung = {worker for worker, since in self._unanswered() if self._since(worker, since) <= late}
+        hung = self._patience.late()
         if hung and not self._restarts_left:
-            self._rearm()
-            raise StepTimeout([slot for slot in slots if self.owner[slot] in hung] or slots, self._step_timeout)
+            self._patience.rearm()
+            late = [slot for slot in slots if self.owner[slot] in hung] or slots
+            raise StepTimeout(late, self._patience.step_timeout or 0.0)
         for worker in hung:
             self._restart(worker)
-
-    def _rearm(self) -> None:
-        """Let `step_timeout` run anew, for who waits once more after a StepTimeout."""
-        now = time.monotonic()
-        begun = [worker for worker, since in self.stepping.items() if since < now]
-        self.stepping.update(dict.fromkeys(begun, now))
-        self.pending.update(
-            {slot: command._replace(since=now) for slot, command in self.pending.items() if command.since < now}
-        )
 
     def bury(self, died: WorkerDied) -> None:
         """Replace a dead worker; if none is to be, strike its commands and raise.
@@ -459,28 +362,18 @@ class Ledger:
             self._crew.replace(worker, self._board, self._briefing(worker))
         except Exception as exc:  # no process, no rank, no room
             self._strike(worker, exc)
-        self._unpackers[worker] = InfoUnpacker()
+        self.lock_step.renew(worker)
         # What is under way is asked for again. Before STARTED it has not begun, and so cannot be late.
         self._starting.add(worker)
         if worker in self.stepping:
-            self.stepping[worker] = math.inf
+            self.stepping[worker] = NEVER
             self._put_step(worker)
         for slot in self._crew.shards[worker]:
             pending = self.pending.get(slot)
             if pending is not None and pending.kind == Command.AWAIT_RESET:  # the reset it waited for is gone
-                pending = Pending(math.inf, Command.RESET, {slot: (None, None)})
+                pending = Pending(NEVER, Command.RESET, {slot: (None, None)})
             if pending is not None:
-                self._command(slot, pending._replace(since=math.inf))
-
-    def _started(self, worker: int) -> None:
-        """Let time run for what a replacement has been told to do, from now on."""
-        self._starting.discard(worker)
-        now = time.monotonic()
-        if worker in self.stepping:
-            self.stepping[worker] = now
-        for slot in self._crew.shards[worker]:
-            if slot in self.pending:
-                self.pending[slot] = self.pending[slot]._replace(since=now)
+                self._command(slot, pending._replace(since=NEVER))
 
     # Checks
 

@@ -41,7 +41,7 @@ from vecenvs.infos import blank_info, copies
 from vecenvs.ledger import Ledger
 from vecenvs.lifetime import Lifetime
 from vecenvs.protocol import Command, Extra
-from vecenvs.rows import Row, complete, env_error, gather, lock_step
+from vecenvs.rows import Row, all_rows, complete, env_error, gather
 from vecenvs.transport import Transport
 from vecenvs.transport.shared import SharedBoard
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
@@ -91,10 +91,8 @@ class PoolVecEnv(VecEnv):
         self._step_slots: set[int] | None = None  # of a lock-step in which the others are being reset
         self._informed = False  # whether the last step brought infos of whole shards
         self._seeds: dict[int, int] = {}  # the last seed given to each slot: what a restart's seeds derive from
-        self._held: tuple[dict[int, Any], dict[int, Any]] = (
-            {},
-            {},
-        )  # seeds and options that wait for a slot's next reset
+        # Seeds and options that wait for a slot's next reset.
+        self._held: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
         self._no_flags = bytes(n)
         self._last_flags = self._no_flags
         self._inactive: list[int] = []
@@ -165,24 +163,25 @@ class PoolVecEnv(VecEnv):
         prepared = None if self._informed or columns.whole else columns.blank()
         ledger.finish_step(deadline, timeout)
         self._counters["steps"] += 1
-        if prepared is not None and not (ledger.extras or ledger.infos):
+        came = ledger.lock_step
+        if prepared is not None and not (came.extras or came.infos):
             extras, infos, filled = [], prepared, False
         else:
             extras, infos, filled = self._informed_step(prepared)
-        if not ledger.plain:
+        if not came.plain:
             return self._finish_step(extras, infos, filled=filled)
         # No episode has ended: most steps of most envs.
         self._last_flags, self._inactive, self._rewards64 = self._no_flags, [], None
         if self._info_attrs and not filled:
             columns.fill(range(self.num_envs), infos)
-        return lock_step(self._board, infos, copy=self.copy)
+        return all_rows(self._board, infos, copy=self.copy)
 
     def _informed_step(self, prepared: list[dict[str, Any]] | None) -> tuple[list[Extra], list[dict[str, Any]], bool]:
         """Give the extras of a lock-step and its infos, and whether these have the attributes, where there are some."""
-        ledger, columns = self._ledger, self._infos
-        extras, self._informed = ledger.take_extras(), bool(ledger.infos)
+        came, columns = self._ledger.lock_step, self._infos
+        extras, self._informed = came.take_extras(), bool(came.infos)
         if self._informed:
-            return extras, self._whole_infos(), False
+            return extras, came.all_infos(), False
         if columns.whole and not extras:
             return extras, columns.filled(), True
         return extras, prepared or columns.blank(), False
@@ -213,7 +212,7 @@ class PoolVecEnv(VecEnv):
             flags[self._inactive] = 0
             extras.extend(Extra(slot, {"resetting": True, **self._infos.kept(slot)}) for slot in resting)
         # In async mode the rows of ended episodes are written again before this returns.
-        result = lock_step(board, infos, copy=self.copy or self.autoreset == "async")
+        result = all_rows(board, infos, copy=self.copy or self.autoreset == "async")
         flagged = flags.nonzero()[0].tolist()
         self._last_flags = of_all = flags.tobytes()
         complete([infos[slot] for slot in flagged], board, flagged, [of_all[slot] for slot in flagged])
@@ -249,22 +248,11 @@ class PoolVecEnv(VecEnv):
         error = env_error(extras)
         if error is not None:
             failed = {e.index for e in error.errors} | self._ledger.resting.keys()
-            self._ledger.extras = extras
-            found = self._ledger.single_extras()
-            self._ledger.extras = []
+            found = self._ledger.lock_step.by_slot(extras)
             slots = [slot for slot in range(self.num_envs) if slot not in failed]
             error.batch = self._batch([(slot, found.get(slot)) for slot in slots])
             self._begin_autoresets(slots, error.batch.infos)
             raise error
-
-    def _whole_infos(self) -> list[dict[str, Any]]:
-        """All infos of a lock-step in which those of some whole shards have come."""
-        given, infos = self._ledger.infos, []
-        if len(self._shards) == 1:
-            return given[0]
-        for worker, shard in enumerate(self._shards):
-            infos.extend(given[worker] if worker in given else copies(blank_info(), len(shard)))
-        return infos
 
     # Any subset
 
@@ -282,7 +270,7 @@ class PoolVecEnv(VecEnv):
         seeds, all_options = parse_seeds(seed, slots), parse_options(options, slots)
         self._check_free("reset", slots, autoresets=False)
         if options is not None:
-            self._ledger.check_portable("options", all_options)
+            self._crew.check_portable("options", all_options)
         self._ledger.settle(slots, drop=True)
         self._note_seeds(seeds)
         for slot in slots:
@@ -372,7 +360,7 @@ class PoolVecEnv(VecEnv):
         """Once every env has been reset, and so has shown its attributes, give the numeric ones columns."""
         if all(self.reset_infos):
             specs = self._infos.open(self.reset_infos)
-            self._ledger.ask(dict.fromkeys(range(len(self._shards)), (Command.OPEN_INFO, specs)))
+            self._asking.ask(dict.fromkeys(range(len(self._shards)), (Command.OPEN_INFO, specs)))
 
     # What a replaced worker is told
 
@@ -407,7 +395,7 @@ class PoolVecEnv(VecEnv):
         layout = self._board.actions.layout
         parts = parse_actions(layout, actions, n)
         if layout.has_objects:
-            self._ledger.check_portable("actions", [part for part in parts if part.dtype == object])
+            self._crew.check_portable("actions", [part for part in parts if part.dtype == object])
         return parts
 
     def _check_open(self, what: str) -> None:
@@ -461,7 +449,7 @@ class PoolVecEnv(VecEnv):
         what = getattr(function, "__name__", type(function).__name__)
         slots = self._parse_slots(what, indices)
         self._check_free(what, slots, autoresets=False)
-        self._ledger.check_portable(what, (function, args, kwargs))
+        self._crew.check_portable(what, (function, args, kwargs))
         self._ledger.settle(slots, drop=False)
         self._asking.begin(slots, function, args, kwargs)
 
@@ -482,7 +470,7 @@ class PoolVecEnv(VecEnv):
         everyone = range(self.num_envs)
         self._check_free(what, everyone, autoresets=False)
         if options:
-            self._ledger.check_portable("options", options)
+            self._crew.check_portable("options", options)
         self._ledger.settle(everyone, drop=False)
         self._asking.prepare(seeds, options)
         for held, given in zip(self._held, (seeds, options), strict=True):

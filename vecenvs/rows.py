@@ -16,7 +16,7 @@ from vecenvs.vec_env import Batch, StepReturn
 Row = tuple[int, "Extra | None"]  # a slot whose row has come, and what came with it
 
 
-def lock_step(board: Board, infos: list[dict[str, Any]], *, copy: bool) -> StepReturn:
+def all_rows(board: Board, infos: list[dict[str, Any]], *, copy: bool) -> StepReturn:
     """All rows, in the order of their slots, as if no episode had ended."""
     observations = board.observations.copies() if copy else board.observations.views()
     return observations, board.rewards.astype(np.float32), np.zeros(board.n, bool), infos
