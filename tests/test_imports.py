@@ -20,7 +20,7 @@ LAYERS = [
     {"errors", "images", "cpus"},
     {"protocol", "layout", "columns", "actions", "board", "calls", "info_channel", "infos", "stepping"},
     {"vec_env", "arguments", "host", "worker", "making", "rows", "info_columns"},
-    {"transport", "process", "crew", "ledger", "asking", "lifetime", "pool"},
+    {"transport", "process", "crew", "patience", "lock_step", "ledger", "asking", "lifetime", "pool"},
     {"backends", "mpi"},
     {"wrapper", "wrappers", "views", "compat", "replay"},
     {"preprocessing", "env_types", "env_fn", "make"},

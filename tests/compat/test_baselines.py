@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 
+from vecenvs import wrappers
 from vecenvs.backends.dummy import DummyVecEnv as CoreDummyVecEnv
 from vecenvs.compat.baselines import (
     AlreadySteppingError,
@@ -19,6 +21,10 @@ from vecenvs.compat.baselines import (
     VecEnv,
     VecEnvObservationWrapper,
     VecEnvWrapper,
+    VecFrameStack,
+    VecMonitor,
+    VecNormalize,
+    VecVideoRecorder,
 )
 from vecenvs.errors import SpaceMismatch, VecEnvError
 from vecenvs.testing.compare import assert_same
@@ -136,3 +142,37 @@ def test_wrappers() -> None:
         assert_same(venv.reset(), np.array([1, 2]))
         assert_same(venv.step([0, 0])[0], np.array([2, 3]))
         assert venv.unwrapped is venv.venv
+
+
+def test_wrappers_of_this_library_by_baselines_arguments(tmp_path: Path) -> None:
+    """In its order and by its names; the rows are those of `vecenvs.wrappers`."""
+    with (
+        VecNormalize(DummyVecEnv(counting_fns(2)), True, False, 5.0, 4.0, 0.9, 1e-6) as venv,
+        wrappers.VecNormalize(CoreDummyVecEnv(counting_fns(2)), True, True, False, 5.0, 4.0, 0.9, 1e-6) as reference,
+    ):
+        for given, expected in ((venv.reset(), reference.reset()), (venv.step([0, 1]), reference.step([0, 1]))):
+            assert_same(given, expected)
+        assert (venv.clip_obs, venv.clip_reward, venv.gamma, venv.epsilon) == (5.0, 4.0, 0.9, 1e-6)
+        assert_same(venv.ob_rms.mean, reference.obs_rms.mean)
+    with VecNormalize(DummyVecEnv(counting_fns(2)), ob=False, cliprew=0.5) as venv:
+        assert venv.ob_rms is None
+        venv.reset()
+        assert abs(venv.step([1, 1])[1]).max() <= 0.5
+    with DummyVecEnv(counting_fns(2)) as venv, pytest.raises(ValueError, match="use_tf"):
+        VecNormalize(venv, use_tf=True)
+    with VecFrameStack(DummyVecEnv(counting_fns(2)), nstack=2) as venv:
+        assert venv.reset().shape == (2, 6)
+        assert venv.nstack == 2
+    with VecMonitor(DummyVecEnv(counting_fns(2)), str(tmp_path / "all"), 3) as venv:
+        venv.reset()
+        ended = [info["episode"] for _ in range(30) for info in venv.step([1, 1])[3] if "episode" in info]
+        assert len(ended) > 3
+        assert list(venv.epret_buf) == [episode["r"] for episode in ended[-3:]]
+        assert list(venv.eplen_buf) == [episode["l"] for episode in ended[-3:]]
+    fns = [functools.partial(RenderingEnv, tag) for tag in range(2)]
+    with VecVideoRecorder(DummyVecEnv(fns), directory=tmp_path, record_video_trigger=lambda step: step == 0,
+                          video_length=2) as venv:  # fmt: skip
+        venv.reset()
+        for _ in range(3):
+            venv.step([0, 0])
+        assert Path(str(venv.video_path)).parent == tmp_path

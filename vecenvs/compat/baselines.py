@@ -1,8 +1,8 @@
 """OpenAI baselines' VecEnv classes over the core: `from vecenvs.compat.baselines import SubprocVecEnv`.
 
-The names and arguments of `baselines.common.vec_env`, for Gymnasium envs. What differs: infos have the keys that every
-VecEnv of this library gives, reset takes seeds, and there is no viewer: an env shows itself if it is made with
-`render_mode="human"`.
+The names and arguments of `baselines.common.vec_env`, its wrappers among them, for Gymnasium envs. What differs: infos
+have the keys that every VecEnv of this library gives, reset takes seeds, and there is no viewer: an env shows itself if
+it is made with `render_mode="human"`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,13 @@ from numpy.typing import NDArray
 
 from vecenvs import wrapper
 from vecenvs.backends import dummy, subproc
+from vecenvs.compat.baselines_wrappers import (
+    VecExtractDictObs,
+    VecFrameStack,
+    VecMonitor,
+    VecNormalize,
+    VecVideoRecorder,
+)
 from vecenvs.errors import AlreadySteppingError, NotSteppingError, SpaceMismatch, VecEnvError
 from vecenvs.pool import EnvFn
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
@@ -30,6 +37,11 @@ __all__ = [
     "VecEnv",
     "VecEnvObservationWrapper",
     "VecEnvWrapper",
+    "VecExtractDictObs",
+    "VecFrameStack",
+    "VecMonitor",
+    "VecNormalize",
+    "VecVideoRecorder",
 ]
 
 SpacePair = tuple[spaces.Space[Any], spaces.Space[Any]]

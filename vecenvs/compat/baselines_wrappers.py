@@ -1,0 +1,80 @@
+"""The wrappers of `baselines.common.vec_env`, with its arguments, over those of `vecenvs.wrappers`.
+
+`vecenvs.compat.baselines` has them too. What they do beyond baselines (terminal observations, Dict spaces, parts of a
+batch, files that load without pickle) is told where it is done.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gymnasium.wrappers.utils import RunningMeanStd
+
+from vecenvs import wrappers
+from vecenvs.vec_env import VecEnv
+from vecenvs.wrappers import VecExtractDictObs
+
+__all__ = ["VecExtractDictObs", "VecFrameStack", "VecMonitor", "VecNormalize", "VecVideoRecorder"]
+
+
+class VecNormalize(wrappers.VecNormalize):
+    """Normalizes observations if `ob`, rewards by the spread of returns if `ret`. `ob_rms` is None without `ob`.
+
+    `use_tf` keeps its place; ValueError if it is set: the statistics are numpy's.
+    """
+
+    def __init__(
+        self, venv: VecEnv, ob: bool = True, ret: bool = True, clipob: float = 10.0, cliprew: float = 10.0,
+        gamma: float = 0.99, epsilon: float = 1e-8, use_tf: bool = False,
+    ) -> None:  # fmt: skip
+        if use_tf:
+            raise ValueError("use_tf=True: the statistics are numpy's; keep them with save() and load()")
+        super().__init__(venv, True, ob, ret, clipob, cliprew, gamma, epsilon)
+
+    @property
+    def ob_rms(self) -> RunningMeanStd | dict[str, RunningMeanStd] | None:
+        """The statistics of observations."""
+        return self.obs_rms if self.norm_obs else None
+
+
+class VecFrameStack(wrappers.VecFrameStack):
+    """Joins the last `nstack` observations along the last axis."""
+
+    def __init__(self, venv: VecEnv, nstack: int) -> None:
+        super().__init__(venv, nstack, "last")
+        self.nstack = self.n_stack
+
+
+class VecMonitor(wrappers.VecMonitor):
+    """Writes the file, and keeps returns and lengths of the last `keep_buf` episodes in `epret_buf` and `eplen_buf`."""
+
+    def __init__(
+        self,
+        venv: VecEnv,
+        filename: str | os.PathLike[str] | None = None,
+        keep_buf: int = 0,
+        info_keywords: Sequence[str] = (),
+    ) -> None:
+        super().__init__(venv, filename, info_keywords)
+        self.keep_buf = keep_buf
+        self.epret_buf: deque[float] = deque(maxlen=keep_buf)
+        self.eplen_buf: deque[int] = deque(maxlen=keep_buf)
+
+    def _end_episode(self, slot: int, info: dict[str, Any]) -> dict[str, Any]:
+        episode = super()._end_episode(slot, info)
+        self.epret_buf.append(episode["r"])
+        self.eplen_buf.append(episode["l"])
+        return episode
+
+
+class VecVideoRecorder(wrappers.VecVideoRecorder):
+    """Films all envs, tiled, into `directory`."""
+
+    def __init__(
+        self, venv: VecEnv, directory: str | os.PathLike[str], record_video_trigger: Callable[[int], bool],
+        video_length: int = 200,
+    ) -> None:  # fmt: skip
+        super().__init__(venv, directory, record_video_trigger, video_length)
