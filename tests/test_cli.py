@@ -60,6 +60,61 @@ class TestCommands:
         assert err.count("\n") == 1
 
 
+SMALL = ["CartPole-v1", "--num-envs", "2"]
+
+
+class TestOutputThatNobodyReads:
+    """As with `| head -1`: commands do what they always do, and say nothing of it."""
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            [],
+            ["--help"],
+            ["run", "--help"],
+            ["run", *SMALL, "--backend", "dummy", "--steps", "20", "--quiet"],
+            ["bench", *SMALL, "--backends", "dummy", *QUICK, "--no-chart", "--json", "out"],
+            ["tune", *SMALL, "--budget", "0.5", "--json", "out"],
+            ["plot", str(Path(__file__).parent / "data" / "monitor"), "--out", "out.png"],
+            ["doctor"],
+        ],
+        ids=" ".join,
+    )
+    def test_stdout(self, arguments: list[str], here: Path) -> None:
+        code, err = run_unread(arguments, "stdout")
+        assert code == (0 if arguments else 2)
+        assert "Error" not in err
+        assert "Exception" not in err
+        assert all((here / name).stat().st_size > 0 for name in ("out", "out.png") if name in arguments)
+
+    def test_each_line_at_once(self, here: Path) -> None:
+        arguments = ["bench", *SMALL, "--backends", "dummy", *QUICK, "--no-chart", "--json", "out"]
+        assert run_unread(arguments, "stdout", PYTHONUNBUFFERED="1")[0] == 0
+        assert (here / "out").stat().st_size > 0
+
+    def test_stderr(self, here: Path) -> None:
+        arguments = ["bench", *SMALL, "--backends", "dummy", *QUICK, "--no-chart"]
+        code, out = run_unread(arguments, "stderr")
+        assert code == 0
+        assert "share of the limit" in out
+        assert run_unread(["bench", "--repeats", "0"], "stderr") == (2, "")
+
+
+def run_unread(arguments: list[str], unread: str, **environ: str) -> tuple[int, str]:
+    """The exit code of a command one of whose streams has no reader, and what it wrote to the other."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **environ}
+    read = {"stdout": "stderr", "stderr": "stdout"}[unread]
+    command = [sys.executable, "-m", "vecenvs", *arguments]
+    streams = {unread: writer, read: subprocess.PIPE}
+    try:
+        done = subprocess.run(command, **streams, text=True, env=environ, timeout=60, check=False)  # type: ignore[call-overload]
+    finally:
+        os.close(writer)
+    return done.returncode, getattr(done, read)
+
+
 class TestBench:
     def test_measures_prints_and_writes(
         self, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -18,7 +18,7 @@ ROOT = Path(vecenvs.__file__).parent
 # From the bottom up. A name stands for a module or a package of vecenvs; those in one layer may import each other.
 LAYERS = [
     {"errors", "images", "cpus"},
-    {"protocol", "layout", "columns", "actions", "board", "calls", "info_channel", "infos", "stepping"},
+    {"protocol", "layout", "columns", "actions", "board", "calls", "info_channel", "infos", "stepping", "alike"},
     {"vec_env", "arguments", "host", "worker", "making", "rows", "info_columns"},
     {"transport", "process", "crew", "patience", "lock_step", "ledger", "asking", "lifetime", "pool"},
     {"backends", "mpi"},

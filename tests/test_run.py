@@ -182,15 +182,6 @@ def test_pictures_that_make_no_video(
     assert err.count("\n") == 1
 
 
-def test_nobody_reads_what_it_prints() -> None:
-    command = [sys.executable, "-m", "vecenvs", "run", "CartPole-v1", "--num-envs", "1", "--steps", "20", "--quiet"]
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, cwd=ROOT, timeout=60, check=False)
-    os.close(writer)
-    assert (done.returncode, done.stderr) == (0, b"")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -11,6 +11,7 @@ from pkgutil import iter_modules
 from typing import NoReturn
 
 from vecenvs import cli
+from vecenvs.cli._output import readers_may_leave
 
 PROGRAM = "python -m vecenvs"
 _INTERRUPTED = 130  # what a shell reports for a command that SIGINT ended
@@ -40,7 +41,11 @@ def overview() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code: 2 for bad usage, 130 after Ctrl-C."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    with readers_may_leave():
+        return _main(list(sys.argv[1:] if argv is None else argv))
+
+
+def _main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(overview())
         return 0 if arguments else 2

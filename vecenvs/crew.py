@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from vecenvs.alike import alike
 from vecenvs.board import Board
 from vecenvs.errors import SpaceMismatch, StepTimeout, VecEnvError, WorkerDied
 from vecenvs.making import COMMON
@@ -216,7 +217,7 @@ class Crew:
             raise SpaceMismatch(index, which, theirs, ours)
         for which in COMMON:
             theirs, ours = getattr(made, which), getattr(first, which)
-            if theirs != ours:
+            if not alike(theirs, ours):
                 raise SpaceMismatch(self.shards[worker][0], which, theirs, ours)
 
     def died(self, worker: int) -> WorkerDied:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vecenvs.vec_env import Batch
+
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in what object's __repr__ gives
 
 
 class VecEnvError(RuntimeError):
@@ -109,8 +113,14 @@ class SpaceMismatch(VecEnvError):
         self.index = index
         super().__init__(
             f"env {index} has {which} {theirs}, but env 0 has {ours}. All envs of one VecEnv must agree: "
-            "wrap the envs so that they do, or put them into a VecEnv of their own"
+            f"{_remedy(theirs, ours)}"
         )
+
+
+def _remedy(theirs: object, ours: object) -> str:
+    if _ADDRESS.sub("", str(theirs)) == _ADDRESS.sub("", str(ours)):  # as far as one can see
+        return "if these are the same, give the class of such a space an __eq__ that compares what makes them so"
+    return "wrap the envs so that they do, or put them into a VecEnv of their own"
 
 
 class BackendUnavailable(VecEnvError, ImportError):

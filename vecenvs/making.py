@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from vecenvs.alike import alike
 from vecenvs.errors import VecEnvError
 from vecenvs.host import ENV_ERRORS
 from vecenvs.protocol import Failure, MadeEnvs
@@ -63,6 +64,6 @@ def _mismatch(envs: Sequence[Any], first: int) -> tuple[int, str, Any, Any] | No
     for slot, env in enumerate(envs, first):
         for which in COMMON:
             theirs, ours = getattr(env, which, None), getattr(envs[0], which, None)
-            if theirs != ours:
+            if not alike(theirs, ours):
                 return slot, which, theirs, ours
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import select
 import signal
 import sys
@@ -81,7 +82,7 @@ def run_worker(pipe: Connection, payload: list[Any], first: int, autoreset: str,
         signal.signal(signal.SIGTERM, _leave)
         env_fns = [partial(_load_and_call, item) if isinstance(item, bytes) else item for item in payload]
         envs, made = make_envs(env_fns, first, remote=True)
-        pipe.send_bytes(made_message(made, first))
+        pipe.send_bytes(made_message(made, first, forked=not isinstance(payload[0], bytes)))
         wiring: Wiring = loads(pipe.recv_bytes())
         if isinstance(made, Failure):
             return
@@ -100,8 +101,14 @@ def _load_and_call(env_fn: bytes) -> Any:
     return cloudpickle.loads(env_fn)()
 
 
-def made_message(made: MadeEnvs | Failure, first: int) -> bytes:
-    """The message MADE; instead of what no pickle takes, a Failure that says so."""
+def made_message(made: MadeEnvs | Failure, first: int, *, forked: bool) -> bytes:
+    """The message MADE; instead of what no pickle takes, a Failure that says so.
+
+    What a fork has of `__main__` goes by name: by value, spaces of each worker would be of a class of their own.
+    """
+    if forked and isinstance(made, MadeEnvs):
+        with contextlib.suppress(Exception):  # what has no name
+            return pickle.dumps((int(Answer.MADE), made), protocol=5)
     try:
         return dumps((int(Answer.MADE), made))
     except Exception as exc:

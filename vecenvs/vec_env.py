@@ -226,8 +226,8 @@ class VecEnv(abc.ABC):
             raise TypeError(f"wrapper_class must be a class, not {wrapper_class!r}")
         return self.call(calls.env_is_wrapped, indices, [calls.name_of(wrapper_class)])
 
-    def get_images(self) -> list[Any]:
-        """Render each env: a list of rgb arrays (h, w, 3), or of None where the envs draw by themselves ("human").
+    def get_images(self, indices: Indices = None) -> list[Any]:
+        """Render each env of `indices`: a list of rgb arrays (h, w, 3), or of None for envs in mode "human".
 
         VecEnvError if the envs were made with no render_mode, or one that gives no images.
         """
@@ -237,7 +237,7 @@ class VecEnv(abc.ABC):
             raise VecEnvError(
                 f"envs with render_mode={self.render_mode!r} give no images: make them with render_mode='rgb_array'"
             )
-        return self.call(calls.render, None)
+        return self.call(calls.render, indices)
 
     def render(self) -> NDArray[np.uint8] | None:
         """Render all envs: one tiled rgb array (H, W, 3), or None if they draw by themselves ("human")."""

@@ -109,8 +109,8 @@ class VecEnvWrapper(VecEnv):
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
         return self.venv.env_is_wrapped(wrapper_class, indices)
 
-    def get_images(self) -> list[Any]:
-        return self.venv.get_images()
+    def get_images(self, indices: Indices = None) -> list[Any]:
+        return self.venv.get_images(indices)
 
     def stats(self) -> dict[str, Any]:
         return self.venv.stats()

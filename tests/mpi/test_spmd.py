@@ -16,6 +16,12 @@ def test_helpers(mpi: str) -> None:
     assert output.count("all helpers agree") == 4
 
 
+@pytest.mark.parametrize("mpi", MPIS)
+def test_what_one_rank_gets_wrong_is_an_error_on_all(mpi: str) -> None:
+    output = run(launched(mpi, 3, str(PROGRAMS / "spmd_errors.py"), flags=["--spmd"]))
+    assert output.count("all errors agree") == 3
+
+
 def test_helpers_on_tensors() -> None:
     output = run(launched("openmpi", 3, str(PROGRAMS / "spmd_torch.py"), flags=["--spmd"]), OMP_NUM_THREADS="1")
     assert output.count("torch helpers agree") == 3

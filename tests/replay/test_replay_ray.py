@@ -208,6 +208,17 @@ class TestServer:
 class TestExplorers:
     """The whole of it."""
 
+    @pytest.mark.parametrize(("wrong", "error"), [("soon", TypeError), (-1.0, ValueError), (float("nan"), ValueError)])
+    def test_ready_timeouts_that_are_wrong(self, wrong: Any, error: type[Exception]) -> None:
+        for make in (start, serve):
+            with pytest.raises(error, match="ready_timeout must be seconds"):
+                make(ready_timeout=wrong)
+
+    def test_without_a_ready_timeout(self) -> None:
+        for unlimited in (None, float("inf")):
+            with serve(ready_timeout=unlimited) as server:
+                assert server.stats()["inserted"] == 0
+
     def test_from_envs_to_learner(self, tmp_path: Path) -> None:
         """Transitions of both explorers, weights by version, attributes, a death, the end."""
         replay = start(num_explorers=2, seed=3, n_step=2)

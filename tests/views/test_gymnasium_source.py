@@ -241,6 +241,27 @@ def test_send_and_recv_in_portions() -> None:
 
 
 @every_source
+def test_asking_between_portions(source: str) -> None:
+    """Envs whose rows have been received may be asked, the others not before theirs have been."""
+    fns = [functools.partial(RenderingEnv, tag) for tag in range(3)]
+    with from_gymnasium(SOURCES[source](fns, "next_step")) as vec:
+        vec.reset()
+        vec.send(np.zeros(3, np.int64))
+        with pytest.raises(AlreadySteppingError, match="recv first"):
+            vec.get_images([0])
+        assert vec.recv(2, 2).indices.tolist() == [0, 1]
+        assert [image[0, 0, 0] for image in vec.get_images([1, 0])] == [11, 1]
+        assert vec.get_attr("tag", [1]) == [1]
+        for asked in ([2], [0, 2], None):
+            with pytest.raises(AlreadySteppingError, match="recv first"):
+                vec.get_images(asked)
+            with pytest.raises(AlreadySteppingError, match="recv first"):
+                vec.get_attr("tag", asked)
+        assert vec.recv().obs.tolist() == [[2, 1, 1]]
+        assert [image[0, 0, 0] for image in vec.get_images()] == [1, 11, 21]
+
+
+@every_source
 @pytest.mark.parametrize("wrap", [lambda vec: vec, VecEnvWrapper], ids=["bare", "wrapped"])
 def test_asking_the_envs(source: str, wrap: Callable[[VecEnv], VecEnv]) -> None:
     fns = [functools.partial(RenderingEnv, tag) for tag in range(3)]

@@ -10,10 +10,12 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from vecenvs import DummyVecEnv
 from vecenvs.errors import VecEnvError
 from vecenvs.testing.envs import RenderingEnv
+from vecenvs.views import from_gymnasium
 from vecenvs.wrappers import VecVideoRecorder
 from vecenvs.wrappers.vec_video_writer import VideoWriter
 
@@ -24,6 +26,13 @@ class Large(RenderingEnv):
     def render(self) -> Any:
         small = super().render()
         return None if small is None else np.repeat(np.repeat(small, 9, axis=0), 9, axis=1)[:35]
+
+
+class Bright(Large):
+    """One in which each step shows."""
+
+    def render(self) -> Any:
+        return super().render() * np.uint8(10)
 
 
 def make(n: int = 3) -> DummyVecEnv:
@@ -79,6 +88,31 @@ def test_films_by_recv(tmp_path: Path) -> None:
     assert len(found) == 4
     assert found[-1][17, 27] == pytest.approx(2, abs=4)
     assert found[-1][17, 81] == pytest.approx(12, abs=4)
+
+
+@pytest.mark.parametrize("kind", [AsyncVectorEnv, SyncVectorEnv])
+def test_films_of_a_vector_env_by_portions(kind: Any, tmp_path: Path) -> None:
+    """It steps all its envs at once; films show the rows that have been received."""
+    vector_env = kind([partial(Bright, tag, length=100) for tag in range(3)])
+    with VecVideoRecorder(from_gymnasium(vector_env), tmp_path, lambda step: step == 0, video_length=5) as vec:
+        vec.reset()
+        vec.send([0, 0, 0])
+        for _ in range(3):
+            vec.recv(1, 1)
+        vec.send([0, 0, 0])
+        vec.recv(2, 2)
+        vec.recv(1)
+        assert not vec.recording
+        vec.record_video_trigger = lambda step: True
+        vec.reset([1])
+        assert vec.recording
+        path = vec.video_path
+    film = frames(tmp_path / "rl-video-step-0-to-step-5.mp4")
+    found = [[float(frame[y, x].mean()) for y, x in ((17, 27), (17, 81), (52, 27))] for frame in film]
+    expected = [[0, 10, 20], [1, 10, 20], [1, 11, 20], [1, 11, 21], [2, 12, 21], [2, 12, 22]]
+    assert np.array(found) == pytest.approx(10 * np.array(expected), abs=4)
+    assert path is not None
+    assert len(frames(Path(path))) == 1
 
 
 def test_what_it_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ The run goes on for --steps or --episodes of all envs together, or until Ctrl-C.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     finally:
         vec.close()
     files = {"monitor files": args.monitor_dir, "video": args.video}
-    _say([tally.summary(), *(f"{name}: {path}" for name, path in files.items() if path is not None)])
+    print(tally.summary(), *(f"{name}: {path}" for name, path in files.items() if path is not None), sep="\n")
     if interrupted:
         print("interrupted", file=sys.stderr)
     return _INTERRUPTED if interrupted else 0
@@ -133,17 +132,6 @@ def _prepared(args: argparse.Namespace, vec: VecEnv, tally: Any, play: type[Any]
         return play(vec, policy, tally, writer, args.video_steps, live=not args.quiet, title=_title(args, vec))
     except (ImportError, ValueError, OSError) as error:
         raise UsageError(_line(error)) from None
-
-
-def _say(lines: list[str]) -> None:
-    """Print, whether or not there is still somebody who reads it."""
-    try:
-        print(*lines, sep="\n", flush=True)
-    except BrokenPipeError:
-        # The interpreter writes what is left once more when it ends.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
 
 
 def _title(args: argparse.Namespace, vec: VecEnv) -> str:

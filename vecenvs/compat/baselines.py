@@ -16,6 +16,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecenvs import wrapper
+from vecenvs.alike import alike
 from vecenvs.backends import dummy, subproc
 from vecenvs.compat.baselines_wrappers import (
     VecExtractDictObs,
@@ -147,6 +148,6 @@ def _listified(actions: Any) -> Any:
 def _check_spaces(vec: VecEnv, given: SpacePair | None) -> None:
     pairs = zip(("observation", "action"), given or (), (vec.observation_space, vec.action_space), strict=False)
     for which, theirs, ours in pairs:
-        if theirs != ours:
+        if not alike(theirs, ours):
             vec.close()
             raise SpaceMismatch(0, which, ours, f"{theirs}, says the argument `spaces`")

@@ -12,6 +12,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from vecenvs.alike import alike
 from vecenvs.arguments import parse_indices
 from vecenvs.backends.ray_cluster import Session, import_paths, shorten
 from vecenvs.backends.ray_request import Request
@@ -160,7 +161,7 @@ class Explorers:
     def _agree(self, spaces: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
         for index, theirs in enumerate(spaces):
             for which, their, ours in zip(("observation_space", "action_space"), theirs, spaces[0], strict=True):
-                if their != ours:
+                if not alike(their, ours):
                     raise ExplorerMismatch(index, which, their, ours)
         return spaces[0]
 

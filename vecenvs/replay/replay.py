@@ -56,7 +56,7 @@ class Replay:
         ray_init_kwargs: Mapping[str, Any] | None = None,
         explorer_options: Mapping[str, Any] | None = None,
         placement: Any = None,
-        ready_timeout: float = 60.0,
+        ready_timeout: float | None = 60.0,
         **server: Any,
     ) -> None:
         self.closed = True  # until everything stands

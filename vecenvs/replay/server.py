@@ -71,7 +71,7 @@ class ReplayServer:
         restore: str | os.PathLike[str] | None = None,
         ray_init_kwargs: Mapping[str, Any] | None = None,
         server_options: Mapping[str, Any] | None = None,
-        ready_timeout: float = 60.0,
+        ready_timeout: float | None = 60.0,
     ) -> None:
         self.closed = True  # until everything stands
         check_ray()

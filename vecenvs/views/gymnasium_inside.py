@@ -30,7 +30,7 @@ class Inside(VecEnv):
 
     def call(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
         slots = parse_indices(indices, self.num_envs)
-        self._check_idle(function.__name__)
+        self._check_free(function.__name__, slots)
         bare = self.vector_env.unwrapped
         if isinstance(bare, EnvCalls):
             return bare.vec.call(function, slots, *args, **kwargs)
@@ -85,14 +85,15 @@ class Inside(VecEnv):
             return super().env_is_wrapped(wrapper_class, indices)
         return [False for _ in parse_indices(indices, self.num_envs)]  # there is nothing that could be wrapped
 
-    def get_images(self) -> list[Any]:
+    def get_images(self, indices: Indices = None) -> list[Any]:
         if self.render_mode not in ("rgb_array", "human"):
             raise VecEnvError(
                 f"envs with render_mode={self.render_mode!r} give no images: make them with render_mode='rgb_array'"
             )
-        self._check_idle("render")
-        frames = self.vector_env.render()
-        return [None] * self.num_envs if frames is None else list(frames)
+        slots = parse_indices(indices, self.num_envs)
+        self._check_free("render", slots)
+        frames = self.vector_env.render()  # of all envs, which no vector env can do otherwise
+        return [None if frames is None else frames[slot] for slot in slots]
 
     @property
     def _takes_names(self) -> bool:
@@ -110,7 +111,7 @@ class Inside(VecEnv):
 
     def _ask_by_name(self, indices: Indices, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         slots: Sequence[int] = parse_indices(indices, self.num_envs)
-        self._check_idle(name)
+        self._check_free(name, slots)
         answers = self._named().call(name, *args, **kwargs)
         return [answers[slot] for slot in slots]
 
@@ -122,6 +123,10 @@ class Inside(VecEnv):
     @abc.abstractmethod
     def _check_idle(self, what: str) -> None:
         """Raise ClosedError or AlreadySteppingError unless nothing is pending."""
+
+    @abc.abstractmethod
+    def _check_free(self, what: str, slots: Sequence[int]) -> None:
+        """Raise ClosedError or AlreadySteppingError unless nothing is pending of these envs."""
 
     @abc.abstractmethod
     def _check_open(self, what: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -226,6 +227,13 @@ class GymnasiumVecEnv(Portions):
             raise AlreadySteppingError(f"{what} after a step_async: step_wait first")
         if self._stepping or self._ready is not None:
             raise AlreadySteppingError(f"{what} while rows are still to be received: recv first")
+
+    def _check_free(self, what: str, slots: Sequence[int]) -> None:
+        """Between the portions of one step all envs stand still; those whose rows have been received may be asked."""
+        self._check_open(what)
+        waiting = set() if self._ready is None else {int(slot) for slot in self._ready.indices}
+        if self._answers is not None or self._stepping or not waiting.isdisjoint(slots):
+            self._check_idle(what)
 
     @property
     def active(self) -> NDArray[np.bool_]:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vecenvs import calls
 from vecenvs.arguments import parse_indices
 from vecenvs.errors import VecEnvError
 from vecenvs.images import tile
@@ -108,7 +107,7 @@ class VecVideoRecorder(VecEnvWrapper):
         if slots is None:
             self._images = self.venv.get_images()
         else:  # the others may be stepping
-            for slot, image in zip(slots, self.venv.call(calls.render, slots), strict=True):
+            for slot, image in zip(slots, self.venv.get_images(slots), strict=True):
                 if not self._images:
                     self._images = [image * 0] * self.num_envs
                 self._images[slot] = image

@@ -93,6 +93,13 @@ more = [torch.zeros(2)] * (1 + (rank == 1))
 for function in (spmd.sync_from_root, spmd.average_gradients, spmd.assert_synced):
     assert "rank 1 has 2 arrays, rank 0 has 1" in raises(VecEnvError, function, more)
 
+# What one rank cannot write into, nobody's is overwritten for; moments of tensors.
+wide = torch.full((2,), float(rank)) if rank != 1 else torch.zeros(1).expand(2)
+mine = torch.full((2,), float(rank))
+assert "rank 1" in raises(ValueError, spmd.sync_from_root, [mine, wide])
+assert mine.tolist() == [rank, rank]
+assert spmd.moments(torch.full((1, 2), float(rank), requires_grad=True)).mean.tolist() == [float(ranks.mean())] * 2
+
 # One step of training on every rank equals one step on all ranks' data at once.
 torch.manual_seed(7)
 data = [torch.randn(3 + r, 3) for r in range(size)]

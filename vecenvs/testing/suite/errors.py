@@ -7,6 +7,7 @@ import pickle
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 from gymnasium import spaces
 
@@ -28,6 +29,21 @@ def failing_fns(bad: int, num_envs: int = 4, **kwargs: Any) -> list[Any]:
     """Env functions of which env `bad` fails as `kwargs` say."""
     never = {"where": "never", "length": kwargs.get("length", 5)}
     return [functools.partial(FailingEnv, tag, **(kwargs if tag == bad else never)) for tag in range(num_envs)]
+
+
+class UpTo(spaces.Space[int]):
+    """A space of a user's own, equal to nothing but itself."""
+
+    def __init__(self, highest: int) -> None:
+        super().__init__()
+        self.weights = np.linspace(0.0, 1.0, highest + 1)
+        self.parts = {"low": [0], "high": (highest, spaces.Discrete(highest))}
+
+    def sample(self, mask: Any = None, probability: Any = None) -> int:
+        return int(self.np_random.integers(len(self.weights)))
+
+    def contains(self, x: Any) -> bool:
+        return 0 <= int(x) < len(self.weights)
 
 
 class ErrorConformance(Conformance):
@@ -193,6 +209,23 @@ class ErrorConformance(Conformance):
                 with pytest.raises(SpaceMismatch, match=f"env {index}.*{which}") as caught:
                     make(fns)
                 assert caught.value.index == index
+
+    @pytest.mark.parametrize("nested", [False, True])
+    def test_spaces_of_a_class_without_eq(self, make: Make, nested: bool) -> None:
+        """Made by each env for itself: equal if their attributes are."""
+
+        def fn(highest: int) -> Any:
+            custom: spaces.Space[Any] = UpTo(highest)
+            custom.seed(highest)
+            space = spaces.Dict({"a": spaces.Tuple([custom])}) if nested else custom
+            return SampledEnv(space, spaces.Discrete(2))
+
+        vec = make([functools.partial(fn, 3) for _ in range(4)])
+        vec.reset(seed=0)
+        vec.step([0] * 4)
+        for index in (1, 3):
+            with pytest.raises(SpaceMismatch, match=f"env {index}.*observation_space.*__eq__"):
+                make([functools.partial(fn, 4 if i == index else 3) for i in range(4)])
 
     def test_observations_of_the_wrong_shape(self, make: Make) -> None:
         vec = make([functools.partial(BadObservationEnv, tag, 2 if tag == 1 else 99) for tag in range(4)])

@@ -23,6 +23,7 @@ class RenderingConformance(Conformance):
         images = vec.get_images()
         assert [(image.shape, image.dtype) for image in images] == [((4, 6, 3), np.uint8)] * 5
         assert [int(image[0, 0, 0]) for image in images] == [1, 11, 21, 31, 41]
+        assert [int(image[0, 0, 0]) for image in vec.get_images([3, 1])] == [31, 11]
 
     def test_render_tiles_them(self, make: Make) -> None:
         """Row by row, in a grid that is nearly square; what is left over is black."""

@@ -1,0 +1,106 @@
+"""Numpy arrays and torch tensors alike: their values, what is written back, and how those of the ranks differ."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def is_tensor(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "torch"
+
+
+def is_frozen(value: Any) -> bool:
+    return is_tensor(value) and isinstance(value, sys.modules["torch"].nn.Parameter) and not value.requires_grad
+
+
+def gradient(parameter: Any) -> Any:
+    """Give a parameter's gradient, making one of zeros if it has none; what is no parameter is a gradient itself."""
+    if not is_tensor(parameter) or not parameter.requires_grad:
+        return parameter
+    if parameter.grad is None:
+        parameter.grad = parameter.detach().new_zeros(parameter.shape)
+    return parameter.grad
+
+
+def as_numpy(value: Any) -> NDArray[Any]:
+    if is_tensor(value):
+        plain = value.detach().cpu()
+        if plain.dtype == sys.modules["torch"].bfloat16:  # which numpy lacks
+            plain = plain.float()
+        array: NDArray[Any] = plain.numpy()
+        return array
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"a numpy array or a torch tensor is needed, to write into, not {type(value).__name__}")
+    return value
+
+
+def of_numbers(target: Any) -> NDArray[Any]:
+    """Give a target's values; TypeError if MPI has no name for their dtype, ValueError if it cannot be written to."""
+    array = as_numpy(target)
+    if array.dtype.kind not in "biufc" or not array.dtype.isnative:
+        raise TypeError(
+            f"MPI does not carry arrays of dtype {array.dtype.str}: numbers in native byte order are needed"
+        )
+    if is_tensor(target):
+        fixed = any(step == 0 and n > 1 for step, n in zip(target.stride(), target.shape, strict=True))
+    else:
+        fixed = not target.flags.writeable
+    if fixed:
+        raise ValueError(f"an array of shape {array.shape} cannot be written to, being read-only or expanded: copy it")
+    return array
+
+
+def assign(target: Any, data: NDArray[Any]) -> None:
+    if is_tensor(target):
+        plain = target.detach()
+        plain.copy_(plain.new_tensor(data))
+    elif target is not data:
+        target[...] = data
+
+
+def digest(array: NDArray[Any]) -> tuple[str, tuple[int, ...], bytes]:
+    return str(array.dtype), array.shape, hashlib.blake2b(array.tobytes()).digest()
+
+
+def compare_digests(everywhere: Sequence[Any]) -> str:
+    rank, differing = _first_difference(everywhere)
+    if not differing:
+        return _compare_numbers(everywhere, rank)
+    return (
+        f"array {', '.join(map(str, differing))} of rank {rank} differs from rank 0's: sync_from_root after making the "
+        "model, and apply the same averaged gradients everywhere"
+    )
+
+
+def layout(arrays: Sequence[NDArray[Any]]) -> list[tuple[str, tuple[int, ...]]]:
+    return [(str(array.dtype), array.shape) for array in arrays]
+
+
+def compare_layouts(everywhere: Sequence[Any]) -> str:
+    rank, differing = _first_difference(everywhere)
+    if not differing:
+        return _compare_numbers(everywhere, rank)
+    k = differing[0]
+    (dtype, shape), (roots, root_shape) = everywhere[rank][k], everywhere[0][k]
+    return (
+        f"array {k} of rank {rank} has dtype {dtype} and shape {shape}, rank 0's {roots} and {root_shape}: "
+        "make the same model on every rank"
+    )
+
+
+def _first_difference(everywhere: Sequence[Any]) -> tuple[int, list[int]]:
+    """Give the first rank that has not what rank 0 has, and which of its arrays differ: none if there are more."""
+    rank = next(rank for rank, theirs in enumerate(everywhere) if theirs != everywhere[0])
+    pairs = enumerate(zip(everywhere[rank], everywhere[0], strict=False))
+    same_number = len(everywhere[rank]) == len(everywhere[0])
+    return rank, [k for k, (one, other) in pairs if one != other] if same_number else []
+
+
+def _compare_numbers(everywhere: Sequence[Any], rank: int) -> str:
+    return f"rank {rank} has {len(everywhere[rank])} arrays, rank 0 has {len(everywhere[0])}"
