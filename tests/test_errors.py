@@ -13,7 +13,7 @@ from vecenvs.errors import ClosedError, EnvError, NotSteppingError, SpaceMismatc
     "error",
     [
         EnvError(3, "env 3 raised", "Traceback ..."),
-        WorkerDied(1, [4, 5], -9, " on rank 2"),
+        WorkerDied(1, [4, 5], -9, " on rank 2", "replaced"),
         StepTimeout([0, 1], 2.5),
         ClosedError("step"),
         SpaceMismatch(2, "observation_space", "this", "that"),

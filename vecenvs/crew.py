@@ -33,6 +33,7 @@ class Crew:
         self.shards = shards
         self.transports: list[Transport] = []
         self.wake: Semaphore | None = None  # released by workers whose transport `wakes`
+        self._attached = False
         self._launch = weakref.WeakMethod(launch)  # the crew outlives a VecEnv that nobody has closed
 
     def start(self) -> MadeEnvs:
@@ -51,6 +52,7 @@ class Crew:
         self.wake = wake
         for worker in range(len(self.transports)):
             self._attach(worker, board)
+        self._attached = True
 
     def replace(self, worker: int, board: Board, briefing: Sequence[tuple[Command, Any]]) -> None:
         """End a worker that is dead or hung, and launch another one for its shard, without waiting for it.
@@ -223,7 +225,8 @@ class Crew:
     def died(self, worker: int) -> WorkerDied:
         """Say that a worker has died."""
         transport = self.transports[worker]
-        return WorkerDied(worker, self.shards[worker], transport.exit_status()[1], transport.where)
+        state = "lost" if self._attached else "starting"
+        return WorkerDied(worker, self.shards[worker], transport.exit_status()[1], transport.where, state)
 
 
 def _envs_of(made: MadeEnvs | Failure) -> MadeEnvs:

@@ -58,22 +58,44 @@ class RemoteError(Exception):
     """Stands in as `__cause__` for an exception that could not be brought over from its worker."""
 
 
+# What follows from a worker's death, by how things stand.
+_AFTER_DEATH = {
+    "starting": (
+        "Its envs have not been made: what the process has printed may tell why. With spawn and forkserver a script "
+        "needs `if __name__ == '__main__':` around all that it does"
+    ),
+    "lost": "Its envs are lost: close() this VecEnv and make a new one, or construct it with on_failure='restart'",
+    "replaced": "Another worker takes its place, whose envs begin new episodes: what was asked may be asked again",
+    "spent": "Its envs are lost, as all max_restarts have been used: find out what ends it, and make a new VecEnv",
+}
+
+
 class WorkerDied(VecEnvError):
     """The process that steps the envs `indices` is gone. The other workers' envs can still be used.
 
-    `exitcode` is as in `subprocess`: negative for a signal, None if unknown; `signal` is that signal's number.
+    `exitcode` is as in `subprocess`: negative for a signal, None if unknown; `signal` is that signal's number. `state`
+    says how things stand: "starting" (there is no VecEnv yet), "lost", "replaced" (by on_failure="restart"), "spent"
+    (so often that it is not replaced again).
     """
 
-    def __init__(self, worker: int, indices: Sequence[int], exitcode: int | None = None, where: str = "") -> None:
-        self._given = (worker, tuple(indices), exitcode, where)
+    def __init__(
+        self, worker: int, indices: Sequence[int], exitcode: int | None = None, where: str = "", state: str = "lost"
+    ) -> None:
+        self._given = (worker, tuple(indices), exitcode, where, state)
         self.worker = worker
+        self.where = where
+        self.state = state
         self.indices = tuple(indices)
         self.exitcode = exitcode
         self.signal = -exitcode if exitcode is not None and exitcode < 0 else None
         super().__init__(
             f"worker {worker}{where} with envs {describe_indices(self.indices)} died ({describe_exit(exitcode)}). "
-            "Its envs are lost: close() this VecEnv and make a new one, or construct it with on_failure='restart'"
+            f"{_AFTER_DEATH[state]}"
         )
+
+    def but(self, state: str) -> WorkerDied:
+        """The same death in another state of things."""
+        return WorkerDied(self.worker, self.indices, self.exitcode, self.where, state)
 
 
 class StepTimeout(VecEnvError, TimeoutError):

@@ -116,6 +116,7 @@ class Ledger:
             self.forsake(asked)
             if isinstance(exc, WorkerDied):
                 self.bury(exc)
+                raise exc.but("replaced") from None
             raise
 
     def reply(self, waiting: Collection[int], deadline: float | None = None) -> Any:
@@ -133,7 +134,7 @@ class Ledger:
         except WorkerDied as died:
             self.forsake(others)
             self.bury(died)
-            raise
+            raise died.but("replaced") from None
         except Exception:  # its replacement could not be started
             self.forsake(others)
             raise
@@ -339,7 +340,7 @@ class Ledger:
         if self._restarts_left:
             self._restart(died.worker)
             return
-        self._strike(died.worker, died)
+        self._strike(died.worker, died.but("spent") if self.restarts else died)
 
     def _strike(self, worker: int, why: Exception) -> NoReturn:
         """Strike what is asked of a worker, for good, and raise what says why."""

@@ -88,6 +88,7 @@ class DeathConformance(Conformance):
         fns[2] = functools.partial(GatedEnv, 2, tmp_path / "never", "init")
         with pytest.raises(WorkerDied) as caught:
             make(fns)
+        assert "have not been made" in str(caught.value)
         expect_death(caught.value, how)
 
     @PROMPT

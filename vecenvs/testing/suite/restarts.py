@@ -114,6 +114,8 @@ class RestartConformance(Conformance):
         with pytest.raises(WorkerDied) as caught:
             vec.step(ACTIONS)
         assert 0 in caught.value.indices
+        assert "max_restarts" in str(caught.value)
+        assert "on_failure" not in str(caught.value)
 
     @PROMPT
     def test_what_waits_for_a_reset_is_not_lost(self, make: Make, tmp_path: Path) -> None:
@@ -251,7 +253,7 @@ class RestartConformance(Conformance):
         vec = make(fns, on_failure="restart")
         vec.reset()
         lives.touch()
-        with pytest.raises(WorkerDied):
+        with pytest.raises(WorkerDied, match="Another worker takes its place"):
             vec.env_method("exit_now", indices=[0])
         with pytest.raises(EnvError, match="made only once"):
             vec.get_attr("tag")
