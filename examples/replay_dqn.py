@@ -7,7 +7,7 @@ Double DQN with 3-step returns and a slowly following copy (Mnih et al. 2015, va
 act with a NumPy copy of the network, each with an epsilon of its own (Horgan et al. 2018): none of their processes
 imports torch. Every 500 updates this process plays 20 episodes without exploration.
 
-Needs: pip install "vecenvs[replay]" torch
+Needs: pip install ".[replay]" torch
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ The env shows a light in one of the four cells of a 2x2 board; to name its cell 
 episode. Each explorer is a Ray actor that plays a VecEnv of such boards with the newest weights it has. The learner,
 this process, draws batches of 16 from what all of them have stored. Ctrl-C ends all of it.
 
-Needs: pip install "vecenvs[replay]" rich
+Needs: pip install ".[replay]" rich
 """
 
 from __future__ import annotations

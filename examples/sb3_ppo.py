@@ -4,7 +4,7 @@
     python examples/sb3_ppo.py --backend dummy        # the same result, in one process
     python examples/sb3_ppo.py --upstream             # the same result, over SB3's own DummyVecEnv
 
-Needs: pip install "vecenvs[sb3]"
+Needs: pip install ".[sb3]"
 """
 
 from __future__ import annotations

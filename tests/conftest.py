@@ -22,6 +22,7 @@ from vecenvs.testing import leaks
 from vecenvs.vec_env import VecEnv
 
 sys.path.append(str(Path(__file__).parent / "ray"))  # for `ray_session`, which the tests of replay share
+sys.path.append(str(Path(__file__).parent / "mpi"))  # for `hosts`
 
 # setup.py leaves cpprb out of the tests' libraries where it has no wheel; where it is missing elsewhere, tests fail.
 NO_REPLAY = sys.version_info >= (3, 13) and importlib.util.find_spec("cpprb") is None
@@ -82,9 +83,15 @@ MATRICES: dict[str, dict[str, list[Configuration]]] = {
 }
 
 
-def pytest_report_header() -> str | None:
+def pytest_report_header() -> list[str]:
     """Say so where something is not tested."""
-    return "vecenvs.replay: NOT TESTED, since cpprb has no wheel for this Python" if NO_REPLAY else None
+    from hosts import can_make_hosts
+
+    missing = [
+        (NO_REPLAY, "vecenvs.replay: NOT TESTED, since cpprb has no wheel for this Python"),
+        (not can_make_hosts(), "MPI over two hosts: NOT TESTED, which needs root, ip, nsenter and unshare"),
+    ]
+    return [words for holds, words in missing if holds]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -182,15 +182,14 @@ class TestBench:
         assert list(here.iterdir()) == []
 
     @pytest.mark.parametrize("name", ["rich", "matplotlib", "psutil"])
-    def test_a_missing_library_names_the_extra(
+    def test_a_missing_library_is_named(
         self, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         found = sys.modules["vecenvs.bench"].find_spec
         monkeypatch.setattr("vecenvs.bench.find_spec", lambda asked: None if asked == name else found(asked))
         assert run("bench", "CartPole-v1") == 2
         err = capsys.readouterr().err
-        assert name in err
-        assert 'pip install "vecenvs[bench]"' in err
+        assert f"pip install {name}" in err
 
     def test_ctrl_c_ends_it_cleanly(self, here: Path) -> None:
         sizes = [str(size) for size in range(1, 60)]

@@ -110,7 +110,7 @@ class TestFindSpec:
         for known in [known for known, spec in gym.registry.items() if "ale_py" in str(spec.entry_point)]:
             del gym.registry[known]
         monkeypatch.setitem(sys.modules, "ale_py", None)
-        with pytest.raises(ImportError, match=r"pip install 'vecenvs\[atari\]'"):
+        with pytest.raises(ImportError, match=r"pip install ale-py opencv"):
             find_spec(env_id)
 
 

@@ -38,7 +38,7 @@ def find_spec(env_id: str) -> EnvSpec:
         try:
             importlib.import_module("ale_py")
         except ImportError as error:
-            raise ImportError(f"env_id {env_id!r} needs ale-py: pip install 'vecenvs[atari]'") from error
+            raise ImportError(f"env_id {env_id!r} needs ale-py: pip install ale-py opencv-python-headless") from error
         return _registered(name)
 
 

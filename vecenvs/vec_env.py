@@ -248,7 +248,11 @@ class VecEnv(abc.ABC):
 
     @abc.abstractmethod
     def stats(self) -> dict[str, Any]:
-        """Give counters since construction: steps, rows, resets, restarts, and what the workers are."""
+        """Say what this is (backend, num_envs, num_workers, autoreset, and what the engine adds) and count.
+
+        Since construction: `steps` of all envs in lock-step, `received` rows handed out by recv and reset, `resets` of
+        envs asked for (not autoresets), `restarts` of workers.
+        """
 
     @abc.abstractmethod
     def close(self) -> None:

@@ -65,6 +65,17 @@ assert not ray.is_initialized(), "close() must not start another one"
     )
 
 
+def test_nobody_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said soon, where Ray itself goes on trying for minutes; Ray's own ConnectionError as well."""
+    monkeypatch.setattr("vecenvs.backends.ray_cluster.KNOCKING", 0.2)
+    for address, words in (("127.0.0.1:1", "the Ray at 127.0.0.1:1 .*nobody listens"), ("auto", "RAY_AUTH_MODE")):
+        with pytest.raises(BackendUnavailable, match=words):
+            RayVecEnv(counting_fns(2), ray_init_kwargs={"address": address})
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    with pytest.raises(BackendUnavailable, match="nobody listens"):
+        RayVecEnv(counting_fns(2))
+
+
 def test_what_its_user_has_shut_down_does_not_count_any_more() -> None:
     """Neither is the user's next Ray taken for its own, nor its own next one ended under a VecEnv that uses it."""
     run_script(
@@ -292,7 +303,7 @@ class Large(CountingEnv):
 
 def test_ray_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(BackendUnavailable, match=r"pip install 'vecenvs\[ray\]'"):
+    with pytest.raises(BackendUnavailable, match=r"pip install ray"):
         backend_class("ray")(counting_fns(2), 1)
     with pytest.raises(ImportError, match="pip install"):
         RayVectorEnv([])

@@ -236,5 +236,5 @@ class TestWrongInput:
 def test_cpprb_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cpprb", None)
     storage_classes.cache_clear()
-    with pytest.raises(BackendUnavailable, match=r"pip install 'vecenvs\[replay\]'"):
+    with pytest.raises(BackendUnavailable, match=r"pip install cpprb"):
         buffer_of()

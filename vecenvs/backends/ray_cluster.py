@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import textwrap
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +15,7 @@ from vecenvs.errors import BackendUnavailable
 
 # A Ray of our own is for these workers alone: no ping home, and workers at the caller's own priority.
 OWN_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+KNOCKING = 10.0  # seconds for the head of a cluster to come up
 OWN_ARGUMENTS: dict[str, Any] = {"include_dashboard": False, "logging_level": "error"}
 
 
@@ -90,6 +93,23 @@ def connect(num_workers: int | None, kwargs: dict[str, Any]) -> bool:
     import ray
 
     quiet = {"logging_level": OWN_ARGUMENTS["logging_level"], **kwargs}
+    address = kwargs.get("address", os.environ.get("RAY_ADDRESS"))
+    try:
+        if address is not None:
+            _knock(str(address))
+        return _init(quiet, kwargs, num_workers)
+    except (ConnectionError, ray.exceptions.AuthenticationError) as exc:
+        where = f"the Ray at {address}" if address is not None else "the Ray that runs on this machine"
+        raise BackendUnavailable(
+            f"{where} does not let this program in ({shorten(str(exc))}). Is it up (`ray status`), and is that its "
+            "address (RAY_ADDRESS, ray_init_kwargs)? Where it wants a token, copy ~/.ray/auth_token from the machine "
+            "that began it, or begin it with RAY_AUTH_MODE=disabled and set that here too"
+        ) from exc
+
+
+def _init(quiet: dict[str, Any], kwargs: dict[str, Any], num_workers: int | None) -> bool:
+    import ray
+
     if "address" in kwargs:
         ray.init(**quiet)
         return bool(kwargs["address"] == "local")
@@ -106,6 +126,22 @@ def connect(num_workers: int | None, kwargs: dict[str, Any]) -> bool:
         for name in added:
             del os.environ[name]
     return True
+
+
+def _knock(address: str) -> None:
+    """Raise ConnectionError if nobody listens at `host:port`: Ray itself would go on trying for many minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "/" in host:
+        return
+    end = time.monotonic() + KNOCKING
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCKING).close()
+            return
+        except OSError as exc:
+            if time.monotonic() >= end:
+                raise ConnectionError(f"nobody listens there: {exc}") from exc
+            time.sleep(0.5)
 
 
 def import_paths() -> list[str]:
@@ -133,4 +169,4 @@ def check_ray() -> None:
     try:
         import ray  # noqa: F401
     except ImportError as exc:
-        raise BackendUnavailable(f"the ray backend needs Ray ({exc}): pip install 'vecenvs[ray]'") from exc
+        raise BackendUnavailable(f"the ray backend needs Ray ({exc}): pip install ray") from exc

@@ -53,6 +53,11 @@ class SubprocVecEnv(PoolVecEnv):
         self._cpus = self._cpus_to_pin() if pin_workers else []
         super().__init__(env_fns, workers, **common)
 
+    def stats(self) -> dict[str, Any]:
+        """As every VecEnv, and `start_method` and `caller_steps`."""
+        method = self._context.get_start_method()
+        return {**super().stats(), "start_method": method, "caller_steps": bool(self._caller_steps)}
+
     def _launch(self, worker: int, shard: range) -> Transport:
         env_fns = [self._env_fns[slot] for slot in shard]
         if self._caller_steps and worker == len(self._shards) - 1:

@@ -20,4 +20,4 @@ def check_libraries() -> None:
     """Raise ImportError, with the pip command, if a library that only the benchmark needs is missing."""
     missing = [name for name in ("psutil", "rich", "matplotlib") if find_spec(name) is None]
     if missing:
-        raise ImportError(f'the benchmark needs {", ".join(missing)}: pip install "vecenvs[bench]"')
+        raise ImportError(f"the benchmark needs {', '.join(missing)}: pip install {' '.join(missing)}")

