@@ -240,3 +240,70 @@ def test_a_value_is_never_rounded_to_its_column(configuration: Configuration) ->
         for info in vec.step([0] * 3)[3]:
             assert (info["single"], info["small"], info["number"]) == (0.1, 300, 2**60 + 1)
             assert info["pair"].tolist() == [0.1, 1e40]
+
+
+class Drifting(gymnasium.Env[Any, Any]):
+    """Its attribute is an int after a reset; in env 1 it becomes a bool, in env 2 numpy's int."""
+
+    observation_space, action_space = spaces.Discrete(2), spaces.Discrete(2)
+
+    def __init__(self, tag: int) -> None:
+        self.tag = tag
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        self.count: Any = 0
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.count = (5, True, np.int64(7))[self.tag]
+        return 0, 0.0, False, False, {}
+
+
+def test_a_value_does_not_depend_on_its_neighbours(configuration: Configuration) -> None:
+    """Neither its type: in one shard or another, by step or by recv."""
+    with configuration.make_vec([functools.partial(Drifting, tag) for tag in range(3)], info_attrs=("count",)) as vec:
+        vec.reset()
+        infos = vec.step([0] * 3)[3]
+        vec.send([0] * 3)
+        rows = vec.recv(3)
+        for found in (infos, [rows.infos[int(j)] for j in np.argsort(rows.indices)]):
+            assert [(type(info["count"]), info["count"]) for info in found] == [(int, 5), (bool, True), (int, 7)]
+
+
+class Ambiguous(gymnasium.Env[Any, Any]):
+    """The attribute `score` is 100 * episode + t; some give an info of that name, which is negative."""
+
+    observation_space, action_space = spaces.Discrete(2), spaces.Discrete(2)
+
+    def __init__(self, gives: bool, text: bool) -> None:
+        self.gives, self.text = gives, text
+        self.episode = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        self.episode, self.t = self.episode + 1, 0
+        self.score: Any = 100 * self.episode
+        return 0, {"score": -1000, "other": 1} if self.gives else {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        self.score = 100 * self.episode + self.t
+        if self.text:
+            self.score = str(self.score)
+        return 0, 0.0, self.t == 2, False, {"score": -self.t, "other": 2} if self.gives else {}
+
+
+@pytest.mark.parametrize("gives", [(True, True, True), (True, False, False)])
+@pytest.mark.parametrize("text", [False, True])
+def test_a_name_that_infos_have_as_well(configuration: Configuration, gives: tuple[bool, ...], text: bool) -> None:
+    """It is the attribute's, on every row and after every reset; the infos' other keys stay."""
+    fns = [functools.partial(Ambiguous, given, text) for given in gives]
+    with configuration.make_vec(fns, info_attrs=("score",)) as vec:
+        vec.reset()
+        assert [info["score"] for info in vec.reset_infos] == [100] * 3
+        vec.step([0] * 3)
+        infos = vec.step([0] * 3)[3]
+        last: Any = "102" if text else 102
+        assert [info["score"] for info in infos] == vec.info_array("score").tolist() == [last] * 3
+        assert [info.get("other") for info in infos] == [2 if given else None for given in gives]
+        assert [info["score"] for info in vec.reset_infos] == vec.get_attr("score") == [200] * 3
+        assert [info.get("other") for info in vec.reset_infos] == [1 if given else None for given in gives]

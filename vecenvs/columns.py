@@ -71,7 +71,10 @@ class Columns:
     def rows(self, first: int, count: int) -> list[Any]:
         """Read `count` rows as separate values that share no memory with the columns."""
         parts = [list(_copied(array[first : first + count])) for array in self.arrays]
-        return parts[0] if self._single else [self.layout.unflatten(row) for row in zip(*parts, strict=True)]
+        if self._single:
+            return parts[0]
+        rows = zip(*parts, strict=True) if parts else [()] * count  # a space may be empty
+        return [self.layout.unflatten(row) for row in rows]
 
     def row(self, row: int) -> Any:
         """Read one row as a value that shares no memory with the columns."""

@@ -129,8 +129,8 @@ class Host:
         failed = shard[len(rewards) :]
         if isinstance(exc, ENV_ERRORS):
             failed = failed[:1]
-        else:  # answer first, so that no command stays without one
-            self.interrupt, self.unsettled = exc, True
+        else:
+            self._interrupted(exc)
         if infos and infos[-1][0] in failed:
             infos.pop()
         for local in failed:
@@ -138,6 +138,15 @@ class Host:
             if self._where == 0:
                 self._cells[local][0] = row
             rewards.append(0.0)
+
+    def _interrupted(self, exc: BaseException) -> None:
+        """Note what is none of an env's errors. In process, answer first, so that no command stays without one.
+
+        Elsewhere it ends the worker (SIGTERM is made such an exception), and the caller is to see just that.
+        """
+        if self._remote:
+            raise exc
+        self.interrupt, self.unsettled = exc, True
 
     def _take_odd(self, local: int, obs: Any) -> None:
         """Write an observation that is not just what its space says. Raises if it cannot be cast."""
@@ -152,7 +161,10 @@ class Host:
         """Make the rows' infos fit to travel: all in one if every env has some, else an Extra for each that has."""
         if pack and len(infos) == len(self.envs):
             alone = [info for _, info in infos]
-            if {*map(type, alone)} == _DICT:
+            dicts = {*map(type, alone)} == _DICT
+            if dicts and self._reader is not None:
+                alone = list(map(self._reader.without, alone))
+            if dicts and all(alone):
                 packed = self._packer.pack(alone) if self._remote else own_complete(alone)
                 if packed is not None:
                     return packed
@@ -161,7 +173,8 @@ class Host:
             if local in failed:
                 continue
             try:
-                extras.append(Extra(self.first + local, dict(info) if self._remote else own(dict(info))))
+                found = dict(info) if self._reader is None else self._reader.without(dict(info))
+                extras.append(Extra(self.first + local, found if self._remote else own(found)))
             except Exception as exc:
                 self._fail(local, "step", exc, extras)
         return None
@@ -224,18 +237,18 @@ class Host:
             seed, options = self._seeds.pop(local, None), self._options.pop(local, None)
         obs, info = env.reset(seed=seed, options=options)
         if info:
-            info = dict(info) if self._remote else own(info)
+            info = dict(info) if self._remote else own(dict(info))
         if self._reader is not None:
-            info = {**info, **self._reader.first(local)}
+            info = {**self._reader.without(info or {}), **self._reader.first(local)}
         if info:
             self._reset_infos[local] = info
         self._act[local] = env.step
         return obs
 
     def _row_info(self, reset_info: dict[str, Any]) -> dict[str, Any]:
-        """A reset's info for a row: without what the row has in columns."""
+        """A copy of a reset's info for a row: without what the row has in columns."""
         columns = self._board.info
-        return {key: value for key, value in reset_info.items() if key not in columns} if columns else dict(reset_info)
+        return {key: own(value) for key, value in reset_info.items() if key not in columns}
 
     def _fail(self, local: int, doing: str, exc: BaseException, extras: list[Extra]) -> Any:
         """Note an exception; give the row as it was, for the columns."""
@@ -293,7 +306,7 @@ class Host:
             self._act[local] = partial(_refuse, "env {} failed in reset: reset([{}]) it again", self.first + local)
             return Failure.capture(self.first + local, "reset", exc, portable=self._remote)
         except BaseException as exc:
-            self.interrupt, self.unsettled = exc, True
+            self._interrupted(exc)
             return Failure.capture(self.first + local, "reset", exc, portable=self._remote)
 
     def first_row(self, local: int, outcome: ResetOutcome) -> RowBody | None:

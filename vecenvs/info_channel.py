@@ -64,6 +64,7 @@ class InfoReader:
 
     def __init__(self, names: Sequence[str], envs: Sequence[Any], first: int) -> None:
         self._names = names
+        self._taken = frozenset(names)
         self._envs = envs
         self._first = first
         paths = [name.removeprefix(_BARE) for name in names]
@@ -109,6 +110,11 @@ class InfoReader:
         sources = self._sources[local]
         found = [get(owner) for get, owner in sources] if sources else self._before_reset(local)
         return found if _IMMUTABLE.issuperset(map(type, found)) else list(map(own, found))
+
+    def without(self, info: dict[str, Any]) -> dict[str, Any]:
+        """Give an env's info without what is named like an attribute: that name is the attribute's."""
+        taken = self._taken
+        return info if taken.isdisjoint(info) else {key: value for key, value in info.items() if key not in taken}
 
     def keep(self, local: int) -> None:
         """Read now what belongs to the row under way, since the env is about to be reset within its step."""
@@ -183,6 +189,8 @@ class InfoReader:
             return
         found = {extra.slot: extra for extra in extras}
         for slot, value in zip(slots, values, strict=True):
+            if column is not None and column.put(slot, value):
+                continue
             if slot not in found:
                 found[slot] = Extra(slot, {})
                 extras.append(found[slot])
@@ -266,10 +274,15 @@ class _Column:
         return True
 
     def put_all(self, slots: Sequence[int], values: list[Any]) -> bool:
-        """Write values into these rows, in ascending order. False if the column cannot hold them all."""
-        kinds = set(map(type, values))
+        """Write values into these rows, in ascending order. False if the column does not take them all as one block.
+
+        What it takes in a block it takes one by one, to the same effect: an env's values do not depend on its shard.
+        """
+        kind = type(values[0])
+        if {*map(type, values)} != {kind} or (kind is np.ndarray and len({value.dtype for value in values}) > 1):
+            return False  # numpy would find a common type for them
         block: Any = values
-        if self._kind not in kinds or len(kinds) > 1:
+        if kind is not self._kind:
             try:
                 given = np.array(values)
                 with np.errstate(all="ignore"):

@@ -74,23 +74,24 @@ class InfoColumns:
                 for slot in slots:
                     odd.pop(slot, None)
             if column is None:
-                odd.update((slot, info[name]) for slot, info in zip(slots, infos, strict=True))
+                odd.update((slot, own(info[name])) for slot, info in zip(slots, infos, strict=True))
                 continue
             rows = column if isinstance(slots, range) else column[list(slots)]
             values = rows.tolist() if rows.ndim == 1 else list(rows.copy())
             for j in more:
                 if name in infos[j]:
-                    odd[slots[j]] = values[j] = infos[j][name]
+                    values[j] = infos[j][name]
+                    odd[slots[j]] = own(values[j])
             fill_in(infos, name, values)
 
     def keep(self, slot: int, info: dict[str, Any]) -> None:
         """Hold on to a row's values, as its columns may be written again before the next row."""
         for name, odd in self._odd.items():
-            odd[slot] = info[name]
+            odd[slot] = own(info[name])
 
     def kept(self, slot: int) -> dict[str, Any]:
-        """What `keep` was given for the slot."""
-        return {name: odd[slot] for name, odd in self._odd.items()}
+        """What `keep` was given for the slot, as copies."""
+        return {name: own(odd[slot]) for name, odd in self._odd.items()}
 
     def stacked(self, name: str) -> NDArray[Any]:
         """One array of every env's last value; see `VecEnv.info_array`."""
@@ -102,4 +103,4 @@ class InfoColumns:
         missing = [slot for slot in range(self._board.n) if column is None and slot not in odd]
         if missing:
             raise VecEnvError(f"no value of {name!r} yet for env {missing[0]}: reset() first")
-        return stack([odd[s] if column is None or s in odd else own(column[s]) for s in range(self._board.n)])
+        return stack([own(odd[s] if column is None or s in odd else column[s]) for s in range(self._board.n)])

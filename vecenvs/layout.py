@@ -63,9 +63,9 @@ class SpaceLayout:
         return parts[0] if self.is_flat else _unflatten(self.space, iter(parts))
 
     def set_row(self, batch: Any, row: int, parts: Sequence[Any]) -> None:
-        """Write one row of a batch, given leaf by leaf."""
-        for array, part in zip(self.flatten(batch), parts, strict=True):
-            array[row] = part
+        """Write one row of a batch, given leaf by leaf; of objects, copies."""
+        for array, part, leaf in zip(self.flatten(batch), parts, self.leaves, strict=True):
+            array[row] = copy.deepcopy(part) if leaf.is_object else part
 
     def own(self, value: Any) -> Any:
         """Copy a value that an env may go on changing, as arrays of the space's dtypes."""

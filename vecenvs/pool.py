@@ -225,6 +225,9 @@ class PoolVecEnv(VecEnv):
                 self._begin_episode(slot)
                 if not flag & DONE:
                     self._inactive.append(slot)
+        if self.autoreset == "async":
+            self._rewards64 = board.rewards.copy()
+            self._rewards64[list(resting)] = 0.0
         if extras:
             self._take_extras(extras, infos)
         for slot, parts in resting.items():
@@ -233,8 +236,6 @@ class PoolVecEnv(VecEnv):
         if self._info_attrs and not filled:
             self._infos.fill(range(self.num_envs), infos)
         if self.autoreset == "async":
-            self._rewards64 = board.rewards.copy()
-            self._rewards64[list(resting)] = 0.0
             self._begin_autoresets(flagged, [infos[slot] for slot in flagged])
         return result
 

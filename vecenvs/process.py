@@ -29,6 +29,7 @@ from vecenvs.worker import close_envs
 LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDI_", "HYDRA_", "MPI_LOCAL")
 # One thread per worker: the workers themselves fill the cores.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+LEAVE = 2.0  # seconds for a worker that is to go to close its envs
 
 _environment_lock = threading.Lock()
 
@@ -120,14 +121,14 @@ def made_message(made: MadeEnvs | Failure, first: int, *, forked: bool) -> bytes
 def watch_caller(pid: int, names: list[str]) -> None:
     """End this process soon after process `pid` has ended, however that happened; remove `names` before.
 
-    The envs get two seconds to close, as they may have processes of their own.
+    The envs get LEAVE seconds to close, as they may have processes of their own.
     """
 
     def watch() -> None:
         _wait_for_end(pid)
         unlink_semaphores(names)
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(2.0)
+        time.sleep(LEAVE)
         os._exit(1)
 
     threading.Thread(target=watch, name="vecenvs-watch-caller", daemon=True).start()
@@ -167,4 +168,7 @@ class Terminated(BaseException):
 
 
 def _leave(_: int, __: object) -> None:
+    timer = threading.Timer(LEAVE, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
     raise Terminated

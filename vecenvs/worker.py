@@ -57,6 +57,7 @@ class Worker:
         self._send_bare = self._send_locked if self._threads else answer  # what has no body needs no check
         self._first_rows: dict[int, ResetOutcome] = {}
         self._awaited: set[int] = set()
+        self._aside: dict[int, threading.Thread] = {}  # resets under way, or whose first row nobody has asked for
         self._commands: dict[int, Callable[[int, Any], None]] = {
             int(Command.STEP): self._on_step,
             int(Command.STEP_ONE): self._on_step_one,
@@ -138,6 +139,7 @@ class Worker:
     def _on_reset(self, _: int, wanted: dict[int, tuple[Any, Any]]) -> None:
         for slot, (seed, options) in wanted.items():
             local = slot - self._first
+            self._overtake(local)
             self.host.hold(local, seed, options)
             self._send_first_row(local, self.host.try_reset(local))
 
@@ -159,7 +161,8 @@ class Worker:
     def _begin_resets(self, ended: Sequence[int]) -> None:
         for local in ended:
             if self._threads:
-                threading.Thread(target=self._reset_aside, args=(local,), daemon=True).start()
+                self._aside[local] = threading.Thread(target=self._reset_aside, args=(local,), daemon=True)
+                self._aside[local].start()
             else:
                 self._reset_aside(local)
 
@@ -178,7 +181,15 @@ class Worker:
             if outcome is None:
                 return
             self._awaited.discard(local)
+            self._aside.pop(local, None)
         self._send_first_row(local, outcome)
+
+    def _overtake(self, local: int) -> None:
+        """Wait out an async reset that nobody asks for, since the row before it has not reached the caller; drop it."""
+        thread = self._aside.pop(local, None)
+        if thread is not None:
+            thread.join()
+        self._first_rows.pop(local, None)
 
     # Everything else
 
@@ -219,14 +230,15 @@ class Worker:
             self._answer(tag, body._replace(extras=[self._portable(extra) for extra in body.extras]))
 
     def _portable(self, extra: Extra) -> Extra:
-        """Turn infos that no pickle takes into an error of their env."""
+        """Turn infos that no pickle takes into an error of their env, which needs a reset after that."""
         try:
             dumps(extra)
         except Exception as exc:
             given = {**extra.info, **(extra.reset_info or {})}
             keys = [key for key, value in given.items() if not can_pickle(value)]
             problem = VecEnvError(f"its info{keys} cannot be pickled ({exc}): leave it out, or use DummyVecEnv")
-            return Extra(extra.slot, {}, None, Failure.capture(extra.slot, "step", problem, portable=True))
+            failure = Failure.capture(extra.slot, "step", problem, portable=True)
+            return self.host.fail([extra.slot - self._first], failure)[0]
         return extra
 
 

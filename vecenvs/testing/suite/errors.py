@@ -112,6 +112,16 @@ class ErrorConformance(Conformance):
         vec.reset([0, 1, 3])
         vec.step([0] * 4)
 
+    @pytest.mark.parametrize("autoreset", ["same_step", "async"])
+    def test_rewards_beside_an_env_that_raises(self, make: Make, autoreset: str) -> None:
+        """`rewards64` has them, in every mode."""
+        vec = make(failing_fns(2, where="step", at=2), autoreset=autoreset)
+        vec.reset()
+        vec.step([0] * 4)
+        with pytest.raises(EnvError):
+            vec.step([0] * 4)
+        assert vec.rewards64[[0, 1, 3]].tolist() == [2.0, 2.125, 2.375]
+
     def test_a_reset_that_raises(self, make: Make) -> None:
         vec = make(failing_fns(3, where="reset", at=1))
         with pytest.raises(EnvError, match="env 3 failed in reset") as caught:

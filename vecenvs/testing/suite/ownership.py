@@ -4,14 +4,36 @@ from __future__ import annotations
 
 import copy
 import functools
+import threading
 from typing import Any
 
 import numpy as np
+import pytest
+from gymnasium import spaces
 
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import NESTED, ActionKeepingEnv, BufferReusingEnv, SampledEnv
+from vecenvs.testing.envs import NESTED, ActionKeepingEnv, BufferReusingEnv, CountingEnv, SampledEnv
 from vecenvs.testing.lockstep import Lockstep
 from vecenvs.testing.suite.base import Conformance, Make
+
+
+class StoryEnv(CountingEnv):
+    """A CountingEnv that tells of its steps in arrays, and takes its time for a reset."""
+
+    def __init__(self, tag: int, length: int = 2) -> None:
+        super().__init__(tag, length)
+        self.observation_space: Any = spaces.Sequence(spaces.Box(0, 99, (2,), np.float32))
+        self.state = np.zeros(2)
+
+    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+        if self.episode:
+            threading.Event().wait(0.3)
+        obs, _ = super().reset(**given)
+        return obs, {"goal": np.ones(2), "path": [1]}
+
+    def _observe(self) -> Any:
+        self.state = np.full(2, float(self.t))
+        return (np.full(2, self.t, np.float32),)
 
 
 class OwnershipConformance(Conformance):
@@ -84,3 +106,33 @@ class OwnershipConformance(Conformance):
             assert (obs == step / 8).all()
             assert (actions == -1.0).all()
         assert vec.get_attr("changed") == [False] * 4
+
+    def test_rows_that_repeat_are_the_callers_own(self, make: Make) -> None:
+        """So are their infos: what a caller does to one does not show in the next."""
+        fns = [functools.partial(StoryEnv, 0), functools.partial(StoryEnv, 1, 99)]
+        vec = make(fns, autoreset="async", info_attrs=("state",))
+        vec.reset()
+        vec.step([0] * 2)
+        vec.step([0] * 2)
+        for _ in range(2):
+            obs, _, _, infos = vec.step([0] * 2)
+            assert infos[0]["resetting"]
+            assert obs[0][0].tolist() == infos[0]["state"].tolist() == vec.info_array("state")[0].tolist() == [2.0, 2.0]
+            obs[0][0][:] = infos[0]["state"][:] = -1
+
+    @pytest.mark.parametrize("autoreset", ["next_step", "async"])
+    def test_infos_of_first_rows_are_the_callers_own(self, make: Make, autoreset: str) -> None:
+        """`reset_infos` is not changed by what is done to them."""
+        vec = make([functools.partial(StoryEnv, tag) for tag in range(2)], autoreset=autoreset)
+        vec.reset_async()
+        batches = [vec.recv(2).infos]
+        steps = 0
+        while len(batches) < 2 or "goal" not in batches[-1][0]:
+            batches.append(vec.step([0] * 2)[3])
+            steps += 1
+            assert steps < 10_000
+        for infos in (batches[0], batches[-1]):
+            infos[0]["goal"][:] = 0
+            infos[0]["path"].append("mine")
+        assert vec.reset_infos[0]["goal"].tolist() == [1.0, 1.0]
+        assert vec.reset_infos[0]["path"] == [1]

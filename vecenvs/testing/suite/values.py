@@ -13,7 +13,7 @@ import pytest
 from gymnasium import spaces
 
 from vecenvs.errors import EnvError, VecEnvError
-from vecenvs.testing.envs import CountingEnv, counting_fns
+from vecenvs.testing.envs import CountingEnv, UnpicklableEnv, counting_fns
 from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.vec_env import VecEnv
 
@@ -220,6 +220,28 @@ class ValueConformance(Conformance):
         space = spaces.Discrete(3)
         space.seed(3)
         assert vec.call(draw_actions, None, 20) == [[int(space.sample()) for _ in range(20)]] * 2
+
+    @pytest.mark.parametrize("autoreset", ["same_step", "async"])
+    def test_an_episode_whose_last_info_cannot_travel(self, make: Make, autoreset: str) -> None:
+        """Its env is refused until it is reset, and then shows its own episodes: no row of the lost one's reset."""
+        vec = make([functools.partial(UnpicklableEnv, tag, 5 if tag == 1 else 99) for tag in range(3)],
+                   autoreset=autoreset)  # fmt: skip
+        vec.reset()
+        for _ in range(4):
+            vec.step([0] * 3)
+        try:
+            assert "lock" in vec.step([0] * 3)[3][1]
+        except EnvError as error:
+            assert "lock" in str(error)
+            with pytest.raises(EnvError, match=r"reset\(\[1\]\) it first"):
+                vec.step([0] * 3)
+            vec.reset([1])
+        for _ in range(40):
+            obs, _, dones, infos = vec.step([0] * 3)
+            if "episode_start" in infos[1]:
+                assert obs[1, 2] == 0
+            if vec.active[1] and not dones[1]:
+                assert obs[1, 1:].tolist() == [vec.get_attr("episode")[1], vec.get_attr("t")[1]]
 
     def goes_on(self, vec: VecEnv) -> None:
         """All envs do what they are told."""
