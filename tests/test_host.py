@@ -124,8 +124,8 @@ def test_an_info_that_no_pickle_takes_costs_nobody_elses() -> None:
     unpacker = InfoUnpacker()
     assert [info["t"] for info in unpacker.unpack(body.infos)] == [1, 1]
     answers.clear()
-    worker.handle(Command.RESET, {0: (None, None)})
     envs[0].script.clear()
+    worker.handle(Command.RESET, {0: (None, None)})
     worker.handle(Command.STEP, None)
     assert [info["t"] for info in unpacker.unpack(answers[-1][1])] == [2, 2]
 
