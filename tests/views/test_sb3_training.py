@@ -189,8 +189,9 @@ def test_vec_monitor(view_of: Any, tmp_path: Path) -> None:
 
 
 def test_sb3s_vec_monitor_sees_our_monitor(view_of: Any) -> None:
+    view = view_of(gym_fns("CartPole-v1"))
     with pytest.warns(UserWarning, match="already wrapped with a `Monitor`"):
-        VecMonitor(view_of(gym_fns("CartPole-v1")))
+        VecMonitor(view)
 
 
 def scaled(monitor: type) -> Callable[[], Any]:
