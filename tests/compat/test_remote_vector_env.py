@@ -322,7 +322,7 @@ def test_an_env_that_raises_costs_its_own_rows_alone(configuration: Configuratio
     with pytest.raises(NotSteppingError):
         env.poll()
     env.send_actions(by_agent({1: 0}))
-    with pytest.raises(EnvError) as caught:
+    with pytest.raises(EnvError, match=r"env 1 failed before: try_reset\(1\) first$") as caught:
         env.poll()
     assert isinstance(caught.value.__cause__, ResetNeededError)
     env.try_reset(1)
@@ -336,8 +336,10 @@ def test_an_ended_env_must_be_reset(configuration: Configuration) -> None:
     env.send_actions(by_agent({0: 0}))
     assert env.poll()[2][0]["__all__"]
     env.send_actions(by_agent({0: 0}))
-    with pytest.raises(EnvError, match="reset"):
+    with pytest.raises(EnvError, match=r"env 0 has ended its episode: try_reset\(0\) first$"):
         env.poll()
+    env.try_reset(0)
+    assert env.poll()[0].keys() == {0}
     env.stop()
 
 

@@ -118,7 +118,7 @@ def test_an_ended_env_needs_a_reset(view_of: Any) -> None:
     view.reset()
     view.step([0, 0])
     assert view.step([0, 0])[2] == (True, False)
-    with pytest.raises(EnvError, match=r"env 0 has ended its episode: reset\(\[0\]\)"):
+    with pytest.raises(EnvError, match=r"env 0 has ended its episode: call reset\(mask\) first, with mask\[0\] False"):
         view.step([0, 0])
     view.reset([False, True])
     assert view.step([0, 0])[2] == (False, False)

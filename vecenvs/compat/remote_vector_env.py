@@ -31,6 +31,7 @@ from vecenvs.compat.sub_environment import SubEnvironment
 from vecenvs.errors import (
     AlreadySteppingError,
     ClosedError,
+    EnvError,
     NotSteppingError,
     StepTimeout,
     VecEnvError,
@@ -153,17 +154,24 @@ class RemoteEnvs:
             raise error
         deadline = time.monotonic() + self.poll_timeout
         try:
-            rows = self._rows(self._vec.recv())
+            rows = self._rows(self._recv())
         except NotSteppingError:
             raise NotSteppingError("poll while no env has a command: send_actions or try_reset first") from None
         while True:
             try:
-                rows.update(self._rows(self._vec.recv(timeout=max(0.0, deadline - time.monotonic()))))
+                rows.update(self._rows(self._recv(max(0.0, deadline - time.monotonic()))))
             except (StepTimeout, NotSteppingError):  # late, or all are there
                 return rows
             except VecEnvError as error:  # of the next poll, not of these rows
                 self._error = error
                 return rows
+
+    def _recv(self, timeout: float | None = None) -> Batch:
+        try:
+            return self._vec.recv(timeout=timeout)
+        except EnvError as error:
+            error.tell_reset(lambda env_id: f"try_reset({env_id}) first")
+            raise
 
     def _rows(self, batch: Batch) -> dict[int, AgentRows]:
         rewards = self._vec.rewards64

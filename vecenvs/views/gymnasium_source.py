@@ -101,8 +101,8 @@ class GymnasiumVecEnv(Portions):
     def _start(self, parts: list[NDArray[Any]]) -> None:
         if self._fresh or (self.autoreset == "disabled" and self._ended.any()):
             over = np.flatnonzero(self._ended).tolist()
-            message = f"envs {describe_indices(over)} have no episode to step: reset({over}) first"
-            raise EnvError(over[0], message) from ResetNeededError(message)
+            needed = ResetNeededError(f"envs {describe_indices(over)} have no episode to step", f"reset({over}) first")
+            raise EnvError(over[0], str(needed)) from needed
         actions = self._actions.to_gymnasium(self._actions.layout.unflatten(parts))
         if self._aside:
             self.vector_env.step_async(actions)  # type: ignore[attr-defined]

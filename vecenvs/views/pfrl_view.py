@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vecenvs.errors import ClosedError
+from vecenvs.errors import ClosedError, EnvError
 from vecenvs.layout import SpaceLayout
 from vecenvs.vec_env import VecEnv
 
@@ -73,7 +73,11 @@ class PfrlView:
         "TimeLimit.truncated": True, or "needs_reset" as `as_pfrl` says. An env that has ended must be reset first.
         """
         self._check_open("step")
-        obs, rounded, dones, infos = self.vec.step(actions)
+        try:
+            obs, rounded, dones, infos = self.vec.step(actions)
+        except EnvError as error:
+            error.tell_reset(lambda i: f"call reset(mask) first, with mask[{i}] False: it skips where it is true")
+            raise
         rewards = self.vec.rewards64
         if self._wrapped:
             # A wrapper that changes rewards may know of float32 alone: then its rewards are the ones that count.

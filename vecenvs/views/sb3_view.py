@@ -74,10 +74,18 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
         return obs
 
     def step_async(self, actions: Any) -> None:
-        self.vec.step_async(_whole_numbers(self.action_space, actions))
+        try:
+            self.vec.step_async(_whole_numbers(self.action_space, actions))
+        except EnvError as error:
+            error.tell_reset(_how_to_reset)
+            raise
 
     def step_wait(self) -> StepReturn:  # type: ignore[override, unused-ignore]
-        result = self.vec.step_wait()
+        try:
+            result = self.vec.step_wait()
+        except EnvError as error:
+            error.tell_reset(_how_to_reset)
+            raise
         self.reset_infos = self.vec.reset_infos
         return result
 
@@ -159,6 +167,10 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
                 raise IndexError(f"no env {index}: there are {self.num_envs}")
             slots.append(int(index) % self.num_envs)
         return slots
+
+
+def _how_to_reset(_: int) -> str:
+    return "call reset() first, which resets all envs"
 
 
 def _has_vec_monitor(vec: VecEnv) -> bool:
