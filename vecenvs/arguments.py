@@ -46,7 +46,8 @@ def check_arguments(who: str, given: Iterable[str], known: Collection[str]) -> N
     """Refuse an argument that is not known, with the nearest of those that are, and all of them."""
     for name in given:
         if name not in known:
-            meant = "".join(f" (did you mean {near!r}?)" for near in difflib.get_close_matches(name, known, 1))
+            near = " or ".join(map(repr, difflib.get_close_matches(name, known, 2, 0.7)))
+            meant = f" (did you mean {near}?)" if near else ""
             raise TypeError(f"{who} has no argument {name!r}{meant}: it has {', '.join(known)}")
 
 

@@ -30,7 +30,6 @@ class EnvError(VecEnvError):
 
     def __init__(self, index: int, message: str, remote_traceback: str = "") -> None:
         super().__init__(message)
-        self._given = (index, message, remote_traceback)
         self.index = index
         self.remote_traceback = remote_traceback
         self.errors: tuple[EnvError, ...] = (self,)
@@ -54,8 +53,10 @@ class EnvError(VecEnvError):
             cause = error.__cause__
             if isinstance(cause, ResetNeededError):
                 error.__cause__ = told = ResetNeededError(cause.why, remedy(error.index))
-                error._given = (error.index, str(told), "")
                 error.args, error.remote_traceback = (str(told),), ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.index, *self.args, self.remote_traceback), self.__dict__
 
 
 class ResetNeededError(VecEnvError):

@@ -292,7 +292,7 @@ def test_bad_actions_touch_no_env(configuration: Configuration) -> None:
     [
         ({"make_env": CountingEnv()}, TypeError),
         ({"num_envs": 0}, ValueError),
-        ({"num_envs": 2.0}, ValueError),
+        ({"num_envs": 2.0}, TypeError),
         ({"remote_env_batch_wait_ms": -1}, ValueError),
         ({"remote_env_batch_wait_ms": None}, ValueError),
         ({"remote_env_batch_wait_ms": float("inf")}, ValueError),
@@ -305,6 +305,19 @@ def test_bad_arguments(arguments: dict[str, Any], error: type[Exception]) -> Non
     usual = {"make_env": CountingEnv, "num_envs": 2, "multiagent": False, "remote_env_batch_wait_ms": 0}
     with pytest.raises(error):
         RemoteVectorEnv(**{**usual, **arguments})
+
+
+@pytest.mark.parametrize("cls", [RemoteVectorEnv, RemoteBaseEnv])
+def test_unknown_and_missing_arguments_are_those_of_the_class_called(cls: Any) -> None:
+    with pytest.raises(TypeError, match=rf"^{cls.__name__}: missing .*'num_envs'. It takes make_env, num_envs, multia"):
+        cls(CountingEnv)
+    usual = (CountingEnv, 2, False, 0)
+    with pytest.raises(
+        TypeError, match=f"^{cls.__name__} with backend 'subproc' has no argument 'fast': it has make_e"
+    ):
+        cls(*usual, fast=True)
+    with pytest.raises(TypeError, match="with backend 'dummy' has no argument 'num_workers'"):
+        cls(*usual, backend="dummy", num_workers=2)
 
 
 def test_an_env_that_raises_costs_its_own_rows_alone(configuration: Configuration) -> None:

@@ -124,6 +124,12 @@ def test_an_ended_env_needs_a_reset(view_of: Any) -> None:
     assert view.step([0, 0])[2] == (False, False)
 
 
+def test_arguments_it_does_not_have() -> None:
+    for name in ("autoreset", "env", "speed"):
+        with pytest.raises(TypeError, match=f"^MultiprocessVectorEnv has no argument '{name}'.*: it has time_limit, "):
+            MultiprocessVectorEnv(counting_fns(1), **{name: 1})
+
+
 @pytest.mark.parametrize("ends", ["terminated", "truncated", "both"])
 def test_time_limits(view_of: Any, ends: str) -> None:
     done = view_of(counting_fns(1, length=1, ends=ends))
