@@ -454,7 +454,8 @@ class PoolVecEnv(VecEnv):
         what = getattr(function, "__name__", type(function).__name__)
         slots = self._parse_slots(what, indices)
         self._check_free(what, slots, autoresets=False)
-        self._crew.check_portable(what, (function, args, kwargs))
+        self._crew.check_portable(f"the function {what}", function)
+        self._crew.check_portable(f"an argument of {what}", (args, kwargs))
         self._ledger.settle(slots, drop=False)
         self._asking.begin(slots, function, args, kwargs)
 
