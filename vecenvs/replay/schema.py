@@ -87,6 +87,9 @@ class Schema:
     def difference(self, other: Mapping[str, Any]) -> str | None:
         """Say how another `describe()` differs from this one; None if it does not."""
         mine = self.describe()
+        for name in ("n_step", "gamma"):  # first: there is a field more with n steps
+            if mine[name] != other[name]:
+                return f"its {name} is {other[name]}, here it is {mine[name]}"
         ours = {label: (dtype, tuple(shape)) for label, dtype, shape in mine["columns"]}
         theirs = {label: (dtype, tuple(shape)) for label, dtype, shape in other["columns"]}
         for label in (*ours, *theirs):
@@ -96,9 +99,6 @@ class Schema:
                 return f"it has {label}, which is not stored here"
             if ours[label] != theirs[label]:
                 return f"its {label} is {_describe(*theirs[label])}, here it is {_describe(*ours[label])}"
-        for name in ("n_step", "gamma"):
-            if mine[name] != other[name]:
-                return f"its {name} is {other[name]}, here it is {mine[name]}"
         return None if mine == other else "its columns are in another order"
 
     def empty(self, n: int) -> Rows:
