@@ -105,6 +105,14 @@ def test_fork_needs_no_pickling() -> None:
         assert vec.get_attr("tag") == [3, 3]
 
 
+def test_env_functions_that_share_an_env() -> None:
+    env = CountingEnv()
+    with pytest.raises(
+        EnvError, match="env 1 gave an env that another .*: it must return a new gymnasium.Env each time"
+    ):
+        SubprocVecEnv([lambda: env] * 2, 1, "fork")
+
+
 def test_env_functions_that_do_not_load() -> None:
     """Told as what it is, not as a death without a reason."""
     with pytest.raises(EnvError, match="only_in_the_notebook") as caught:

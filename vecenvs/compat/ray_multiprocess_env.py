@@ -120,8 +120,15 @@ class RayVectorEnv:
         self.last_obs = [out[0] for out in outcomes]
         return tuple(zip(*outcomes, strict=True))
 
-    def seed(self, seeds: Sequence[int]) -> None:
-        """Seed each env: by its actor's `seed` method if it has one, else its next reset is called with `seed=`."""
+    def seed(self, seeds: int | Sequence[int]) -> None:
+        """Seed each env: by its actor's `seed` method if it has one, else its next reset is called with `seed=`.
+
+        A sequence has one seed each; an int is the same for all of them, as in pfrl.
+        """
+        if isinstance(seeds, (int, np.integer)) and not isinstance(seeds, bool):
+            seeds = [int(seeds)] * self.num_envs
+        if isinstance(seeds, str) or not isinstance(seeds, (Sequence, np.ndarray)):
+            raise TypeError(f"seeds must be an int or a sequence of one int per env, not {seeds!r}")
         if len(seeds) != self.num_envs:
             raise ValueError(f"{len(seeds)} seeds for {self.num_envs} envs: give one per env")
         calls = {i: e.seed.remote(seeds[i]) for i, e in enumerate(self._remote_envs) if hasattr(e, "seed")}
