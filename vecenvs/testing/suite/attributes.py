@@ -103,7 +103,7 @@ class AttributeConformance(Conformance):
             assert "an argument of set_attr cannot be pickled" in str(error)
         lock = vec_lock()
         try:
-            vec.call(lambda env: lock.locked(), [1])
+            vec.call(lambda _: lock.locked(), [1])
         except (VecEnvError, TypeError, AttributeError) as error:
             assert "the function <lambda> cannot be pickled" in str(error)
         vec.reset()
