@@ -12,8 +12,24 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import VectorEnv
 
-from vecenvs.vec_env import Indices, Options, Seeds
+from vecenvs.vec_env import Indices, Options, Seeds, VecEnv
+
+
+def check_vec_env(taker: str, given: Any) -> None:
+    """Refuse what is no VecEnv, with the way from it to one; `taker` is the class or function that wants one."""
+    if isinstance(given, VecEnv):
+        return
+    kind = type(given).__name__
+    if isinstance(getattr(given, "vec", None), VecEnv):
+        kind = f"a view of one, as this {kind} is"
+        remedy = "put our wrappers inside and the view around all, as in as_sb3(VecNormalize(vec))"
+    elif isinstance(given, VectorEnv):
+        remedy = "from_gymnasium makes one of Gymnasium's vector envs"
+    else:
+        remedy = "make_vec_env makes one of an env's id, DummyVecEnv one of functions that make an env each"
+    raise TypeError(f"{taker} takes a VecEnv, not {kind}: {remedy}")
 
 
 def check_env_fns(env_fns: Any) -> None:

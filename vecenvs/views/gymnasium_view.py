@@ -18,6 +18,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from vecenvs.arguments import check_vec_env
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, describe_indices
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.views.gymnasium_calls import EnvCalls
@@ -47,6 +48,7 @@ class GymnasiumView(EnvCalls):
     """A VecEnv behind Gymnasium's interface. `vec` is the VecEnv: step and reset it through the view alone."""
 
     def __init__(self, vec: VecEnv) -> None:
+        check_vec_env("as_gymnasium", vec)
         if vec.autoreset not in AUTORESET_MODES:
             raise ValueError(
                 f"Gymnasium has no autoreset mode {vec.autoreset!r}: "

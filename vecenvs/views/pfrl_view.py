@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from vecenvs.arguments import check_vec_env
 from vecenvs.errors import ClosedError, EnvError
 from vecenvs.layout import SpaceLayout
 from vecenvs.vec_env import VecEnv
@@ -36,8 +37,7 @@ class PfrlView:
     """
 
     def __init__(self, vec: VecEnv, *, time_limit: str = "done") -> None:
-        if not isinstance(vec, VecEnv):
-            raise TypeError(f"as_pfrl takes a VecEnv, not {type(vec).__name__}")
+        check_vec_env("as_pfrl", vec)
         if vec.autoreset != "disabled":
             raise ValueError(
                 f"pfrl resets its envs itself, but this VecEnv has autoreset={vec.autoreset!r}: "

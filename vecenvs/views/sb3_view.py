@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from vecenvs.arguments import check_vec_env
 from vecenvs.errors import BackendUnavailable, EnvError
 from vecenvs.vec_env import StepReturn, VecEnv
 from vecenvs.views.gymnasium_errors import OutOfReachError
@@ -51,8 +52,7 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
     """
 
     def __init__(self, vec: VecEnv) -> None:
-        if not isinstance(vec, VecEnv):
-            raise TypeError(f"as_sb3 takes a VecEnv, not {type(vec).__name__}")
+        check_vec_env("as_sb3", vec)
         if vec.autoreset != "same_step":
             raise ValueError(
                 "Stable-Baselines3 takes an episode's first observation from the row on which the last one ended, but "
