@@ -106,6 +106,14 @@ def test_fork_needs_no_pickling() -> None:
         assert vec.get_attr("tag") == [3, 3]
 
 
+def test_env_functions_that_share_an_env() -> None:
+    env = CountingEnv()
+    with pytest.raises(
+        EnvError, match="env 1 gave an env that another .*: it must return a new gymnasium.Env each time"
+    ):
+        SubprocVecEnv([lambda: env] * 2, 1, "fork")
+
+
 def test_env_functions_that_do_not_load() -> None:
     """Told as what it is, not as a death without a reason."""
     with pytest.raises(EnvError, match="only_in_the_notebook") as caught:
@@ -131,6 +139,10 @@ def test_spaces_that_do_not_pickle(configuration: Configuration) -> None:
         ({"num_workers": 5}, "num_workers=5.*4 envs"),
         ({"num_workers": 1.5}, "num_workers.*1.5"),
         ({"num_workers": True}, "num_workers.*True"),
+        ({"num_workers": "3"}, "num_workers must be an int, not '3'"),
+        ({"max_restarts": "a"}, "max_restarts must be an int, not 'a'"),
+        ({"max_restarts": 2.5}, "max_restarts must be an int, not 2.5"),
+        ({"max_restarts": True}, "max_restarts must be an int, not True"),
         ({"start_method": "teleport"}, "start_method.*teleport.*fork"),
         ({"max_restarts": -1, "on_failure": "restart"}, "max_restarts"),
         ({"step_timeout": 0}, "step_timeout"),

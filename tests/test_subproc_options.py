@@ -9,10 +9,33 @@ from typing import Any
 
 import pytest
 
-from vecenvs import SubprocVecEnv
+from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.testing.envs import CountingEnv
 
 FNS = [functools.partial(CountingEnv, i) for i in range(7)]
+
+
+class MyVecEnv(DummyVecEnv):
+    """One of a user's own, with an argument that it passes on by mistake."""
+
+    def __init__(self, env_fns: Any, speed: int = 1) -> None:
+        super().__init__(env_fns, speed=speed)
+
+
+@pytest.mark.parametrize(
+    ("cls", "kwargs", "message"),
+    [
+        (SubprocVecEnv, {"context": "spawn"}, "has no argument 'context': it has env_fns, num_workers, start_method"),
+        (SubprocVecEnv, {"n_workers": 2}, r"has no argument 'n_workers' \(did you mean .*'num_workers'.*\?\)"),
+        (DummyVecEnv, {"start_method": "fork"}, "has no argument 'start_method': it has env_fns, autoreset"),
+        (DummyVecEnv, {"num_workers": 2}, "has no argument 'num_workers': it has env_fns, autoreset"),
+        (MyVecEnv, {}, "has no argument 'speed': it has env_fns"),
+    ],
+)  # fmt: skip
+def test_arguments_it_does_not_have(cls: Any, kwargs: dict[str, Any], message: str) -> None:
+    """The error names the class that was called, not the base which met them."""
+    with pytest.raises(TypeError, match=f"^{cls.__name__} {message}"):
+        cls(FNS, **kwargs)
 
 
 def cpus_of(env: Any) -> set[int]:

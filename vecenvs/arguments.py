@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import itertools
 import math
+import operator
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import VectorEnv
 
-from vecenvs.vec_env import Indices, Options, Seeds
+from vecenvs.vec_env import Indices, Options, Seeds, VecEnv
+
+
+def check_vec_env(taker: str, given: Any) -> None:
+    """Refuse what is no VecEnv, with the way from it to one; `taker` is the class or function that wants one."""
+    if isinstance(given, VecEnv):
+        return
+    kind = type(given).__name__
+    if isinstance(getattr(given, "vec", None), VecEnv):
+        kind = f"a view of one, as this {kind} is"
+        remedy = "put our wrappers inside and the view around all, as in as_sb3(VecNormalize(vec))"
+    elif isinstance(given, VectorEnv):
+        remedy = "from_gymnasium makes one of Gymnasium's vector envs"
+    else:
+        remedy = "make_vec_env makes one of an env's id, DummyVecEnv one of functions that make an env each"
+    raise TypeError(f"{taker} takes a VecEnv, not {kind}: {remedy}")
 
 
 def check_env_fns(env_fns: Any) -> None:
@@ -22,6 +41,43 @@ def check_env_fns(env_fns: Any) -> None:
     for i, env_fn in enumerate(env_fns):
         if not callable(env_fn):
             raise TypeError(f"env_fns[{i}] is {env_fn!r}: give a function that makes an env (lambda: gym.make(...))")
+
+
+def arguments_of(cls: type, *, eval_str: bool = False) -> dict[str, inspect.Parameter]:
+    """Give what a class takes by name: its constructor's parameters, and while that passes others on its bases'."""
+    found: dict[str, inspect.Parameter] = {}
+    for base in cls.__mro__:
+        if "__init__" not in vars(base):
+            continue
+        _, *parameters = inspect.signature(vars(base)["__init__"], eval_str=eval_str).parameters.values()
+        for parameter in parameters:
+            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                found.setdefault(parameter.name, parameter)
+        if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters):
+            break
+    return found
+
+
+def check_arguments(who: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Refuse an argument that is not known, with the nearest of those that are, and all of them."""
+    for name in given:
+        if name not in known:
+            near = " or ".join(map(repr, difflib.get_close_matches(name, known, 2, 0.7)))
+            meant = f" (did you mean {near}?)" if near else ""
+            raise TypeError(f"{who} has no argument {name!r}{meant}: it has {', '.join(known)}")
+
+
+def parse_int(name: str, value: Any, least: int | None = None) -> int:
+    """Refuse what is no int, or less than `least`. True and 2.0 are none."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an int, not {value!r}") from None
+    if least is not None and number < least:
+        raise ValueError(f"{name} must be at least {least}, not {number}")
+    return number
 
 
 def parse_timeout(timeout: float | None, name: str = "timeout") -> float | None:
@@ -58,9 +114,7 @@ def check_names(what: str, names: Any) -> tuple[str, ...]:
 
 def split(n: int, num_workers: int) -> list[range]:
     """Divide n slots into contiguous shards whose sizes differ by one at most, larger ones first."""
-    if isinstance(num_workers, bool) or not isinstance(num_workers, (int, np.integer)):
-        raise TypeError(f"num_workers must be an int, not {num_workers!r}")
-    if not 1 <= num_workers <= n:
+    if not 1 <= parse_int("num_workers", num_workers) <= n:
         raise ValueError(f"num_workers={num_workers} for {n} envs: give 1 to {n}, or None for one per usable core")
     size, rest = divmod(n, num_workers)
     starts = [worker * size + min(worker, rest) for worker in range(num_workers + 1)]

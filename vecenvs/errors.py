@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ class EnvError(VecEnvError):
 
     def __init__(self, index: int, message: str, remote_traceback: str = "") -> None:
         super().__init__(message)
-        self._given = (index, message, remote_traceback)
         self.index = index
         self.remote_traceback = remote_traceback
         self.errors: tuple[EnvError, ...] = (self,)
@@ -49,9 +48,31 @@ class EnvError(VecEnvError):
             text += f"\n\nTraceback from where env {self.index} lives:\n{self.remote_traceback.rstrip()}"
         return text
 
+    def tell_reset(self, remedy: Callable[[int], str]) -> None:
+        """Where envs must be reset first, say how by `remedy(index)`: in the words of the interface that was called.
+
+        For interfaces that have no `reset([index])`. The traceback goes, which has our words and nobody else's code.
+        """
+        for error in self.errors:
+            cause = error.__cause__
+            if isinstance(cause, ResetNeededError):
+                error.__cause__ = told = ResetNeededError(cause.why, remedy(error.index))
+                error.args, error.remote_traceback = (str(told),), ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.index, *self.args, self.remote_traceback), self.__dict__
+
 
 class ResetNeededError(VecEnvError):
-    """An env was stepped that must be reset first: it is new, has failed, or ended its episode under "disabled"."""
+    """An env was stepped that must be reset first: it is new, has failed, or ended its episode under "disabled".
+
+    `why` says so without the remedy.
+    """
+
+    def __init__(self, why: str, remedy: str) -> None:
+        super().__init__(f"{why}: {remedy}")
+        self._given = (why, remedy)
+        self.why = why
 
 
 class RemoteError(Exception):

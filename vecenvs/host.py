@@ -25,6 +25,7 @@ from vecenvs.stepping import StepResult, step_envs
 
 AUTORESET_MODES = ("same_step", "next_step", "async", "disabled")
 ENV_ERRORS = (Exception, SystemExit)  # an env that calls sys.exit() has failed; it does not end the program
+RESET_FIRST = "reset([{}]) it first"  # views say it in words of their own: `EnvError.tell_reset`
 INFO_BODIES = (bytes, list)  # what INFO_ROWS can have, from a worker elsewhere and in process
 
 ResetOutcome = Failure | tuple[Any, dict[str, Any]]
@@ -63,7 +64,7 @@ class Host:
         self._flags = board.flags.data[first : first + count]  # an item costs less than numpy takes
         self._no_flags = bytes(count)
         self._act: list[Callable[[Any], StepResult]] = [
-            partial(_refuse, "env {} has not been reset: call reset() first", first + local) for local in self.all
+            partial(_refuse, first + local, "has not been reset", "call reset() first") for local in self.all
         ]
         self._seeds: dict[int, Any] = {}
         self._options: dict[int, Any] = {}
@@ -202,12 +203,11 @@ class Host:
         elif self._autoreset == "next_step":
             self._act[local] = partial(self._first_step, local)
         elif self._autoreset == "async":
-            self._act[local] = partial(_refuse, "env {} is being reset: wait for its first row", self.first + local)
+            self._act[local] = partial(_refuse, self.first + local, "is being reset", "wait for its first row")
             self.ended.append(local)
             self.unsettled = True
         else:
-            why = "env {} has ended its episode: reset([{}]) it first"
-            self._act[local] = partial(_refuse, why, self.first + local)
+            self._act[local] = partial(_refuse, self.first + local, "has ended its episode", RESET_FIRST)
         self._flags[local] = flags
         self.flagged = True
         return obs, info
@@ -258,7 +258,7 @@ class Host:
 
     def _note_failure(self, local: int, failure: Failure, extras: list[Extra]) -> None:
         slot = self.first + local
-        self._act[local] = partial(_refuse, "env {} failed before: reset([{}]) it first", slot)
+        self._act[local] = partial(_refuse, slot, "failed before", RESET_FIRST)
         self._reset_infos.pop(local, None)
         extras[:] = [extra for extra in extras if extra.slot != slot]
         if local in self.ended:
@@ -303,7 +303,7 @@ class Host:
         try:
             return self._reset(local), self._reset_infos.pop(local, {})
         except ENV_ERRORS as exc:
-            self._act[local] = partial(_refuse, "env {} failed in reset: reset([{}]) it again", self.first + local)
+            self._act[local] = partial(_refuse, self.first + local, "failed in reset", RESET_FIRST)
             return Failure.capture(self.first + local, "reset", exc, portable=self._remote)
         except BaseException as exc:
             self._interrupted(exc)
@@ -366,8 +366,8 @@ def _shown(value: Any) -> str:
         return f"a {type(value).__name__} whose __repr__ raises {type(problem).__name__}"
 
 
-def _refuse(why: str, slot: int, _: Any) -> StepResult:
-    raise ResetNeededError(why.format(slot, slot))
+def _refuse(slot: int, why: str, remedy: str, _: Any) -> StepResult:
+    raise ResetNeededError(f"env {slot} {why}", remedy.format(slot))
 
 
 def _lost_step(row: Any, _: Any) -> StepResult:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import operator
 import os
 import sys
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
 
+from vecenvs.arguments import arguments_of, check_arguments, parse_int
 from vecenvs.backends import BACKENDS, backend_class
 from vecenvs.backends.auto import choose
 from vecenvs.env_fn import EnvFn, Recipe, Wrap, this_process
@@ -83,15 +83,15 @@ def make_vec_env(
     one backend alone has. `num_workers` and `backend_kwargs` go to the backend; when None or "auto" leads to "dummy",
     which has no workers, `num_workers` has no effect. `autoreset` and `info_attrs` are as in VecEnv.
     """
-    sources = _sources(env_id, _integer("num_env", num_env, 1), env_type)
+    sources = _sources(env_id, parse_int("num_env", num_env, 1), env_type)
     chosen = _backend(backend, len(sources), force_dummy)
     options: dict[str, Any] = {}
     if chosen == AUTO:
         chosen, options = _choose(len(sources), num_workers, env_type, autoreset, initializer, backend_kwargs)
     num_workers = _workers(num_workers, backend, chosen, len(sources), env_type)
-    start_index = _integer("start_index", start_index, 0)
+    start_index = parse_int("start_index", start_index, 0)
     mpi_rank = 0 if chosen == "mpi" else spmd_rank()
-    base = None if seed is None else _integer("seed", seed, 0) + RANK_STRIDE * mpi_rank
+    base = None if seed is None else parse_int("seed", seed, 0) + RANK_STRIDE * mpi_rank
     spec = sources[0] if isinstance(sources[0], EnvSpec) else None
     recipe = Recipe(
         preprocessing=preprocessing(check_env_type(env_type, spec), _mapping("wrapper_kwargs", wrapper_kwargs)),
@@ -167,7 +167,7 @@ def _choose(
     needs_workers = common.get("on_failure") == "restart" or common.get("step_timeout") is not None
     choice = choose(
         num_env,
-        num_workers=None if num_workers is None else min(num_env, _integer("num_workers", num_workers, 1)),
+        num_workers=None if num_workers is None else min(num_env, parse_int("num_workers", num_workers, 1)),
         keep_caller_free=needs_workers or autoreset == "async" or initializer is not None,
         own_processes=env_type == "retro",
     )
@@ -177,7 +177,7 @@ def _choose(
 
 
 def _workers(num_workers: Any, backend: str | None, chosen: str, num_env: int, env_type: Any) -> int | None:
-    workers = None if num_workers is None else _integer("num_workers", num_workers, 1)
+    workers = None if num_workers is None else parse_int("num_workers", num_workers, 1)
     if env_type == "retro" and num_env > 1:
         # Its emulator exists once per process.
         if chosen == "dummy" or workers not in (None, num_env):
@@ -193,32 +193,9 @@ def _workers(num_workers: Any, backend: str | None, chosen: str, num_env: int, e
 
 
 def _check_arguments(cls: type[VecEnv], backend: str, kwargs: Mapping[str, Any]) -> None:
-    known: list[str] = []
-    for base in cls.__mro__:
-        if "__init__" not in vars(base):
-            continue
-        parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
-        known += [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            break
-    for name in kwargs:
-        if name not in known or name in ("self", "env_fns"):
-            own = sorted(set(known) - {"self", "env_fns", "autoreset", "num_workers", "info_attrs"})
-            raise TypeError(
-                f"make_vec_env has no argument {name!r}, nor has backend {backend!r}, which has {', '.join(own)}"
-            )
-
-
-def _integer(name: str, value: Any, least: int) -> int:
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an int, not {value!r}") from None
-    if number < least:
-        raise ValueError(f"{name} must be at least {least}, not {number}")
-    return number
+    own = [name for name in inspect.signature(make_vec_env).parameters if name != "backend_kwargs"]
+    known = dict.fromkeys([*own, *arguments_of(cls)])
+    check_arguments(f"make_vec_env with backend {backend!r}", kwargs, [name for name in known if name != "env_fns"])
 
 
 def _mapping(name: str, value: Any, known: Sequence[str] | None = None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from vecenvs.host import ENV_ERRORS
 from vecenvs.protocol import Failure, MadeEnvs
 from vecenvs.worker import close_envs
 
+NEW_EACH_TIME = "it must return a new gymnasium.Env each time it is called"
 COMMON = ("observation_space", "action_space", "render_mode")  # what all envs of a VecEnv have alike
 
 
@@ -26,7 +27,9 @@ def make_envs(
             env = env_fn()
             _check_env(env, slot)
             if any(env is other for other in envs):
-                raise VecEnvError(f"the env function of env {slot} gave an env that another one had given already")
+                raise VecEnvError(
+                    f"the env function of env {slot} gave an env that another one had given already: {NEW_EACH_TIME}"
+                )
             envs.append(env)
         slot = first
         made = _describe(envs, first, remote=remote)
@@ -55,8 +58,7 @@ def _check_env(env: Any, slot: int) -> None:
     for name in ("reset", "step", "close", "observation_space", "action_space"):
         if not hasattr(env, name):
             raise VecEnvError(
-                f"the env function of env {slot} gave a {type(env).__name__} without {name!r}: "
-                "it must return a new gymnasium.Env each time it is called"
+                f"the env function of env {slot} gave a {type(env).__name__} without {name!r}: {NEW_EACH_TIME}"
             )
 
 

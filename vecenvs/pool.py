@@ -17,10 +17,13 @@ from numpy.typing import NDArray
 
 from vecenvs.actions import parse_actions
 from vecenvs.arguments import (
+    arguments_of,
+    check_arguments,
     check_env_fns,
     check_names,
     deadline_of,
     parse_indices,
+    parse_int,
     parse_options,
     parse_seeds,
     parse_timeout,
@@ -62,7 +65,8 @@ class PoolVecEnv(VecEnv):
     def __init__(
         self,
         env_fns: Sequence[EnvFn],
-        num_workers: int,
+        num_workers: int = 1,
+        /,
         *,
         autoreset: str = "same_step",
         info_attrs: Sequence[str] = (),
@@ -70,8 +74,11 @@ class PoolVecEnv(VecEnv):
         step_timeout: float | None = None,
         on_failure: str = "raise",
         max_restarts: int = 10,
+        **unknown: Any,
     ) -> None:
         self.closed = True  # until everything stands
+        called = type(self)  # Python's own error would name this class, which nobody calls
+        check_arguments(called.__name__, unknown, [name for name in arguments_of(called) if name not in unknown])
         check_env_fns(env_fns)
         if autoreset not in AUTORESET_MODES:
             raise ValueError(f"autoreset {autoreset!r} is none of {', '.join(AUTORESET_MODES)}")
@@ -79,14 +86,12 @@ class PoolVecEnv(VecEnv):
             raise ValueError(f"on_failure must be 'raise' or 'restart', not {on_failure!r}")
         if parse_timeout(step_timeout, "step_timeout") == 0:
             raise ValueError("step_timeout must be more than 0 seconds, or None")
-        if max_restarts < 0:
-            raise ValueError(f"max_restarts must be an int from 0 on, not {max_restarts!r}")
         self.num_envs = n = len(env_fns)
         self.autoreset = autoreset
         self._info_attrs = check_names("info_attrs", info_attrs)
         self._env_fns = list(env_fns)
         self.copy = copy
-        restarts = max_restarts if on_failure == "restart" else 0
+        restarts = parse_int("max_restarts", max_restarts, 0) * (on_failure == "restart")
         self._shards = split(n, num_workers)
         self._step_slots: set[int] | None = None  # of a lock-step in which the others are being reset
         self._informed = False  # whether the last step brought infos of whole shards
@@ -450,7 +455,8 @@ class PoolVecEnv(VecEnv):
         what = getattr(function, "__name__", type(function).__name__)
         slots = self._parse_slots(what, indices)
         self._check_free(what, slots, autoresets=False)
-        self._crew.check_portable(what, (function, args, kwargs))
+        self._crew.check_portable(f"the function {what}", function)
+        self._crew.check_portable(f"an argument of {what}", (args, kwargs))
         self._ledger.settle(slots, drop=False)
         self._asking.begin(slots, function, args, kwargs)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vecenvs.arguments import check_vec_env
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
 
 
@@ -18,6 +19,7 @@ class VecEnvWrapper(VecEnv):
     """
 
     def __init__(self, venv: VecEnv) -> None:
+        check_vec_env(type(self).__name__, venv)
         self.venv = venv
         self.num_envs = venv.num_envs
         self.observation_space = venv.observation_space

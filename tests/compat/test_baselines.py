@@ -67,6 +67,16 @@ def test_processes() -> None:
 
 
 @pytest.mark.parametrize("cls", [SubprocVecEnv, ShmemVecEnv])
+def test_arguments_it_does_not_have(cls: Any) -> None:
+    for name in ("start_method", "num_workers", "speed"):
+        with pytest.raises(TypeError, match=f"^{cls.__name__} has no argument '{name}'.*: it has env_fns, .*context"):
+            cls(counting_fns(2), **{name: 1})
+    for value in ("2", 1.0, 0):
+        with pytest.raises((TypeError, ValueError), match="in_series must be"):
+            SubprocVecEnv(counting_fns(2), in_series=value)
+
+
+@pytest.mark.parametrize("cls", [SubprocVecEnv, ShmemVecEnv])
 def test_given_spaces_are_checked(cls: Any) -> None:
     env = CountingEnv()
     cls(counting_fns(2), (env.observation_space, env.action_space), "fork").close()

@@ -292,7 +292,7 @@ def test_bad_actions_touch_no_env(configuration: Configuration) -> None:
     [
         ({"make_env": CountingEnv()}, TypeError),
         ({"num_envs": 0}, ValueError),
-        ({"num_envs": 2.0}, ValueError),
+        ({"num_envs": 2.0}, TypeError),
         ({"remote_env_batch_wait_ms": -1}, ValueError),
         ({"remote_env_batch_wait_ms": None}, ValueError),
         ({"remote_env_batch_wait_ms": float("inf")}, ValueError),
@@ -305,6 +305,19 @@ def test_bad_arguments(arguments: dict[str, Any], error: type[Exception]) -> Non
     usual = {"make_env": CountingEnv, "num_envs": 2, "multiagent": False, "remote_env_batch_wait_ms": 0}
     with pytest.raises(error):
         RemoteVectorEnv(**{**usual, **arguments})
+
+
+@pytest.mark.parametrize("cls", [RemoteVectorEnv, RemoteBaseEnv])
+def test_unknown_and_missing_arguments_are_those_of_the_class_called(cls: Any) -> None:
+    with pytest.raises(TypeError, match=rf"^{cls.__name__}: missing .*'num_envs'. It takes make_env, num_envs, multia"):
+        cls(CountingEnv)
+    usual = (CountingEnv, 2, False, 0)
+    with pytest.raises(
+        TypeError, match=f"^{cls.__name__} with backend 'subproc' has no argument 'fast': it has make_e"
+    ):
+        cls(*usual, fast=True)
+    with pytest.raises(TypeError, match="with backend 'dummy' has no argument 'num_workers'"):
+        cls(*usual, backend="dummy", num_workers=2)
 
 
 def test_an_env_that_raises_costs_its_own_rows_alone(configuration: Configuration) -> None:
@@ -322,7 +335,7 @@ def test_an_env_that_raises_costs_its_own_rows_alone(configuration: Configuratio
     with pytest.raises(NotSteppingError):
         env.poll()
     env.send_actions(by_agent({1: 0}))
-    with pytest.raises(EnvError) as caught:
+    with pytest.raises(EnvError, match=r"env 1 failed before: try_reset\(1\) first$") as caught:
         env.poll()
     assert isinstance(caught.value.__cause__, ResetNeededError)
     env.try_reset(1)
@@ -336,8 +349,10 @@ def test_an_ended_env_must_be_reset(configuration: Configuration) -> None:
     env.send_actions(by_agent({0: 0}))
     assert env.poll()[2][0]["__all__"]
     env.send_actions(by_agent({0: 0}))
-    with pytest.raises(EnvError, match="reset"):
+    with pytest.raises(EnvError, match=r"env 0 has ended its episode: try_reset\(0\) first$"):
         env.poll()
+    env.try_reset(0)
+    assert env.poll()[0].keys() == {0}
     env.stop()
 
 

@@ -61,7 +61,7 @@ def test_seeding_as_gymnasium_does() -> None:
 
 @pytest.mark.parametrize(("workers", "each"), [(0, 1), (1, 0)])
 def test_wrong_numbers(workers: int, each: int) -> None:
-    with pytest.raises(ValueError, match="positive"):
+    with pytest.raises(ValueError, match="number_of_workers must be at least 1|envs_per_worker must be at least 1"):
         WrapperRayVecEnv(make_and_reset, workers, each)
 
 

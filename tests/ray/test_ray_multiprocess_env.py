@@ -81,6 +81,10 @@ def test_pfrl_interface(cartpoles: Any) -> None:
         batch_env.step([0])
     with pytest.raises(ValueError, match="2 envs"):
         batch_env.seed([0])
+    batch_env.seed(3)
+    assert batch_env.reset()[1].tolist() == batch_env.last_obs[0].tolist() == expected[0].tolist()
+    with pytest.raises(TypeError, match="seeds must be an int or a sequence of one int per env, not '34'"):
+        batch_env.seed("34")
     batch_env.close()
 
 

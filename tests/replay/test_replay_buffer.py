@@ -174,7 +174,7 @@ class TestWrongInput:
         buffer.add(transitions(0, 4))
         with pytest.raises(ValueError, match="a batch of 5 from 4 stored"):
             buffer.sample(5)
-        with pytest.raises(ValueError, match="batch_size must be an int from 1 on, not 0"):
+        with pytest.raises(ValueError, match="batch_size must be at least 1, not 0"):
             buffer.sample(0)
 
     @pytest.mark.parametrize(
@@ -225,10 +225,12 @@ class TestWrongInput:
             buffer_of().add_rows(rows)
 
     def test_capacity_and_numbers(self) -> None:
-        with pytest.raises(ValueError, match="capacity must be an int from 1 on, not 0"):
+        with pytest.raises(ValueError, match="capacity must be at least 1, not 0"):
             buffer_of(0)
         with pytest.raises(ValueError, match="n_step must be"):
             buffer_of(n_step=0)
+        with pytest.raises(TypeError, match="n_step must be an int, not '3'"):
+            buffer_of(n_step="3")
         with pytest.raises(ValueError, match="gamma must be from 0 to 1"):
             buffer_of(gamma=1.5)
 

@@ -78,7 +78,7 @@ def test_state_of_another_ratio() -> None:
     [
         ({"samples_per_insert": 0.0, "tolerance": 1}, "more than 0"),
         ({"samples_per_insert": 1.0}, "a tolerance of more than 0"),
-        ({"min_size": 0}, "min_size must be from 1 on"),
+        ({"min_size": 0}, "min_size must be at least 1"),
     ],
 )
 def test_wrong_numbers(arguments: dict[str, Any], words: str) -> None:

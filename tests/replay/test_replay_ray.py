@@ -134,7 +134,7 @@ class TestServer:
         with serve(prioritized=True, alpha=1.0, restore=tmp_path / "saved.npz") as server:
             assert set(server.sample(20)["indexes"].tolist()) == {39}
             assert server.stats()["inserted"] == 40
-        with pytest.raises(ValueError, match="another layout: it has no discount"):
+        with pytest.raises(ValueError, match="another layout: its n_step is 1, here it is 2"):
             serve(n_step=2, restore=tmp_path / "saved.npz")
 
     def test_who_is_faster_waits(self) -> None:

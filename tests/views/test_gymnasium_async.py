@@ -179,7 +179,7 @@ def test_an_env_raises_its_own_exception(configuration: Any, mode: str) -> None:
     assert isinstance(cause, EnvError)
     assert cause.index == 1
     assert cause.__cause__ is None
-    with pytest.raises(ResetNeeded, match="env 1 failed before"):
+    with pytest.raises(ResetNeeded, match=r"env 1 failed before: call reset\(options=.*mask True for envs 1"):
         env.step(zeros)
     obs, infos = env.reset(options={"reset_mask": np.array([False, True, False])})
     assert obs.tolist() == [[0, 1, 4], [1, 2, 0], [2, 1, 4]]
@@ -204,6 +204,18 @@ def test_an_exception_in_reset(configuration: Any, reset: Callable[..., Any]) ->
     assert obs.tolist() == [[0, 2, 0], [1, 2, 0], [2, 2, 0]]
     assert reset(env)[0].tolist() == [[0, 3, 0], [1, 3, 0], [2, 3, 0]]
     env.close()
+
+
+def test_after_a_first_reset_that_failed_all_must_be_reset() -> None:
+    """A mask would leave envs alone whose rows nobody has seen."""
+    with DummyVecEnv(failing(where="reset", at=1), autoreset="next_step") as vec:
+        env = as_gymnasium(vec)
+        with pytest.raises(ToyError):
+            env.reset()
+        with pytest.raises(ResetNeeded, match=r"env 1 failed in reset: call reset\(\) first"):
+            env.step(ZEROS[:3])
+        env.reset()
+        env.step(ZEROS[:3])
 
 
 def test_an_exception_that_cannot_travel_comes_as_env_error() -> None:
@@ -248,7 +260,7 @@ def test_an_env_whose_episode_is_over_must_be_reset_first() -> None:
     env.reset()
     env.step(ZEROS[:3])
     env.step(ZEROS[:3])
-    with pytest.raises(ResetNeeded, match="envs 0 are over"):
+    with pytest.raises(ResetNeeded, match="envs 0 are over.*the mask True for envs 0"):
         env.step(ZEROS[:3])
     assert env.call("steps") == (2, 2, 2)  # nothing was stepped
     env.reset(options={"reset_mask": np.array([True, False, False])})

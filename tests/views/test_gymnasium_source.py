@@ -25,6 +25,7 @@ from vecenvs.errors import (
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, RenderingEnv, counting_fns
 from vecenvs.views import as_gymnasium, from_gymnasium
+from vecenvs.views.gymnasium_errors import OutOfReachError
 from vecenvs.wrapper import VecEnvWrapper
 
 every_mode = pytest.mark.parametrize("mode", list(MODES))
@@ -168,6 +169,43 @@ def test_natively_batched() -> None:
         with pytest.raises(VecEnvError, match="SharingVectorEnv cannot run get_attr on single envs"):
             vec.get_attr("rows")
         assert vec.env_is_wrapped(gym.Wrapper) == [False, False, False]
+
+
+def test_a_list_of_seeds_where_one_int_is_wanted() -> None:
+    with from_gymnasium(gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point")) as vec:
+        with pytest.raises(VecEnvError, match="a CartPoleVectorEnv takes no list of seeds .*: give one int for all"):
+            vec.reset(seed=[5, 3])
+        vec.reset(seed=[5, 6])  # as the int 5
+        vec.reset(seed=5)
+
+
+def test_a_seed_for_some_envs_is_one_int() -> None:
+    bare = SharingVectorEnv()
+    bare.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
+    with from_gymnasium(bare) as vec:
+        vec.reset()
+        vec.reset([1, 2], seed=7)
+        vec.reset([2], seed=[1])  # of which env 0 would get -1
+        assert [seed for seed, _ in bare.seen] == [None, 7, [None, None, 1]]
+
+
+def test_names_that_async_vector_env_would_end_its_workers_over() -> None:
+    with from_gymnasium(asynchronous(counting_fns(2), "next_step")) as vec:
+        for ask in (
+            lambda: vec.get_attr("unwrapped.tag"),
+            lambda: vec.has_attr("unwrapped.tag"),
+            lambda: vec.set_attr("unwrapped.tag", 3),
+            lambda: vec.env_method("unwrapped.add", 3),
+            lambda: vec.env_method("reset"),
+        ):
+            with pytest.raises(OutOfReachError, match=r"AsyncVectorEnv cannot (follow the dotted name 'unw|hand out)"):
+                ask()
+        for ask in (lambda: vec.get_attr("gravitas"), lambda: vec.env_method("gravitas")):
+            with pytest.raises(EnvError, match="env 0 has no attribute 'gravitas'") as caught:
+                ask()
+            assert isinstance(caught.value.__cause__, AttributeError)
+        assert vec.get_attr("tag") == [0, 1]
+        assert vec.reset().tolist() == [[0, 1, 0], [1, 1, 0]]
 
 
 def test_numpy_cart_pole_is_what_its_vector_env_is() -> None:
@@ -344,6 +382,13 @@ def test_close(source: str) -> None:
     ):
         with pytest.raises(ClosedError):
             call()
+
+
+def test_what_is_no_vector_env() -> None:
+    with pytest.raises(TypeError, match=r"takes a gymnasium.vector.VectorEnv, not \w+: gym.make_vec makes one"):
+        from_gymnasium(gym.make("CartPole-v1"))  # type: ignore[arg-type]
+    with DummyVecEnv(counting_fns(1)) as vec, pytest.raises(TypeError, match="not DummyVecEnv: it is a VecEnv already"):
+        from_gymnasium(vec)  # type: ignore[arg-type]
 
 
 def test_the_autoreset_mode_must_be_known() -> None:

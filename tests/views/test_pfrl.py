@@ -118,10 +118,16 @@ def test_an_ended_env_needs_a_reset(view_of: Any) -> None:
     view.reset()
     view.step([0, 0])
     assert view.step([0, 0])[2] == (True, False)
-    with pytest.raises(EnvError, match=r"env 0 has ended its episode: reset\(\[0\]\)"):
+    with pytest.raises(EnvError, match=r"env 0 has ended its episode: call reset\(mask\) first, with mask\[0\] False"):
         view.step([0, 0])
     view.reset([False, True])
     assert view.step([0, 0])[2] == (False, False)
+
+
+def test_arguments_it_does_not_have() -> None:
+    for name in ("autoreset", "env", "speed"):
+        with pytest.raises(TypeError, match=f"^MultiprocessVectorEnv has no argument '{name}'.*: it has time_limit, "):
+            MultiprocessVectorEnv(counting_fns(1), **{name: 1})
 
 
 @pytest.mark.parametrize("ends", ["terminated", "truncated", "both"])

@@ -248,6 +248,10 @@ def test_an_envs_exception_names_the_env(view_of: Any) -> None:
     view.reset()
     with pytest.raises(EnvError, match="env 1 raised ToyError"):
         view.step(np.zeros(2, np.int64))
+    with pytest.raises(EnvError, match=r"env 1 failed before: call reset\(\) first, which resets all envs$"):
+        view.step(np.zeros(2, np.int64))
+    view.reset()
+    view.step(np.zeros(2, np.int64))
 
 
 def test_close_is_repeatable_and_final(view_of: Any) -> None:

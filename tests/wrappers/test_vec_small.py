@@ -16,7 +16,44 @@ from vec_plays import DICT, IMAGE, MODES, SPACES, VECTOR, compare_with_sb3, env_
 
 from vecenvs import DummyVecEnv, VecEnv
 from vecenvs.testing.envs import counting_fns
-from vecenvs.wrappers import VecCheckNan, VecExtractDictObs, VecFrameStack, VecNormalize, VecTransposeImage
+from vecenvs.views import as_gymnasium, as_pfrl, as_sb3
+from vecenvs.wrappers import (
+    VecCheckNan,
+    VecExtractDictObs,
+    VecFrameStack,
+    VecMonitor,
+    VecNormalize,
+    VecTransposeImage,
+    VecVideoRecorder,
+)
+
+WRAPPERS: dict[str, Any] = {
+    "VecCheckNan": VecCheckNan,
+    "VecExtractDictObs": partial(VecExtractDictObs, key="x"),
+    "VecFrameStack": partial(VecFrameStack, n_stack=2),
+    "VecMonitor": VecMonitor,
+    "VecNormalize": VecNormalize,
+    "VecTransposeImage": VecTransposeImage,
+    "VecVideoRecorder": partial(VecVideoRecorder, video_folder="films", record_video_trigger=bool),
+}
+VIEWS: dict[str, Any] = {"as_gymnasium": as_gymnasium, "as_pfrl": as_pfrl, "as_sb3": as_sb3}
+
+
+@pytest.mark.parametrize("name", [*WRAPPERS, *VIEWS])
+def test_what_is_no_vec_env(name: str) -> None:
+    """Every wrapper and view says so, and what to do instead."""
+    take = {**WRAPPERS, **VIEWS}[name]
+    with DummyVecEnv(env_fns(VECTOR)) as vec:
+        for view in (as_sb3(vec), as_gymnasium(vec)):
+            with pytest.raises(
+                TypeError, match=f"^{name} takes a VecEnv, not a view of one, as this .* put our wrappers"
+            ):
+                take(view)
+    single, vector = gymnasium.make("CartPole-v1"), gymnasium.make_vec("CartPole-v1", 1)
+    with pytest.raises(TypeError, match=f"^{name} takes a VecEnv, not {type(single).__name__}: make_vec_env makes"):
+        take(single)
+    with pytest.raises(TypeError, match=f"^{name} takes a VecEnv, not {type(vector).__name__}: from_gymnasium makes"):
+        take(vector)
 
 
 @pytest.mark.parametrize("key", ["image", "vector"])

@@ -121,6 +121,8 @@ def test_what_it_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with make() as vec:
         with pytest.raises(ValueError, match="video_length"):
             VecVideoRecorder(vec, tmp_path, lambda step: True, video_length=0)
+        with pytest.raises(TypeError, match="video_length must be an int, not '9'"):
+            VecVideoRecorder(vec, tmp_path, lambda step: True, video_length="9")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="record_video_trigger"):
             VecVideoRecorder(vec, tmp_path, 3)  # type: ignore[arg-type]
         monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)

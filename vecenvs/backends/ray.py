@@ -12,7 +12,7 @@ from typing import Any
 
 import cloudpickle
 
-from vecenvs.arguments import check_env_fns, parse_limit
+from vecenvs.arguments import check_env_fns, parse_int, parse_limit
 from vecenvs.backends.ray_actor import EnvActor
 from vecenvs.backends.ray_cluster import Session, check_ray, default_workers
 from vecenvs.backends.ray_request import Request
@@ -60,6 +60,8 @@ class RayVecEnv(PoolVecEnv):
         check_env_fns(env_fns)
         if transport not in TRANSPORTS:
             raise ValueError(f"transport {transport!r} is none of {', '.join(TRANSPORTS)}")
+        if num_workers is not None:
+            parse_int("num_workers", num_workers, 1)  # before a Ray is started for them
         self._transport = transport
         waits = parse_limit(ready_timeout, "ready_timeout")
         self._launched: list[ActorTransport] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 import cloudpickle
 
-from vecenvs.arguments import check_env_fns
+from vecenvs.arguments import check_env_fns, parse_int
 from vecenvs.cpus import allowed_cpus, usable_cores
 from vecenvs.errors import BackendUnavailable, VecEnvError
 from vecenvs.pool import EnvFn, PoolVecEnv
@@ -46,7 +46,10 @@ class SubprocVecEnv(PoolVecEnv):
         check_env_fns(env_fns)
         if start_method is not None and start_method not in START_METHODS:
             raise ValueError(f"start_method {start_method!r} is none of {', '.join(START_METHODS)}")
-        workers = max(1, min(len(env_fns), usable_cores())) if num_workers is None else num_workers
+        if num_workers is None:
+            workers = max(1, min(len(env_fns), usable_cores()))
+        else:
+            workers = parse_int("num_workers", num_workers)
         self._context = multiprocessing.get_context(start_method)
         self._caller_steps = caller_steps
         self._processes = workers - bool(caller_steps)

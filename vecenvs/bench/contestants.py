@@ -19,6 +19,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import batch_space
 
+from vecenvs.arguments import arguments_of
 from vecenvs.backends import BACKENDS, backend_class
 from vecenvs.bench.measure import Stepper
 from vecenvs.bench.workloads import BadRequest, Workload
@@ -168,20 +169,9 @@ def _nbytes(space: gym.Space[Any]) -> int:
 
 
 def _options_of(name: str) -> dict[str, Any]:
-    """Give the types of what the constructor takes after the env functions, and hands on to its base by keyword."""
-    found: dict[str, Any] = {}
-    kinds = {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-    for cls in backend_class(name).__mro__:
-        if "__init__" not in vars(cls):
-            continue
-        _, _, *parameters = inspect.signature(vars(cls)["__init__"], eval_str=True).parameters.values()
-        for parameter in parameters:
-            if parameter.kind in kinds:
-                found.setdefault(parameter.name, parameter.annotation)
-        if all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters):
-            break
-        kinds = {inspect.Parameter.KEYWORD_ONLY}  # what a base takes by position, its subclass fills in
-    return found
+    """Give the types of what the constructor takes besides the env functions."""
+    taken = arguments_of(backend_class(name), eval_str=True)
+    return {name: parameter.annotation for name, parameter in taken.items() if name != "env_fns"}
 
 
 def _fits(value: Any, wanted: Any) -> bool:

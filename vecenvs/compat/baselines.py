@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from vecenvs import wrapper
 from vecenvs.alike import alike
+from vecenvs.arguments import arguments_of, check_arguments, check_env_fns, parse_int
 from vecenvs.backends import dummy, subproc
 from vecenvs.compat.baselines_wrappers import (
     VecExtractDictObs,
@@ -84,7 +85,10 @@ class SubprocVecEnv(_ModeVecEnv, subproc.SubprocVecEnv):
         in_series: int = 1,
         **common: Any,
     ) -> None:
-        num_workers, rest = divmod(len(env_fns), in_series)
+        known = [name for name in arguments_of(SubprocVecEnv) if name not in ("num_workers", "start_method")]
+        check_arguments(type(self).__name__, common, known)
+        check_env_fns(env_fns)
+        num_workers, rest = divmod(len(env_fns), parse_int("in_series", in_series, 1))
         if rest:
             raise ValueError(f"{len(env_fns)} envs cannot be divided into processes of in_series={in_series}")
         super().__init__(env_fns, num_workers, start_method=context, **common)

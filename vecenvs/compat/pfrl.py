@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+from vecenvs.arguments import arguments_of, check_arguments
 from vecenvs.backends.subproc import SubprocVecEnv
 from vecenvs.errors import ClosedError
 from vecenvs.pool import EnvFn
@@ -25,6 +26,8 @@ class MultiprocessVectorEnv(PfrlView):
     """
 
     def __init__(self, env_fns: Sequence[EnvFn], *, time_limit: str = "done", **kwargs: Any) -> None:
+        known = [name for name in ("time_limit", *arguments_of(SubprocVecEnv)) if name != "autoreset"]
+        check_arguments(type(self).__name__, kwargs, known)
         register()
         super().__init__(SubprocVecEnv(env_fns, autoreset="disabled", **kwargs), time_limit=time_limit)
         self._finalizer = weakref.finalize(self, self.vec.close)

@@ -12,6 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from vecenvs.arguments import arguments_of, check_arguments, parse_int
 from vecenvs.backends.ray import RayVecEnv
 
 
@@ -26,9 +27,10 @@ class WrapperRayVecEnv(RayVecEnv):
     def __init__(
         self, make_and_seed: Callable[[int], Any], number_of_workers: int, envs_per_worker: int, **kwargs: Any
     ) -> None:
+        known = [name for name in arguments_of(WrapperRayVecEnv) if name not in ("env_fns", "num_workers")]
+        check_arguments(type(self).__name__, kwargs, known)
         for name, number in (("number_of_workers", number_of_workers), ("envs_per_worker", envs_per_worker)):
-            if number < 1:
-                raise ValueError(f"{name} must be positive, not {number!r}")
+            parse_int(name, number, 1)
         if not callable(make_and_seed):
             raise TypeError(f"make_and_seed must be a function of a seed that gives an env, not {make_and_seed!r}")
         env_fns = [functools.partial(_make, make_and_seed, i) for i in range(number_of_workers * envs_per_worker)]

@@ -120,12 +120,14 @@ class RayVectorEnv:
         self.last_obs = [out[0] for out in outcomes]
         return tuple(zip(*outcomes, strict=True))
 
-    def seed(self, seeds: Sequence[int]) -> None:
-        """Seed each env: by its actor's `seed` method if it has one, else its next reset is called with `seed=`."""
-        if len(seeds) != self.num_envs:
-            raise ValueError(f"{len(seeds)} seeds for {self.num_envs} envs: give one per env")
-        calls = {i: e.seed.remote(seeds[i]) for i, e in enumerate(self._remote_envs) if hasattr(e, "seed")}
-        self._seeds = {i: seed for i, seed in enumerate(seeds) if i not in calls}
+    def seed(self, seeds: int | Sequence[int]) -> None:
+        """Seed each env: by its actor's `seed` method if it has one, else its next reset is called with `seed=`.
+
+        A sequence has one seed each; an int is the same for all of them, as in pfrl.
+        """
+        each = _one_each(seeds, self.num_envs)
+        calls = {i: e.seed.remote(each[i]) for i, e in enumerate(self._remote_envs) if hasattr(e, "seed")}
+        self._seeds = {i: seed for i, seed in enumerate(each) if i not in calls}
         self.gather(calls)
 
     def render(self, *args: Any, **kwargs: Any) -> list[Any]:
@@ -172,6 +174,16 @@ class RayVectorEnv:
 
     def _seed_of(self, i: int) -> dict[str, int]:
         return {"seed": self._seeds.pop(i)} if i in self._seeds else {}
+
+
+def _one_each(seeds: Any, num_envs: int) -> Sequence[int]:
+    if isinstance(seeds, (int, np.integer)) and not isinstance(seeds, bool):
+        return [int(seeds)] * num_envs
+    if isinstance(seeds, str) or not isinstance(seeds, (Sequence, np.ndarray)):
+        raise TypeError(f"seeds must be an int or a sequence of one int per env, not {seeds!r}")
+    if len(seeds) != num_envs:
+        raise ValueError(f"{len(seeds)} seeds for {num_envs} envs: give one per env")
+    return list(seeds)
 
 
 def _is_obs_and_info(out: Any) -> bool:

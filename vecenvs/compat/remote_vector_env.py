@@ -18,19 +18,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import math
-import operator
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from vecenvs.arguments import parse_timeout
+from vecenvs.arguments import arguments_of, check_arguments, parse_int, parse_timeout
 from vecenvs.backends import backend_class
 from vecenvs.compat.multi_agent import AGENT, AgentRows, MultiAgentAdapter, agent_row, dones, infos_of_dones, lone_row
 from vecenvs.compat.sub_environment import SubEnvironment
 from vecenvs.errors import (
     AlreadySteppingError,
     ClosedError,
+    EnvError,
     NotSteppingError,
     StepTimeout,
     VecEnvError,
@@ -47,9 +48,22 @@ FiveDicts = tuple[MultiEnvDict, MultiEnvDict, MultiEnvDict, MultiEnvDict, MultiE
 SixDicts = tuple[MultiEnvDict, MultiEnvDict, MultiEnvDict, MultiEnvDict, MultiEnvDict, MultiEnvDict]
 
 _ONE_PROCESS_EACH = ("subproc", "ray")
+_SETTLED = ("env_fns", "autoreset")  # arguments of a backend that are no choice here
 
 
-class RemoteEnvs:
+class _Called:
+    """Names the class that was called, not its base that has the constructor, where arguments are missing."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        takes = inspect.signature(cls.__init__)
+        try:
+            takes.bind(None, *args, **kwargs)
+        except TypeError as exc:
+            raise TypeError(f"{cls.__name__}: {exc}. It takes {', '.join([*takes.parameters][1:])}") from None
+        return super().__new__(cls)
+
+
+class RemoteEnvs(_Called):
     """What the classes of both generations have in common: everything but the form of `poll`.
 
     `make_env(i)` makes env i, in its worker: a Gymnasium env, or with `multiagent` a PettingZoo ParallelEnv or an env
@@ -74,8 +88,7 @@ class RemoteEnvs:
     ) -> None:
         if not callable(make_env):
             raise TypeError(f"make_env must be a function of an env's index, not {make_env!r}")
-        if type(num_envs) is not int or num_envs < 1:
-            raise ValueError(f"num_envs must be an int from 1 on, not {num_envs!r}")
+        num_envs = parse_int("num_envs", num_envs, 1)
         wait = parse_timeout(remote_env_batch_wait_ms, "remote_env_batch_wait_ms")
         if wait is None or math.isinf(wait):
             raise ValueError(
@@ -83,13 +96,16 @@ class RemoteEnvs:
             )
         if "autoreset" in backend_kwargs:
             raise TypeError("autoreset is no choice here: an env that has ended waits for try_reset")
+        engine = backend_class(backend)
+        known = [name for name in (*arguments_of(RemoteEnvs), *arguments_of(engine)) if name not in _SETTLED]
+        check_arguments(f"{type(self).__name__} with backend {backend!r}", backend_kwargs, known)
         self.num_envs = num_envs
         self.multiagent = bool(multiagent)
         self.poll_timeout = wait / 1000
         if backend in _ONE_PROCESS_EACH:
             backend_kwargs.setdefault("num_workers", num_envs)
         env_fns = [functools.partial(_make, make_env, i, self.multiagent) for i in range(num_envs)]
-        self._vec = backend_class(backend)(env_fns, autoreset="disabled", **backend_kwargs)
+        self._vec = engine(env_fns, autoreset="disabled", **backend_kwargs)
         self._error: VecEnvError | None = None
         self._agents: set[Any] = set()
         try:
@@ -153,17 +169,24 @@ class RemoteEnvs:
             raise error
         deadline = time.monotonic() + self.poll_timeout
         try:
-            rows = self._rows(self._vec.recv())
+            rows = self._rows(self._recv())
         except NotSteppingError:
             raise NotSteppingError("poll while no env has a command: send_actions or try_reset first") from None
         while True:
             try:
-                rows.update(self._rows(self._vec.recv(timeout=max(0.0, deadline - time.monotonic()))))
+                rows.update(self._rows(self._recv(max(0.0, deadline - time.monotonic()))))
             except (StepTimeout, NotSteppingError):  # late, or all are there
                 return rows
             except VecEnvError as error:  # of the next poll, not of these rows
                 self._error = error
                 return rows
+
+    def _recv(self, timeout: float | None = None) -> Batch:
+        try:
+            return self._vec.recv(timeout=timeout)
+        except EnvError as error:
+            error.tell_reset(lambda env_id: f"try_reset({env_id}) first")
+            raise
 
     def _rows(self, batch: Batch) -> dict[int, AgentRows]:
         rewards = self._vec.rewards64
@@ -189,12 +212,7 @@ class RemoteEnvs:
         return found
 
     def _env_id(self, env_id: Any) -> int:
-        try:
-            if isinstance(env_id, bool):
-                raise TypeError
-            index = operator.index(env_id)
-        except TypeError:
-            raise TypeError(f"an env id must be an int, not {env_id!r}") from None
+        index = parse_int("an env id", env_id)
         if not 0 <= index < self.num_envs:
             raise IndexError(f"no env {index}: there are envs 0 to {self.num_envs - 1}")
         return index

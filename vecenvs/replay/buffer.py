@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from vecenvs.arguments import parse_int
 from vecenvs.replay import checkpoint
 from vecenvs.replay.blocks import Block, BlockLayout
 from vecenvs.replay.schema import Rows, Schema
@@ -39,7 +40,7 @@ class ReplayBuffer:
         gamma: float = 0.99,
         seed: int | np.random.SeedSequence | None = None,
     ) -> None:
-        self.capacity = parse_count("capacity", capacity)
+        self.capacity = parse_int("capacity", capacity, 1)
         if prioritized and seed is not None:
             raise ValueError(
                 "seed has no effect with prioritized=True: cpprb seeds those draws from the system. Leave it out"
@@ -110,7 +111,7 @@ class ReplayBuffer:
 
     def check_batch(self, batch_size: int) -> None:
         """Raise ValueError if a batch of that size cannot be drawn now."""
-        if parse_count("batch_size", batch_size) > len(self):
+        if parse_int("batch_size", batch_size, 1) > len(self):
             raise ValueError(
                 f"a batch of {batch_size} from {len(self)} stored transitions: store more first, or sample fewer"
             )
@@ -201,13 +202,6 @@ class ReplayBuffer:
         if not isinstance(self._storage, PrioritizedStorage):
             raise ValueError(f"{what} on a uniform buffer: make it with prioritized=True")
         return self._storage
-
-
-def parse_count(name: str, value: Any) -> int:
-    """Refuse what is no int from 1 on."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(f"{name} must be an int from 1 on, not {value!r}")
-    return int(value)
 
 
 def _parse_priorities(priorities: Any, n: int) -> NDArray[np.float32]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from vecenvs.actions import parse_actions
+from vecenvs.arguments import parse_int
 from vecenvs.layout import SpaceLayout
 from vecenvs.replay.recorder import Recorder
 from vecenvs.replay.schema import Array, Rows, Schema
@@ -60,12 +61,10 @@ class Explorer:
         seed: int | np.random.SeedSequence | None = None,
         first_episode: int = 0,
     ) -> None:
-        if fragment_size < 1:
-            raise ValueError(f"fragment_size must be from 1 on, not {fragment_size!r}")
         self.vec = vec
         self.policy = policy
         self.index = index
-        self.fragment_size = fragment_size
+        self.fragment_size = parse_int("fragment_size", fragment_size, 1)
         self.schema = Schema(vec.observation_space, vec.action_space, n_step, gamma)
         self.version = 0
         self.steps = self.transitions = self.episodes = 0

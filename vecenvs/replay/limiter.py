@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from vecenvs.arguments import parse_int
+
 
 class RateLimiter:
     """Keeps `samples` near `samples_per_insert` times the transitions inserted after the first `min_size`.
@@ -23,10 +25,8 @@ class RateLimiter:
             raise ValueError(f"samples_per_insert must be more than 0, or None for no limit: {samples_per_insert!r}")
         if samples_per_insert is not None and (tolerance is None or not tolerance > 0):
             raise ValueError(f"with samples_per_insert a tolerance of more than 0 samples is needed, not {tolerance!r}")
-        if min_size < 1:
-            raise ValueError(f"min_size must be from 1 on, not {min_size!r}")
         self.samples_per_insert = samples_per_insert
-        self.min_size = min_size
+        self.min_size = parse_int("min_size", min_size, 1)
         self.tolerance = tolerance
         self.inserts = 0
         self.samples = 0

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
-from vecenvs.arguments import parse_limit
+from vecenvs.arguments import parse_int, parse_limit
 from vecenvs.backends.ray_cluster import Session, check_ray
 from vecenvs.backends.ray_request import Request
 from vecenvs.replay import link
-from vecenvs.replay.buffer import parse_count
 from vecenvs.replay.ending import Ending, end_all
 from vecenvs.replay.errors import StoppedError
 from vecenvs.replay.explorer import Policy
@@ -62,8 +61,9 @@ class Replay:
         self.closed = True  # until everything stands
         check_ray()
         import_cpprb()
-        parse_count("num_explorers", num_explorers)
-        arguments = {"n_step": n_step, "gamma": gamma, "fragment_size": parse_count("fragment_size", fragment_size)}
+        parse_int("num_explorers", num_explorers, 1)
+        arguments = {"n_step": n_step, "gamma": gamma, "fragment_size": parse_int("fragment_size", fragment_size, 1)}
+        parse_int("max_restarts", max_restarts, 0)
         waits = parse_limit(ready_timeout, "ready_timeout")
         self._session = Session(num_explorers + 1, ray_init_kwargs)  # so many processes Ray has ready then
         self._version = 0

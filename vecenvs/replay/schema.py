@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from vecenvs.arguments import parse_int
 from vecenvs.layout import Leaf, SpaceLayout
 
 Rows = NDArray[np.uint64]
@@ -55,17 +56,15 @@ class Schema:
         n_step: int = 1,
         gamma: float = 0.99,
     ) -> None:
-        if n_step < 1 or n_step != int(n_step):
-            raise ValueError(f"n_step must be an int from 1 on, not {n_step!r}")
         if not 0.0 <= gamma <= 1.0:
             raise ValueError(f"gamma must be from 0 to 1, not {gamma!r}")
         self.observation_space = observation_space
         self.action_space = action_space
-        self.n_step = int(n_step)
+        self.n_step = parse_int("n_step", n_step, 1)
         self.gamma = float(gamma)
         obs, action = _layout(observation_space, "observation_space"), _layout(action_space, "action_space")
         self.layouts: dict[str, SpaceLayout | None] = {"obs": obs, "action": action, "next_obs": obs}
-        scalars = [name for name in SCALARS if name != "discount" or n_step > 1]
+        scalars = [name for name in SCALARS if name != "discount" or self.n_step > 1]
         self.layouts.update(dict.fromkeys(scalars))
         self.columns = tuple(column for name in self.layouts for column in self._columns_of(name))
         self.dtype = _row_dtype(self.columns)
@@ -88,6 +87,9 @@ class Schema:
     def difference(self, other: Mapping[str, Any]) -> str | None:
         """Say how another `describe()` differs from this one; None if it does not."""
         mine = self.describe()
+        for name in ("n_step", "gamma"):  # first: there is a field more with n steps
+            if mine[name] != other[name]:
+                return f"its {name} is {other[name]}, here it is {mine[name]}"
         ours = {label: (dtype, tuple(shape)) for label, dtype, shape in mine["columns"]}
         theirs = {label: (dtype, tuple(shape)) for label, dtype, shape in other["columns"]}
         for label in (*ours, *theirs):
@@ -97,9 +99,6 @@ class Schema:
                 return f"it has {label}, which is not stored here"
             if ours[label] != theirs[label]:
                 return f"its {label} is {_describe(*theirs[label])}, here it is {_describe(*ours[label])}"
-        for name in ("n_step", "gamma"):
-            if mine[name] != other[name]:
-                return f"its {name} is {other[name]}, here it is {mine[name]}"
         return None if mine == other else "its columns are in another order"
 
     def empty(self, n: int) -> Rows:

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 import numpy as np
 from gymnasium import spaces
 
-from vecenvs.arguments import parse_limit, parse_timeout
+from vecenvs.arguments import parse_int, parse_limit, parse_timeout
 from vecenvs.backends.ray_cluster import Session, check_ray, import_paths
 from vecenvs.backends.ray_exit import ForeignProcess
 from vecenvs.backends.ray_request import Placing, Request
 from vecenvs.replay import link
 from vecenvs.replay.blocks import BlockLayout
-from vecenvs.replay.buffer import ReplayBuffer, parse_count
+from vecenvs.replay.buffer import ReplayBuffer
 from vecenvs.replay.ending import Ending, end_all
 from vecenvs.replay.errors import StoppedError
 from vecenvs.replay.inserter import Inserter
@@ -77,12 +77,12 @@ class ReplayServer:
         check_ray()
         import_cpprb()
         self.schema = Schema(observation_space, action_space, n_step, gamma)
-        self.batch_size = parse_count("batch_size", batch_size)
+        self.batch_size = parse_int("batch_size", batch_size, 1)
         self.beta = beta
         self._prioritized = prioritized
         self._layout = BlockLayout(self.schema, prioritized)
-        self._prefetch = None if prefetch is None else parse_count("prefetch", prefetch)
-        limiter = self._limiter_arguments(parse_count("capacity", capacity), samples_per_insert, min_size, tolerance)
+        self._prefetch = None if prefetch is None else parse_int("prefetch", prefetch, 1)
+        limiter = self._limiter_arguments(parse_int("capacity", capacity, 1), samples_per_insert, min_size, tolerance)
         buffer: dict[str, Any] = {"prioritized": prioritized, "alpha": alpha, "n_step": n_step, "gamma": gamma}
         buffer["seed"] = None if prioritized else seed
         ReplayBuffer(observation_space, action_space, 1, **buffer)  # raises here what it would raise there
@@ -226,7 +226,7 @@ class ReplayServer:
     def _limiter_arguments(
         self, capacity: int, samples_per_insert: float | None, min_size: int | None, tolerance: float | None
     ) -> dict[str, Any]:
-        size = self.batch_size if min_size is None else parse_count("min_size", min_size)
+        size = self.batch_size if min_size is None else parse_int("min_size", min_size, 1)
         if max(size, self.batch_size) > capacity:
             raise ValueError(f"capacity={capacity} is less than min_size={size} or batch_size={self.batch_size}")
         room = self._batches(self.batch_size) * self.batch_size if tolerance is None else tolerance
@@ -240,7 +240,7 @@ class ReplayServer:
 
     def _change_batch_size(self, size: int) -> None:
         tolerance = self._ask("get_attr", "limiter.tolerance")
-        if parse_count("batch_size", size) > self._ask("get_attr", "buffer.capacity"):
+        if parse_int("batch_size", size, 1) > self._ask("get_attr", "buffer.capacity"):
             raise ValueError(f"a batch of {size} is more than capacity: it could never be drawn")
         if self._ask("get_attr", "limiter.samples_per_insert") is not None and size > tolerance:
             raise ValueError(f"a batch of {size} is more than tolerance={tolerance} samples: it could never be drawn")

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from vecenvs.errors import VecEnvError
+from vecenvs.vec_env import VecEnv
 from vecenvs.views.gymnasium_inside import AnyVectorEnv
 from vecenvs.views.gymnasium_view import AUTORESET_MODES
+
+
+def check_vector_env(given: Any) -> None:
+    """Refuse what is no vector env, with what to do instead."""
+    if isinstance(given, VectorEnv):
+        return
+    if isinstance(given, VecEnv):
+        remedy = "it is a VecEnv already, to be used as it is"
+    else:
+        remedy = "gym.make_vec makes one of an env's id, DummyVecEnv a VecEnv of functions that make an env each"
+    raise TypeError(f"from_gymnasium takes a gymnasium.vector.VectorEnv, not {type(given).__name__}: {remedy}")
 
 
 def autoreset_of(vector_env: AnyVectorEnv, given: str | None) -> str:
@@ -26,12 +39,14 @@ def autoreset_of(vector_env: AnyVectorEnv, given: str | None) -> str:
     return found
 
 
-def one_seed(seeds: list[int | None]) -> int | list[int | None] | None:
-    """Say it by one int where Gymnasium's rule (env i gets s + i) gives the same: batched envs take no list."""
-    first = seeds[0]
-    if first is not None and seeds == list(range(first, first + len(seeds))):
-        return first
-    return None if all(seed is None for seed in seeds) else seeds
+def one_seed(seeds: list[int | None], slots: Sequence[int]) -> int | list[int | None] | None:
+    """Say by one int what the envs of `slots` get, where Gymnasium's rule (env i gets s + i) gives the same.
+
+    Batched envs take no list.
+    """
+    firsts = {None if (seed := seeds[slot]) is None else seed - slot for slot in slots}
+    first = firsts.pop()
+    return seeds if firsts or (first is not None and first < 0) else first
 
 
 def one_mapping(options: list[dict[str, Any] | None]) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode
 
+from vecenvs.arguments import parse_int
 from vecenvs.backends import backend_class
 from vecenvs.views.gymnasium_view import AUTORESET_MODES, GymnasiumView, as_gymnasium
 
@@ -27,6 +28,7 @@ def make_gymnasium_vec(
     `backend` is a name of `vecenvs.backends.BACKENDS`; None means "dummy" for one env, else "subproc". `vec_kwargs` go
     to its class, `env_kwargs` to gym.make. Each env is what gym.make gives, without the passive checker.
     """
+    num_envs = parse_int("num_envs", num_envs, 1)
     spec = gym.spec(env_id)
     env_kwargs.setdefault("disable_env_checker", True)
     # The spec rather than the id: a worker started afresh has not seen what was registered since the import.

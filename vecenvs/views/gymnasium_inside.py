@@ -10,9 +10,9 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
 from vecenvs.arguments import parse_indices
-from vecenvs.errors import NotSteppingError, VecEnvError
+from vecenvs.errors import EnvError, NotSteppingError, VecEnvError
 from vecenvs.vec_env import Indices, VecEnv
-from vecenvs.views.gymnasium_calls import EnvCalls
+from vecenvs.views.gymnasium_calls import RESERVED, EnvCalls
 from vecenvs.views.gymnasium_errors import OutOfReachError
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
@@ -62,7 +62,8 @@ class Inside(VecEnv):
     def has_attr(self, name: str) -> bool:
         if not self._takes_names:
             return super().has_attr(name)
-        return all(self._ask_by_name(None, "has_wrapper_attr", name))
+        self._check_free(name, range(self.num_envs))
+        return all(self._have(name))
 
     def env_method(self, name: str, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
         if not self._takes_names:
@@ -77,7 +78,8 @@ class Inside(VecEnv):
             return
         if len(parse_indices(indices, self.num_envs)) < self.num_envs:
             raise self._out_of_reach(f"set {name} of some envs only")
-        self._check_idle("set_attr")
+        self._check_free("set_attr", range(self.num_envs))
+        self._check_name(name)
         self._named().set_attr(name, [value] * self.num_envs)
 
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
@@ -112,8 +114,23 @@ class Inside(VecEnv):
     def _ask_by_name(self, indices: Indices, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         slots: Sequence[int] = parse_indices(indices, self.num_envs)
         self._check_free(name, slots)
+        for slot, has in enumerate(self._have(name)):
+            if not has:
+                missing = f"env {slot} has no attribute {name!r}, nor has a wrapper of it"
+                raise EnvError(slot, missing) from AttributeError(missing)
         answers = self._named().call(name, *args, **kwargs)
         return [answers[slot] for slot in slots]
+
+    def _have(self, name: str) -> list[bool]:
+        """Tell of each env whether it has the attribute: asked for one that it has not, all workers would end."""
+        self._check_name(name)
+        return list(self._named().call("has_wrapper_attr", name))
+
+    def _check_name(self, name: str) -> None:
+        if "." in name:
+            raise self._out_of_reach(f"follow the dotted name {name!r}")
+        if name in RESERVED:
+            raise self._out_of_reach(f"hand out the method {name!r} of single envs")
 
     def _out_of_reach(self, what: str) -> OutOfReachError:
         kind = type(self.vector_env.unwrapped).__name__

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium.error import Error
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from numpy.typing import NDArray
 
@@ -23,8 +24,7 @@ from vecenvs.errors import (
 )
 from vecenvs.infos import blank_info, copies
 from vecenvs.vec_env import Indices, Options, Seeds, StepReturn, VecEnv
-from vecenvs.views.gymnasium_arguments import autoreset_of, one_mapping, one_seed
-from vecenvs.views.gymnasium_calls import EnvCalls
+from vecenvs.views.gymnasium_arguments import autoreset_of, check_vector_env, one_mapping, one_seed
 from vecenvs.views.gymnasium_forms import BatchForm
 from vecenvs.views.gymnasium_infos import statistics_keys, to_list
 from vecenvs.views.gymnasium_inside import AnyVectorEnv
@@ -56,6 +56,7 @@ class GymnasiumVecEnv(Portions):
     """
 
     def __init__(self, vector_env: AnyVectorEnv, *, autoreset: str | None = None, copy: bool = True) -> None:
+        check_vector_env(vector_env)
         self.closed = False
         self.vector_env = vector_env
         self.autoreset = autoreset_of(vector_env, autoreset)
@@ -65,13 +66,12 @@ class GymnasiumVecEnv(Portions):
         self.metadata = {key: value for key, value in vector_env.metadata.items() if key != "autoreset_mode"}
         self.reset_infos = [{} for _ in range(n)]
         self._observations, self._actions = BatchForm(self.observation_space), BatchForm(self.action_space)
-        bare = vector_env.unwrapped
         # These two say by `copy` whether what they give out is the caller's.
         own = isinstance(vector_env, (SyncVectorEnv, AsyncVectorEnv)) and vector_env.copy
         self._copy = copy and not own
         self.copy = copy or own
         self._aside = hasattr(vector_env, "step_async") and hasattr(vector_env, "step_wait")
-        self._masks = self.autoreset == "disabled" or isinstance(bare, (SyncVectorEnv, AsyncVectorEnv, EnvCalls))
+        self._masks = self.autoreset == "disabled" or self._has_single_envs
         self._stepping = False
         self._sent = False
         self._result: Any = None
@@ -102,8 +102,8 @@ class GymnasiumVecEnv(Portions):
     def _start(self, parts: list[NDArray[Any]]) -> None:
         if self._fresh or (self.autoreset == "disabled" and self._ended.any()):
             over = np.flatnonzero(self._ended).tolist()
-            message = f"envs {describe_indices(over)} have no episode to step: reset({over}) first"
-            raise EnvError(over[0], message) from ResetNeededError(message)
+            needed = ResetNeededError(f"envs {describe_indices(over)} have no episode to step", f"reset({over}) first")
+            raise EnvError(over[0], str(needed)) from needed
         actions = self._actions.to_gymnasium(self._actions.layout.unflatten(parts))
         if self._aside:
             self.vector_env.step_async(actions)  # type: ignore[attr-defined]
@@ -187,9 +187,18 @@ class GymnasiumVecEnv(Portions):
             mask[slots] = True
             mapping = {**(mapping or {}), "reset_mask": mask}
         ordered = [seeds.get(slot) for slot in range(self.num_envs)]
-        # Typed as an int by the base class; those which take a list have env i take its i-th entry.
-        rows, infos = self.vector_env.reset(seed=one_seed(ordered), options=mapping)  # type: ignore[arg-type]
+        rows, infos = self._reset_all(one_seed(ordered, slots), mapping)
         return self._began(slots, rows, to_list(infos, [{} for _ in range(self.num_envs)]))
+
+    def _reset_all(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        """Reset the vector env. Typed to take an int; those which take a list have env i take its i-th entry."""
+        if not isinstance(seed, list) or self._has_single_envs:
+            return self.vector_env.reset(seed=seed, options=options)
+        try:
+            return self.vector_env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+        except (Error, TypeError, ValueError) as exc:
+            kind = type(self.vector_env.unwrapped).__name__
+            raise VecEnvError(f"a {kind} takes no list of seeds ({exc}): give one int for all its envs") from exc
 
     def _began(self, slots: list[int], rows: Any, infos: list[dict[str, Any]]) -> Any:
         for slot in slots:

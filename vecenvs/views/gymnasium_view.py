@@ -18,6 +18,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from vecenvs.arguments import check_vec_env
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, describe_indices
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.views.gymnasium_calls import EnvCalls
@@ -47,6 +48,7 @@ class GymnasiumView(EnvCalls):
     """A VecEnv behind Gymnasium's interface. `vec` is the VecEnv: step and reset it through the view alone."""
 
     def __init__(self, vec: VecEnv) -> None:
+        check_vec_env("as_gymnasium", vec)
         if vec.autoreset not in AUTORESET_MODES:
             raise ValueError(
                 f"Gymnasium has no autoreset mode {vec.autoreset!r}: "
@@ -144,7 +146,7 @@ class GymnasiumView(EnvCalls):
         self._check_free("step_async")
         if self._ended is not None and self._ended.any():
             ended = describe_indices(np.flatnonzero(self._ended).tolist())
-            raise ResetNeeded(f"the episodes of envs {ended} are over: reset them by options['reset_mask'] first")
+            raise ResetNeeded(f"the episodes of envs {ended} are over: {self._how_to_reset(ended)}")
         if isinstance(actions, list) and not self._actions.layout.is_flat:
             actions = tuple(actions)  # Gymnasium takes it for the batched structure, not for one action per env
         try:
@@ -198,9 +200,16 @@ class GymnasiumView(EnvCalls):
 
     def _raise(self, error: VecEnvError, name: str) -> NoReturn:
         """Raise what Gymnasium would, keeping the rows of the envs that did complete the call."""
-        if isinstance(error, EnvError) and error.batch is not None:
-            self._keep(error.batch)
+        if isinstance(error, EnvError):
+            error.tell_reset(self._how_to_reset)
+            if error.batch is not None:
+                self._keep(error.batch)
         raise_as_gymnasium(error, name)
+
+    def _how_to_reset(self, envs: int | str) -> str:
+        if self._last is None:  # there are no rows yet for those that a mask leaves alone
+            return "call reset() first"
+        return f"call reset(options={{'reset_mask': mask}}) first, the mask True for envs {envs}"
 
     def _keep(self, batch: Batch) -> None:
         if self._last is None:

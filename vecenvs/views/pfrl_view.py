@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from vecenvs.errors import ClosedError
+from vecenvs.arguments import check_vec_env
+from vecenvs.errors import ClosedError, EnvError
 from vecenvs.layout import SpaceLayout
 from vecenvs.vec_env import VecEnv
 
@@ -36,8 +37,7 @@ class PfrlView:
     """
 
     def __init__(self, vec: VecEnv, *, time_limit: str = "done") -> None:
-        if not isinstance(vec, VecEnv):
-            raise TypeError(f"as_pfrl takes a VecEnv, not {type(vec).__name__}")
+        check_vec_env("as_pfrl", vec)
         if vec.autoreset != "disabled":
             raise ValueError(
                 f"pfrl resets its envs itself, but this VecEnv has autoreset={vec.autoreset!r}: "
@@ -73,7 +73,11 @@ class PfrlView:
         "TimeLimit.truncated": True, or "needs_reset" as `as_pfrl` says. An env that has ended must be reset first.
         """
         self._check_open("step")
-        obs, rounded, dones, infos = self.vec.step(actions)
+        try:
+            obs, rounded, dones, infos = self.vec.step(actions)
+        except EnvError as error:
+            error.tell_reset(lambda i: f"call reset(mask) first, with mask[{i}] False: it skips where it is true")
+            raise
         rewards = self.vec.rewards64
         if self._wrapped:
             # A wrapper that changes rewards may know of float32 alone: then its rewards are the ones that count.

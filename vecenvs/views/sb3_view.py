@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from vecenvs.arguments import check_vec_env
 from vecenvs.errors import BackendUnavailable, EnvError
 from vecenvs.vec_env import StepReturn, VecEnv
 from vecenvs.views.gymnasium_errors import OutOfReachError
@@ -51,8 +52,7 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
     """
 
     def __init__(self, vec: VecEnv) -> None:
-        if not isinstance(vec, VecEnv):
-            raise TypeError(f"as_sb3 takes a VecEnv, not {type(vec).__name__}")
+        check_vec_env("as_sb3", vec)
         if vec.autoreset != "same_step":
             raise ValueError(
                 "Stable-Baselines3 takes an episode's first observation from the row on which the last one ended, but "
@@ -74,10 +74,18 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
         return obs
 
     def step_async(self, actions: Any) -> None:
-        self.vec.step_async(_whole_numbers(self.action_space, actions))
+        try:
+            self.vec.step_async(_whole_numbers(self.action_space, actions))
+        except EnvError as error:
+            error.tell_reset(_how_to_reset)
+            raise
 
     def step_wait(self) -> StepReturn:  # type: ignore[override, unused-ignore]
-        result = self.vec.step_wait()
+        try:
+            result = self.vec.step_wait()
+        except EnvError as error:
+            error.tell_reset(_how_to_reset)
+            raise
         self.reset_infos = self.vec.reset_infos
         return result
 
@@ -159,6 +167,10 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
                 raise IndexError(f"no env {index}: there are {self.num_envs}")
             slots.append(int(index) % self.num_envs)
         return slots
+
+
+def _how_to_reset(_: int) -> str:
+    return "call reset() first, which resets all envs"
 
 
 def _has_vec_monitor(vec: VecEnv) -> bool:

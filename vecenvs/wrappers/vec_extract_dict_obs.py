@@ -17,12 +17,12 @@ class VecExtractDictObs(VecRowsWrapper):
     """
 
     def __init__(self, venv: VecEnv, key: str) -> None:
+        super().__init__(venv)
         space = venv.observation_space
         if not isinstance(space, spaces.Dict):
             raise TypeError(f"VecExtractDictObs takes a key out of Dict observations; these are {space}")
         if key not in space.spaces:
             raise KeyError(f"the observations have no key {key!r}: there are {', '.join(map(str, space.spaces))}")
-        super().__init__(venv)
         self.key = key
         self.observation_space = space.spaces[key]
 

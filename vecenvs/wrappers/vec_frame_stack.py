@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from vecenvs.arguments import parse_int
 from vecenvs.layout import SpaceLayout
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers.dict_space import dict_space
@@ -32,13 +33,9 @@ class VecFrameStack(VecRowsWrapper):
     """
 
     def __init__(self, venv: VecEnv, n_stack: int, channels_order: Order | Mapping[str, Order] = None) -> None:
-        if isinstance(n_stack, bool) or not isinstance(n_stack, (int, np.integer)):
-            raise TypeError(f"n_stack must be an int, not {n_stack!r}")
-        if n_stack < 1:
-            raise ValueError(f"n_stack must be at least 1, not {n_stack}")
         super().__init__(venv)
         self.copy = True
-        self.n_stack = int(n_stack)
+        self.n_stack = parse_int("n_stack", n_stack, 1)
         self._layout = SpaceLayout(venv.observation_space)
         axes: list[int] = []
         self.observation_space = _stacked_space(venv.observation_space, self.n_stack, channels_order, axes, "")

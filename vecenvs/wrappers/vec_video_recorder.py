@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vecenvs.arguments import parse_indices
+from vecenvs.arguments import parse_indices, parse_int
 from vecenvs.errors import VecEnvError
 from vecenvs.images import tile
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
@@ -35,6 +35,7 @@ class VecVideoRecorder(VecEnvWrapper):
         name_prefix: str = "rl-video",
         fps: float | None = None,
     ) -> None:
+        super().__init__(venv)
         if venv.render_mode != "rgb_array":
             raise VecEnvError(
                 f"VecVideoRecorder needs images, but the envs have render_mode={venv.render_mode!r}: "
@@ -42,14 +43,11 @@ class VecVideoRecorder(VecEnvWrapper):
             )
         if not callable(record_video_trigger):
             raise TypeError(f"record_video_trigger must be a function of the step number, not {record_video_trigger!r}")
-        if video_length < 1:
-            raise ValueError(f"video_length must be at least 1 step, not {video_length!r}")
+        self.video_length = parse_int("video_length", video_length, 1)
         load_ffmpeg()  # now, not when the first film begins
-        super().__init__(venv)
         self.video_folder = os.path.abspath(os.fspath(video_folder))
         os.makedirs(self.video_folder, exist_ok=True)
         self.record_video_trigger = record_video_trigger
-        self.video_length = video_length
         self.name_prefix = name_prefix
         self.fps = float(fps or (venv.metadata or {}).get("render_fps") or 30)
         self.step_id = 0

@@ -100,7 +100,12 @@ class AttributeConformance(Conformance):
         try:
             vec.set_attr("lock", vec_lock())
         except (VecEnvError, TypeError, AttributeError) as error:
-            assert "pickle" in str(error)
+            assert "an argument of set_attr cannot be pickled" in str(error)
+        lock = vec_lock()
+        try:
+            vec.call(lambda _: lock.locked(), [1])
+        except (VecEnvError, TypeError, AttributeError) as error:
+            assert "the function <lambda> cannot be pickled" in str(error)
         vec.reset()
         assert vec.step([0] * 3)[0][:, 2].tolist() == [1, 1, 1]
 
