@@ -181,7 +181,7 @@ class Ledger:
                 message = transport.get(min(LIVENESS, max(limit - time.monotonic(), 0.0)))
             if message is not None:
                 kind, body = message
-                if body is None and kind in _BARE and not self.dead:  # nearly always
+                if body is None and kind in _BARE:  # nearly always
                     stepping.pop(worker, None)
                     if kind != _PLAIN:
                         self.lock_step.plain = False

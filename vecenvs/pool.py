@@ -160,8 +160,10 @@ class PoolVecEnv(VecEnv):
             self._step_slots = None
             self._counters["steps"] += 1
             return self._finish_step(extras, copies(blank_info(), self.num_envs), filled=False)
-        if self.closed or not ledger.stepping:
+        if self.closed or not ledger.stepping or ledger.dead:
             self._check_open("step_wait")
+            if ledger.stepping:  # the step has failed: what is still to come of it comes by recv
+                raise next(iter(ledger.dead.values()))
             raise NotSteppingError("step_wait without a step_async before it")
         columns = self._infos
         # While the workers are busy, dicts for what they will say: unless it was whole infos last time.
@@ -321,7 +323,6 @@ class PoolVecEnv(VecEnv):
         if error is not None:
             error.batch = batch
             raise error
-        self._inactive = []
         return batch.obs
 
     def _hand_out(self, rows: list[Row]) -> Batch:

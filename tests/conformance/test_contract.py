@@ -9,6 +9,7 @@ from vecenvs.testing.suite import (
     DeathConformance,
     RestartConformance,
     RuleConformance,
+    ScheduleConformance,
     SpaceConformance,
     TimeoutConformance,
     WorldConformance,
@@ -39,6 +40,12 @@ class TestRules(OnConfigurations, RuleConformance):
     """All else in the contract, on one configuration of each kind."""
 
     matrix = "each"
+
+
+class TestSchedules(OnConfigurations, ScheduleConformance):
+    """Random schedules of send, recv and reset_async against a model."""
+
+    matrix = "fast"
 
 
 class TestWorkers(OnConfigurations, DeathConformance, RestartConformance, TimeoutConformance):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vecenvs.errors import WorkerDied
+from vecenvs.errors import NotSteppingError, WorkerDied
 from vecenvs.testing.envs import CountingEnv, DyingEnv, GatedEnv
 from vecenvs.testing.envs.ill import EXIT_CODE
 from vecenvs.testing.suite.base import Conformance, Make
@@ -53,6 +53,11 @@ class DeathConformance(Conformance):
             vec.step([0] * 4)
         gate.touch()
         expect_death(caught.value, how)
+        with pytest.raises(WorkerDied):
+            vec.step_wait()
+        assert sorted(vec.recv(2).indices.tolist()) == [2, 3]
+        with pytest.raises(NotSteppingError):
+            vec.recv()
 
     @PROMPT
     def test_beside_others_that_always_have_something(self, make: Make) -> None:
