@@ -17,6 +17,7 @@ import pytest
 
 from vecenvs.backends import backend_class
 from vecenvs.errors import EnvError
+from vecenvs.testing.envs import FailingEnv, ToyError
 from vecenvs.wrappers import LoadMonitorResultsError, Monitor, get_monitor_files, load_results
 
 DATA = Path(__file__).parent / "data" / "monitor"
@@ -168,6 +169,15 @@ class TestOrder:
         with pytest.raises(RuntimeError, match="reset it first"):
             env.step(0)
         play(env)
+
+    def test_an_early_reset_that_raises_has_ended_the_episode(self):
+        env = Monitor(FailingEnv(where="reset", at=2))
+        env.reset()
+        env.step(0)
+        with pytest.raises(ToyError):
+            env.reset()
+        with pytest.raises(RuntimeError, match="reset it first"):
+            env.step(0)
 
 
 class TestKeywords:

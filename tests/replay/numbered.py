@@ -9,6 +9,7 @@ from gymnasium import spaces
 
 OBS = spaces.Box(-1.0, 1e9, (2,), np.float32)
 ACTION = spaces.Discrete(5)
+HIGH = 1e6  # a priority beside which one of 0, of which cpprb makes 1e-4, is as good as never drawn
 
 
 def transitions(begin: int, end: int) -> dict[str, Any]:

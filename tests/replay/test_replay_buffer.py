@@ -11,7 +11,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numbered import ACTION, OBS, numbers, transitions
+from numbered import ACTION, HIGH, OBS, numbers, transitions
 
 from vecenvs.errors import BackendUnavailable
 from vecenvs.layout import SpaceLayout
@@ -98,6 +98,22 @@ def test_samples_are_of_everything_stored_and_of_nothing_else(
         assert seen == set(stored)
 
 
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_clear(prioritized: bool) -> None:
+    """Nothing of before is drawn, what comes is, and indexes go on: also when the ring is full again, and wraps."""
+    buffer = buffer_of(10, prioritized=prioritized)
+    buffer.add(transitions(0, 13))
+    buffer.clear()
+    assert len(buffer) == 0
+    for begin, end in ((13, 16), (16, 21), (21, 30)):
+        buffer.add(transitions(begin, end))
+        batches = [buffer.sample(len(buffer)) for _ in range(60)]
+        found = [k for batch in batches for k in numbers(batch)]
+        assert set(found) == set(range(max(13, end - 10), end))
+        if prioritized:
+            assert [k for batch in batches for k in batch["indexes"].tolist()] == found
+
+
 def test_uniform_draws_are_even() -> None:
     """And of each field of one row: `numbers` checks that."""
     buffer = full(seed=3)
@@ -136,6 +152,14 @@ class TestPriorities:
         assert buffer.update_priorities([12, 13, 3], [1e6] * 3) == 1, "12 and 3 are gone; 23 has the slot of 13 next"
         buffer.add(transitions(23, 24))
         assert buffer.update_priorities([13], [1e6]) == 0
+
+    def test_those_of_what_is_gone_shift_no_others(self) -> None:
+        """Neither in an insertion of more than fits, nor later."""
+        buffer = buffer_of(2, prioritized=True, alpha=1.0)
+        buffer.add(transitions(0, 4), priorities=[HIGH, HIGH, HIGH, 0.0])
+        assert {k for _ in range(20) for k in numbers(buffer.sample(2))} == {2}
+        assert buffer.update_priorities([0, 2, 3], [HIGH, 0.0, HIGH]) == 2
+        assert {k for _ in range(20) for k in numbers(buffer.sample(2))} == {3}
 
     def test_given_on_insertion(self) -> None:
         buffer = buffer_of(10, prioritized=True, alpha=1.0)
@@ -183,6 +207,7 @@ class TestWrongInput:
             ({"obs": np.zeros((4, 3), np.float32)}, ValueError, r"obs has shape \(4, 3\), but 4 .* take \(4, 2\)"),
             ({"next_obs": np.zeros((3, 2), np.float32)}, ValueError, r"next_obs has shape \(3, 2\)"),
             ({"action": np.full(4, 0.5)}, TypeError, "action has dtype float64, but int64 is stored"),
+            ({"explorer": np.array([0, 1, 2, 2**40])}, TypeError, "explorer has dtype int64, but int32 is stored"),
             ({"terminated": np.zeros((4, 1), bool)}, ValueError, r"terminated has shape \(4, 1\)"),
             ({"reward": 1.0}, ValueError, "reward has no rows"),
             ({"done": np.zeros(4)}, ValueError, r"unknown fields \['done'\]"),
@@ -193,6 +218,17 @@ class TestWrongInput:
         with pytest.raises(error, match=words):
             buffer.add({**transitions(0, 4), **change})
         assert len(buffer) == 0
+
+    @pytest.mark.parametrize("dtype", [np.uint16, np.int64])
+    def test_integers_must_fit(self, dtype: Any) -> None:
+        """Whatever their dtype: no other number is stored in place of one that the space's does not hold."""
+        schema = Schema(spaces.Box(0, 255, (2,), np.uint8), ACTION)
+        given = {**transitions(0, 1), "next_obs": np.array([[1, 255]], dtype), "obs": np.array([[255, 0]], dtype)}
+        found = schema.unpack(schema.pack(given))
+        assert found["obs"].dtype == np.uint8
+        assert (found["obs"].tolist(), found["next_obs"].tolist()) == ([[255, 0]], [[1, 255]])
+        with pytest.raises(TypeError, match=f"obs has dtype {dtype.__name__}, but uint8 is stored"):
+            schema.pack({**given, "obs": np.array([[300, 0]], dtype)})
 
     def test_a_missing_field(self) -> None:
         given = transitions(0, 4)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from numbered import ACTION, OBS, numbers, transitions
+from numbered import ACTION, HIGH, OBS, numbers, transitions
 
 from vecenvs.replay import ReplayBuffer, checkpoint
 
@@ -44,16 +44,16 @@ def test_into_a_larger_one(tmp_path: Path) -> None:
 
 def test_priorities(tmp_path: Path) -> None:
     saved = buffer_of(23, prioritized=True, alpha=1.0)
-    saved.update_priorities([20], [50.0])
-    saved.update_priorities(range(13, 23), [0.0] * 9 + [3.0])
+    saved.update_priorities([20], [HIGH * 1e6])
+    saved.update_priorities(range(13, 23), [0.0] * 9 + [HIGH])
     saved.save(tmp_path / "buffer.npz")
     restored = buffer_of(0, prioritized=True, alpha=1.0)
     restored.restore(tmp_path / "buffer.npz")
     batch = restored.sample(10)
     assert set(numbers(batch)) == {22}
     assert set(batch["indexes"].tolist()) == {22}
-    assert restored.update_priorities([12, 22], [0.0, 0.0]) == 1
-    restored.add(transitions(23, 24))  # with the largest priority there has been: 50
+    assert restored.update_priorities([12, 21], [HIGH, 0.0]) == 1
+    restored.add(transitions(23, 24))  # with the largest priority there has been, also before it was saved
     assert set(numbers(restored.sample(10))) == {23}
 
 
@@ -64,6 +64,12 @@ def test_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     restored = buffer_of(0)
     restored.restore(tmp_path / "buffer.npz")
     assert {k for _ in range(30) for k in numbers(restored.sample(10))} == set(range(13, 23))
+    ranked = buffer_of(23, prioritized=True, alpha=1.0)
+    ranked.update_priorities(range(13, 23), [0.0] * 9 + [HIGH])
+    ranked.save(tmp_path / "ranked.npz")
+    restored = buffer_of(0, prioritized=True, alpha=1.0)
+    restored.restore(tmp_path / "ranked.npz")
+    assert set(numbers(restored.sample(10))) == {22}
 
 
 def test_no_pickle_in_the_file(tmp_path: Path) -> None:
@@ -92,10 +98,21 @@ def test_another_layout(tmp_path: Path, other: ReplayBuffer, words: str) -> None
     assert len(other) == 0
 
 
+def test_columns_in_another_order(tmp_path: Path) -> None:
+    ReplayBuffer(spaces.Dict(x=OBS, y=OBS), ACTION, 9).save(tmp_path / "buffer.npz")
+    with pytest.raises(ValueError, match="its columns are in another order"):
+        ReplayBuffer(spaces.Dict(y=OBS, x=OBS), ACTION, 9).restore(tmp_path / "buffer.npz")
+
+
 def test_another_gamma(tmp_path: Path) -> None:
+    """Which matters where rewards of several steps were summed up with it."""
     ReplayBuffer(OBS, ACTION, 9, n_step=2, gamma=0.9).save(tmp_path / "buffer.npz")
     with pytest.raises(ValueError, match=r"its gamma is 0.9, here it is 0.99"):
         ReplayBuffer(OBS, ACTION, 9, n_step=2).restore(tmp_path / "buffer.npz")
+    buffer_of(7, gamma=0.9).save(tmp_path / "single.npz")
+    restored = buffer_of(0)
+    restored.restore(tmp_path / "single.npz")
+    assert len(restored) == 7
 
 
 def test_what_is_no_saved_buffer(tmp_path: Path) -> None:

@@ -265,7 +265,24 @@ def test_an_env_whose_episode_is_over_must_be_reset_first() -> None:
     assert env.call("steps") == (2, 2, 2)  # nothing was stepped
     env.reset(options={"reset_mask": np.array([True, False, False])})
     assert env.step(ZEROS[:3])[2].tolist() == [False, True, False]
+    env.reset(options={"reset_mask": np.array([True, False, True])})  # but not env 1
+    with pytest.raises(ResetNeeded, match="envs 1 are over"):
+        env.step(ZEROS[:3])
+    assert env.call("steps") == (3, 3, 3)
     env.close()
+
+
+def test_an_episode_that_ends_beside_an_env_that_raises_is_over() -> None:
+    fns = [functools.partial(CountingEnv, 0, 1), functools.partial(FailingEnv, 1)]
+    with DummyVecEnv(fns, autoreset="disabled") as vec:
+        env = as_gymnasium(vec)
+        env.reset()
+        with pytest.raises(ToyError):
+            env.step(ZEROS[:2])
+        env.reset(options={"reset_mask": np.array([False, True])})
+        with pytest.raises(ResetNeeded, match="envs 0 are over"):
+            env.step(ZEROS[:2])
+        assert env.call("steps") == (1, 0)
 
 
 @pytest.mark.parametrize("wrong", [[0] * 3, [[0]] * 4, [0.5] * 4, ["a"] * 4], ids=str)

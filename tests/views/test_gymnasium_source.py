@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -13,7 +14,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium_parity import MODES, Fns, asynchronous, info_fns, sampled_fns, sync
 
-from vecenvs import DummyVecEnv, VecEnv
+from vecenvs import DummyVecEnv, SubprocVecEnv, VecEnv
 from vecenvs.errors import (
     AlreadySteppingError,
     ClosedError,
@@ -23,7 +24,7 @@ from vecenvs.errors import (
     VecEnvError,
 )
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, RenderingEnv, counting_fns
+from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, FailingEnv, GatedEnv, RenderingEnv, ToyError, counting_fns
 from vecenvs.views import as_gymnasium, from_gymnasium
 from vecenvs.views.gymnasium_errors import OutOfReachError
 from vecenvs.wrapper import VecEnvWrapper
@@ -134,6 +135,7 @@ class SharingVectorEnv(VectorEnv[Any, Any, Any]):
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         self.seen.append((seed, options))
         self.rows[:] = 0
+        self.flags[:] = False
         return self.rows, {"env_id": np.arange(3), "shared": "text"}
 
     def step(self, actions: Any) -> Any:
@@ -169,6 +171,18 @@ def test_natively_batched() -> None:
         with pytest.raises(VecEnvError, match="SharingVectorEnv cannot run get_attr on single envs"):
             vec.get_attr("rows")
         assert vec.env_is_wrapped(gym.Wrapper) == [False, False, False]
+
+
+def test_how_the_last_step_ended_is_known_until_the_next() -> None:
+    """Also over a vector env that clears its arrays when it is reset."""
+    bare = SharingVectorEnv()
+    with from_gymnasium(bare) as vec:
+        vec.reset()
+        bare.flags[:] = [True, False, True]
+        vec.step(np.zeros(3, np.int64))
+        vec.reset()
+        assert not bare.flags.any()
+        assert vec.terminated.tolist() == vec.truncated.tolist() == [True, False, True]
 
 
 def test_a_list_of_seeds_where_one_int_is_wanted() -> None:
@@ -259,7 +273,7 @@ def test_send_and_recv_in_portions() -> None:
             vec.recv()
         with pytest.raises(VecEnvError, match="steps all its 3 envs at once"):
             vec.send([0], [1])
-        vec.send([2, 1, 0], [2, 1, 0])
+        vec.send([1, 2, 0], [1, 2, 0])
         with pytest.raises(NotSteppingError):
             vec.step_wait()
         with pytest.raises(ValueError, match="min_envs=4"):
@@ -331,6 +345,9 @@ def test_asking_the_envs(source: str, wrap: Callable[[VecEnv], VecEnv]) -> None:
         with pytest.raises(AlreadySteppingError):
             vec.step(np.zeros(3, np.int64))
         assert vec.call_wait() == [7]
+        with pytest.raises(NotSteppingError):
+            vec.call_wait()
+        vec.reset()
 
 
 def test_an_ended_env_must_be_reset() -> None:
@@ -345,24 +362,46 @@ def test_an_ended_env_must_be_reset() -> None:
         assert caught.value.index == 1
 
 
-def test_timeouts(tmp_path: Any) -> None:
+def test_envs_that_were_never_reset_must_be() -> None:
+    """Also where the vector env resets those whose episodes end."""
+    with from_gymnasium(asynchronous(counting_fns(3), "next_step")) as vec:
+        vec.reset([0])
+        with pytest.raises(EnvError, match="envs 1, 2 have no episode to step"):
+            vec.step(np.zeros(3, np.int64))
+        vec.reset([1, 2])
+        assert vec.step(np.zeros(3, np.int64))[0][:, 2].tolist() == [1, 1, 1]
+
+
+def test_timeouts_over_async_vector_env() -> None:
     with from_gymnasium(asynchronous(counting_fns(2), "next_step")) as vec:
         vec.reset()
         vec.step_async(np.zeros(2, np.int64))
         with pytest.raises(VecEnvError, match="forgets a step that times out"):
             vec.step_wait(timeout=1)
         assert vec.step_wait()[0].tolist() == [[0, 1, 1], [1, 1, 1]]
-    from vecenvs import SubprocVecEnv
-    from vecenvs.testing.envs import GatedEnv
 
+
+@pytest.mark.parametrize("by", ["step_wait", "recv"])
+def test_a_timeout_loses_nothing(tmp_path: Path, by: str) -> None:
     fns = [functools.partial(GatedEnv, 0, tmp_path / "gate")]
     with from_gymnasium(as_gymnasium(SubprocVecEnv(fns, 1, "fork", autoreset="next_step"))) as vec:
         vec.reset()
-        vec.step_async(np.zeros(1, np.int64))
+        (vec.step_async if by == "step_wait" else vec.send)(np.zeros(1, np.int64))
         with pytest.raises(StepTimeout):
-            vec.step_wait(timeout=0.05)
+            (vec.step_wait if by == "step_wait" else vec.recv)(timeout=0.05)
         (tmp_path / "gate").touch()
-        assert vec.step_wait()[0].tolist() == [[0, 1, 1]]
+        obs = vec.step_wait()[0] if by == "step_wait" else vec.recv().obs
+        assert obs.tolist() == [[0, 1, 1]]
+
+
+def test_a_step_that_failed_is_over() -> None:
+    fns = [*counting_fns(1), functools.partial(FailingEnv, 1)]
+    with from_gymnasium(ours_again(fns, "next_step")) as vec:
+        vec.reset()
+        with pytest.raises(ToyError):
+            vec.step([0, 0])
+        vec.reset()
+        assert vec.step([0, 0])[0].tolist() == [[0, 2, 1], [1, 2, 1]]
 
 
 @every_source

@@ -154,9 +154,12 @@ def test_seeds_and_options_are_for_the_next_reset_alone(view_of: Any) -> None:
         env.reset()
         env.set_options({"b": 2})
         env.reset()
-    assert view.get_attr("seeds") == theirs.get_attr("seeds") == [[None, None, 7, None], [None, None, 8, None]]
+        env.reset()
+    assert (
+        view.get_attr("seeds") == theirs.get_attr("seeds") == [[None, None, 7, None, None], [None, None, 8, None, None]]
+    )
     ours, upstream = view.get_attr("options"), theirs.get_attr("options")
-    assert ours == upstream == [[None, None, {"a": 1}, {"b": 2}], [None, None, None, {"b": 2}]]
+    assert ours == upstream == [[None, None, {"a": 1}, {"b": 2}, None], [None, None, None, {"b": 2}, None]]
 
 
 def test_without_a_seed_each_env_gets_one_of_its_own(view_of: Any) -> None:

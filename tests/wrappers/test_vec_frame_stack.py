@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,9 @@ from gymnasium import spaces
 from stable_baselines3.common import vec_env as sb3
 from vec_plays import PATHS, SPACES, compare_with_sb3, env_fns, equal, make, play, row_of
 
-from vecenvs import DummyVecEnv
+from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.errors import EnvError
-from vecenvs.testing.envs import FailingEnv, counting_fns
+from vecenvs.testing.envs import DyingEnv, FailingEnv, counting_fns
 from vecenvs.wrappers import VecFrameStack
 
 N_STACK = 3
@@ -81,6 +83,22 @@ def test_a_reset_of_one_env_leaves_the_others() -> None:
         after = vec.step([0, 0, 0])[0]
         np.testing.assert_array_equal(after[1], [1, 2, 0, 1, 2, 1])
         np.testing.assert_array_equal(after[[0, 2], :3], before[[0, 2], 3:])
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_a_replaced_worker_leaves_the_last_stack_as_it_was(tmp_path: Path, mode: str) -> None:
+    """The episode ended on the last stack that was seen: its row has no frame of its own to add."""
+    fns = [partial(DyingEnv, 0, at=3, length=9, lives_file=tmp_path / "lives")]
+    with VecFrameStack(SubprocVecEnv(fns, num_workers=1, on_failure="restart", autoreset=mode), 2) as vec:
+        vec.reset()
+        vec.step([0])
+        last = vec.step([0])[0]
+        assert last.tolist() == [[0, 1, 1, 0, 1, 2]]
+        obs, _, dones, infos = vec.step([0])
+        assert dones.all()
+        assert infos[0]["worker_restarted"]
+        assert infos[0]["terminal_observation"].tolist() == last[0].tolist()
+        assert obs.tolist() == ([[0, 0, 0, 0, 1, 0]] if mode == "same_step" else last.tolist())
 
 
 def test_rows_given_are_the_callers_own() -> None:

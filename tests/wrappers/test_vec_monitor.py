@@ -15,6 +15,7 @@ from vec_plays import MODES, VECTOR, env_fns, rows_by_recv, rows_by_step
 from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.testing.envs import DyingEnv, SampledEnv, counting_fns
 from vecenvs.views import from_gymnasium
+from vecenvs.wrapper import VecEnvWrapper
 from vecenvs.wrappers import Monitor, VecMonitor, VecNormalize, load_results
 
 
@@ -84,6 +85,21 @@ def test_an_episode_that_a_worker_took_with_it_is_left_out(tmp_path: Path) -> No
             _, _, _, infos = vec.step([0])
             episodes += [info["episode"] for info in infos if "episode" in info]
         assert [episode["l"] for episode in episodes] == [5]
+
+
+class DoubledRewards(VecEnvWrapper):
+    """A wrapper that changes rewards and does not know of float64."""
+
+    def step_wait(self, timeout: float | None = None) -> Any:
+        obs, rewards, dones, infos = self.venv.step_wait(timeout)
+        return obs, rewards * 2, dones, infos
+
+
+def test_rewards_as_a_wrapper_below_has_changed_them() -> None:
+    with VecMonitor(DoubledRewards(DummyVecEnv(counting_fns(1, length=2)))) as vec:
+        vec.reset()
+        vec.step([0])
+        assert vec.step([0])[3][0]["episode"]["r"] == 6.0
 
 
 def test_over_gymnasiums_vector_envs() -> None:

@@ -163,6 +163,19 @@ def test_reset_of_one_env_begins_its_return_anew_and_updates_its_original() -> N
         assert vec.observation_space.dtype == np.float32
 
 
+def test_rewards_asked_for_are_the_last_by_any_path_and_the_callers_own() -> None:
+    with VecNormalize(DummyVecEnv(counting_fns(2))) as vec:
+        vec.reset()
+        vec.step([0, 0])
+        given = vec.get_original_reward(), vec.rewards64
+        kept = [rewards.copy() for rewards in given]
+        vec.send([0, 0])
+        vec.recv(2)
+        assert vec.get_original_reward().tolist() == [2.0, 2.125]
+        for rewards, before in zip(given, kept, strict=True):
+            np.testing.assert_array_equal(rewards, before)
+
+
 def test_rows_beside_an_error_are_normalized() -> None:
     with VecNormalize(DummyVecEnv([*counting_fns(1), partial(FailingEnv, 1, at=1)])) as vec:
         vec.reset()
@@ -316,6 +329,53 @@ def test_merged_over_ranks() -> None:
         np.testing.assert_allclose(first.var, expected.var, rtol=1e-9)
     for vec in (*vecs, whole):
         vec.close()
+
+
+class NotingMerger:
+    """One rank alone; `counts` has how many values it gave to each merge: observations, returns, observations, ..."""
+
+    def __init__(self) -> None:
+        self.counts: list[float] = []
+
+    def merge(self, mean: Any, var: Any, count: float) -> Any:
+        self.counts.append(count)
+        return mean, var, count
+
+
+class TestWhenRanksMerge:
+    """At each step and each reset of all envs, and never else: a merge that one rank alone begins does not end."""
+
+    def test_rows_of_some_envs_wait(self) -> None:
+        merger = NotingMerger()
+        with VecNormalize(DummyVecEnv(counting_fns(2)), merge=merger) as vec:
+            vec.reset()
+            assert merger.counts == [2, 0]
+            vec.send([0, 0])
+            vec.recv(2)
+            vec.reset([1])
+            assert merger.counts == [2, 0]
+            vec.step([0, 0])
+            assert merger.counts == [2, 0, 5, 4]
+
+    def test_a_reset_that_fails_merges_too(self) -> None:
+        """The other ranks, where none has failed, are at it."""
+        merger = NotingMerger()
+        fns = [*counting_fns(1), partial(FailingEnv, 1, "reset")]
+        with VecNormalize(DummyVecEnv(fns), merge=merger) as vec:
+            with pytest.raises(EnvError, match="env 1"):
+                vec.reset()
+            assert merger.counts == [1, 0]
+
+    def test_copied_statistics_take_the_place_of_what_waits(self) -> None:
+        with (
+            VecNormalize(DummyVecEnv(counting_fns(2)), merge=NotingMerger()) as vec,
+            VecNormalize(DummyVecEnv(counting_fns(2))) as other,
+        ):
+            vec.reset()
+            vec.reset([0])
+            vec.copy_statistics(other)
+            vec.flush()
+            assert vec.obs_rms.count == other.obs_rms.count
 
 
 @pytest.mark.parametrize(

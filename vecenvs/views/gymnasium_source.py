@@ -126,7 +126,8 @@ class GymnasiumVecEnv(Portions):
         result, self._result = self._result, None
         self._stepping = self._sent = False
         obs = self._observations.from_gymnasium(result[0], copy=self._copy)
-        self._rewards = np.array(result[1], dtype=np.float64)
+        self._rewards = np.asarray(result[1], dtype=np.float64)
+        # Copies: the vector env may write into its own at its next reset.
         self._terminated, self._truncated = np.array(result[2], dtype=bool), np.array(result[3], dtype=bool)
         infos = to_list(result[4], copies(blank_info(), self.num_envs))
         self._complete(infos, obs)

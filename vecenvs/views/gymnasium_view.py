@@ -170,7 +170,7 @@ class GymnasiumView(EnvCalls):
         self._pending = None
         self._last = observations
         if self.autoreset_mode is AutoresetMode.DISABLED:
-            self._ended = dones.copy()
+            self._ended = dones
         vector_infos: dict[str, Any] = {}
         for i, info in enumerate(infos):
             if len(info) > 1:  # more than what every row has
@@ -216,6 +216,6 @@ class GymnasiumView(EnvCalls):
             return
         self._last = self._observations.patched(self._last, batch.indices, batch.obs)
         if self.autoreset_mode is AutoresetMode.DISABLED:
-            ended = np.zeros(self.num_envs, dtype=bool) if self._ended is None else self._ended.copy()
-            ended[batch.indices] = batch.dones
-            self._ended = ended
+            if self._ended is None:
+                self._ended = np.zeros(self.num_envs, dtype=bool)
+            self._ended[batch.indices] = batch.dones
