@@ -53,8 +53,8 @@ class VecCheckNan(VecRowsWrapper):
             return
         parts = parse_actions(self._actions, actions, len(slots))
         self._report(f"{what}, which the agent gave" for what in self._search(self._actions, parts, slots, "action"))
-        for slot, row in zip(slots, zip(*parts, strict=True), strict=True):
-            self._given[slot] = self._actions.unflatten(row)
+        for k, slot in enumerate(slots):
+            self._given[slot] = self._actions.unflatten([part[k] for part in parts])
 
     def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
         if not self._silent:
