@@ -372,6 +372,14 @@ def test_envs_that_were_never_reset_must_be() -> None:
         assert vec.step(np.zeros(3, np.int64))[0][:, 2].tolist() == [1, 1, 1]
 
 
+def test_some_envs_of_a_sync_vector_env_before_all() -> None:
+    with from_gymnasium(SyncVectorEnv(counting_fns(2), autoreset_mode=AutoresetMode.DISABLED)) as vec:
+        with pytest.raises(VecEnvError, match="once all have been"):
+            vec.reset([0])
+        vec.reset()
+        assert vec.reset([1]).tolist() == [[1, 2, 0]]
+
+
 def test_timeouts_over_async_vector_env() -> None:
     with from_gymnasium(asynchronous(counting_fns(2), "next_step")) as vec:
         vec.reset()

@@ -184,6 +184,8 @@ class GymnasiumVecEnv(Portions):
             if not self._masks:
                 kind = type(self.vector_env.unwrapped).__name__
                 raise VecEnvError(f"a {kind} resets all its envs at once: call reset() without indices")
+            if isinstance(self.vector_env.unwrapped, SyncVectorEnv) and not self._fresh <= set(slots):
+                raise VecEnvError("a SyncVectorEnv resets some of its envs only once all have been: call reset() first")
             mask = np.zeros(self.num_envs, dtype=bool)
             mask[slots] = True
             mapping = {**(mapping or {}), "reset_mask": mask}
