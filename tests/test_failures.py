@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from vecenvs.errors import EnvError, StepTimeout, VecEnvError, WorkerDied
 from vecenvs.testing.envs import CountingEnv, FailingEnv, GatedEnv, counting_fns
 from vecenvs.testing.leaks import wait_until_empty
 from vecenvs.testing.suite.deaths import PROMPT
+from vecenvs.vec_env import VecEnv
 
 matrix = "workers"
 HERE = os.getpid()
@@ -83,6 +85,7 @@ class ParentEnv(CountingEnv):
 @pytest.fixture
 def worker_pids(no_leaks: None) -> Callable[[], list[int]]:
     """Answers with the processes started since the test began, in order of their start."""
+    resource_tracker.ensure_running()  # none of them, whichever test comes first
     before = {process.pid for process in psutil.Process().children(recursive=True)}
 
     def pids() -> list[int]:
@@ -161,7 +164,15 @@ def test_unknown_backend() -> None:
 
 
 @PROMPT
-def test_a_kill_from_outside_between_steps(worker_pids: Callable[[], list[int]]) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [lambda vec: vec.step([0] * 4), lambda vec: vec.reset(options={"much": bytes(300_000)})],
+    ids=["short", "long"],
+)
+def test_a_kill_from_outside_between_steps(
+    command: Callable[[VecEnv], Any], worker_pids: Callable[[], list[int]]
+) -> None:
+    """Noticed whatever it is asked next: also by a message that is too long to be sent before some of it is read."""
     with SubprocVecEnv(counting_fns(4), 2, "fork") as vec:
         vec.reset()
         vec.step([0] * 4)
@@ -169,7 +180,7 @@ def test_a_kill_from_outside_between_steps(worker_pids: Callable[[], list[int]])
         victim.kill()
         assert not wait_until_empty(lambda: victim.status().replace(psutil.STATUS_ZOMBIE, ""), patience=20.0)
         with pytest.raises(WorkerDied) as caught:
-            vec.step([0] * 4)
+            command(vec)
         assert caught.value.indices == (2, 3)
         assert caught.value.worker == 1
         assert caught.value.signal == signal.SIGKILL

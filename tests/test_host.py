@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import Any
 
@@ -14,6 +15,7 @@ from vecenvs.board import Arena, Board
 from vecenvs.errors import EnvError
 from vecenvs.infos import InfoUnpacker
 from vecenvs.protocol import Answer, Command
+from vecenvs.testing.envs import CountingEnv, FailingEnv
 from vecenvs.worker import Worker
 
 
@@ -100,6 +102,33 @@ def test_a_ctrl_c_outside_of_the_envs_steps_leaves_no_command_unanswered() -> No
         envs[1].script.clear()
         vec.reset()
         assert vec.step([0, 0])[0].shape == (2, 1)
+
+
+def test_a_ctrl_c_comes_out_once() -> None:
+    """Not again at the next end of an episode, when there is something to do after a step."""
+    fns = [functools.partial(FailingEnv, 0, "step", 2, "interrupt", 9), functools.partial(CountingEnv, 1, 4)]
+    with DummyVecEnv(fns, autoreset="async") as vec:
+        vec.reset()
+        vec.step([0, 0])
+        with pytest.raises(KeyboardInterrupt):
+            vec.step([0, 0])
+        with pytest.raises(EnvError, match="KeyboardInterrupt"):
+            vec.step_wait(timeout=10)
+        vec.reset()
+        dones = [vec.step([0, 0])[2][1] for _ in range(8)]
+        assert any(dones)
+
+
+def test_rows_that_come_before_an_error() -> None:
+    """`recv` gives them first."""
+    envs = [TellingEnv(), TellingEnv({1: "raise"}), TellingEnv()]
+    with DummyVecEnv([lambda env=env: env for env in envs]) as vec:  # type: ignore[misc]
+        vec.reset()
+        vec.send([0] * 3)
+        assert vec.recv(3).indices.tolist() == [0]
+        with pytest.raises(EnvError, match="env 1"):
+            vec.recv()
+        assert vec.recv().indices.tolist() == [2]
 
 
 def test_an_info_that_no_pickle_takes_costs_nobody_elses() -> None:

@@ -18,7 +18,7 @@ from vecenvs.errors import EnvError, VecEnvError
 
 matrix = "fast"
 
-NAMES = ("t", "level", "vector", "label", "maybe")
+NAMES = ("t", "level", "vector", "label", "maybe", "story")
 
 
 class Telling(gymnasium.Env[Any, Any]):
@@ -31,6 +31,7 @@ class Telling(gymnasium.Env[Any, Any]):
         self.observation_space, self.action_space = spaces.Discrete(1000), spaces.Discrete(4)
         self.tag = tag
         self.vector = np.zeros(2)
+        self.story: list[int] = []
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
         self._be(0)
@@ -54,6 +55,7 @@ class Telling(gymnasium.Env[Any, Any]):
         self.vector[:] = self.tag, t  # always the same array
         self.label = f"{self.tag}:{t}"
         self.maybe = None if t % 2 else t
+        self.story[t:] = [t]  # always the same list
 
 
 def told(tag: int, t: int) -> dict[str, Any]:
@@ -63,6 +65,7 @@ def told(tag: int, t: int) -> dict[str, Any]:
         "vector": [tag, t],
         "label": f"{tag}:{t}",
         "maybe": None if t % 2 else t,
+        "story": [*range(t + 1)],
     }
 
 
@@ -90,9 +93,11 @@ def test_every_row_has_the_values(configuration: Configuration) -> None:
             assert vec.info_array("t").tolist() == times
             assert vec.info_array("vector").tolist() == [[tag, t] for tag, t in enumerate(times)]
             assert vec.info_array("label").tolist() == [f"{tag}:{t}" for tag, t in enumerate(times)]
-            kept.append((infos, times))
-        for infos, times in kept:  # what was given out is the caller's own
-            assert [info["vector"].tolist() for info in infos] == [[tag, t] for tag, t in enumerate(times)]
+            kept.append((infos, vec.info_array("t"), vec.info_array("story"), times))
+        for infos, column, stories, times in kept:  # what was given out is the caller's own
+            assert [as_told(info) for info in infos] == [told(tag, t) for tag, t in enumerate(times)]
+            assert column.tolist() == times
+            assert stories.tolist() == [[*range(t + 1)] for t in times]
 
 
 @pytest.mark.parametrize("autoreset", ["next_step", "disabled", "async"])
@@ -128,8 +133,12 @@ def test_rows_of_recv_have_their_own_values(configuration: Configuration) -> Non
         assert [as_told(info) for info in batch.infos] == [told(int(tag), 4) for tag in batch.indices]
 
 
-def test_a_value_that_no_longer_fits_its_column_comes_all_the_same(configuration: Configuration) -> None:
-    with configuration.make_vec(FNS, info_attrs=NAMES) as vec:
+@pytest.mark.parametrize("names", [NAMES, ("level", "vector")])
+def test_a_value_that_no_longer_fits_its_column_comes_all_the_same(
+    configuration: Configuration, names: tuple[str, ...]
+) -> None:
+    """Once: whether there is something else beside the columns or not, the next values are theirs again."""
+    with configuration.make_vec(FNS, info_attrs=names) as vec:
         vec.reset()
         vec.step([0] * 4)
         infos = vec.step([0, 2, 0, 3])[3]
@@ -137,7 +146,8 @@ def test_a_value_that_no_longer_fits_its_column_comes_all_the_same(configuration
         assert [info["vector"].tolist() for info in infos] == [[0, 2], [1, 2], [2, 2], [0, 1, 2]]
         assert vec.info_array("level").tolist() == [1.0, "high", 3.0, 4.0]
         infos = vec.step([0] * 4)[3]
-        assert [as_told(info) for info in infos] == [told(tag, 3) for tag in range(4)]
+        assert [info["level"] for info in infos] == [1.5, 2.5, 3.5, 4.5]
+        assert [info["vector"].tolist() for info in infos] == [[tag, 3] for tag in range(4)]
         assert vec.info_array("level").tolist() == [1.5, 2.5, 3.5, 4.5]
         assert vec.info_array("level").dtype == np.float64
 
@@ -271,39 +281,47 @@ def test_a_value_does_not_depend_on_its_neighbours(configuration: Configuration)
 
 
 class Ambiguous(gymnasium.Env[Any, Any]):
-    """The attribute `score` is 100 * episode + t; some give an info of that name, which is negative."""
+    """The attribute `score` is 100 * episode + t; some give an info of that name, which is negative.
+
+    It is a number until the "reset", until the first "step", or to the "end".
+    """
 
     observation_space, action_space = spaces.Discrete(2), spaces.Discrete(2)
 
-    def __init__(self, gives: bool, text: bool) -> None:
-        self.gives, self.text = gives, text
+    def __init__(self, gives: bool, number_until: str) -> None:
+        self.gives, self.number_until = gives, number_until
         self.episode = 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
         self.episode, self.t = self.episode + 1, 0
         self.score: Any = 100 * self.episode
+        if self.number_until == "reset":
+            self.score = str(self.score)
         return 0, {"score": -1000, "other": 1} if self.gives else {}
 
     def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
         self.t += 1
         self.score = 100 * self.episode + self.t
-        if self.text:
+        if self.number_until != "end":
             self.score = str(self.score)
         return 0, 0.0, self.t == 2, False, {"score": -self.t, "other": 2} if self.gives else {}
 
 
 @pytest.mark.parametrize("gives", [(True, True, True), (True, False, False)])
-@pytest.mark.parametrize("text", [False, True])
-def test_a_name_that_infos_have_as_well(configuration: Configuration, gives: tuple[bool, ...], text: bool) -> None:
+@pytest.mark.parametrize("number_until", ["reset", "step", "end"])
+def test_a_name_that_infos_have_as_well(
+    configuration: Configuration, gives: tuple[bool, ...], number_until: str
+) -> None:
     """It is the attribute's, on every row and after every reset; the infos' other keys stay."""
-    fns = [functools.partial(Ambiguous, given, text) for given in gives]
+    fns = [functools.partial(Ambiguous, given, number_until) for given in gives]
+    after_reset: type = str if number_until == "reset" else int
     with configuration.make_vec(fns, info_attrs=("score",)) as vec:
         vec.reset()
-        assert [info["score"] for info in vec.reset_infos] == [100] * 3
+        assert [info["score"] for info in vec.reset_infos] == [after_reset(100)] * 3
         vec.step([0] * 3)
         infos = vec.step([0] * 3)[3]
-        last: Any = "102" if text else 102
+        last: Any = 102 if number_until == "end" else "102"
         assert [info["score"] for info in infos] == vec.info_array("score").tolist() == [last] * 3
         assert [info.get("other") for info in infos] == [2 if given else None for given in gives]
-        assert [info["score"] for info in vec.reset_infos] == vec.get_attr("score") == [200] * 3
+        assert [info["score"] for info in vec.reset_infos] == vec.get_attr("score") == [after_reset(200)] * 3
         assert [info.get("other") for info in vec.reset_infos] == [1 if given else None for given in gives]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import OrderedDict
 from typing import Any
 
 import gymnasium
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 
 from vecenvs.errors import EnvError
 from vecenvs.testing import strategies
-from vecenvs.testing.envs import SampledEnv
+from vecenvs.testing.envs import CountingEnv, SampledEnv
 from vecenvs.testing.lockstep import Lockstep
 from vecenvs.vec_env import VecEnv
 
@@ -84,3 +85,24 @@ def test_integers_are_never_cut_to_fit(configuration: Configuration) -> None:
             vec.step(np.full((2, 2, 2), 300))
         with pytest.raises(EnvError, match="int8"):
             vec.step(np.full((2, 2, 2), 5))
+
+
+class Ordered(CountingEnv):
+    """Its observations are dicts of another kind than the space's own, inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        counts = self.observation_space
+        self.observation_space: Any = spaces.Dict(a=counts, b=spaces.Dict(c=counts, d=counts))
+
+    def _observe(self) -> Any:
+        counts = super()._observe()
+        return {"a": counts, "b": OrderedDict(d=counts + 2, c=counts + 1)}
+
+
+def test_mappings_of_any_kind(configuration: Configuration) -> None:
+    with configuration.make_vec([Ordered] * 2) as vec:
+        vec.reset()
+        obs = vec.step([0, 0])[0]
+        assert obs["a"].tolist() == [[0, 1, 1]] * 2
+        assert [obs["b"][key].tolist() for key in "cd"] == [[[1, 2, 2]] * 2, [[2, 3, 3]] * 2]

@@ -27,6 +27,7 @@ def test_who_has_the_token_is_welcome(reception: Reception) -> None:
         assert ours.getpeername() == theirs.getsockname()
         for end in (ours, theirs):
             assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert theirs.gettimeout() is None, "a worker waits for commands as long as it takes"
 
 
 @pytest.mark.parametrize("said", [b"", b"x", b"x" * 32, b"x" * 64])

@@ -271,7 +271,6 @@ class Host:
         extras: list[Extra] = []
         for local in shard:
             self._note_failure(local, why._replace(slot=self.first + local), extras)
-        self.flagged = self._flags != self._no_flags
         return extras
 
     def _write(self, shard: range, observations: list[Any], extras: list[Extra]) -> None:

@@ -131,7 +131,6 @@ class InfoReader:
         skip = {extra.slot - self._first for extra in extras if extra.failure is not None}
         if skip:
             shard = [local for local in shard if local not in skip]
-            stash = {local: values for local, values in stash.items() if local not in skip}
         failed: list[tuple[int, Exception]] = []
         columns: list[list[Any]] = []
         if not self._unresolved:

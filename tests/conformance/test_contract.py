@@ -6,6 +6,7 @@ import pytest
 from conftest import Configuration
 
 from vecenvs.testing.suite import (
+    AftermathConformance,
     DeathConformance,
     RestartConformance,
     RuleConformance,
@@ -48,7 +49,7 @@ class TestSchedules(OnConfigurations, ScheduleConformance):
     matrix = "fast"
 
 
-class TestWorkers(OnConfigurations, DeathConformance, RestartConformance, TimeoutConformance):
+class TestWorkers(OnConfigurations, DeathConformance, AftermathConformance, RestartConformance, TimeoutConformance):
     """What holds where envs live in other processes."""
 
     matrix = "workers"

@@ -9,6 +9,7 @@ from mpi4py import MPI
 
 from vecenvs.backends.mpi import MpiVecEnv
 from vecenvs.testing.suite import (
+    AftermathConformance,
     DeathConformance,
     LifecycleConformance,
     OwnershipConformance,
@@ -42,6 +43,7 @@ class TestRelay(
     OwnershipConformance,
     LifecycleConformance,
     DeathConformance,
+    AftermathConformance,
     RestartConformance,
     ScheduleConformance,
     TimeoutConformance,

@@ -14,6 +14,7 @@ from ray_session import EXEMPT, OPTIONS, ray_session  # noqa: F401
 
 from vecenvs.backends.ray import RayVecEnv
 from vecenvs.testing.suite import (
+    AftermathConformance,
     Conformance,
     DeathConformance,
     ErrorConformance,
@@ -46,6 +47,7 @@ class WhereRayMatters(
     ErrorConformance,
     LifecycleConformance,
     DeathConformance,
+    AftermathConformance,
     RestartConformance,
     ScheduleConformance,
     TimeoutConformance,

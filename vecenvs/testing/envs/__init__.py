@@ -6,7 +6,7 @@ function that any backend can ship to a worker. Importing this package imports n
 
 from __future__ import annotations
 
-from vecenvs.testing.envs.buffers import ActionKeepingEnv, BufferReusingEnv
+from vecenvs.testing.envs.buffers import ActionKeepingEnv, BufferReusingEnv, ListReusingEnv
 from vecenvs.testing.envs.counting import CountingEnv, counting_fns
 from vecenvs.testing.envs.failing import (
     AwkwardError,
@@ -33,6 +33,7 @@ __all__ = [
     "FailingEnv",
     "GatedEnv",
     "LabelSpace",
+    "ListReusingEnv",
     "RenderingEnv",
     "SampledEnv",
     "StubbornEnv",

@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Dict
+from gymnasium.spaces import Box, Dict, Discrete, Sequence
 from numpy.typing import NDArray
 
 Observation = dict[str, Any]
@@ -16,16 +16,17 @@ class BufferReusingEnv(gymnasium.Env[Any, Any]):
     """Return the same observation dict, arrays and info array every time, written over in place.
 
     As emulators and simulators do that own their frame. The values count steps, so a late change shows. `tampered`
-    tells whether somebody else wrote into the buffers between two calls.
+    tells whether somebody else wrote into the buffers between two calls. Its frames are `side` pixels high and wide.
     """
 
-    def __init__(self, tag: int = 0, length: int = 4) -> None:
-        self.observation_space = Dict({"pixels": Box(0, 255, (5, 5), np.uint8), "x": Box(-1e9, 1e9, (2,), np.float64)})
+    def __init__(self, tag: int = 0, length: int = 4, side: int = 5) -> None:
+        pixels = Box(0, 255, (side, side), np.uint8)
+        self.observation_space = Dict({"pixels": pixels, "x": Box(-1e9, 1e9, (2,), np.float64)})
         self.action_space = Box(-1.0, 1.0, (2,), np.float32)
         self.tag, self.length = tag, length
         self.tampered = False
         self._clock = self._t = 0
-        self._obs: Observation = {"pixels": np.zeros((5, 5), np.uint8), "x": np.zeros(2)}
+        self._obs: Observation = {"pixels": np.zeros((side, side), np.uint8), "x": np.zeros(2)}
         self._info: dict[str, Any] = {"array": np.zeros(3), "nested": {"array": np.zeros(2)}}
 
     def reset(
@@ -48,6 +49,35 @@ class BufferReusingEnv(gymnasium.Env[Any, Any]):
         self._obs["x"][...] = self._clock
         self._info["array"][...] = self._clock
         self._info["nested"]["array"][...] = self._clock
+
+
+class ListReusingEnv(gymnasium.Env[Any, Any]):
+    """Return the same list every time, an observation of no fixed length, which it goes on changing.
+
+    A one for each step of the episode. `tampered` tells whether somebody else changed the list between two calls.
+    """
+
+    def __init__(self, length: int = 3) -> None:
+        self.observation_space = Sequence(Discrete(9))
+        self.action_space = Discrete(3)
+        self.length = length
+        self.tampered = False
+        self._t = 0
+        self._obs: list[int] = []
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[list[int], dict[str, Any]]:
+        super().reset(seed=seed)
+        self._t = 0
+        self._obs.clear()
+        return self._obs, {}
+
+    def step(self, action: Any) -> tuple[list[int], float, bool, bool, dict[str, Any]]:
+        self.tampered |= self._obs != [1] * self._t
+        self._t += 1
+        self._obs.append(1)
+        return self._obs, 1.0, self._t >= self.length, False, {}
 
 
 class ActionKeepingEnv(gymnasium.Env[NDArray[np.float32], Any]):

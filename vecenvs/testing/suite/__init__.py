@@ -20,6 +20,7 @@ import pytest
 pytest.register_assert_rewrite(*(module.name for module in pkgutil.iter_modules(__path__, f"{__name__}.")))
 
 from vecenvs.testing.suite.actions import ActionConformance
+from vecenvs.testing.suite.aftermath import AftermathConformance
 from vecenvs.testing.suite.attributes import AttributeConformance
 from vecenvs.testing.suite.autoreset import AutoresetConformance
 from vecenvs.testing.suite.base import Conformance, Make
@@ -28,6 +29,8 @@ from vecenvs.testing.suite.errors import ErrorConformance
 from vecenvs.testing.suite.indices import IndexConformance
 from vecenvs.testing.suite.interrupts import InterruptConformance
 from vecenvs.testing.suite.lifecycle import LifecycleConformance
+from vecenvs.testing.suite.messages import MessageConformance
+from vecenvs.testing.suite.misfits import MisfitConformance
 from vecenvs.testing.suite.ownership import OwnershipConformance
 from vecenvs.testing.suite.rendering import RenderingConformance
 from vecenvs.testing.suite.restarts import RestartConformance
@@ -40,6 +43,7 @@ from vecenvs.testing.suite.values import ValueConformance
 
 __all__ = [
     "ActionConformance",
+    "AftermathConformance",
     "AttributeConformance",
     "AutoresetConformance",
     "Conformance",
@@ -49,6 +53,8 @@ __all__ = [
     "InterruptConformance",
     "LifecycleConformance",
     "Make",
+    "MessageConformance",
+    "MisfitConformance",
     "OwnershipConformance",
     "PatienceConformance",
     "RenderingConformance",
@@ -77,9 +83,11 @@ class RuleConformance(
     AttributeConformance,
     RenderingConformance,
     ErrorConformance,
+    MisfitConformance,
     InterruptConformance,
     LifecycleConformance,
     ValueConformance,
+    MessageConformance,
     PatienceConformance,
 ):
     """What every VecEnv promises, apart from the bulk of its trajectories."""
@@ -93,5 +101,7 @@ class VecEnvConformance(TrajectoryConformance, RuleConformance, ScheduleConforma
     """What every VecEnv promises."""
 
 
-class WorkerConformance(VecEnvConformance, DeathConformance, RestartConformance, TimeoutConformance):
+class WorkerConformance(
+    VecEnvConformance, DeathConformance, AftermathConformance, RestartConformance, TimeoutConformance
+):
     """What a VecEnv promises whose envs live in other processes."""

@@ -1,21 +1,35 @@
-"""What happens when an episode ends, in the modes that work in lock-step."""
+"""What happens when an episode ends, in steps of all envs."""
 
 from __future__ import annotations
 
 import functools
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from vecenvs.errors import EnvError
-from vecenvs.testing.envs import NESTED, CountingEnv, SampledEnv, counting_fns
+from vecenvs.testing.envs import NESTED, CountingEnv, GatedEnv, SampledEnv, counting_fns
 from vecenvs.testing.lockstep import Lockstep
 from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.testing.suite.trajectories import gym_fn
 
 
+class ClaimingEnv(CountingEnv):
+    """A CountingEnv whose infos claim, if `claims`, that a time limit has cut the episode off."""
+
+    def __init__(self, tag: int, claims: bool) -> None:
+        super().__init__(tag, 2)
+        self.claims = claims
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, _ = super().step(action)
+        return obs, reward, terminated, truncated, {"TimeLimit.truncated": True} if self.claims else {}
+
+
 class AutoresetConformance(Conformance):
-    """Modes same_step, next_step and disabled."""
+    """Rows of ends and of beginnings, in every mode."""
 
     @pytest.mark.parametrize("mode", ["same_step", "next_step"])
     def test_envs_of_different_lengths(self, make: Make, mode: str) -> None:
@@ -74,6 +88,30 @@ class AutoresetConformance(Conformance):
         assert vec.terminated.all()
         assert vec.truncated.all()
         assert infos[0]["TimeLimit.truncated"] is False
+
+    def test_what_infos_claim_of_an_end_does_not_count(self, make: Make) -> None:
+        """TimeLimit.truncated is what the env's flags say."""
+        vec = make([functools.partial(ClaimingEnv, tag, tag != 1) for tag in range(4)])
+        vec.reset()
+        for _ in range(2):
+            assert [info["TimeLimit.truncated"] for info in vec.step([0] * 4)[3]] == [False] * 4
+
+    def test_async_rows_during_a_reset(self, make: Make, tmp_path: Path) -> None:
+        """The last row of the episode again, attributes and all, but its reward: that was given once."""
+        gate = tmp_path / "gate"
+        fns = [functools.partial(GatedEnv, 0, gate, "reset", at=2, length=1), *counting_fns(4)[1:]]
+        vec = make(fns, autoreset="async", info_attrs=("t", "ends"))
+        vec.reset()
+        assert vec.step([0] * 4)[1][0] == 1.0
+        for _ in range(2):
+            obs, rewards, dones, infos = vec.step([0] * 4)
+            assert infos[0]["resetting"]
+            assert obs[0].tolist() == [0, 1, 1]
+            assert rewards[0] == vec.rewards64[0] == 0.0
+            assert not dones[0]
+            assert (infos[0]["t"], infos[0]["ends"]) == (1, "terminated")
+            assert vec.info_array("ends").tolist() == ["terminated"] * 4
+        gate.touch()
 
     def test_disabled_needs_a_reset(self, make: Make) -> None:
         fns = [functools.partial(CountingEnv, i, length=2 + i) for i in range(4)]

@@ -12,7 +12,14 @@ import pytest
 from gymnasium import spaces
 
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import NESTED, ActionKeepingEnv, BufferReusingEnv, CountingEnv, SampledEnv
+from vecenvs.testing.envs import (
+    NESTED,
+    ActionKeepingEnv,
+    BufferReusingEnv,
+    CountingEnv,
+    ListReusingEnv,
+    SampledEnv,
+)
 from vecenvs.testing.lockstep import Lockstep
 from vecenvs.testing.suite.base import Conformance, Make
 
@@ -40,8 +47,8 @@ class OwnershipConformance(Conformance):
     """No array is shared between caller, VecEnv and envs."""
 
     def test_returned_values_never_change(self, make: Make) -> None:
-        """Observations, rewards, dones, terminal observations and arrays in infos, over resets and steps."""
-        for fn in (BufferReusingEnv, functools.partial(SampledEnv, NESTED)):
+        """Observations, rewards, dones, terminal observations and arrays in infos, over resets, steps and batches."""
+        for fn in (BufferReusingEnv, functools.partial(SampledEnv, NESTED), ListReusingEnv):
             vec = make([fn] * 4)
             kept: list[tuple[Any, Any]] = []
             for seed in (1, 2):
@@ -51,12 +58,22 @@ class OwnershipConformance(Conformance):
                 for _ in range(15):
                     result = (*vec.step([vec.action_space.sample()] * 4), vec.terminated, vec.truncated)
                     kept.append((result, copy.deepcopy(result)))
+                for _ in range(6):
+                    vec.send([vec.action_space.sample()] * 2, [0, 3])
+                    batch = vec.recv(2)
+                    rows = (batch.obs, batch.rewards, batch.terminated, batch.truncated, batch.infos)
+                    kept.append((rows, copy.deepcopy(rows)))
             for now, then in kept:
                 assert_same(now, then)
 
-    def test_envs_that_reuse_their_buffers(self, make: Make) -> None:
+    @pytest.mark.parametrize(
+        "fn", [BufferReusingEnv, functools.partial(BufferReusingEnv, side=80), ListReusingEnv],
+        ids=["small", "large", "list"],
+    )  # fmt: skip
+    def test_envs_that_reuse_their_buffers(self, make: Make, fn: Any) -> None:
+        """Small or large, or of no fixed length: each row and terminal observation is as it was when given."""
         for mode in ("same_step", "next_step"):
-            both = Lockstep(make, [BufferReusingEnv] * 4, autoreset=mode)
+            both = Lockstep(make, [fn] * 4, autoreset=mode)
             both.reset(seed=0)
             both.run(15)
             assert both.vec.get_attr("tampered") == [False] * 4

@@ -268,9 +268,13 @@ class RestartConformance(Conformance):
         vec = make(fns, on_failure="restart", step_timeout=0.5)
         vec.reset()
         vec.send(ACTIONS)
-        while vec.stats()["restarts"] == 0:
+        for _ in range(200):  # for two seconds at least
             send_on(vec, vec.recv())
+            time.sleep(0.01)  # in which they answer: no recv has to wait
+            if vec.stats()["restarts"]:
+                break
         gate.touch()
+        assert vec.stats()["restarts"] == 1
 
     @PROMPT
     def test_a_death_in_the_first_reset_of_a_neighbour(self, make: Make, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from vecenvs.testing.envs import CountingEnv, GatedEnv, StubbornEnv, counting_fn
 from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.testing.suite.deaths import PROMPT
 from vecenvs.testing.suite.interrupts import NappingEnv
+from vecenvs.testing.suite.restarts import open_after
 
 
 def gated_fns(gate: Path, num_envs: int = 4, **kwargs: Any) -> list[Any]:
@@ -66,11 +67,11 @@ class PatienceConformance(Conformance):
 
     def test_standing_in_line(self, make: Make) -> None:
         """An env is not late because its worker has others to step first."""
-        vec = make([functools.partial(NappingEnv, tag) for tag in range(5)], step_timeout=0.8, on_failure="restart")
+        vec = make([functools.partial(NappingEnv, tag) for tag in range(7)], step_timeout=0.8, on_failure="restart")
         vec.reset()
         vec.set_attr("nap", 0.25)
-        vec.send([0] * 5)
-        left = 5
+        vec.send([0] * 7)
+        left = 7
         while left:
             left -= len(vec.recv())
         assert vec.stats()["restarts"] == 0
@@ -101,14 +102,38 @@ class TimeoutConformance(Conformance):
         assert vec.step([0] * 4)[0][:, 2].tolist() == [3] * 4
 
     def test_step_timeout_of_the_constructor(self, make: Make, tmp_path: Path) -> None:
-        gate = tmp_path / "gate"
-        vec = make(gated_fns(gate), step_timeout=0.5)
+        """Who waits again waits as long again, or as long as he says himself."""
+        gate, other_gate = tmp_path / "gate", tmp_path / "other gate"
+        fns = gated_fns(gate)
+        fns[2] = functools.partial(GatedEnv, 2, other_gate, at=2)
+        vec = make(fns, step_timeout=0.5)
         vec.reset()
         with pytest.raises(StepTimeout) as caught:
             vec.step([0] * 4)
         assert 0 in caught.value.indices
+        timer = open_after(0.1, gate)
+        assert vec.step_wait()[0][:, 2].tolist() == [1] * 4
+        timer.join()
+        vec.step_async([0] * 4)
+        timer = open_after(0.8, other_gate)
+        assert vec.step_wait(timeout=30.0)[0][:, 2].tolist() == [2] * 4
+        timer.join()
+
+    def test_who_has_just_begun_is_not_late(self, make: Make, tmp_path: Path) -> None:
+        """However late another one is."""
+        gate = tmp_path / "gate"
+        fns = gated_fns(gate)
+        fns[2] = functools.partial(GatedEnv, 2, gate)
+        vec = make(fns, step_timeout=0.5)
+        vec.reset()
+        vec.send([0], [0])
+        time.sleep(0.5)
+        vec.send([0], [2])
+        with pytest.raises(StepTimeout) as caught:
+            vec.recv(2)
+        assert list(caught.value.indices) == [0]
         gate.touch()
-        assert vec.step_wait(timeout=30.0)[0][:, 2].tolist() == [1] * 4
+        assert sorted(vec.recv(2, timeout=30.0).indices.tolist()) == [0, 2]
 
     def test_a_reset_that_takes_too_long(self, make: Make, tmp_path: Path) -> None:
         gate = tmp_path / "gate"
