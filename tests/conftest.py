@@ -76,6 +76,8 @@ MATRICES: dict[str, dict[str, list[Configuration]]] = {
         "dummy": [Configuration("dummy", "dummy")],
         "subproc": [subproc("fork", 2), subproc("caller", 3), subproc("spawn", 2)],
     },
+    # What starts slowly.
+    "spawned": {"dummy": [], "subproc": [subproc("spawn", 2)]},
     # Those with processes, for what only these can do; "each" has the third start method.
     "workers": {"dummy": [], "subproc": [subproc("fork", 2), subproc("caller", 3), subproc("forkserver", 2)]},
     # Those that start fast, for what takes many of them.

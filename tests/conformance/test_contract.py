@@ -7,12 +7,17 @@ from conftest import Configuration
 
 from vecenvs.testing.suite import (
     AftermathConformance,
+    AttributeConformance,
     DeathConformance,
+    ErrorConformance,
+    LifecycleConformance,
     RestartConformance,
     RuleConformance,
     ScheduleConformance,
+    SeedingConformance,
     SpaceConformance,
     TimeoutConformance,
+    ValueConformance,
     WorldConformance,
 )
 
@@ -38,9 +43,22 @@ class TestSpaces(OnConfigurations, SpaceConformance):
 
 
 class TestRules(OnConfigurations, RuleConformance):
-    """All else in the contract, on one configuration of each kind."""
+    """All else in the contract."""
 
-    matrix = "each"
+    matrix = "fast"
+
+
+class TestRulesOfSpawned(
+    OnConfigurations,
+    AttributeConformance,
+    ErrorConformance,
+    LifecycleConformance,
+    SeedingConformance,
+    ValueConformance,
+):
+    """Of these rules those that spawn might break; each of its starts takes a second."""
+
+    matrix = "spawned"
 
 
 class TestSchedules(OnConfigurations, ScheduleConformance):
