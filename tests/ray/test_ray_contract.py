@@ -20,10 +20,11 @@ from vecenvs.testing.suite import (
     ErrorConformance,
     LifecycleConformance,
     RestartConformance,
+    RowConformance,
     ScheduleConformance,
     TimeoutConformance,
-    TrajectoryConformance,
     WorkerConformance,
+    WorldConformance,
 )
 
 pytestmark = pytest.mark.usefixtures("ray_session")
@@ -56,14 +57,15 @@ class WhereRayMatters(
 
 
 class WhereMessagesMatter(
-    TrajectoryConformance,
+    WorldConformance,
+    RowConformance,
     LifecycleConformance,
     DeathConformance,
     RestartConformance,
     ScheduleConformance,
     TimeoutConformance,
 ):
-    """Rows, failures, and the end; the messages are MPI's, over which the whole contract runs."""
+    """Rows, failures, and the end; the messages are MPI's, over which the whole contract runs, with every space."""
 
 
 ALL = os.environ.get("VECENVS_TEST_RAY") == "all"
@@ -79,7 +81,7 @@ class TestMessages(OnRay, WorkerConformance if ALL else WhereMessagesMatter):
     transport = way = "messages"
 
 
-class WhereCallsMatter(TrajectoryConformance, ScheduleConformance, DeathConformance, TimeoutConformance):
+class WhereCallsMatter(WorldConformance, RowConformance, ScheduleConformance, DeathConformance, TimeoutConformance):
     """The messages are those of the connection: what is different is when answers come, and how an end shows."""
 
 
