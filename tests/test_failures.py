@@ -240,6 +240,17 @@ def test_sigterm_in_a_step(on_failure: str, tmp_path: Path, worker_pids: Callabl
 
 
 @PROMPT
+def test_an_async_reset_that_raises_what_is_no_exception() -> None:
+    """Nobody waits for ever, though it happens in a thread."""
+    fns = [functools.partial(FailingEnv, 0, "reset", 2, "interrupt", 1), functools.partial(CountingEnv, 1, 99)]
+    with SubprocVecEnv(fns, 1, "fork", autoreset="async") as vec:
+        vec.reset()
+        vec.step([0, 0])
+        with pytest.raises((EnvError, WorkerDied)):
+            vec.reset([0])
+
+
+@PROMPT
 def test_a_stopped_worker(worker_pids: Callable[[], list[int]]) -> None:
     """Out of time, but nothing is lost."""
     with SubprocVecEnv(counting_fns(4), 2, "fork") as vec:

@@ -10,6 +10,7 @@ episode's end, or an error, what the autoreset mode puts in its place. So the lo
 from __future__ import annotations
 
 import reprlib
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -143,9 +144,10 @@ class Host:
     def _interrupted(self, exc: BaseException) -> None:
         """Note what is none of an env's errors. In process, answer first, so that no command stays without one.
 
-        Elsewhere it ends the worker (SIGTERM is made such an exception), and the caller is to see just that.
+        Elsewhere it ends the worker (SIGTERM is made such an exception), and the caller is to see just that. A reset's
+        own thread cannot do so: its env has failed, and the worker ends after that.
         """
-        if self._remote:
+        if self._remote and threading.current_thread() is threading.main_thread():
             raise exc
         self.interrupt, self.unsettled = exc, True
 

@@ -52,9 +52,9 @@ class Request:
 
     def explain(self, who: str, words: str) -> str:
         """Say what `who` needs, why it has no place, and what to do. `words` is what Ray says of it, if anything."""
-        words = f" (Ray: {words})" if words else ""
+        when, words = ("", f" (Ray: {words})") if words else (f" within {self.seconds:g} s", "")
         return (
-            f"Ray has found no place for {who} within {self.seconds:g} s: {self._why()}{words}. It needs "
+            f"Ray has found no place for {who}{when}: {self._why()}{words}. It needs "
             f"{_join(self._needs())}. Have fewer of them, ask for less ({self._options_name}, placement), free or add "
             "nodes, or give a longer ready_timeout where nodes are still being added"
         )
@@ -88,8 +88,10 @@ class Request:
         available = ray.available_resources()
         free = {name: available.get(name, 0.0) for name in needs}
         others = [name for name in ("label_selector", "fallback_strategy", "runtime_env") if self._options.get(name)]
-        if others and all(free[name] >= amount for name, amount in needs.items()):
-            told = " and ".join(f"{name}={self._options[name]}" for name in others)
+        if all(free[name] >= amount for name, amount in needs.items()):
+            told = (
+                " and ".join(f"{name}={self._options[name]}" for name in others) or "one node that has all of it free"
+            )
             return f"what it needs is free, so it waits for {told}"
         return f"of what it needs {_join(free)} is free now, other actors and tasks hold the rest"
 
