@@ -200,7 +200,7 @@ class TestServer:
         ):
             with pytest.raises(ValueError, match=words):
                 serve(**arguments)
-        with pytest.raises(BackendUnavailable, match=r"no place for the replay server .*to which placement ties it"):
+        with pytest.raises(BackendUnavailable, match=r"no place for the replay server.*to which placement ties it"):
             serve(server_options={"num_cpus": 64}, ready_timeout=0.3)
 
 
