@@ -18,7 +18,8 @@ ROOT = Path(vecenvs.__file__).parent
 # From the bottom up. A name stands for a module or a package of vecenvs; those in one layer may import each other.
 LAYERS = [
     {"errors", "images", "cpus"},
-    {"protocol", "layout", "columns", "actions", "board", "calls", "info_channel", "infos", "stepping", "alike"},
+    {"protocol", "layout", "columns", "actions", "board", "calls", "info_channel", "infos", "alike"}
+    | {"stepping", "direct"},
     {"vec_env", "arguments", "host", "worker", "making", "rows", "info_columns"},
     {"transport", "process", "crew", "patience", "lock_step", "ledger", "asking", "lifetime", "pool"},
     {"backends", "mpi"},
@@ -102,8 +103,8 @@ def uses_of_an_env(tree: ast.AST) -> Iterator[str]:
 
 
 def test_one_place_steps_and_one_resets() -> None:
-    """host.py, apart from wrappers of one env and the bare loop that the benchmark measures by."""
+    """direct.py and host.py, apart from wrappers of one env and the bare loop that the benchmark measures by."""
     found = {
-        path.name: sorted(uses_of_an_env(ast.parse(path.read_text()))) for path in modules() if part_of(path) != "bench"
+        path.name: {*uses_of_an_env(ast.parse(path.read_text()))} for path in modules() if part_of(path) != "bench"
     }
-    assert {name: uses for name, uses in found.items() if uses} == {"host.py": ["reset", "step"]}
+    assert {name: uses for name, uses in found.items() if uses} == {"direct.py": {"step"}, "host.py": {"reset"}}

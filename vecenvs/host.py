@@ -3,8 +3,9 @@
 A `Host` has the envs of one worker, a *shard*: their slots are first, first + 1, ... It writes rows into the board's
 columns, and gives what a row has besides.
 
-What happens next to an env is held as one callable per slot, `_act[local]`: usually the env's own `step`; after an
-episode's end, or an error, what the autoreset mode puts in its place. So the loop over the envs asks no questions.
+What happens next to an env is held as one callable per slot, `_act[local]`: usually the env's own `step` (`direct.py`);
+after an episode's end, or an error, what the autoreset mode puts in its place. So the loop over the envs asks no
+questions.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from vecenvs.board import FINAL, FIRST, TERMINATED, TRUNCATED, Board, Specs
+from vecenvs.direct import direct_step
 from vecenvs.errors import ResetNeededError
 from vecenvs.info_channel import InfoReader
 from vecenvs.infos import InfoPacker, own_complete
@@ -244,7 +246,7 @@ class Host:
             info = {**self._reader.without(info or {}), **self._reader.first(local)}
         if info:
             self._reset_infos[local] = info
-        self._act[local] = env.step
+        self._act[local] = direct_step(env)
         return obs
 
     def _row_info(self, reset_info: dict[str, Any]) -> dict[str, Any]:

@@ -8,17 +8,23 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.wrappers import TimeLimit
+from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from vecenvs import calls
 from vecenvs.errors import AlreadySteppingError, EnvError, VecEnvError
 from vecenvs.testing.envs import CountingEnv, FailingEnv, UnpicklableEnv, counting_fns
 from vecenvs.testing.suite.base import Conformance, Make
+from vecenvs.wrappers import Monitor
 
 
 def wrapped(tag: int, limit: int = 3) -> gymnasium.Env[Any, Any]:
     """A CountingEnv within a TimeLimit."""
     return TimeLimit(CountingEnv(tag), limit)
+
+
+def monitored(tag: int) -> gymnasium.Env[Any, Any]:
+    """As `gym.make` and make_vec_env wrap envs."""
+    return Monitor(TimeLimit(OrderEnforcing(CountingEnv(tag, length=50)), 40))
 
 
 WRAPPED = [functools.partial(wrapped, tag) for tag in range(4)]
@@ -63,6 +69,22 @@ class AttributeConformance(Conformance):
         vec.reset()
         assert vec.step([0] * 4)[2].tolist() == [False, False, True, False], "set where it is, inside"
         assert vec.has_attr("tag")
+
+    def test_wrappers_keep_their_state(self, make: Make) -> None:
+        """Also those that are stepped by a shorter way than their own."""
+        vec = make([functools.partial(monitored, tag) for tag in range(3)])
+        vec.reset()
+        vec.step([0] * 3)
+        vec.step([0] * 3)
+        assert vec.get_attr("_elapsed_steps") == vec.get_attr("total_steps") == [2, 2, 2]
+        vec.set_attr("_max_episode_steps", 3, [1])
+        _, _, dones, infos = vec.step([0] * 3)
+        assert dones.tolist() == [False, True, False]
+        assert infos[1]["TimeLimit.truncated"] is True
+        assert infos[1]["episode"]["l"] == 3
+        assert vec.get_attr("_elapsed_steps") == [3, 0, 3]
+        assert vec.get_attr("total_steps") == [3, 3, 3]
+        assert vec.get_attr("episode_lengths") == [[], [3], []]
 
     def test_env_is_wrapped(self, make: Make) -> None:
         vec = make([*WRAPPED[:2], *counting_fns(2)])
