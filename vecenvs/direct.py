@@ -28,20 +28,17 @@ def direct_step(env: Any) -> Step:
 
 def shortened(env: Any) -> Step | None:
     """Give a shorter way than `env.step`, if there is one."""
-    shorten = SHORTER.get(_step_of(env))
-    return None if shorten is None else shorten(env)
-
-
-def _step_of(env: Any) -> Any:
-    """The function that `env.step` calls, if it is the class's."""
-    return None if "step" in getattr(env, "__dict__", ()) else getattr(type(env), "step", None)
+    shorten = SHORTER.get(getattr(type(env), "step", None))
+    return None if shorten is None or "step" in vars(env) else shorten(env)
 
 
 def _inside(env: Any) -> Any:
     """Give the first env, from this one on inwards, whose step does something."""
-    while (step := _step_of(env)) is _WRAPPER or (step is _ORDER and env.has_reset):
+    while True:
+        step = getattr(type(env), "step", None)
+        if not (step is _WRAPPER or (step is _ORDER and env.has_reset)) or "step" in vars(env):
+            return env
         env = env.env
-    return env
 
 
 def _plain(wrapper: Any) -> Step | None:
@@ -50,7 +47,8 @@ def _plain(wrapper: Any) -> Step | None:
 
 
 def _limited(limit: Any) -> Step | None:
-    if not {"_elapsed_steps", "_max_episode_steps"} <= vars(limit).keys():  # Gymnasium may call them otherwise one day
+    shown = vars(limit)
+    if "_elapsed_steps" not in shown or "_max_episode_steps" not in shown:  # Gymnasium may call them otherwise one day
         return None
     env = _inside(limit.env)
 
@@ -67,5 +65,6 @@ def _limited(limit: Any) -> Step | None:
 
 _WRAPPER, _ORDER = gym.Wrapper.step, OrderEnforcing.step
 
-# What makes a shorter way, if it finds one, by the `step` of the wrapper's class. Monitor adds its own.
+# What makes a shorter way, if it finds one, by the `step` of the wrapper's class (as it was when this was imported).
+# Monitor adds its own.
 SHORTER: dict[Any, Callable[[Any], Step | None]] = {_WRAPPER: _plain, _ORDER: _plain, TimeLimit.step: _limited}
