@@ -84,7 +84,7 @@ class Host:
 
     # Stepping
 
-    def step(self, shard: range, actions: list[Any], *, pack: bool = False) -> RowBody | bytes | list[Any] | None:
+    def step(self, shard: range, actions: Sequence[Any], *, pack: bool = False) -> RowBody | bytes | list[Any] | None:
         """Step some adjacent slots one after another and write their rows. With `pack` infos may travel packed.
 
         Give what there is besides the rows' columns: the body of ROWS, or of INFO_ROWS.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
@@ -11,7 +11,7 @@ EndEpisode = Callable[[int, Any, Any, Any, dict[str, Any]], tuple[Any, dict[str,
 
 def step_envs(
     acts: list[Callable[[Any], StepResult]],
-    actions: list[Any],
+    actions: Sequence[Any],
     cells: list[Any],
     where: Any,
     rewards: list[Any],
