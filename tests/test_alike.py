@@ -24,6 +24,9 @@ class Custom(spaces.Space[Any]):
         super().__init__()
         self.value = value
 
+    def __repr__(self) -> str:  # for names of tests that are the same in every run
+        return f"{type(self).__name__}({self.value!r})"
+
 
 class Slotted(Custom):
     """One that keeps something where `vars` does not show it."""
