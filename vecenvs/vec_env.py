@@ -239,8 +239,17 @@ class VecEnv(abc.ABC):
             )
         return self.call(calls.render, indices)
 
-    def render(self) -> NDArray[np.uint8] | None:
-        """Render all envs: one tiled rgb array (H, W, 3), or None if they draw by themselves ("human")."""
+    def render(self, mode: str | None = None) -> NDArray[np.uint8] | None:
+        """Render all envs: one tiled rgb array (H, W, 3), or None if they draw by themselves ("human").
+
+        `mode`, which baselines and SB3 give here, must be the one that the envs were made with (VecEnvError): Gymnasium
+        fixes it then.
+        """
+        if mode is not None and mode != self.render_mode:
+            raise VecEnvError(
+                f"render(mode={mode!r}) of envs made with render_mode={self.render_mode!r}: "
+                f"make them with gymnasium.make(..., render_mode={mode!r})"
+            )
         images = self.get_images()
         return tile(images) if self.render_mode == "rgb_array" else None
 

@@ -2,33 +2,51 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vecenvs.arguments import check_vec_env
+from vecenvs.arguments import check_vec_env, parse_indices
+from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
 
 
 class VecEnvWrapper(VecEnv):
     """Passes every call on to `venv`. Subclasses override what they change; nothing is forwarded by magic.
 
-    A subclass that changes observations or rewards overrides `reset`, `step_wait` and `recv` alike.
+    A subclass that changes observations or rewards overrides `reset`, `step_wait` and `recv` alike. It may write them
+    as for baselines and SB3, `reset(self)` and `step_wait(self)`: seeds and options given to such a `reset` go to
+    `venv` before it, a reset of some envs and a timeout are a VecEnvError. It may declare other spaces than those of
+    `venv`.
     """
 
-    def __init__(self, venv: VecEnv) -> None:
+    def __init__(
+        self,
+        venv: VecEnv,
+        observation_space: spaces.Space[Any] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+    ) -> None:
         check_vec_env(type(self).__name__, venv)
         self.venv = venv
         self.num_envs = venv.num_envs
-        self.observation_space = venv.observation_space
-        self.action_space = venv.action_space
+        self.observation_space = venv.observation_space if observation_space is None else observation_space
+        self.action_space = venv.action_space if action_space is None else action_space
         self.spec = venv.spec
         self.metadata = venv.metadata
         self.render_mode = venv.render_mode
         self.autoreset = venv.autoreset
         self.copy = venv.copy
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name, widened in (("reset", _widened_reset), ("step_wait", _widened_step_wait)):
+            if name in vars(cls):
+                setattr(cls, name, widened(vars(cls)[name]))
 
     @property
     def closed(self) -> bool:  # type: ignore[override]
@@ -119,3 +137,53 @@ class VecEnvWrapper(VecEnv):
 
     def close(self) -> None:
         self.venv.close()
+
+
+# Whoever calls a VecEnv (views, the wrappers around it) may use all arguments of the contract. Methods written for
+# baselines or SB3, where they have none, are called with what they take.
+
+
+def _widened_reset(method: Callable[..., Any]) -> Callable[..., Any]:
+    taken = _taken(method, ("indices", "seed", "options"))
+    if len(taken) == 3:
+        return method
+
+    @functools.wraps(method)
+    def reset(self: VecEnvWrapper, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
+        given: dict[str, Any] = {"indices": indices, "seed": seed, "options": options}
+        if "indices" not in taken and parse_indices(indices, self.num_envs) != list(range(self.num_envs)):
+            raise VecEnvError(
+                f"{type(self).__name__}.reset resets all envs at once: to reset some, write it as "
+                "reset(self, indices=None, *, seed=None, options=None)"
+            )
+        if seed is not None and "seed" not in taken:
+            self.venv.seed(seed)
+        if options is not None and "options" not in taken:
+            self.venv.set_options(options)
+        return method(self, **{name: given[name] for name in taken if given[name] is not None})
+
+    return reset
+
+
+def _widened_step_wait(method: Callable[..., Any]) -> Callable[..., Any]:
+    if _taken(method, ("timeout",)):
+        return method
+
+    @functools.wraps(method)
+    def step_wait(self: VecEnvWrapper, timeout: float | None = None) -> StepReturn:
+        if timeout is not None:
+            raise VecEnvError(
+                f"{type(self).__name__}.step_wait takes no timeout: write it as step_wait(self, timeout=None)"
+            )
+        result: StepReturn = method(self)
+        return result
+
+    return step_wait
+
+
+def _taken(method: Callable[..., Any], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Say which of these arguments the method takes by name."""
+    parameters = inspect.signature(method).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return names
+    return tuple(name for name in names if name in parameters)

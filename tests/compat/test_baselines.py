@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from vecenvs.compat.baselines import (
 from vecenvs.errors import SpaceMismatch, VecEnvError
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import SPACES, CountingEnv, RenderingEnv, SampledEnv, counting_fns
+from vecenvs.views import as_gymnasium
 
 CLASSES = {
     "dummy": DummyVecEnv,
@@ -108,6 +110,16 @@ def test_render_modes() -> None:
         assert len(venv.get_images()) == 2
 
 
+@pytest.mark.parametrize("wrap", [lambda venv: venv, VecNormalize, functools.partial(VecFrameStack, nstack=2)])
+def test_render_takes_a_mode_everywhere(wrap: Any) -> None:
+    """Also over what `make_vec_env` gives, which are the core's own classes."""
+    with wrap(CoreDummyVecEnv([functools.partial(RenderingEnv, tag) for tag in range(2)])) as venv:
+        venv.reset()
+        assert_same(venv.render("rgb_array"), venv.render())
+        with pytest.raises(VecEnvError, match="make them with .*render_mode='human'"):
+            venv.render("human")
+
+
 def test_errors_of_stepping() -> None:
     with DummyVecEnv(counting_fns(2)) as venv:
         venv.reset()
@@ -152,6 +164,53 @@ def test_wrappers() -> None:
         assert_same(venv.reset(), np.array([1, 2]))
         assert_same(venv.step([0, 0])[0], np.array([2, 3]))
         assert venv.unwrapped is venv.venv
+
+
+class Negated(VecEnvWrapper):
+    """A wrapper whose methods take none of the arguments that this library's have."""
+
+    def __init__(self, venv: VecEnv) -> None:
+        space = spaces.Box(-np.inf, np.inf, venv.observation_space.shape, np.float64)
+        VecEnvWrapper.__init__(self, venv, observation_space=space)
+
+    def reset(self) -> Any:  # type: ignore[override]
+        return -1.0 * self.venv.reset()
+
+    def step_wait(self) -> Any:  # type: ignore[override]
+        obs, rewards, dones, infos = self.venv.step_wait()
+        return -1.0 * obs, rewards + 1, dones, infos
+
+
+def test_a_wrapper_without_our_arguments_under_what_gives_them() -> None:
+    actions = np.array([1, 2])
+    with DummyVecEnv(counting_fns(2)) as plain, VecFrameStack(Negated(DummyVecEnv(counting_fns(2))), 2) as venv:
+        assert_same(venv.reset()[:, 3:], -1.0 * plain.reset())
+        expected, rewards, *_ = plain.step(actions)
+        obs, more, *_ = venv.step(actions)
+        assert_same(obs[:, 3:], -1.0 * expected)
+        assert_same(more, rewards + 1)
+    fns = [functools.partial(SampledEnv, SPACES["float64"]) for _ in range(2)]
+    with (
+        DummyVecEnv(fns) as plain,
+        contextlib.closing(as_gymnasium(Negated(SubprocVecEnv(fns, context="fork")))) as view,
+    ):
+        for seed in (7, [5, None], None):
+            first, _ = view.reset(seed=seed, options={"as": "given"})
+            assert_same(first, -1.0 * plain.reset(seed=seed, options={"as": "given"}))
+        assert_same(view.step(actions)[0], -1.0 * plain.step(actions)[0])
+    with Negated(Negated(DummyVecEnv(fns))) as venv, DummyVecEnv(fns) as plain:
+        assert_same(venv.reset(seed=3), 1.0 * plain.reset(seed=3))
+        with pytest.raises(VecEnvError, match=r"Negated.reset resets all envs at once: .*write it as reset\(self, ind"):
+            venv.reset([1])
+        venv.step_async(actions)
+        with pytest.raises(VecEnvError, match="Negated.step_wait takes no timeout: write it as"):
+            venv.step_wait(timeout=1.0)
+        assert_same(venv.step_wait()[1], plain.step(actions)[1] + 2)
+
+
+def test_wrappers_of_this_library_are_baselines_wrappers() -> None:
+    with VecNormalize(DummyVecEnv(counting_fns(1))) as venv:
+        assert isinstance(venv, VecEnvWrapper)
 
 
 def test_wrappers_of_this_library_by_baselines_arguments(tmp_path: Path) -> None:

@@ -11,11 +11,8 @@ import abc
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
-from vecenvs import wrapper
 from vecenvs.alike import alike
 from vecenvs.arguments import arguments_of, check_arguments, check_env_fns, parse_int
 from vecenvs.backends import dummy, subproc
@@ -26,9 +23,10 @@ from vecenvs.compat.baselines_wrappers import (
     VecNormalize,
     VecVideoRecorder,
 )
-from vecenvs.errors import AlreadySteppingError, NotSteppingError, SpaceMismatch, VecEnvError
+from vecenvs.errors import AlreadySteppingError, NotSteppingError, SpaceMismatch
 from vecenvs.pool import EnvFn
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
+from vecenvs.wrapper import VecEnvWrapper
 
 __all__ = [
     "AlreadySteppingError",
@@ -49,20 +47,7 @@ __all__ = [
 SpacePair = tuple[spaces.Space[Any], spaces.Space[Any]]
 
 
-class _ModeVecEnv(VecEnv):
-    """A VecEnv whose `render` takes baselines' argument."""
-
-    def render(self, mode: str | None = None) -> NDArray[np.uint8] | None:
-        """Render in the mode that the envs were made with; VecEnvError for another one. Gymnasium fixes it then."""
-        if mode is not None and mode != self.render_mode:
-            raise VecEnvError(
-                f"render(mode={mode!r}) of envs made with render_mode={self.render_mode!r}: "
-                f"make them with gymnasium.make(..., render_mode={mode!r})"
-            )
-        return super().render()
-
-
-class DummyVecEnv(_ModeVecEnv, dummy.DummyVecEnv):
+class DummyVecEnv(dummy.DummyVecEnv):
     """Envs in the caller's process."""
 
     def step_async(self, actions: Any) -> None:
@@ -70,7 +55,7 @@ class DummyVecEnv(_ModeVecEnv, dummy.DummyVecEnv):
         super().step_async(_listified(actions) if self.num_envs == 1 else actions)
 
 
-class SubprocVecEnv(_ModeVecEnv, subproc.SubprocVecEnv):
+class SubprocVecEnv(subproc.SubprocVecEnv):
     """Envs in processes, `in_series` of them in each, started by `context` ("spawn", "fork" or "forkserver").
 
     ValueError if the number of envs is no multiple of `in_series`. `spaces`, a pair (observation, action), need not be
@@ -102,20 +87,6 @@ class ShmemVecEnv(SubprocVecEnv):
         self, env_fns: Sequence[EnvFn], spaces: SpacePair | None = None, context: str = "spawn", **common: Any
     ) -> None:
         super().__init__(env_fns, spaces, context, **common)
-
-
-class VecEnvWrapper(_ModeVecEnv, wrapper.VecEnvWrapper):
-    """A wrapper with baselines' constructor: it may declare other spaces than those of `venv`."""
-
-    def __init__(
-        self,
-        venv: VecEnv,
-        observation_space: spaces.Space[Any] | None = None,
-        action_space: spaces.Space[Any] | None = None,
-    ) -> None:
-        super().__init__(venv)
-        self.observation_space = observation_space or venv.observation_space
-        self.action_space = action_space or venv.action_space
 
 
 class VecEnvObservationWrapper(VecEnvWrapper, abc.ABC):
