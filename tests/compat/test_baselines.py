@@ -223,6 +223,14 @@ def test_wrappers_of_this_library_by_baselines_arguments(tmp_path: Path) -> None
             assert_same(given, expected)
         assert (venv.clip_obs, venv.clip_reward, venv.gamma, venv.epsilon) == (5.0, 4.0, 0.9, 1e-6)
         assert_same(venv.ob_rms.mean, reference.obs_rms.mean)
+        assert (venv.clipob, venv.cliprew) == (5.0, 4.0)
+        assert venv.ret is venv.returns
+        with VecNormalize(DummyVecEnv(counting_fns(1))) as evaluation:
+            evaluation.training = False
+            evaluation.ob_rms = venv.ob_rms
+            assert evaluation.obs_rms is venv.obs_rms
+            evaluation.ob_rms = None
+            assert not evaluation.norm_obs
     with VecNormalize(DummyVecEnv(counting_fns(2)), ob=False, cliprew=0.5) as venv:
         assert venv.ob_rms is None
         venv.reset()
