@@ -208,6 +208,44 @@ def test_a_wrapper_without_our_arguments_under_what_gives_them() -> None:
         assert_same(venv.step_wait()[1], plain.step(actions)[1] + 2)
 
 
+class First(VecEnvObservationWrapper):
+    """Shows one number of an observation, or one part of those that have parts."""
+
+    def __init__(self, venv: VecEnv) -> None:
+        space = venv.observation_space
+        shown = spaces.Box(0, 99, (1,), np.int64) if isinstance(space, spaces.Box) else next(iter(space.values()))
+        super().__init__(venv, observation_space=shown)
+
+    def process(self, obs: Any) -> Any:
+        return next(iter(obs.values())) if isinstance(obs, dict) else obs[:, :1]
+
+
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
+def test_last_observations_of_episodes_are_processed(autoreset: str) -> None:
+    """Else a wrapper around it meets some of another shape."""
+    with (
+        VecFrameStack(First(DummyVecEnv(counting_fns(3), autoreset=autoreset)), 2) as venv,
+        DummyVecEnv(counting_fns(3), autoreset=autoreset) as plain,
+    ):
+        venv.reset()
+        plain.reset()
+        ends = 0
+        for _ in range(15):
+            for ours, theirs in zip(venv.step([0] * 3)[3], plain.step([0] * 3)[3], strict=True):
+                assert ("terminal_observation" in ours) == ("terminal_observation" in theirs)
+                if "terminal_observation" in ours:
+                    ends += 1
+                    assert_same(ours["terminal_observation"][1:], theirs["terminal_observation"][:1])
+        assert ends > 5
+    parts = spaces.Dict({"a": spaces.Box(-1.0, 1.0, (3,), np.float32), "b": spaces.Discrete(4)})
+    fns = [functools.partial(SampledEnv, parts) for _ in range(2)]
+    with VecNormalize(First(DummyVecEnv(fns))) as venv:
+        venv.reset(seed=0)
+        infos = [info for _ in range(40) for info in venv.step([1, 1])[3] if "terminal_observation" in info]
+        assert infos
+        assert all(info["terminal_observation"] in venv.observation_space for info in infos)
+
+
 def test_wrappers_of_this_library_are_baselines_wrappers() -> None:
     with VecNormalize(DummyVecEnv(counting_fns(1))) as venv:
         assert isinstance(venv, VecEnvWrapper)

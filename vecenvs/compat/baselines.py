@@ -11,11 +11,14 @@ import abc
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 
 from vecenvs.alike import alike
 from vecenvs.arguments import arguments_of, check_arguments, check_env_fns, parse_int
 from vecenvs.backends import dummy, subproc
+from vecenvs.columns import Columns
 from vecenvs.compat.baselines_wrappers import (
     VecExtractDictObs,
     VecFrameStack,
@@ -24,9 +27,11 @@ from vecenvs.compat.baselines_wrappers import (
     VecVideoRecorder,
 )
 from vecenvs.errors import AlreadySteppingError, NotSteppingError, SpaceMismatch
+from vecenvs.layout import SpaceLayout
 from vecenvs.pool import EnvFn
-from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
+from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrapper import VecEnvWrapper
+from vecenvs.wrappers.vec_rows import TERMINAL, VecRowsWrapper
 
 __all__ = [
     "AlreadySteppingError",
@@ -89,24 +94,23 @@ class ShmemVecEnv(SubprocVecEnv):
         super().__init__(env_fns, spaces, context, **common)
 
 
-class VecEnvObservationWrapper(VecEnvWrapper, abc.ABC):
-    """A wrapper that changes observations alone; "terminal_observation" stays what the env gave."""
+class VecEnvObservationWrapper(VecRowsWrapper, abc.ABC):
+    """A wrapper that changes observations alone, the last ones of episodes ("terminal_observation") among them."""
 
     @abc.abstractmethod
     def process(self, obs: Any) -> Any:
-        """Change a batch of observations, of any number of rows."""
+        """Change a batch of observations, of any number of rows: a step's, or those with which episodes have ended."""
 
-    def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
-        return self.process(self.venv.reset(indices, seed=seed, options=options))
-
-    def step_wait(self, timeout: float | None = None) -> StepReturn:
-        obs, rewards, dones, infos = self.venv.step_wait(timeout)
-        return self.process(obs), rewards, dones, infos
-
-    def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
-        batch = self.venv.recv(min_envs, max_envs, timeout)
+    def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
         batch.obs = self.process(batch.obs)
-        return batch
+        ended = [info for info in batch.infos if TERMINAL in info]
+        if ended:
+            last = Columns(SpaceLayout(self.venv.observation_space), len(ended), np.empty)
+            last.store(0, [info[TERMINAL] for info in ended])
+            layout = SpaceLayout(self.observation_space)
+            processed = zip(*layout.flatten(self.process(last.copies())), strict=True)
+            for info, parts in zip(ended, processed, strict=True):
+                info[TERMINAL] = layout.unflatten(parts)
 
 
 def _listified(actions: Any) -> Any:
