@@ -246,6 +246,29 @@ def test_last_observations_of_episodes_are_processed(autoreset: str) -> None:
         assert all(info["terminal_observation"] in venv.observation_space for info in infos)
 
 
+class Cut(VecEnvWrapper):
+    """Knows nothing of terminal observations."""
+
+    def __init__(self, venv: VecEnv) -> None:
+        super().__init__(venv, spaces.Box(0, 99, (1,), np.int64))
+
+    def reset(self) -> Any:  # type: ignore[override]
+        return self.venv.reset()[:, :1]
+
+    def step_wait(self) -> Any:  # type: ignore[override]
+        obs, rewards, dones, infos = self.venv.step_wait()
+        return obs[:, :1], rewards, dones, infos
+
+
+@pytest.mark.parametrize("wrap", [VecNormalize, functools.partial(VecFrameStack, nstack=3)])
+def test_last_observations_that_a_wrapper_has_forgotten(wrap: Any) -> None:
+    """Three numbers are no three frames of one number."""
+    with wrap(Cut(DummyVecEnv(counting_fns(2)))) as venv:
+        venv.reset()
+        with pytest.raises(VecEnvError, match=r"has shape \(3,\), but observations have \(1,\): a wrapper below"):
+            _ = [venv.step([0, 0]) for _ in range(20)]
+
+
 def test_wrappers_of_this_library_are_baselines_wrappers() -> None:
     with VecNormalize(DummyVecEnv(counting_fns(1))) as venv:
         assert isinstance(venv, VecEnvWrapper)

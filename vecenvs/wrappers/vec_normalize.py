@@ -18,7 +18,7 @@ from vecenvs.layout import SpaceLayout
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers import vec_normalize_file
 from vecenvs.wrappers.dict_space import dict_space
-from vecenvs.wrappers.vec_rows import REPEAT, TERMINAL, VecRowsWrapper, flagged
+from vecenvs.wrappers.vec_rows import REPEAT, TERMINAL, VecRowsWrapper, check_last, flagged
 from vecenvs.wrappers.vec_statistics import Merger, Statistics
 
 
@@ -177,6 +177,8 @@ class VecNormalize(VecRowsWrapper):
         return {k: self._normalize(v, by_key[k].rms) if k in by_key else v for k, v in obs.items()}
 
     def _normalize_terminals(self, infos: list[dict[str, Any]]) -> None:
+        if self._in_use:
+            check_last(infos, self.venv.observation_space)
         for key, statistics in self._in_use.items() if infos else ():
             if key is None:
                 values = self._normalize(np.stack([info[TERMINAL] for info in infos]), statistics.rms)
