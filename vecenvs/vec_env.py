@@ -189,6 +189,17 @@ class VecEnv(abc.ABC):
 
     # The envs behind it
 
+    @property
+    def envs(self) -> list[Any]:
+        """The envs themselves, where they live in the caller's process (DummyVecEnv); AttributeError elsewhere.
+
+        To be looked at and changed, as baselines, SB3 and Gymnasium's SyncVectorEnv let one, but not to be stepped.
+        """
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute 'envs': its envs are in other processes, to be asked by "
+            "get_attr, set_attr and env_method"
+        )
+
     @abc.abstractmethod
     def call(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
         """Run `function(env, *args, **kwargs)` on each env, where it lives; give what it returns, picklable.

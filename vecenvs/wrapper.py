@@ -112,6 +112,10 @@ class VecEnvWrapper(VecEnv):
     def call_wait(self, timeout: float | None = None) -> list[Any]:
         return self.venv.call_wait(timeout)
 
+    @property
+    def envs(self) -> list[Any]:
+        return self.venv.envs
+
     # A VecEnv may have ways of its own to these, without `call`: over a Gymnasium vector env there is no other.
 
     def get_attr(self, name: str, indices: Indices = None) -> list[Any]:

@@ -120,6 +120,21 @@ def test_render_takes_a_mode_everywhere(wrap: Any) -> None:
             venv.render("human")
 
 
+def test_the_envs_themselves() -> None:
+    """Code for one process looks at `envs[0]`, through wrappers as well."""
+    with VecFrameStack(DummyVecEnv(counting_fns(2)), 2) as venv:
+        venv.reset()
+        assert [env.tag for env in venv.envs] == [0, 1]
+        assert venv.envs[1].unwrapped is venv.unwrapped.envs[1]
+        venv.envs[0].length = 77
+        assert venv.get_attr("length")[0] == 77
+    assert venv.envs == []
+    with VecFrameStack(SubprocVecEnv(counting_fns(2), context="fork"), 2) as venv:
+        assert not hasattr(venv, "envs")
+        with pytest.raises(AttributeError, match="'SubprocVecEnv' .* to be asked by get_attr, set_attr"):
+            _ = venv.envs
+
+
 def test_errors_of_stepping() -> None:
     with DummyVecEnv(counting_fns(2)) as venv:
         venv.reset()
