@@ -612,6 +612,7 @@ class TestBadArguments:
             ({"env_id": "no_such_zoo:CartPole-v1"}, ModuleNotFoundError, "no_such_zoo"),
             ({"env_type": "arcade"}, ValueError, "unknown env_type 'arcade'.*classic_control"),
             ({"env_type": "atari"}, ValueError, "of type 'classic_control'"),
+            ({"env_type": 4}, TypeError, "env_type must be a name or None, not 4: the number of envs is num_env=4"),
             ({"num_env": 0}, ValueError, "num_env must be at least 1, not 0"),
             ({"num_env": -2}, ValueError, "num_env must be at least 1"),
             ({"num_env": 2.0}, TypeError, "num_env must be an int, not 2.0"),

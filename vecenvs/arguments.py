@@ -28,7 +28,9 @@ def check_vec_env(taker: str, given: Any) -> None:
     elif isinstance(given, VectorEnv):
         remedy = "from_gymnasium makes one of Gymnasium's vector envs"
     else:
-        remedy = "make_vec_env makes one of an env's id, DummyVecEnv one of functions that make an env each"
+        if any(cls.__module__.startswith("stable_baselines3.") for cls in type(given).__mro__):
+            kind = f"Stable-Baselines3's {kind}"
+        remedy = "make_vec_env makes one of an env's id, vecenvs.DummyVecEnv one of functions that make an env each"
     raise TypeError(f"{taker} takes a VecEnv, not {kind}: {remedy}")
 
 
