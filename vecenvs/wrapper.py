@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -21,9 +21,12 @@ class VecEnvWrapper(VecEnv):
 
     A subclass that changes observations or rewards overrides `reset`, `step_wait` and `recv` alike. It may write them
     as for baselines and SB3, `reset(self)` and `step_wait(self)`: seeds and options given to such a `reset` go to
-    `venv` before it, a reset of some envs and a timeout are a VecEnvError. It may declare other spaces than those of
-    `venv`.
+    `venv` before it; a reset of some envs, a timeout, and, as long as it has no `recv`, `send` and `reset_async` are a
+    VecEnvError. It may declare other spaces than those of `venv`.
     """
+
+    # Whether methods of this class, or of one between it and this, were written for baselines or SB3.
+    _for_others: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -45,8 +48,10 @@ class VecEnvWrapper(VecEnv):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name, widened in (("reset", _widened_reset), ("step_wait", _widened_step_wait)):
-            if name in vars(cls):
-                setattr(cls, name, widened(vars(cls)[name]))
+            method = vars(cls).get(name)
+            if method is not None and (wide := widened(method)) is not method:
+                setattr(cls, name, wide)
+                cls._for_others = True
 
     @property
     def closed(self) -> bool:  # type: ignore[override]
@@ -89,10 +94,21 @@ class VecEnvWrapper(VecEnv):
         return self.venv.step_wait(timeout)
 
     def send(self, actions: Any, indices: Indices = None) -> None:
+        self._check_recv("send")
         self.venv.send(actions, indices)
 
     def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
+        self._check_recv("reset_async")
         self.venv.reset_async(indices, seed=seed, options=options)
+
+    def _check_recv(self, what: str) -> None:
+        """Refuse what would give rows by `recv` that go past what `step_wait` and `reset` do."""
+        cls = type(self)
+        if cls._for_others and cls.recv is VecEnvWrapper.recv:
+            raise VecEnvError(
+                f"{what}: {cls.__name__} has a step_wait or reset of its own, but no recv, by which the rows would "
+                "come: write one, or use step and reset"
+            )
 
     def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
         return self.venv.recv(min_envs, max_envs, timeout)
