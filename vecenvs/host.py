@@ -240,7 +240,8 @@ class Host:
         env, seed, options = self.envs[local], None, None
         if self._seeds or self._options:
             seed, options = self._seeds.pop(local, None), self._options.pop(local, None)
-        first = env.reset(seed=seed, options=options)
+        # Not every env takes options, and with SB3 it need not.
+        first = env.reset(seed=seed) if options is None else env.reset(seed=seed, options=options)
         if not isinstance(first, (tuple, list)):  # it might have two items all the same
             raise TypeError(f"cannot unpack a {type(first).__name__} into obs and info")
         obs, info = first

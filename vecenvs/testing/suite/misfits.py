@@ -83,6 +83,13 @@ class OldGymEnv(CountingEnv):
         return super()._observe()[: self.observation_space.shape[0]]
 
 
+class NoOptionsEnv(CountingEnv):
+    """Its reset takes a seed and nothing else, which is enough for Stable-Baselines3."""
+
+    def reset(self, seed: int | None = None) -> Any:  # type: ignore[override]
+        return super().reset(seed=seed)
+
+
 class Unpacking(CountingEnv):
     """Fails by a mistake of its own."""
 
@@ -174,3 +181,13 @@ class MisfitConformance(Conformance):
         with pytest.raises(EnvError, match=r"expected 5, got 4") as caught:
             vec.step([0])
         assert "shimmy" not in str(caught.value)
+
+    @pytest.mark.parametrize("mode", ["same_step", "next_step", "async"])
+    def test_options_go_to_those_who_are_given_some(self, make: Make, mode: str) -> None:
+        vec = make([functools.partial(NoOptionsEnv, tag, 2) for tag in range(2)], autoreset=mode)
+        vec.reset(seed=3)
+        for _ in range(6):
+            vec.step([0, 0])
+        assert min(vec.get_attr("episode")) > 1
+        with pytest.raises(EnvError, match=r"'options'.* write it so"):
+            vec.reset(options={"level": 1})
