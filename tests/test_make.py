@@ -641,6 +641,8 @@ class TestBadArguments:
             ({"wrapper_class": 3}, TypeError, "wrapper_class must be"),
             ({"wrapper_class": [Noted, 3]}, TypeError, "wrapper_class must be .* not 3"),
             ({"n_envs": 3}, TypeError, r"no argument 'n_envs' \(did you mean 'num_env'\?\): it has .*step_timeout"),
+            ({"vec_env_cls": 3}, TypeError, r"no argument 'vec_env_cls' \(did you mean 'backend'\?\)"),
+            ({"backend": "subproc", "context": "fork"}, TypeError, r"'context' \(did you mean 'start_method'\?\)"),
             ({"num_envs": 3}, TypeError, r"no argument 'num_envs' \(did you mean 'num_env'\?\)"),
             ({"caller_steps": True}, TypeError, "make_vec_env with backend 'dummy' has no argument 'caller_steps'"),
             ({"backend": "subproc", "fast": 1}, TypeError, "backend 'subproc' has no argument 'fast': .*caller_step"),

@@ -49,7 +49,7 @@ class VecEnvWrapper(VecEnv):
         super().__init_subclass__(**kwargs)
         for name, widened in (("reset", _widened_reset), ("step_wait", _widened_step_wait)):
             method = vars(cls).get(name)
-            if method is not None and (wide := widened(method)) is not method:
+            if inspect.isfunction(method) and (wide := widened(method)) is not method:
                 setattr(cls, name, wide)
                 cls._for_others = True
 
@@ -160,12 +160,13 @@ class VecEnvWrapper(VecEnv):
 
 
 # Whoever calls a VecEnv (views, the wrappers around it) may use all arguments of the contract. Methods written for
-# baselines or SB3, where they have none, are called with what they take.
+# baselines or SB3, where they have none, are called with what they take, by name.
 
 
 def _widened_reset(method: Callable[..., Any]) -> Callable[..., Any]:
-    taken = _taken(method, ("indices", "seed", "options"))
-    if len(taken) == 3:
+    names = ("indices", "seed", "options")
+    taken = _taken(method, names)
+    if taken == names == tuple(inspect.signature(method).parameters)[1:4]:
         return method
 
     @functools.wraps(method)
@@ -186,16 +187,17 @@ def _widened_reset(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _widened_step_wait(method: Callable[..., Any]) -> Callable[..., Any]:
-    if _taken(method, ("timeout",)):
+    if "timeout" in inspect.signature(method).parameters:
         return method
+    taken = _taken(method, ("timeout",))
 
     @functools.wraps(method)
     def step_wait(self: VecEnvWrapper, timeout: float | None = None) -> StepReturn:
-        if timeout is not None:
+        if timeout is not None and not taken:
             raise VecEnvError(
                 f"{type(self).__name__}.step_wait takes no timeout: write it as step_wait(self, timeout=None)"
             )
-        result: StepReturn = method(self)
+        result: StepReturn = method(self) if timeout is None else method(self, timeout=timeout)
         return result
 
     return step_wait

@@ -288,6 +288,37 @@ def test_last_observations_that_a_wrapper_has_forgotten(wrap: Any) -> None:
             _ = [venv.step([0, 0]) for _ in range(20)]
 
 
+class Passing(VecEnvWrapper):
+    """Passes on whatever it is given."""
+
+    def reset(self, **kwargs: Any) -> Any:
+        return -self.venv.reset(**kwargs)
+
+    def step_wait(self, **kwargs: Any) -> Any:
+        return self.venv.step_wait(**kwargs)
+
+
+class Seeded(VecEnvWrapper):
+    """Its reset takes a seed first, as that of an env might."""
+
+    def reset(self, seed: int | None = None) -> Any:  # type: ignore[override]
+        return -self.venv.reset(seed=seed)
+
+
+def test_wrappers_get_what_they_take() -> None:
+    with VecMonitor(Passing(DummyVecEnv(counting_fns(2)))) as venv, DummyVecEnv(counting_fns(2)) as plain:
+        assert_same(venv.reset([1], seed=[4]), -plain.reset([1], seed=[4]))
+        venv.reset()
+        plain.reset()
+        venv.step_async([1, 1])
+        assert_same(venv.step_wait(timeout=60.0)[1], plain.step([1, 1])[1])
+    fns = [functools.partial(SampledEnv, SPACES["float64"]) for _ in range(2)]
+    with VecMonitor(Seeded(DummyVecEnv(fns))) as venv, DummyVecEnv(fns) as plain:
+        assert_same(venv.reset(seed=4), -plain.reset(seed=4))
+        with pytest.raises(VecEnvError, match="Seeded.reset resets all envs at once"):
+            venv.reset([1])
+
+
 def test_wrappers_of_this_library_are_baselines_wrappers() -> None:
     with VecNormalize(DummyVecEnv(counting_fns(1))) as venv:
         assert isinstance(venv, VecEnvWrapper)

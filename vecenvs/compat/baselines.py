@@ -2,7 +2,11 @@
 
 The names and arguments of `baselines.common.vec_env`, its wrappers among them, for Gymnasium envs. What differs: infos
 have the keys that every VecEnv of this library gives, reset takes seeds, and there is no viewer: an env shows itself if
-it is made with `render_mode="human"`.
+it is made with `render_mode="human"`. What baselines' wrappers forward by magic (`env.ob_rms`) is where it is
+(`env.venv.ob_rms`).
+
+Wrappers of your own go on as they are. A VecEnv of your own that is no wrapper, but steps a batch by itself, is best
+written as a `gymnasium.vector.VectorEnv` and taken by `vecenvs.views.from_gymnasium`.
 """
 
 from __future__ import annotations
