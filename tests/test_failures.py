@@ -151,6 +151,18 @@ def test_an_env_of_the_old_gym_package(configuration: Configuration) -> None:
     assert caught.value.index == 1
 
 
+def seeded_as_once() -> CountingEnv:
+    env = CountingEnv()
+    env.seed(3)  # type: ignore[attr-defined]
+    return env
+
+
+def test_an_env_function_that_seeds_as_once(configuration: Configuration) -> None:
+    """As baselines' make_env does."""
+    with pytest.raises(EnvError, match=r"env 0 .*'seed'.* leave env.seed out, and give the seed to the VecEnv"):
+        configuration.make_vec([seeded_as_once] * 2)
+
+
 def test_spaces_that_do_not_pickle(configuration: Configuration) -> None:
     with pytest.raises(VecEnvError, match=r"env 0\b.*observation_space.*pickle"):
         configuration.make_vec([HeldSpace] * 4)

@@ -11,7 +11,7 @@ from gymnasium.spaces import Space
 from vecenvs.alike import alike
 from vecenvs.errors import VecEnvError
 from vecenvs.host import ENV_ERRORS
-from vecenvs.old_gym import PACKAGE
+from vecenvs.old_gym import PACKAGE, seed_remedy
 from vecenvs.protocol import Failure, MadeEnvs
 from vecenvs.worker import close_envs
 
@@ -40,7 +40,7 @@ def make_envs(
         close_envs(envs, first, remote=remote)
         if not isinstance(exc, ENV_ERRORS):
             raise
-        return [], Failure.capture(slot, "its env function", exc, portable=remote)
+        return [], Failure.capture(slot, "its env function", exc, portable=remote, remedy=seed_remedy(exc))
     return envs, made
 
 

@@ -13,6 +13,10 @@ PACKAGE = "envs of the old gym package need shimmy's GymV26CompatibilityV0, or G
 _WRITE = "Gymnasium's envs have {}: write it so, or put shimmy's GymV21CompatibilityV0 around an env of the old gym"
 _RESET = "reset(self, *, seed=None, options=None) -> (obs, info)"
 _STEP = "step(self, action) -> (obs, reward, terminated, truncated, info)"
+_SEED = (
+    "Gymnasium's envs are seeded by reset(seed=...): leave env.seed out, and give the seed to the VecEnv, by seed() "
+    "or reset(seed=...), or to make_vec_env"
+)
 # Whose code calls envs and takes apart what they give.
 _CALLERS = {"vecenvs": ("host.", "stepping.", "wrappers."), "gymnasium": ("core.", "wrappers.", "utils.")}
 
@@ -29,6 +33,13 @@ def remedy(env: Any, exc: BaseException) -> str:
             return _WRITE.format(_STEP if "expected 5" in text else _RESET)
     except Exception:  # whatever a foreign __str__ or __getattr__ makes of it
         return ""
+    return ""
+
+
+def seed_remedy(exc: BaseException) -> str:
+    """Give what to do if `exc` came of `env.seed(...)`, which functions that make an env used to call; else ""."""
+    if isinstance(exc, AttributeError) and exc.name == "seed" and isinstance(exc.obj, gym.Env):
+        return _SEED
     return ""
 
 
