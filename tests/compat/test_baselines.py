@@ -319,6 +319,36 @@ def test_wrappers_get_what_they_take() -> None:
             venv.reset([1])
 
 
+class Ending(VecEnvWrapper):
+    """Says that an episode of env 0 has ended where its env does not."""
+
+    def reset(self) -> Any:  # type: ignore[override]
+        return self.venv.reset()
+
+    def step_wait(self) -> Any:  # type: ignore[override]
+        obs, rewards, dones, infos = self.venv.step_wait()
+        return obs, rewards, dones | [True, False], infos
+
+
+class Terminating(Ending):
+    """Says so in Gymnasium's terms, too."""
+
+    @property
+    def terminated(self) -> Any:
+        return super().terminated | [True, False]
+
+
+def test_ends_that_a_wrapper_has_changed() -> None:
+    """Gymnasium has no dones: those would be lost."""
+    with contextlib.closing(as_gymnasium(Ending(DummyVecEnv(counting_fns(2))))) as view:
+        view.reset()
+        with pytest.raises(VecEnvError, match="a wrapper changes dones.* terminated and truncated of its own"):
+            view.step(np.array([0, 0]))
+    with contextlib.closing(as_gymnasium(Terminating(DummyVecEnv(counting_fns(2))))) as view:
+        view.reset()
+        assert view.step(np.array([0, 0]))[2].tolist() == [True, False]
+
+
 def test_wrappers_of_this_library_are_baselines_wrappers() -> None:
     with VecNormalize(DummyVecEnv(counting_fns(1))) as venv:
         assert isinstance(venv, VecEnvWrapper)
