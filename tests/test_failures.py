@@ -52,6 +52,20 @@ class NoSpaces(CountingEnv):
         del self.observation_space
 
 
+class OldBox:
+    """As the old gym package has them."""
+
+    shape = (3,)
+
+
+class OldGymPackageEnv(CountingEnv):
+    """Its interface is Gymnasium's, its spaces are not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space: Any = OldBox()
+
+
 class HeldSpace(CountingEnv):
     """Its observation space cannot be pickled."""
 
@@ -128,6 +142,25 @@ def test_an_env_without_spaces(configuration: Configuration) -> None:
     with pytest.raises(EnvError, match=r"env 1\b.*observation_space") as caught:
         configuration.make_vec([CountingEnv, NoSpaces, CountingEnv])
     assert caught.value.index == 1
+
+
+def test_an_env_of_the_old_gym_package(configuration: Configuration) -> None:
+    """Its spaces are none of Gymnasium's: the batches would be of objects."""
+    with pytest.raises(EnvError, match=r"env 1\b.*observation_space a .*OldBox, .*shimmy's GymV26") as caught:
+        configuration.make_vec([CountingEnv, OldGymPackageEnv, CountingEnv])
+    assert caught.value.index == 1
+
+
+def seeded_as_once() -> CountingEnv:
+    env = CountingEnv()
+    env.seed(3)  # type: ignore[attr-defined]
+    return env
+
+
+def test_an_env_function_that_seeds_as_once(configuration: Configuration) -> None:
+    """As baselines' make_env does."""
+    with pytest.raises(EnvError, match=r"env 0 .*'seed'.* leave env.seed out, and give the seed to the VecEnv"):
+        configuration.make_vec([seeded_as_once] * 2)
 
 
 def test_spaces_that_do_not_pickle(configuration: Configuration) -> None:

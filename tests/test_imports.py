@@ -19,7 +19,7 @@ ROOT = Path(vecenvs.__file__).parent
 LAYERS = [
     {"errors", "images", "cpus"},
     {"protocol", "layout", "columns", "actions", "board", "calls", "info_channel", "infos", "alike"}
-    | {"stepping", "direct"},
+    | {"stepping", "direct", "old_gym"},
     {"vec_env", "arguments", "host", "worker", "making", "rows", "info_columns"},
     {"transport", "process", "crew", "patience", "lock_step", "ledger", "asking", "lifetime", "pool"},
     {"backends", "mpi"},

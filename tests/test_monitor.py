@@ -412,6 +412,12 @@ class TestLoadResults:
         Monitor(Script(), odd / "0.0").close()
         assert get_monitor_files(odd) == [str(odd / "0.0.monitor.csv")]
 
+    def test_columns_by_name(self):
+        results = load_results(DATA / "sb3.monitor.csv")
+        assert results["r"] is results.r
+        with pytest.raises(KeyError, match="no column 'reward': there are r, l, t"):
+            results["reward"]
+
     def test_to_pandas_gives_the_columns_of_sb3s_frame(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "pandas", types.SimpleNamespace(DataFrame=dict))
         frame = load_results(DATA / "sb3.monitor.csv").to_pandas()

@@ -28,7 +28,9 @@ def check_vec_env(taker: str, given: Any) -> None:
     elif isinstance(given, VectorEnv):
         remedy = "from_gymnasium makes one of Gymnasium's vector envs"
     else:
-        remedy = "make_vec_env makes one of an env's id, DummyVecEnv one of functions that make an env each"
+        if any(cls.__module__.startswith("stable_baselines3.") for cls in type(given).__mro__):
+            kind = f"Stable-Baselines3's {kind}"
+        remedy = "make_vec_env makes one of an env's id, vecenvs.DummyVecEnv one of functions that make an env each"
     raise TypeError(f"{taker} takes a VecEnv, not {kind}: {remedy}")
 
 
@@ -58,11 +60,16 @@ def arguments_of(cls: type, *, eval_str: bool = False) -> dict[str, inspect.Para
     return found
 
 
+# What arguments are called in Gymnasium (context) and Stable-Baselines3.
+_ELSEWHERE = {"context": "start_method", "vec_env_cls": "backend"}
+
+
 def check_arguments(who: str, given: Iterable[str], known: Collection[str]) -> None:
     """Refuse an argument that is not known, with the nearest of those that are, and all of them."""
     for name in given:
         if name not in known:
-            near = " or ".join(map(repr, difflib.get_close_matches(name, known, 2, 0.7)))
+            elsewhere = [ours for ours in (_ELSEWHERE.get(name),) if ours in known]
+            near = " or ".join(map(repr, elsewhere or difflib.get_close_matches(name, known, 2, 0.7)))
             meant = f" (did you mean {near}?)" if near else ""
             raise TypeError(f"{who} has no argument {name!r}{meant}: it has {', '.join(known)}")
 

@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.wrappers import FlattenObservation
 
+from vecenvs import old_gym
 from vecenvs.preprocessing import Preprocessing, Source
 from vecenvs.wrappers.monitor import Monitor
 from vecenvs.wrappers.results import LoadMonitorResultsError, read_header
@@ -104,8 +105,5 @@ def _begun_since(begun: float, path: str) -> bool:
 
 def _checked(env: Any, giver: str) -> Env:
     if not isinstance(env, gym.Env):
-        raise TypeError(
-            f"{giver} gave a {type(env).__name__}, which is no gymnasium.Env (envs of the old gym package need "
-            "shimmy's GymV26CompatibilityV0 around them)"
-        )
+        raise TypeError(f"{giver} gave a {type(env).__name__}, which is no gymnasium.Env ({old_gym.PACKAGE})")
     return env

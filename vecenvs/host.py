@@ -23,6 +23,7 @@ from vecenvs.direct import direct_step
 from vecenvs.errors import ResetNeededError
 from vecenvs.info_channel import InfoReader
 from vecenvs.infos import InfoPacker, own_complete
+from vecenvs.old_gym import remedy
 from vecenvs.protocol import Extra, Failure, RowBody, own
 from vecenvs.stepping import StepResult, step_envs
 
@@ -239,7 +240,11 @@ class Host:
         env, seed, options = self.envs[local], None, None
         if self._seeds or self._options:
             seed, options = self._seeds.pop(local, None), self._options.pop(local, None)
-        obs, info = env.reset(seed=seed, options=options)
+        # Not every env takes options, and with SB3 it need not.
+        first = env.reset(seed=seed) if options is None else env.reset(seed=seed, options=options)
+        if not isinstance(first, (tuple, list)):  # it might have two items all the same
+            raise TypeError(f"cannot unpack a {type(first).__name__} into obs and info")
+        obs, info = first
         if info:
             info = dict(info) if self._remote else own(dict(info))
         if self._reader is not None:
@@ -257,8 +262,12 @@ class Host:
     def _fail(self, local: int, doing: str, exc: BaseException, extras: list[Extra]) -> Any:
         """Note an exception; give the row as it was, for the columns."""
         slot = self.first + local
-        self._note_failure(local, Failure.capture(slot, doing, exc, portable=self._remote), extras)
+        self._note_failure(local, self._capture(local, doing, exc), extras)
         return self._board.observations.rows(slot, 1)[0]
+
+    def _capture(self, local: int, doing: str, exc: BaseException) -> Failure:
+        told = remedy(self.envs[local], exc)
+        return Failure.capture(self.first + local, doing, exc, portable=self._remote, remedy=told)
 
     def _note_failure(self, local: int, failure: Failure, extras: list[Extra]) -> None:
         slot = self.first + local
@@ -307,7 +316,7 @@ class Host:
             return self._reset(local), self._reset_infos.pop(local, {})
         except ENV_ERRORS as exc:
             self._act[local] = partial(_refuse, self.first + local, "failed in reset", RESET_FIRST)
-            return Failure.capture(self.first + local, "reset", exc, portable=self._remote)
+            return self._capture(local, "reset", exc)
         except BaseException as exc:
             self._interrupted(exc)
             return Failure.capture(self.first + local, "reset", exc, portable=self._remote)

@@ -83,6 +83,8 @@ def make_vec_env(
     one backend alone has. `num_workers` and `backend_kwargs` go to the backend; when None or "auto" leads to "dummy",
     which has no workers, `num_workers` has no effect. `autoreset` and `info_attrs` are as in VecEnv.
     """
+    if isinstance(env_type, int):  # as the second argument of SB3's function is
+        raise TypeError(f"env_type must be a name or None, not {env_type!r}: the number of envs is num_env={env_type}")
     sources = _sources(env_id, parse_int("num_env", num_env, 1), env_type)
     chosen = _backend(backend, len(sources), force_dummy)
     options: dict[str, Any] = {}

@@ -6,9 +6,12 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gymnasium.spaces import Space
+
 from vecenvs.alike import alike
 from vecenvs.errors import VecEnvError
 from vecenvs.host import ENV_ERRORS
+from vecenvs.old_gym import PACKAGE, seed_remedy
 from vecenvs.protocol import Failure, MadeEnvs
 from vecenvs.worker import close_envs
 
@@ -37,7 +40,7 @@ def make_envs(
         close_envs(envs, first, remote=remote)
         if not isinstance(exc, ENV_ERRORS):
             raise
-        return [], Failure.capture(slot, "its env function", exc, portable=remote)
+        return [], Failure.capture(slot, "its env function", exc, portable=remote, remedy=seed_remedy(exc))
     return envs, made
 
 
@@ -60,6 +63,11 @@ def _check_env(env: Any, slot: int) -> None:
             raise VecEnvError(
                 f"the env function of env {slot} gave a {type(env).__name__} without {name!r}: {NEW_EACH_TIME}"
             )
+    for name in ("observation_space", "action_space"):
+        space = getattr(env, name)
+        if not isinstance(space, Space):
+            cls = f"{type(space).__module__}.{type(space).__qualname__}"
+            raise VecEnvError(f"env {slot} has as its {name} a {cls}, which is no gymnasium.spaces.Space: {PACKAGE}")
 
 
 def _mismatch(envs: Sequence[Any], first: int) -> tuple[int, str, Any, Any] | None:

@@ -106,8 +106,11 @@ class Failure(NamedTuple):
     exception: BaseException | None
 
     @classmethod
-    def capture(cls, slot: int, doing: str, exc: BaseException, *, portable: bool) -> Failure:
-        """Describe `exc`. With `portable` it is kept only if it survives pickling, else as text alone."""
+    def capture(cls, slot: int, doing: str, exc: BaseException, *, portable: bool, remedy: str = "") -> Failure:
+        """Describe `exc`, and say the `remedy` where there is one.
+
+        With `portable` it is kept only if it survives pickling, else as text alone.
+        """
         text = "".join(traceback.format_exception(type(exc), exc, exc.__traceback__))
         kept: BaseException | None = exc
         if portable:
@@ -118,6 +121,8 @@ class Failure(NamedTuple):
                 kept = None
         ours = isinstance(exc, VecEnvError)
         summary = str(exc) if ours else f"env {slot} raised {type(exc).__name__} in {doing}: {safe_text(exc)}"
+        if remedy:
+            summary = f"{summary}. {remedy}"
         return cls(slot, summary, text, kept if isinstance(kept, BaseException) else None)
 
     def to_error(self) -> EnvError:

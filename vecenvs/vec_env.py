@@ -189,6 +189,17 @@ class VecEnv(abc.ABC):
 
     # The envs behind it
 
+    @property
+    def envs(self) -> list[Any]:
+        """The envs themselves, where they live in the caller's process (DummyVecEnv); AttributeError elsewhere.
+
+        To be looked at and changed, as baselines, SB3 and Gymnasium's SyncVectorEnv let one, but not to be stepped.
+        """
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute 'envs': its envs are in other processes, to be asked by "
+            "get_attr, set_attr and env_method"
+        )
+
     @abc.abstractmethod
     def call(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
         """Run `function(env, *args, **kwargs)` on each env, where it lives; give what it returns, picklable.
@@ -239,8 +250,17 @@ class VecEnv(abc.ABC):
             )
         return self.call(calls.render, indices)
 
-    def render(self) -> NDArray[np.uint8] | None:
-        """Render all envs: one tiled rgb array (H, W, 3), or None if they draw by themselves ("human")."""
+    def render(self, mode: str | None = None) -> NDArray[np.uint8] | None:
+        """Render all envs: one tiled rgb array (H, W, 3), or None if they draw by themselves ("human").
+
+        `mode`, which baselines and SB3 give here, must be the one that the envs were made with (VecEnvError): Gymnasium
+        fixes it then.
+        """
+        if mode is not None and mode != self.render_mode:
+            raise VecEnvError(
+                f"render(mode={mode!r}) of envs made with render_mode={self.render_mode!r}: "
+                f"make them with gymnasium.make(..., render_mode={mode!r})"
+            )
         images = self.get_images()
         return tile(images) if self.render_mode == "rgb_array" else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from vecenvs.compat.baselines import (
 from vecenvs.errors import SpaceMismatch, VecEnvError
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import SPACES, CountingEnv, RenderingEnv, SampledEnv, counting_fns
+from vecenvs.views import as_gymnasium
 
 CLASSES = {
     "dummy": DummyVecEnv,
@@ -108,6 +110,31 @@ def test_render_modes() -> None:
         assert len(venv.get_images()) == 2
 
 
+@pytest.mark.parametrize("wrap", [lambda venv: venv, VecNormalize, functools.partial(VecFrameStack, nstack=2)])
+def test_render_takes_a_mode_everywhere(wrap: Any) -> None:
+    """Also over what `make_vec_env` gives, which are the core's own classes."""
+    with wrap(CoreDummyVecEnv([functools.partial(RenderingEnv, tag) for tag in range(2)])) as venv:
+        venv.reset()
+        assert_same(venv.render("rgb_array"), venv.render())
+        with pytest.raises(VecEnvError, match="make them with .*render_mode='human'"):
+            venv.render("human")
+
+
+def test_the_envs_themselves() -> None:
+    """Code for one process looks at `envs[0]`, through wrappers as well."""
+    with VecFrameStack(DummyVecEnv(counting_fns(2)), 2) as venv:
+        venv.reset()
+        assert [env.tag for env in venv.envs] == [0, 1]
+        assert venv.envs[1].unwrapped is venv.unwrapped.envs[1]
+        venv.envs[0].length = 77
+        assert venv.get_attr("length")[0] == 77
+    assert venv.envs == []
+    with VecFrameStack(SubprocVecEnv(counting_fns(2), context="fork"), 2) as venv:
+        assert not hasattr(venv, "envs")
+        with pytest.raises(AttributeError, match="'SubprocVecEnv' .* to be asked by get_attr, set_attr"):
+            _ = venv.envs
+
+
 def test_errors_of_stepping() -> None:
     with DummyVecEnv(counting_fns(2)) as venv:
         venv.reset()
@@ -154,6 +181,179 @@ def test_wrappers() -> None:
         assert venv.unwrapped is venv.venv
 
 
+class Negated(VecEnvWrapper):
+    """A wrapper whose methods take none of the arguments that this library's have."""
+
+    def __init__(self, venv: VecEnv) -> None:
+        space = spaces.Box(-np.inf, np.inf, venv.observation_space.shape, np.float64)
+        VecEnvWrapper.__init__(self, venv, observation_space=space)
+
+    def reset(self) -> Any:  # type: ignore[override]
+        return -1.0 * self.venv.reset()
+
+    def step_wait(self) -> Any:  # type: ignore[override]
+        obs, rewards, dones, infos = self.venv.step_wait()
+        return -1.0 * obs, rewards + 1, dones, infos
+
+
+def test_a_wrapper_without_our_arguments_under_what_gives_them() -> None:
+    actions = np.array([1, 2])
+    with DummyVecEnv(counting_fns(2)) as plain, VecFrameStack(Negated(DummyVecEnv(counting_fns(2))), 2) as venv:
+        assert_same(venv.reset()[:, 3:], -1.0 * plain.reset())
+        expected, rewards, *_ = plain.step(actions)
+        obs, more, *_ = venv.step(actions)
+        assert_same(obs[:, 3:], -1.0 * expected)
+        assert_same(more, rewards + 1)
+    fns = [functools.partial(SampledEnv, SPACES["float64"]) for _ in range(2)]
+    with (
+        DummyVecEnv(fns) as plain,
+        contextlib.closing(as_gymnasium(Negated(SubprocVecEnv(fns, context="fork")))) as view,
+    ):
+        for seed in (7, [5, None], None):
+            first, _ = view.reset(seed=seed, options={"as": "given"})
+            assert_same(first, -1.0 * plain.reset(seed=seed, options={"as": "given"}))
+        assert_same(view.step(actions)[0], -1.0 * plain.step(actions)[0])
+    with Negated(Negated(DummyVecEnv(fns))) as venv, DummyVecEnv(fns) as plain:
+        assert_same(venv.reset(seed=3), 1.0 * plain.reset(seed=3))
+        with pytest.raises(VecEnvError, match=r"Negated.reset resets all envs at once: .*write it as reset\(self, ind"):
+            venv.reset([1])
+        venv.step_async(actions)
+        with pytest.raises(VecEnvError, match="Negated.step_wait takes no timeout: write it as"):
+            venv.step_wait(timeout=1.0)
+        assert_same(venv.step_wait()[1], plain.step(actions)[1] + 2)
+        for start in (lambda: venv.send([1], [0]), venv.reset_async, as_gymnasium(VecNormalize(venv)).reset_async):
+            with pytest.raises(VecEnvError, match="Negated has a step_wait or reset of its own, but no recv"):
+                start()
+        assert_same(venv.reset(seed=3), 1.0 * plain.reset(seed=3))  # nothing had been sent
+
+
+class First(VecEnvObservationWrapper):
+    """Shows one number of an observation, or one part of those that have parts."""
+
+    def __init__(self, venv: VecEnv) -> None:
+        space = venv.observation_space
+        shown = spaces.Box(0, 99, (1,), np.int64) if isinstance(space, spaces.Box) else next(iter(space.values()))
+        super().__init__(venv, observation_space=shown)
+
+    def process(self, obs: Any) -> Any:
+        return next(iter(obs.values())) if isinstance(obs, dict) else obs[:, :1]
+
+
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
+def test_last_observations_of_episodes_are_processed(autoreset: str) -> None:
+    """Else a wrapper around it meets some of another shape."""
+    with (
+        VecFrameStack(First(DummyVecEnv(counting_fns(3), autoreset=autoreset)), 2) as venv,
+        DummyVecEnv(counting_fns(3), autoreset=autoreset) as plain,
+    ):
+        venv.reset()
+        plain.reset()
+        ends = 0
+        for _ in range(15):
+            for ours, theirs in zip(venv.step([0] * 3)[3], plain.step([0] * 3)[3], strict=True):
+                assert ("terminal_observation" in ours) == ("terminal_observation" in theirs)
+                if "terminal_observation" in ours:
+                    ends += 1
+                    assert_same(ours["terminal_observation"][1:], theirs["terminal_observation"][:1])
+        assert ends > 5
+    parts = spaces.Dict({"a": spaces.Box(-1.0, 1.0, (3,), np.float32), "b": spaces.Discrete(4)})
+    fns = [functools.partial(SampledEnv, parts) for _ in range(2)]
+    with VecNormalize(First(DummyVecEnv(fns))) as venv:
+        venv.reset(seed=0)
+        infos = [info for _ in range(40) for info in venv.step([1, 1])[3] if "terminal_observation" in info]
+        assert infos
+        assert all(info["terminal_observation"] in venv.observation_space for info in infos)
+
+
+class Cut(VecEnvWrapper):
+    """Knows nothing of terminal observations."""
+
+    def __init__(self, venv: VecEnv) -> None:
+        super().__init__(venv, spaces.Box(0, 99, (1,), np.int64))
+
+    def reset(self) -> Any:  # type: ignore[override]
+        return self.venv.reset()[:, :1]
+
+    def step_wait(self) -> Any:  # type: ignore[override]
+        obs, rewards, dones, infos = self.venv.step_wait()
+        return obs[:, :1], rewards, dones, infos
+
+
+@pytest.mark.parametrize("wrap", [VecNormalize, functools.partial(VecFrameStack, nstack=3)])
+def test_last_observations_that_a_wrapper_has_forgotten(wrap: Any) -> None:
+    """Three numbers are no three frames of one number."""
+    with wrap(Cut(DummyVecEnv(counting_fns(2)))) as venv:
+        venv.reset()
+        with pytest.raises(VecEnvError, match=r"has shape \(3,\), but observations have \(1,\): a wrapper below"):
+            _ = [venv.step([0, 0]) for _ in range(20)]
+
+
+class Passing(VecEnvWrapper):
+    """Passes on whatever it is given."""
+
+    def reset(self, **kwargs: Any) -> Any:
+        return -self.venv.reset(**kwargs)
+
+    def step_wait(self, **kwargs: Any) -> Any:
+        return self.venv.step_wait(**kwargs)
+
+
+class Seeded(VecEnvWrapper):
+    """Its reset takes a seed first, as that of an env might."""
+
+    def reset(self, seed: int | None = None) -> Any:  # type: ignore[override]
+        return -self.venv.reset(seed=seed)
+
+
+def test_wrappers_get_what_they_take() -> None:
+    with VecMonitor(Passing(DummyVecEnv(counting_fns(2)))) as venv, DummyVecEnv(counting_fns(2)) as plain:
+        assert_same(venv.reset([1], seed=[4]), -plain.reset([1], seed=[4]))
+        venv.reset()
+        plain.reset()
+        venv.step_async([1, 1])
+        assert_same(venv.step_wait(timeout=60.0)[1], plain.step([1, 1])[1])
+    fns = [functools.partial(SampledEnv, SPACES["float64"]) for _ in range(2)]
+    with VecMonitor(Seeded(DummyVecEnv(fns))) as venv, DummyVecEnv(fns) as plain:
+        assert_same(venv.reset(seed=4), -plain.reset(seed=4))
+        with pytest.raises(VecEnvError, match="Seeded.reset resets all envs at once"):
+            venv.reset([1])
+
+
+class Ending(VecEnvWrapper):
+    """Says that an episode of env 0 has ended where its env does not."""
+
+    def reset(self) -> Any:  # type: ignore[override]
+        return self.venv.reset()
+
+    def step_wait(self) -> Any:  # type: ignore[override]
+        obs, rewards, dones, infos = self.venv.step_wait()
+        return obs, rewards, dones | [True, False], infos
+
+
+class Terminating(Ending):
+    """Says so in Gymnasium's terms, too."""
+
+    @property
+    def terminated(self) -> Any:
+        return super().terminated | [True, False]
+
+
+def test_ends_that_a_wrapper_has_changed() -> None:
+    """Gymnasium has no dones: those would be lost."""
+    with contextlib.closing(as_gymnasium(Ending(DummyVecEnv(counting_fns(2))))) as view:
+        view.reset()
+        with pytest.raises(VecEnvError, match="a wrapper changes dones.* terminated and truncated of its own"):
+            view.step(np.array([0, 0]))
+    with contextlib.closing(as_gymnasium(Terminating(DummyVecEnv(counting_fns(2))))) as view:
+        view.reset()
+        assert view.step(np.array([0, 0]))[2].tolist() == [True, False]
+
+
+def test_wrappers_of_this_library_are_baselines_wrappers() -> None:
+    with VecNormalize(DummyVecEnv(counting_fns(1))) as venv:
+        assert isinstance(venv, VecEnvWrapper)
+
+
 def test_wrappers_of_this_library_by_baselines_arguments(tmp_path: Path) -> None:
     """In its order and by its names; the rows are those of `vecenvs.wrappers`."""
     with (
@@ -164,6 +364,14 @@ def test_wrappers_of_this_library_by_baselines_arguments(tmp_path: Path) -> None
             assert_same(given, expected)
         assert (venv.clip_obs, venv.clip_reward, venv.gamma, venv.epsilon) == (5.0, 4.0, 0.9, 1e-6)
         assert_same(venv.ob_rms.mean, reference.obs_rms.mean)
+        assert (venv.clipob, venv.cliprew) == (5.0, 4.0)
+        assert venv.ret is venv.returns
+        with VecNormalize(DummyVecEnv(counting_fns(1))) as evaluation:
+            evaluation.training = False
+            evaluation.ob_rms = venv.ob_rms
+            assert evaluation.obs_rms is venv.obs_rms
+            evaluation.ob_rms = None
+            assert not evaluation.norm_obs
     with VecNormalize(DummyVecEnv(counting_fns(2)), ob=False, cliprew=0.5) as venv:
         assert venv.ob_rms is None
         venv.reset()

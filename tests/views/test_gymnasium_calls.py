@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from gymnasium_parity import asynchronous, info_fns, ours, sync
 
-from vecenvs import DummyVecEnv
+from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import RenderingEnv
-from vecenvs.views import as_gymnasium
+from vecenvs.views import as_gymnasium, from_gymnasium
 
 matrix = "fast"
 
@@ -40,6 +40,17 @@ def test_call_and_get_attr(configuration: Any) -> None:
         assert env.get_attr("tag") == (0, 1, 2)  # a call that failed is over
     mine.close()
     theirs.close()
+
+
+def test_the_envs_themselves() -> None:
+    for vector_env in (as_gymnasium(DummyVecEnv(WRAPPED)), sync(WRAPPED, "next_step")):
+        for envs in (vector_env.envs, from_gymnasium(vector_env).envs):
+            assert [env.get_wrapper_attr("tag") for env in envs] == [0, 1, 2]
+        vector_env.close()
+    for vector_env in (as_gymnasium(SubprocVecEnv(WRAPPED, 2)), asynchronous(WRAPPED, "next_step")):
+        with pytest.raises(AttributeError, match="envs"):
+            _ = from_gymnasium(vector_env).envs
+        vector_env.close()
 
 
 @pytest.mark.parametrize("name", ["reset", "step", "close"])

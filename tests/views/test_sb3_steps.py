@@ -14,6 +14,7 @@ import pytest
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import DummyVecEnv as SB3DummyVecEnv
 from stable_baselines3.common.vec_env import SubprocVecEnv as SB3SubprocVecEnv
+from stable_baselines3.common.vec_env import VecCheckNan as SB3VecCheckNan
 from stable_baselines3.common.vec_env import VecEnv as SB3VecEnv
 
 from vecenvs.backends.dummy import DummyVecEnv
@@ -195,6 +196,12 @@ def test_ways_to_name_envs(view_of: Any, indices: Any) -> None:
     assert view.env_is_wrapped(gymnasium.Wrapper, indices) == [False] * len(chosen)
     view.set_attr("tag", 50, indices)
     assert view.get_attr("tag") == [50 if tag in chosen else tag for tag in range(3)]
+
+
+def test_the_envs_themselves() -> None:
+    view = as_sb3(DummyVecEnv(counting_fns(2)))
+    assert [env.tag for env in SB3VecCheckNan(view).envs] == [0, 1]
+    view.close()
 
 
 def test_a_method_is_called_once_for_each_time_an_env_is_named(view_of: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import threading
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.wrappers.utils import RunningMeanStd
 from stable_baselines3.common import vec_env as sb3
 from vec_plays import (
     DICT,
@@ -247,6 +249,48 @@ def test_norm_obs_and_norm_reward_may_be_set_as_with_sb3(tmp_path: Path, name: s
             equal(loaded.normalize_obs(mine.get_original_obs()), mine.normalize_obs(mine.get_original_obs()))
     mine.close()
     theirs.close()
+
+
+def test_statistics_are_set_as_with_sb3() -> None:
+    """Both go on with the same ones; whose class they are of does not matter."""
+    with (
+        VecNormalize(DummyVecEnv(env_fns(DICT))) as vec,
+        VecNormalize(DummyVecEnv(env_fns(DICT)), training=False) as evaluation,
+        VecNormalize(DummyVecEnv(env_fns(DICT))) as other,
+        contextlib.closing(sb3.VecNormalize(for_sb3(DICT))) as theirs,
+    ):
+        evaluation.obs_rms, evaluation.ret_rms = vec.obs_rms, vec.ret_rms
+        vec.reset(seed=0)
+        theirs.seed(0)
+        theirs.reset()
+        assert evaluation.obs_rms["image"] is vec.obs_rms["image"]
+        equal(evaluation.normalize_obs(vec.get_original_obs()), vec.normalize_obs(vec.get_original_obs()))
+        vec.obs_rms, vec.ret_rms = theirs.obs_rms, theirs.ret_rms
+        before = vec.obs_rms["image"].count
+        vec.reset()
+        assert vec.obs_rms["image"].count == theirs.obs_rms["image"].count == before + vec.num_envs
+        vec.copy_statistics(other)
+        assert theirs.obs_rms["image"].count == before + vec.num_envs  # no longer shared
+
+
+@pytest.mark.parametrize(
+    ("space", "value", "message"),
+    [
+        (VECTOR, np.zeros(3), "must be a RunningMeanStd"),
+        (VECTOR, None, "must be a RunningMeanStd"),
+        (VECTOR, RunningMeanStd(shape=(7,)), r"mean has shape \(7,\)"),
+        (VECTOR, {"x": RunningMeanStd()}, "those here are obs_rms$"),
+        (DICT, RunningMeanStd(), r"those here are obs_rms\['image'\], "),
+        (spaces.Discrete(3), RunningMeanStd(), "those here are none"),
+    ],
+)
+def test_statistics_of_other_observations_are_refused(space: Any, value: Any, message: str) -> None:
+    norm_obs = not isinstance(space, spaces.Discrete)
+    with VecNormalize(DummyVecEnv(env_fns(space)), norm_obs=norm_obs) as vec:
+        with pytest.raises((TypeError, ValueError), match=message):
+            vec.obs_rms = value
+        with pytest.raises((TypeError, ValueError)):
+            vec.ret_rms = RunningMeanStd(shape=(2,))
 
 
 def test_norm_obs_cannot_be_set_where_there_are_no_statistics(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -54,6 +55,11 @@ def test_what_is_no_vec_env(name: str) -> None:
         take(single)
     with pytest.raises(TypeError, match=f"^{name} takes a VecEnv, not {type(vector).__name__}: from_gymnasium makes"):
         take(vector)
+    with (
+        contextlib.closing(sb3.DummyVecEnv([partial(gymnasium.make, "CartPole-v1")])) as theirs,
+        pytest.raises(TypeError, match=f"^{name} takes a VecEnv, not Stable-Baselines3's DummyVecEnv: .* vecenvs."),
+    ):
+        take(theirs)
 
 
 @pytest.mark.parametrize("key", ["image", "vector"])

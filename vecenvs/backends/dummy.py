@@ -17,8 +17,16 @@ class DummyVecEnv(PoolVecEnv):
     def __init__(self, env_fns: Sequence[EnvFn], **common: Any) -> None:
         super().__init__(env_fns, 1, **common)
 
+    @property
+    def envs(self) -> list[Any]:
+        return [] if self.closed else self.call(_itself, None)
+
     def _launch(self, worker: int, shard: range) -> Transport:
         return LocalTransport([self._env_fns[slot] for slot in shard], shard.start, self.autoreset)
 
     def _lay_out(self) -> Board:
         return plain_board(self, self._info_attrs)
+
+
+def _itself(env: Any) -> Any:
+    return env

@@ -2,7 +2,11 @@
 
 The names and arguments of `baselines.common.vec_env`, its wrappers among them, for Gymnasium envs. What differs: infos
 have the keys that every VecEnv of this library gives, reset takes seeds, and there is no viewer: an env shows itself if
-it is made with `render_mode="human"`.
+it is made with `render_mode="human"`. What baselines' wrappers forward by magic (`env.ob_rms`) is where it is
+(`env.venv.ob_rms`).
+
+Wrappers of your own go on as they are. A VecEnv of your own that is no wrapper, but steps a batch by itself, is best
+written as a `gymnasium.vector.VectorEnv` and taken by `vecenvs.views.from_gymnasium`.
 """
 
 from __future__ import annotations
@@ -15,10 +19,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vecenvs import wrapper
 from vecenvs.alike import alike
 from vecenvs.arguments import arguments_of, check_arguments, check_env_fns, parse_int
 from vecenvs.backends import dummy, subproc
+from vecenvs.columns import Columns
 from vecenvs.compat.baselines_wrappers import (
     VecExtractDictObs,
     VecFrameStack,
@@ -26,9 +30,12 @@ from vecenvs.compat.baselines_wrappers import (
     VecNormalize,
     VecVideoRecorder,
 )
-from vecenvs.errors import AlreadySteppingError, NotSteppingError, SpaceMismatch, VecEnvError
+from vecenvs.errors import AlreadySteppingError, NotSteppingError, SpaceMismatch
+from vecenvs.layout import SpaceLayout
 from vecenvs.pool import EnvFn
-from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
+from vecenvs.vec_env import Batch, VecEnv
+from vecenvs.wrapper import VecEnvWrapper
+from vecenvs.wrappers.vec_rows import TERMINAL, VecRowsWrapper
 
 __all__ = [
     "AlreadySteppingError",
@@ -49,20 +56,7 @@ __all__ = [
 SpacePair = tuple[spaces.Space[Any], spaces.Space[Any]]
 
 
-class _ModeVecEnv(VecEnv):
-    """A VecEnv whose `render` takes baselines' argument."""
-
-    def render(self, mode: str | None = None) -> NDArray[np.uint8] | None:
-        """Render in the mode that the envs were made with; VecEnvError for another one. Gymnasium fixes it then."""
-        if mode is not None and mode != self.render_mode:
-            raise VecEnvError(
-                f"render(mode={mode!r}) of envs made with render_mode={self.render_mode!r}: "
-                f"make them with gymnasium.make(..., render_mode={mode!r})"
-            )
-        return super().render()
-
-
-class DummyVecEnv(_ModeVecEnv, dummy.DummyVecEnv):
+class DummyVecEnv(dummy.DummyVecEnv):
     """Envs in the caller's process."""
 
     def step_async(self, actions: Any) -> None:
@@ -70,7 +64,7 @@ class DummyVecEnv(_ModeVecEnv, dummy.DummyVecEnv):
         super().step_async(_listified(actions) if self.num_envs == 1 else actions)
 
 
-class SubprocVecEnv(_ModeVecEnv, subproc.SubprocVecEnv):
+class SubprocVecEnv(subproc.SubprocVecEnv):
     """Envs in processes, `in_series` of them in each, started by `context` ("spawn", "fork" or "forkserver").
 
     ValueError if the number of envs is no multiple of `in_series`. `spaces`, a pair (observation, action), need not be
@@ -104,38 +98,23 @@ class ShmemVecEnv(SubprocVecEnv):
         super().__init__(env_fns, spaces, context, **common)
 
 
-class VecEnvWrapper(_ModeVecEnv, wrapper.VecEnvWrapper):
-    """A wrapper with baselines' constructor: it may declare other spaces than those of `venv`."""
-
-    def __init__(
-        self,
-        venv: VecEnv,
-        observation_space: spaces.Space[Any] | None = None,
-        action_space: spaces.Space[Any] | None = None,
-    ) -> None:
-        super().__init__(venv)
-        self.observation_space = observation_space or venv.observation_space
-        self.action_space = action_space or venv.action_space
-
-
-class VecEnvObservationWrapper(VecEnvWrapper, abc.ABC):
-    """A wrapper that changes observations alone; "terminal_observation" stays what the env gave."""
+class VecEnvObservationWrapper(VecRowsWrapper, abc.ABC):
+    """A wrapper that changes observations alone, the last ones of episodes ("terminal_observation") among them."""
 
     @abc.abstractmethod
     def process(self, obs: Any) -> Any:
-        """Change a batch of observations, of any number of rows."""
+        """Change a batch of observations, of any number of rows: a step's, or those with which episodes have ended."""
 
-    def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
-        return self.process(self.venv.reset(indices, seed=seed, options=options))
-
-    def step_wait(self, timeout: float | None = None) -> StepReturn:
-        obs, rewards, dones, infos = self.venv.step_wait(timeout)
-        return self.process(obs), rewards, dones, infos
-
-    def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
-        batch = self.venv.recv(min_envs, max_envs, timeout)
+    def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
         batch.obs = self.process(batch.obs)
-        return batch
+        ended = [info for info in batch.infos if TERMINAL in info]
+        if ended:
+            last = Columns(SpaceLayout(self.venv.observation_space), len(ended), np.empty)
+            last.store(0, [info[TERMINAL] for info in ended])
+            layout = SpaceLayout(self.observation_space)
+            processed = zip(*layout.flatten(self.process(last.copies())), strict=True)
+            for info, parts in zip(ended, processed, strict=True):
+                info[TERMINAL] = layout.unflatten(parts)
 
 
 def _listified(actions: Any) -> Any:

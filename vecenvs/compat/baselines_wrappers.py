@@ -11,7 +11,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from gymnasium.wrappers.utils import RunningMeanStd
+from numpy.typing import NDArray
 
 from vecenvs import wrappers
 from vecenvs.vec_env import VecEnv
@@ -36,8 +38,29 @@ class VecNormalize(wrappers.VecNormalize):
 
     @property
     def ob_rms(self) -> RunningMeanStd | dict[str, RunningMeanStd] | None:
-        """The statistics of observations."""
+        """The statistics of observations, to be set like `obs_rms`; None, if set, is `norm_obs` False."""
         return self.obs_rms if self.norm_obs else None
+
+    @ob_rms.setter
+    def ob_rms(self, value: RunningMeanStd | dict[str, RunningMeanStd] | None) -> None:
+        if value is not None:
+            self.obs_rms = value
+        self.norm_obs = value is not None
+
+    @property
+    def clipob(self) -> float:
+        """`clip_obs`, which the observation space has as its bounds."""
+        return self.clip_obs
+
+    @property
+    def cliprew(self) -> float:
+        """`clip_reward`."""
+        return self.clip_reward
+
+    @property
+    def ret(self) -> NDArray[np.float64]:
+        """`returns`: each env's discounted return so far."""
+        return self.returns
 
 
 class VecFrameStack(wrappers.VecFrameStack):

@@ -75,6 +75,11 @@ class EnvCalls(VectorEnv[Any, Any, NDArray[Any]]):
         except VecEnvError as error:
             raise_as_gymnasium(error, "set_attr")
 
+    @property
+    def envs(self) -> list[Any]:
+        """The envs themselves, as SyncVectorEnv has them; AttributeError where they are in other processes."""
+        return self.vec.envs
+
     @property  # type: ignore[misc]  # read-only, as in Gymnasium's own vector envs
     def np_random(self) -> Any:
         """The random generators of the envs: a tuple of one each."""

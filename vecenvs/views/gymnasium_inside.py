@@ -54,6 +54,13 @@ class Inside(VecEnv):
             return bare.vec.info_array(name)
         raise self._out_of_reach(f"read {name} of single envs along with each step")
 
+    @property
+    def envs(self) -> list[Any]:
+        bare = self.vector_env.unwrapped
+        if isinstance(bare, (SyncVectorEnv, EnvCalls)):
+            return list(bare.envs)
+        raise AttributeError(str(self._out_of_reach("give its single envs")))
+
     def get_attr(self, name: str, indices: Indices = None) -> list[Any]:
         if not self._takes_names:
             return super().get_attr(name, indices)

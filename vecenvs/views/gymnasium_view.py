@@ -171,6 +171,12 @@ class GymnasiumView(EnvCalls):
         self._last = observations
         if self.autoreset_mode is AutoresetMode.DISABLED:
             self._ended = dones
+        terminated, truncated = vec.terminated, vec.truncated
+        if self._wrapped and not np.array_equal(dones, terminated | truncated):
+            raise VecEnvError(
+                "a wrapper changes dones, which Gymnasium does not have: let it have the properties terminated and "
+                "truncated of its own as well"
+            )
         vector_infos: dict[str, Any] = {}
         for i, info in enumerate(infos):
             if len(info) > 1:  # more than what every row has
@@ -178,8 +184,8 @@ class GymnasiumView(EnvCalls):
         return (
             self._observations.to_gymnasium(observations),
             self._float64(rewards),
-            vec.terminated,
-            vec.truncated,
+            terminated,
+            truncated,
             vector_infos,
         )
 

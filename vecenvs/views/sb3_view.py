@@ -92,6 +92,11 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
     def close(self) -> None:
         self.vec.close()
 
+    @property
+    def envs(self) -> list[Any]:
+        """The envs themselves, as SB3's DummyVecEnv has them; AttributeError where they are in other processes."""
+        return self.vec.envs
+
     def has_attr(self, attr_name: str) -> bool:
         return self.vec.has_attr(attr_name)
 

@@ -60,6 +60,12 @@ class MonitorResults:
     def __len__(self) -> int:
         return len(self.row)
 
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """A column by its name."""
+        if name not in self.columns:
+            raise KeyError(f"no column {name!r}: there are {', '.join(self.columns)}")
+        return self.columns[name]
+
     def to_pandas(self) -> Any:
         """Make the DataFrame that SB3's `load_results` returns: `index` (the row in its file), then `columns`."""
         try:

@@ -13,7 +13,7 @@ from vecenvs.arguments import parse_int
 from vecenvs.layout import SpaceLayout
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers.dict_space import dict_space
-from vecenvs.wrappers.vec_rows import REPEAT, RESTARTED, START, TERMINAL, VecRowsWrapper, flagged
+from vecenvs.wrappers.vec_rows import REPEAT, RESTARTED, START, TERMINAL, VecRowsWrapper, check_last, flagged
 from vecenvs.wrappers.vec_transpose_image import channels_first, is_image
 
 Array = NDArray[Any]
@@ -47,6 +47,7 @@ class VecFrameStack(VecRowsWrapper):
         starts = flagged(batch, START)
         stale = flagged(batch, REPEAT) | flagged(batch, RESTARTED)
         ends = np.flatnonzero(batch.dones)
+        check_last((batch.infos[j] for j in ends), self.venv.observation_space)
         terminals = [self._layout.flatten(batch.infos[j][TERMINAL]) for j in ends]
         # In same_step mode a row shows the next episode: what ended is in its info alone.
         apart = np.flatnonzero(starts[ends] & ~stale[ends])

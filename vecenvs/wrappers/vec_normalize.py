@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from vecenvs.layout import SpaceLayout
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers import vec_normalize_file
 from vecenvs.wrappers.dict_space import dict_space
-from vecenvs.wrappers.vec_rows import REPEAT, TERMINAL, VecRowsWrapper, flagged
+from vecenvs.wrappers.vec_rows import REPEAT, TERMINAL, VecRowsWrapper, check_last, flagged
 from vecenvs.wrappers.vec_statistics import Merger, Statistics
 
 
@@ -94,15 +94,36 @@ class VecNormalize(VecRowsWrapper):
 
     @property
     def obs_rms(self) -> RunningMeanStd | dict[str, RunningMeanStd]:
-        """The statistics of observations (`mean`, `var`, `count`), or those of each normalized key."""
+        """The statistics of observations (`mean`, `var`, `count`), or those of each normalized key.
+
+        To set them, as in `evaluation.obs_rms = vec.obs_rms`, makes both have the same ones from then on; see
+        `copy_statistics`. ValueError for those of other observations.
+        """
         if None in self._obs:
             return self._obs[None].rms
         return {key: statistics.rms for key, statistics in self._obs.items() if key is not None}
 
+    @obs_rms.setter
+    def obs_rms(self, value: RunningMeanStd | dict[str, RunningMeanStd]) -> None:
+        given: dict[Any, Any] = dict(value) if isinstance(value, Mapping) else {None: value}
+        if given.keys() != self._obs.keys():
+            names = ", ".join(f"obs_rms[{key!r}]" if key is not None else "obs_rms" for key in self._obs)
+            raise ValueError(
+                f"obs_rms is set to the statistics of other observations: those here are {names or 'none'}"
+            )
+        for key, statistics in self._obs.items():
+            statistics.check(given[key])
+        for key, statistics in self._obs.items():
+            statistics.share(given[key])
+
     @property
     def ret_rms(self) -> RunningMeanStd:
-        """The statistics of discounted returns."""
+        """The statistics of discounted returns, to be set like `obs_rms`."""
         return self._returns.rms
+
+    @ret_rms.setter
+    def ret_rms(self, value: RunningMeanStd) -> None:
+        self._returns.share(value)
 
     @property
     def rewards64(self) -> NDArray[np.float64]:
@@ -156,6 +177,8 @@ class VecNormalize(VecRowsWrapper):
         return {k: self._normalize(v, by_key[k].rms) if k in by_key else v for k, v in obs.items()}
 
     def _normalize_terminals(self, infos: list[dict[str, Any]]) -> None:
+        if self._in_use:
+            check_last(infos, self.venv.observation_space)
         for key, statistics in self._in_use.items() if infos else ():
             if key is None:
                 values = self._normalize(np.stack([info[TERMINAL] for info in infos]), statistics.rms)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecenvs.arguments import parse_indices
-from vecenvs.errors import EnvError
+from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
 from vecenvs.wrapper import VecEnvWrapper
 
@@ -67,6 +69,22 @@ class VecRowsWrapper(VecEnvWrapper):
 def flagged(batch: Batch, key: str) -> NDArray[np.bool_]:
     """Tell of each row whether its info has `key`, and not as something false."""
     return np.array([bool(info.get(key)) for info in batch.infos], dtype=bool)
+
+
+def check_last(infos: Iterable[dict[str, Any]], space: spaces.Space[Any]) -> None:
+    """Refuse, by VecEnvError, terminal observations whose shape is not that of `space`, which the rows are of.
+
+    A wrapper written for baselines, which has no such observations, may have left them as its envs gave them.
+    """
+    if not isinstance(space, spaces.Box):
+        return
+    for info in infos:
+        shape = np.shape(info[TERMINAL])
+        if shape != space.shape:
+            raise VecEnvError(
+                f"info['terminal_observation'] has shape {shape}, but observations have {space.shape}: a wrapper below "
+                "changes observations, and must change these, too (VecRowsWrapper tells how)"
+            )
 
 
 def _first_rows(slots: list[int], obs: Any) -> Batch:

@@ -71,14 +71,23 @@ class Statistics:
         named = {"mean": self.rms.mean, "var": self.rms.var, "count": self.rms.count}
         return {name: np.array(value, np.float64) for name, value in named.items()}
 
+    def check(self, rms: Any) -> None:
+        """Refuse what is no RunningMeanStd (Gymnasium's, or SB3's or baselines', which are alike) of this shape."""
+        if not all(hasattr(rms, name) for name in ("mean", "var", "count", "update_from_moments")):
+            raise TypeError(f"statistics must be a RunningMeanStd with mean, var and count, not {rms!r}")
+        _check_shapes(rms.mean, rms.var, np.shape(self.rms.mean))
+
+    def share(self, rms: Any) -> None:
+        """Go on with the statistics that `rms` is, whoever else has it."""
+        self.check(rms)
+        self.rms, self._waiting = rms, self._none
+
     def take(self, arrays: dict[str, NDArray[np.float64]]) -> None:
         """Replace all statistics by what `as_arrays` gave elsewhere; ValueError for another shape."""
-        for name in ("mean", "var"):
-            if arrays[name].shape != self.rms.mean.shape:
-                raise ValueError(f"{name} has shape {arrays[name].shape}, but the values have {self.rms.mean.shape}")
-        self.rms.mean, self.rms.var = arrays["mean"].copy(), arrays["var"].copy()
-        self.rms.count = float(arrays["count"])
-        self._waiting = self._none
+        _check_shapes(arrays["mean"], arrays["var"], np.shape(self.rms.mean))
+        rms = RunningMeanStd(shape=np.shape(self.rms.mean))  # type: ignore[no-untyped-call]  # others may share the old one
+        rms.mean, rms.var, rms.count = arrays["mean"].copy(), arrays["var"].copy(), float(arrays["count"])
+        self.rms, self._waiting = rms, self._none
 
 
 def joined(first: Moments, second: Moments) -> Moments:
@@ -87,3 +96,9 @@ def joined(first: Moments, second: Moments) -> Moments:
         return first if first[2] else second
     mean, var, count = update_mean_var_count_from_moments(*first, *second)  # type: ignore[no-untyped-call]
     return mean, var, float(count)
+
+
+def _check_shapes(mean: Any, var: Any, shape: tuple[int, ...]) -> None:
+    for name, value in (("mean", mean), ("var", var)):
+        if np.shape(value) != shape:
+            raise ValueError(f"{name} has shape {np.shape(value)}, but the values have {shape}")

@@ -61,6 +61,43 @@ class OddEnv(CountingEnv):
         )
 
 
+class OldGymEnv(CountingEnv):
+    """Speaks as Gym did before 0.26, in what `old` says: "seed", "reset" or "step". Shows `size` numbers."""
+
+    def __init__(self, tag: int, old: str, size: int) -> None:
+        super().__init__(tag)
+        self.observation_space: Any = spaces.Box(0, 99, (size,), np.int64)
+        if old == "seed":
+            self.reset = self._observe  # type: ignore[method-assign, assignment]
+        self.old = old
+
+    def reset(self, **given: Any) -> Any:
+        obs, info = super().reset(**given)
+        return obs if self.old == "reset" else (obs, info)
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = super().step(action)
+        return (obs, reward, terminated or truncated, info) if self.old == "step" else (obs, reward, False, False, info)
+
+    def _observe(self) -> Any:
+        return super()._observe()[: self.observation_space.shape[0]]
+
+
+class NoOptionsEnv(CountingEnv):
+    """Its reset takes a seed and nothing else, which is enough for Stable-Baselines3."""
+
+    def reset(self, seed: int | None = None) -> Any:  # type: ignore[override]
+        return super().reset(seed=seed)
+
+
+class Unpacking(CountingEnv):
+    """Fails by a mistake of its own."""
+
+    def step(self, action: Any) -> Any:
+        result: Any = super().step(action)
+        _, _, _, _, _ = result[:4]
+
+
 def make_within_dict(make_env: Callable[[], gymnasium.Env[Any, Any]]) -> gymnasium.Env[Any, Any]:
     return WithinDict(make_env())
 
@@ -123,3 +160,34 @@ class MisfitConformance(Conformance):
             vec.step([0] * 4)
         assert caught.value.index == 1
         assert [info["episode"] for info in vec.reset_infos] == [2, 1, 2, 2]
+
+    @pytest.mark.parametrize("wrapped", [False, True])
+    @pytest.mark.parametrize("old", ["seed", "reset", "step"])
+    def test_envs_of_the_old_gym(self, make: Make, old: str, wrapped: bool) -> None:
+        """Are told what is to be done, by whoever meets them first."""
+        size = 3 if wrapped else 2  # which looks like (obs, info)
+        fns: list[Any] = [functools.partial(OldGymEnv, tag, old, size) for tag in range(2)]
+        vec = make([functools.partial(make_within_dict, fn) for fn in fns] if wrapped else fns)
+        wanted = r"step\(self, action\) -> \(obs, rew" if old == "step" else r"reset\(self, \*, seed=None, opt"
+        with pytest.raises(EnvError, match=f"{wanted}.* write it so, or put shimmy's") as caught:
+            vec.reset(seed=0)
+            vec.step([0, 0])
+        assert [one.index for one in caught.value.errors] == [0, 1]
+
+    def test_an_envs_own_mistake(self, make: Make) -> None:
+        """Is not taken for the old interface."""
+        vec = make([Unpacking])
+        vec.reset()
+        with pytest.raises(EnvError, match=r"expected 5, got 4") as caught:
+            vec.step([0])
+        assert "shimmy" not in str(caught.value)
+
+    @pytest.mark.parametrize("mode", ["same_step", "next_step", "async"])
+    def test_options_go_to_those_who_are_given_some(self, make: Make, mode: str) -> None:
+        vec = make([functools.partial(NoOptionsEnv, tag, 2) for tag in range(2)], autoreset=mode)
+        vec.reset(seed=3)
+        for _ in range(6):
+            vec.step([0, 0])
+        assert min(vec.get_attr("episode")) > 1
+        with pytest.raises(EnvError, match=r"'options'.* write it so"):
+            vec.reset(options={"level": 1})
