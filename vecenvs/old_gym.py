@@ -18,7 +18,7 @@ _SEED = (
     "or reset(seed=...), or to make_vec_env"
 )
 # Whose code calls envs and takes apart what they give.
-_CALLERS = {"vecenvs": ("host.", "stepping.", "wrappers."), "gymnasium": ("core.", "wrappers.", "utils.")}
+_CALLERS = {"vecenvs": ("host.", "stepping.", "direct.", "wrappers."), "gymnasium": ("core.", "wrappers.", "utils.")}
 
 
 def remedy(env: Any, exc: BaseException) -> str:
