@@ -105,11 +105,12 @@ def deadline_of(timeout: float | None) -> float | None:
 
 def check_names(what: str, names: Any) -> tuple[str, ...]:
     """Refuse what is no sequence of distinct attribute names."""
-    if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
+    found = None if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
+    if found is None or not all(isinstance(name, str) and name for name in found):
         raise TypeError(f"{what} must be a tuple of attribute names, not {names!r}")
-    if len(set(names)) != len(names):
+    if len(set(found)) != len(found):
         raise ValueError(f"{what} names an attribute twice: {names!r}")
-    return tuple(names)
+    return found
 
 
 def split(n: int, num_workers: int) -> list[range]:

@@ -65,7 +65,7 @@ class PoolVecEnv(VecEnv):
     def __init__(
         self,
         env_fns: Sequence[EnvFn],
-        num_workers: int = 1,
+        num_workers: int | None = 1,
         /,
         *,
         autoreset: str = "same_step",
@@ -79,19 +79,20 @@ class PoolVecEnv(VecEnv):
         self.closed = True  # until everything stands
         called = type(self)  # Python's own error would name this class, which nobody calls
         check_arguments(called.__name__, unknown, [name for name in arguments_of(called) if name not in unknown])
-        check_env_fns(env_fns)
         if autoreset not in AUTORESET_MODES:
             raise ValueError(f"autoreset {autoreset!r} is none of {', '.join(AUTORESET_MODES)}")
         if on_failure not in ("raise", "restart"):
             raise ValueError(f"on_failure must be 'raise' or 'restart', not {on_failure!r}")
         if parse_timeout(step_timeout, "step_timeout") == 0:
             raise ValueError("step_timeout must be more than 0 seconds, or None")
-        self.num_envs = n = len(env_fns)
         self.autoreset = autoreset
         self._info_attrs = check_names("info_attrs", info_attrs)
-        self._env_fns = list(env_fns)
         self.copy = copy
         restarts = parse_int("max_restarts", max_restarts, 0) * (on_failure == "restart")
+        num_workers = self._begin(env_fns, num_workers)
+        check_env_fns(env_fns)
+        self.num_envs = n = len(env_fns)
+        self._env_fns = list(env_fns)
         self._shards = split(n, num_workers)
         self._step_slots: set[int] | None = None  # of a lock-step in which the others are being reset
         self._informed = False  # whether the last step brought infos of whole shards
@@ -125,6 +126,10 @@ class PoolVecEnv(VecEnv):
         self._asking = Asking(self._ledger, self._shards)
         self.closed = False
         self._lifetime = Lifetime(self, self._crew)
+
+    def _begin(self, env_fns: Sequence[EnvFn], num_workers: int | None) -> int:
+        """Start what workers need beforehand, now that all other arguments are right; give the number of workers."""
+        return parse_int("num_workers", num_workers)
 
     @abc.abstractmethod
     def _launch(self, worker: int, shard: range) -> Transport:

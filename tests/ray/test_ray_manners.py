@@ -252,12 +252,6 @@ class TestGuest:
         with pytest.raises(ValueError, match=name):
             RayVecEnv(counting_fns(2), 1, actor_options={name: 1})
 
-    def test_wrong_words(self) -> None:
-        with pytest.raises(ValueError, match="placement 'moon'"):
-            RayVecEnv(counting_fns(2), 1, placement="moon")
-        with pytest.raises(ValueError, match="transport 'pigeon'"):
-            RayVecEnv(counting_fns(2), 1, transport="pigeon")
-
     @pytest.mark.parametrize("transport", ["auto", "messages", "calls"])
     def test_large_rows_are_the_readers_own(self, transport: str) -> None:
         """More than what Ray sends inline: it then hands out read-only views of its object store."""
@@ -315,6 +309,41 @@ def test_ray_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         backend_class("ray")(counting_fns(2), 1)
     with pytest.raises(ImportError, match="pip install"):
         RayVectorEnv([])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"autorest": "async"}, "RayVecEnv has no argument 'autorest' .did you mean 'autoreset'"),
+        ({"autoreset": "never"}, "autoreset 'never' is none of"),
+        ({"step_timeout": "2"}, "step_timeout must be seconds or None, not '2'"),
+        ({"max_restarts": 1.5}, "max_restarts must be an int, not 1.5"),
+        ({"info_attrs": "tag"}, "info_attrs must be a tuple of attribute names, not 'tag'"),
+        ({"num_workers": "2"}, "num_workers must be an int, not '2'"),
+        ({"num_workers": 3}, "num_workers=3 for 2 envs"),
+        ({"ready_timeout": "a"}, "ready_timeout must be seconds or None, not 'a'"),
+        ({"transport": "pigeon"}, "transport 'pigeon' is none of"),
+        ({"placement": "moon"}, "placement 'moon' is neither"),
+        ({"placement": 5}, "placement: .*scheduling_strategy"),
+        (
+            {"actor_options": "num_cpus"},
+            "actor_options must be a mapping of options of Ray's actors, or None, not 'num_",
+        ),
+        ({"actor_options": {"max_restarts": 1}}, "actor_options must not have max_restarts"),
+        ({"actor_options": {"cpus": 1}}, "actor_options: Invalid option keyword cpus"),
+        ({"actor_options": {"num_cpus": "a"}}, "actor_options: .*num_cpus"),
+        ({"ray_init_kwargs": [1]}, "ray_init_kwargs must be a mapping of arguments of ray.init, or None, not .1."),
+    ],
+)
+def test_wrong_arguments(wrong: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Are found before a Ray is started, or one that runs is joined."""
+
+    def begin(*_: Any) -> None:
+        raise AssertionError("it begins all the same")
+
+    monkeypatch.setattr("vecenvs.backends.ray.Session.__init__", begin)
+    with pytest.raises((TypeError, ValueError), match=message):
+        RayVecEnv(counting_fns(2), **wrong)
 
 
 def test_importing_vecenvs_does_not_import_ray() -> None:

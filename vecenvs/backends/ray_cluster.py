@@ -164,6 +164,12 @@ def shorten(words: str) -> str:
     return textwrap.shorten(telling[0], 200, placeholder=" ...") if telling else ""
 
 
+def check_init_kwargs(kwargs: Any) -> None:
+    """Refuse what is no mapping of arguments of `ray.init`."""
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise TypeError(f"ray_init_kwargs must be a mapping of arguments of ray.init, or None, not {kwargs!r}")
+
+
 def check_ray() -> None:
     """Raise BackendUnavailable, with the remedy, if Ray is not installed."""
     try:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vecenvs.backends.ray_actor import Home
+from vecenvs.backends.ray_actor import EnvActor, Home
 from vecenvs.backends.ray_cluster import shorten
 from vecenvs.errors import BackendUnavailable
 
@@ -22,19 +22,12 @@ class Request:
 
     `placement` is None for Ray's default, "local" for that node, "spread" for Ray's SPREAD, a placement group, or one
     of Ray's own strategies. An actor that has no place `seconds` after it was asked for is waited for no longer;
-    `options_name` is the argument that `options` came by.
+    `options_name` is the argument that `options` came by. `check_options` has passed both.
     """
 
     def __init__(
         self, options: Mapping[str, Any], placement: Any, node: str, seconds: float, options_name: str
     ) -> None:
-        fixed = sorted(name for name in FIXED if name in options)
-        if fixed:
-            raise ValueError(
-                f"{options_name} must not have {', '.join(fixed)}: these are set here, so that no step is carried out "
-                "twice and no worker outlives its owner. Workers that die are replaced by on_failure='restart', "
-                "explorers by max_restarts"
-            )
         self._options = dict(options)
         self._strategy = _strategy(placement, node)
         self.seconds = seconds
@@ -151,6 +144,35 @@ def _join(amounts: Mapping[str, float]) -> str:
     return ", ".join(f"{amount:g} {name}" for name, amount in amounts.items()) or "nothing in particular"
 
 
+def check_options(options: Any, placement: Any, options_name: str) -> None:
+    """Refuse what no actor can have, before any Ray has been started for it."""
+    from ray.util.placement_group import PlacementGroup
+
+    if options is not None and not isinstance(options, Mapping):
+        raise TypeError(f"{options_name} must be a mapping of options of Ray's actors, or None, not {options!r}")
+    fixed = sorted(name for name in FIXED if name in (options or {}))
+    if fixed:
+        raise ValueError(
+            f"{options_name} must not have {', '.join(fixed)}: these are set here, so that no step is carried out "
+            "twice and no worker outlives its owner. Workers that die are replaced by on_failure='restart', "
+            "explorers by max_restarts"
+        )
+    if isinstance(placement, str) and placement not in ("local", "spread"):
+        raise ValueError(f"placement {placement!r} is neither 'local' nor 'spread' nor one of Ray's strategies")
+    _check_with_ray(options_name, options or {})
+    if not isinstance(placement, (str, PlacementGroup)):
+        _check_with_ray("placement", {"scheduling_strategy": placement})
+
+
+def _check_with_ray(name: str, options: Mapping[str, Any]) -> None:
+    import ray
+
+    try:
+        ray.remote(EnvActor).options(**options)
+    except (TypeError, ValueError) as exc:
+        raise type(exc)(f"{name}: {exc}") from None
+
+
 def _strategy(placement: Any, node: str) -> Any:
     from ray.util.placement_group import PlacementGroup
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
@@ -158,7 +180,5 @@ def _strategy(placement: Any, node: str) -> Any:
     if isinstance(placement, PlacementGroup):
         return PlacementGroupSchedulingStrategy(placement)
     if isinstance(placement, str):
-        if placement not in ("local", "spread"):
-            raise ValueError(f"placement {placement!r} is neither 'local' nor 'spread' nor one of Ray's strategies")
         return "SPREAD" if placement == "spread" else NodeAffinitySchedulingStrategy(node, soft=False)
     return placement
