@@ -67,6 +67,7 @@ class Worker:
             int(Command.PREPARE): self._on_prepare,
             int(Command.RESUME): self._on_resume,
             int(Command.OPEN_INFO): self._on_open_info,
+            int(Command.FAIL): self._on_fail,
             _CLOSE: self._on_close,
         }
 
@@ -74,7 +75,7 @@ class Worker:
         """Carry out one command and answer it. False after CLOSE: the worker is done."""
         kind = tag & 0xFF
         if type(body) is Failure:  # nobody can tell what it was
-            self._send(*self.refuse(tag, body))
+            self._send(*self.refuse(tag, body._replace(slot=self._first)))
             return kind != _CLOSE
         try:
             self._commands[kind]((tag >> 8) - self._first, body)
@@ -155,6 +156,12 @@ class Worker:
     def _on_resume(self, _: int, lost: dict[int, tuple[Any, int | None]]) -> None:
         self.host.resume(lost)
         self._send(Answer.REPLY, None)
+
+    def _on_fail(self, _: int, body: tuple[Sequence[int], Failure]) -> None:
+        slots, why = body
+        for slot in slots:
+            self._overtake(slot - self._first)
+        self.host.fail([slot - self._first for slot in slots], why)
 
     # Async resets
 
