@@ -341,9 +341,9 @@ class PoolVecEnv(VecEnv):
         return batch
 
     def _begin_episode(self, slot: int, reset_info: dict[str, Any] | None = None) -> None:
-        info = self._infos.first(slot) if self._info_attrs else {}
-        if reset_info:
-            info.update(reset_info)
+        info = dict(reset_info) if reset_info else {}
+        if self._info_attrs:
+            info |= {name: value for name, value in self._infos.first(slot).items() if name not in info}
         for held in self._held:
             if held:
                 held.pop(slot, None)

@@ -9,7 +9,8 @@ A VecEnv steps `num_envs` environments at once. Env i has *slot* i of every batc
 * Trajectories depend on the seed, the env's index and the actions alone, not on the engine or its layout.
 
 Infos: every row of a step has "TimeLimit.truncated" (truncated and not terminated); the row on which an episode ends
-has "terminal_observation"; a row whose observation is the first of an episode has "episode_start": True.
+has "terminal_observation"; a row whose observation is the first of an episode has "episode_start": True. The env's own
+keys come first, in the env's order; then these.
 
 What follows an episode's end is the `autoreset` mode:
 
