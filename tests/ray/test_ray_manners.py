@@ -185,6 +185,15 @@ class TestGuest:
                 RayVecEnv(counting_fns(2), 1, actor_options={**OPTIONS, **options}, placement=placement,
                           ready_timeout=0.5)  # fmt: skip
 
+    def test_a_runtime_env_that_cannot_be_set_up(self) -> None:
+        """Told as that, as soon as Ray says so, and until then as what may be."""
+        options = {**OPTIONS, "runtime_env": {"conda": "no-such-env"}}
+        with pytest.raises(BackendUnavailable, match="cannot set up the runtime_env of the worker of envs 0, 1 .*con"):
+            RayVecEnv(counting_fns(2), 1, actor_options=options)
+        options["runtime_env"] = {"py_executable": "/no/such/python"}
+        with pytest.raises(BackendUnavailable, match=r"waits for runtime_env=.*runtime_env_setup-\*.log on the node"):
+            RayVecEnv(counting_fns(2), 1, actor_options=options, ready_timeout=0.5)
+
     def test_workers_by_default(self) -> None:
         with RayVecEnv(counting_fns(5)) as vec:
             assert len(vec.stats()["workers"]) == 2, "the Ray of these tests has two CPUs"

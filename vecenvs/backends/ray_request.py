@@ -14,6 +14,7 @@ from vecenvs.errors import BackendUnavailable
 # main thread. So these options are not for the user to set.
 FIXED = ("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups", "lifetime", "name", "namespace")
 
+SETUP_LOG = "/tmp/ray/session_latest/logs/runtime_env_setup-*.log"
 LOOK = 0.2  # seconds between looks at how long it takes
 
 
@@ -52,6 +53,14 @@ class Request:
             "nodes, or give a longer ready_timeout where nodes are still being added"
         )
 
+    def explain_setup(self, who: str, words: str) -> str:
+        """Say that the runtime_env of `who` cannot be set up, by the last line of what Ray says of it."""
+        last = [line.strip() for line in words.splitlines() if line.strip()][-1]
+        return (
+            f"Ray cannot set up the runtime_env of {who} ({last}): correct {self._options_name}['runtime_env']. "
+            f"{SETUP_LOG} on its node has more"
+        )
+
     def _needs(self) -> dict[str, float]:
         """The amounts that an actor needs, by resource."""
         options = self._options
@@ -85,6 +94,8 @@ class Request:
             told = (
                 " and ".join(f"{name}={self._options[name]}" for name in others) or "one node that has all of it free"
             )
+            if "runtime_env" in others:
+                told += f" (if that cannot be set up, Ray says so after some attempts, {SETUP_LOG} on the node at once)"
             return f"what it needs is free, so it waits for {told}"
         return f"of what it needs {_join(free)} is free now, other actors and tasks hold the rest"
 
@@ -112,7 +123,9 @@ class Placing:
         if ray.wait([self._call], timeout=timeout)[0]:
             try:
                 self._home = ray.get(self._call)
-            except (ray.exceptions.ActorUnschedulableError, ray.exceptions.RuntimeEnvSetupError) as exc:
+            except ray.exceptions.RuntimeEnvSetupError as exc:
+                raise BackendUnavailable(self._request.explain_setup(self._who, str(exc))) from None
+            except ray.exceptions.ActorUnschedulableError as exc:
                 raise BackendUnavailable(self._request.explain(self._who, str(exc).rstrip(". \n"))) from None
         elif time.monotonic() - self._since > self._request.seconds:
             raise BackendUnavailable(self._request.explain(self._who, ""))
