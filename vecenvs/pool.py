@@ -15,12 +15,15 @@ import numpy as np
 from gymnasium import Env
 from numpy.typing import NDArray
 
+from vecenvs import calls
 from vecenvs.actions import parse_actions
 from vecenvs.arguments import (
     arguments_of,
     check_arguments,
     check_env_fns,
+    check_function,
     check_names,
+    check_portion,
     deadline_of,
     parse_indices,
     parse_int,
@@ -298,12 +301,7 @@ class PoolVecEnv(VecEnv):
         if self._step_slots is not None or (ledger.stepping and not ledger.dead):
             raise NotSteppingError("recv after step_async: finish it with step_wait, or use send instead")
         due = ledger.due
-        if not due:
-            raise NotSteppingError("recv while nothing is pending: send or reset_async first")
-        if not 1 <= min_envs <= due:
-            raise ValueError(f"min_envs={min_envs} while {due} envs have a command pending: give 1 to {due}")
-        if max_envs is not None and max_envs < min_envs:
-            raise ValueError(f"max_envs={max_envs} is less than min_envs={min_envs}")
+        check_portion(due, min_envs, max_envs)
         deadline = deadline_of(timeout)
         ledger.gather(lambda: len(ledger.ready) >= min_envs, range(self.num_envs), deadline, timeout)
         rows: list[Row] = []
@@ -458,7 +456,8 @@ class PoolVecEnv(VecEnv):
             self._asking.forget()  # after a Ctrl-C
 
     def call_async(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> None:
-        what = getattr(function, "__name__", type(function).__name__)
+        check_function(function)
+        what = calls.name_for(function)
         slots = self._parse_slots(what, indices)
         self._check_free(what, slots, autoresets=False)
         self._crew.check_portable(f"the function {what}", function)

@@ -207,18 +207,22 @@ class VecEnv(abc.ABC):
 
     def get_attr(self, name: str, indices: Indices = None) -> list[Any]:
         """Read an attribute of each env, from its outermost wrapper that has it. Dotted names are followed."""
+        calls.check_name(name)
         return self.call(calls.get_attr, indices, name)
 
     def set_attr(self, name: str, value: Any, indices: Indices = None) -> None:
         """Write an attribute of each env, where `get_attr` finds it; the bare env gets it if nothing has it."""
+        calls.check_name(name)
         self.call(calls.set_attr, indices, name, value)
 
     def has_attr(self, name: str) -> bool:
         """Tell whether every env has the attribute."""
+        calls.check_name(name)
         return all(self.call(calls.has_attr, None, name))
 
     def env_method(self, name: str, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
         """Call a method of each env, of its outermost wrapper that has it; give what they return."""
+        calls.check_name(name)
         return self.call(calls.env_method, indices, name, *args, **kwargs)
 
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vecenvs.board import Board, Specs
+from vecenvs.calls import name_for
 from vecenvs.errors import VecEnvError
 from vecenvs.host import ENV_ERRORS, Host, ResetOutcome
 from vecenvs.protocol import (
@@ -261,7 +262,7 @@ def close_envs(envs: Sequence[Any], first: int, *, remote: bool) -> list[Failure
 
 
 def _describe(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
-    return f"{function.__name__}({', '.join(map(repr, args[:1]))})"
+    return f"{name_for(function)}({', '.join(map(repr, args[:1]))})"
 
 
 def _portable_result(slot: int, doing: str, result: Any) -> Any:

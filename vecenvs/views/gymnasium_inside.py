@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
-from vecenvs.arguments import parse_indices
+from vecenvs.arguments import check_function, parse_indices, parse_timeout
+from vecenvs.calls import check_name, name_for
 from vecenvs.errors import EnvError, NotSteppingError, VecEnvError, describe_indices
 from vecenvs.protocol import safe_text
 from vecenvs.vec_env import Indices, VecEnv
@@ -32,26 +33,30 @@ class Inside(VecEnv):
     _cut_off = False  # whether an answer will never come that the vector env still waits for
 
     def call(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
+        check_function(function)
+        what = name_for(function)
         slots = parse_indices(indices, self.num_envs)
-        self._check_free(function.__name__, slots)
+        self._check_free(what, slots)
         bare = self.vector_env.unwrapped
         if isinstance(bare, EnvCalls):
             return bare.vec.call(function, slots, *args, **kwargs)
         if isinstance(bare, SyncVectorEnv):
             return [function(bare.envs[slot], *args, **kwargs) for slot in slots]
-        raise self._out_of_reach(f"run {function.__name__} on single envs")
+        raise self._out_of_reach(f"run {what} on single envs")
 
     def call_async(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> None:
         self._answers = self.call(function, indices, *args, **kwargs)
 
     def call_wait(self, timeout: float | None = None) -> list[Any]:
         self._check_open("call_wait")
+        parse_timeout(timeout)
         if self._answers is None:
             raise NotSteppingError("call_wait without a call_async before it")
         answers, self._answers = self._answers, None
         return answers
 
     def info_array(self, name: str) -> NDArray[Any]:
+        check_name(name)
         bare = self.vector_env.unwrapped
         if isinstance(bare, EnvCalls):
             return bare.vec.info_array(name)
@@ -130,6 +135,7 @@ class Inside(VecEnv):
         return list(self._ask(self._named().call, "has_wrapper_attr", name))
 
     def _check_name(self, name: str) -> None:
+        check_name(name)
         if "." in name:
             raise self._out_of_reach(f"follow the dotted name {name!r}")
         if name in RESERVED:

@@ -12,7 +12,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from numpy.typing import NDArray
 
 from vecenvs.actions import parse_actions
-from vecenvs.arguments import parse_indices, parse_options, parse_seeds
+from vecenvs.arguments import parse_indices, parse_options, parse_seeds, parse_timeout
 from vecenvs.errors import (
     AlreadySteppingError,
     ClosedError,
@@ -117,6 +117,8 @@ class GymnasiumVecEnv(Portions):
 
     def _finish(self, timeout: float | None) -> tuple[Any, list[dict[str, Any]]]:
         """Take the results of the step that was started."""
+        if timeout is not None:
+            parse_timeout(timeout)
         if timeout is not None and isinstance(self.vector_env, AsyncVectorEnv):
             raise VecEnvError("an AsyncVectorEnv forgets a step that times out: call step_wait without a timeout")
         if self._aside and self._result is None:
