@@ -21,6 +21,7 @@ from ray_session import ENVIRONMENT, OPTIONS, ROOT, kill, no_leaks, ray_session,
 
 from vecenvs.backends import backend_class
 from vecenvs.backends.ray import RayVecEnv
+from vecenvs.backends.ray_cluster import shorten
 from vecenvs.compat.ray_multiprocess_env import RayVectorEnv
 from vecenvs.errors import BackendUnavailable, WorkerDied
 from vecenvs.testing import leaks
@@ -275,8 +276,9 @@ class TestGuest:
             infos[0]["array"][:] = 0
             assert actions.max() == 3.0
 
-    @pytest.mark.parametrize("transport", ["messages", "calls"])
+    @pytest.mark.parametrize("transport", ["auto", "messages", "calls"])
     def test_a_shard_whose_actor_is_killed_by_ray(self, transport: str) -> None:
+        """The error says where it was, and what Ray says of its end."""
         vec = RayVecEnv(counting_fns(2), 2, actor_options=OPTIONS, transport=transport)
         vec.reset()
         kill(vec._crew.transports[1]._actor)
@@ -286,7 +288,7 @@ class TestGuest:
                 vec.step([0, 0])
                 time.sleep(0.005)
 
-        with pytest.raises(WorkerDied, match="node") as caught:
+        with pytest.raises(WorkerDied, match=r"node \w+ \([\d.]+\) \[.*ray\.kill.*\] with envs 1 died") as caught:
             step_on()
         assert caught.value.indices == (1,)
         vec.close()
@@ -310,6 +312,28 @@ class Large(CountingEnv):
         action += 4
         rest[-1] = {"array": np.ones(50_000)}
         return (action, *rest)
+
+
+SAID = "The actor died unexpectedly before finishing this task.\n\tclass_name: EnvActor\n\tpid: 7\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "short"),
+    [
+        (
+            f"{SAID}The actor is dead because it was killed by `ray.kill`.",
+            "is dead because it was killed by `ray.kill`",
+        ),
+        (f"{SAID}The actor is dead because its worker process has died. Worker exit type: X", "Worker exit type: X"),
+        (f"{SAID}The actor died because its node has died. Node Id: 8", "because its node has died. Node Id: 8"),
+        ("the connection is gone\nfor good", "the connection is gone"),
+        ("", ""),
+    ],
+)
+def test_what_ray_says_of_an_end(words: str, short: str) -> None:
+    """Of its lines the one that has the reason."""
+    assert short in shorten(words)
+    assert "unexpectedly" not in shorten(words)
 
 
 def test_ray_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
