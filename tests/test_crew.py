@@ -10,7 +10,7 @@ import pytest
 from gymnasium.spaces import Discrete
 
 from vecenvs.crew import Crew
-from vecenvs.errors import WorkerDied
+from vecenvs.errors import EnvError, WorkerDied
 from vecenvs.protocol import Answer, Failure, MadeEnvs
 from vecenvs.transport import Message, Transport
 
@@ -118,6 +118,36 @@ def test_what_envs_raised_while_being_made() -> None:
     with pytest.raises(Exception, match="env 1 raised ToyError in its env function: no") as caught:
         crew.start()
     assert not isinstance(caught.value, WorkerDied)
+
+
+class Late(Dying):
+    """Lives, and has made its envs once somebody has looked after another one."""
+
+    def __init__(self, other: Dying, *words: Message) -> None:
+        super().__init__(*words)
+        self._other = other
+        self._inbox.extend(words)
+
+    def get(self, timeout: float | None) -> Message | None:
+        if not self._other.dead:
+            time.sleep(timeout or 0.0)
+            return None
+        return super().get(timeout)
+
+    def exit_status(self) -> tuple[bool, int | None]:
+        return False, None
+
+
+@pytest.mark.parametrize("exitcode", [0, 1])
+def test_one_that_has_left_while_another_is_waited_for(exitcode: int) -> None:
+    """By itself: then it has said why, which is heard in its turn. Else that is told at once."""
+    failure = Failure(2, "env 2 raised ToyError in its env function: no", "Traceback ...", None)
+    gone = Dying((int(Answer.MADE), failure), exitcode=exitcode)
+    launcher = Launcher(Late(gone, (int(Answer.MADE), MADE)), gone)
+    crew = Crew([range(2), range(2, 4)], launcher.launch)
+    with pytest.raises((EnvError, WorkerDied)) as caught:
+        crew.start()
+    assert isinstance(caught.value, WorkerDied if exitcode else EnvError)
 
 
 def test_a_worker_that_dies_before_the_columns_stand() -> None:

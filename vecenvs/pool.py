@@ -301,7 +301,8 @@ class PoolVecEnv(VecEnv):
         if self._step_slots is not None or (ledger.stepping and not ledger.dead):
             raise NotSteppingError("recv after step_async: finish it with step_wait, or use send instead")
         due = ledger.due
-        check_portion(due, min_envs, max_envs)
+        if type(min_envs) is not int or not 1 <= min_envs <= due or max_envs is not None:
+            check_portion(due, min_envs, max_envs)
         deadline = deadline_of(timeout)
         ledger.gather(lambda: len(ledger.ready) >= min_envs, range(self.num_envs), deadline, timeout)
         rows: list[Row] = []

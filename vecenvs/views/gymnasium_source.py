@@ -119,8 +119,8 @@ class GymnasiumVecEnv(Portions):
         """Take the results of the step that was started."""
         if timeout is not None:
             parse_timeout(timeout)
-        if timeout is not None and isinstance(self.vector_env, AsyncVectorEnv):
-            raise VecEnvError("an AsyncVectorEnv forgets a step that times out: call step_wait without a timeout")
+            if isinstance(self.vector_env, AsyncVectorEnv):
+                raise VecEnvError("an AsyncVectorEnv forgets a step that times out: call step_wait without a timeout")
         if self._aside and self._result is None:
             try:
                 self._result = self.vector_env.step_wait(timeout)  # type: ignore[attr-defined]
