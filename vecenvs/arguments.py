@@ -7,13 +7,16 @@ import inspect
 import itertools
 import math
 import operator
+import os
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import VectorEnv
 
+from vecenvs.errors import NotSteppingError
 from vecenvs.vec_env import Indices, Options, Seeds, VecEnv
 
 
@@ -87,11 +90,46 @@ def parse_int(name: str, value: Any, least: int | None = None) -> int:
     return number
 
 
+def parse_number(name: str, value: Any) -> float:
+    """Refuse what is no number. True is none."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (Real, np.integer, np.floating)):
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    return float(value)
+
+
+def parse_path(name: str, value: Any) -> str:
+    """Refuse what is no path of a file or folder; give it absolute."""
+    try:
+        return os.path.abspath(os.fsdecode(value))
+    except TypeError:
+        raise TypeError(f"{name} must be a path, not {value!r}") from None
+
+
+def check_function(function: Any) -> None:
+    """Refuse what cannot be called with an env."""
+    if not callable(function):
+        raise TypeError(f"function must be a function of an env and the arguments, not {function!r}")
+
+
+def check_portion(due: int, min_envs: Any, max_envs: Any) -> None:
+    """Refuse what `recv` cannot give while `due` rows are pending."""
+    if not due:
+        raise NotSteppingError("recv while nothing is pending: send or reset_async first")
+    if type(min_envs) is not int:
+        parse_int("min_envs", min_envs)
+    if max_envs is not None and type(max_envs) is not int:
+        parse_int("max_envs", max_envs)
+    if not 1 <= min_envs <= due:
+        raise ValueError(f"min_envs={min_envs} while {due} envs have a command pending: give 1 to {due}")
+    if max_envs is not None and max_envs < min_envs:
+        raise ValueError(f"max_envs={max_envs} is less than min_envs={min_envs}")
+
+
 def parse_timeout(timeout: float | None, name: str = "timeout") -> float | None:
     """Refuse what is no number of seconds from 0 on; None means no limit."""
     if timeout is None:
         return None
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float, np.number)):
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float, np.integer, np.floating)):
         raise TypeError(f"{name} must be seconds or None, not {timeout!r}")
     if not timeout >= 0:
         raise ValueError(f"{name} must be seconds from 0 on, not {timeout!r}")
@@ -112,11 +150,12 @@ def deadline_of(timeout: float | None) -> float | None:
 
 def check_names(what: str, names: Any) -> tuple[str, ...]:
     """Refuse what is no sequence of distinct attribute names."""
-    if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
+    found = None if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
+    if found is None or not all(isinstance(name, str) and name for name in found):
         raise TypeError(f"{what} must be a tuple of attribute names, not {names!r}")
-    if len(set(names)) != len(names):
+    if len(set(found)) != len(found):
         raise ValueError(f"{what} names an attribute twice: {names!r}")
-    return tuple(names)
+    return found
 
 
 def split(n: int, num_workers: int) -> list[range]:
@@ -132,7 +171,10 @@ def parse_indices(indices: Indices, n: int) -> list[int]:
     """Give env indices as a list. IndexError for an unknown one, ValueError for a repeated one or a wrong mask."""
     if indices is None:
         return list(range(n))
-    array = np.atleast_1d(np.asarray(indices))
+    try:
+        array = np.atleast_1d(np.asarray(indices))
+    except ValueError:  # lists of different lengths
+        array = np.zeros((0, 0))
     if array.size == 0 and array.ndim == 1:
         return []
     if array.ndim != 1 or array.dtype.kind not in "biu":
@@ -164,13 +206,16 @@ def parse_seeds(seed: Seeds, indices: Sequence[int]) -> dict[int, int | None]:
     if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
         _check_seed(seed)
         return {i: int(seed) + i for i in indices}
-    if isinstance(seed, (Sequence, np.ndarray)) and not isinstance(seed, (str, bytes)):
-        if len(seed) != len(indices):
-            raise ValueError(f"{len(seed)} seeds for {len(indices)} envs: give one each, or one int")
-        for item in seed:
+    given: Any = seed
+    if isinstance(given, np.ndarray) and given.ndim == 1:
+        given = list(given)
+    if isinstance(given, Sequence) and not isinstance(given, (str, bytes)):
+        if len(given) != len(indices):
+            raise ValueError(f"{len(given)} seeds for {len(indices)} envs: give one each, or one int")
+        for item in given:
             if item is not None:
                 _check_seed(item)
-        return {i: None if item is None else int(item) for i, item in zip(indices, seed, strict=True)}
+        return {i: None if item is None else int(item) for i, item in zip(indices, given, strict=True)}
     raise TypeError(f"seed must be an int, a list of ints, a numpy SeedSequence or None, not {seed!r}")
 
 
@@ -181,6 +226,9 @@ def parse_options(options: Options, indices: Sequence[int]) -> dict[int, dict[st
     if isinstance(options, (list, tuple)):
         if len(options) != len(indices):
             raise ValueError(f"{len(options)} options for {len(indices)} envs: give one mapping each, or one for all")
+        for k, item in enumerate(options):
+            if item is not None and not isinstance(item, Mapping):
+                raise TypeError(f"options[{k}] must be a mapping or None, not {item!r}")
         return {i: None if item is None else dict(item) for i, item in zip(indices, options, strict=True)}
     raise TypeError(f"options must be a mapping, a list of mappings or None, not {options!r}")
 

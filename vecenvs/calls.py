@@ -11,6 +11,17 @@ from gymnasium import Env
 _MAIN = ("__main__", "__mp_main__")  # the caller's script, and the same in a spawned worker
 
 
+def check_name(name: Any) -> None:
+    """Refuse what is no name of an attribute or method."""
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"name must be the name of an attribute or method of the envs, not {name!r}")
+
+
+def name_for(function: Any) -> str:
+    """Give the name of a function, or of the class of what else can be called."""
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
 def layers(env: Any) -> list[Any]:
     """Give the wrappers from the outermost inwards, the bare env last."""
     found = [env]

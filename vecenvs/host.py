@@ -22,7 +22,7 @@ from vecenvs.board import FINAL, FIRST, TERMINATED, TRUNCATED, Board, Specs
 from vecenvs.direct import direct_step
 from vecenvs.errors import ResetNeededError
 from vecenvs.info_channel import InfoReader
-from vecenvs.infos import InfoPacker, own_complete
+from vecenvs.infos import TRUNCATED_KEY, InfoPacker, own_complete
 from vecenvs.old_gym import remedy
 from vecenvs.protocol import Extra, Failure, RowBody, own
 from vecenvs.stepping import StepResult, step_envs
@@ -199,7 +199,9 @@ class Host:
                 self._finals.store_row(self.first + local, obs)
             flags |= FINAL
         else:
-            info = {**info, "terminal_observation": self._board.observations.layout.own(obs)}
+            # In the place that it has in every other engine's infos.
+            last = self._board.observations.layout.own(obs)
+            info = {**info, TRUNCATED_KEY: False, "terminal_observation": last}
         if self._autoreset == "same_step":
             if self._reader is not None:
                 self._reader.keep(local)

@@ -9,6 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from vecenvs.board import Board, Specs
+from vecenvs.calls import check_name
 from vecenvs.errors import VecEnvError
 from vecenvs.info_channel import specs_of, stack
 from vecenvs.infos import blank_info, copies, fill_in, maker
@@ -95,6 +96,7 @@ class InfoColumns:
 
     def stacked(self, name: str) -> NDArray[Any]:
         """One array of every env's last value; see `VecEnv.info_array`."""
+        check_name(name)
         if name not in self._odd:
             raise VecEnvError(f"{name!r} is none of info_attrs={list(self._odd)}: name it when constructing")
         column, odd = self._board.info.get(name), self._odd[name]

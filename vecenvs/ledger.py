@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from vecenvs.board import DONE, Board
@@ -283,8 +284,8 @@ class Ledger:
             self._stepped(worker)
             return
         if type(body) is Failure:
-            slots = [slot_of(message[0])] if kind == _ROW else self._crew.shards[worker]
-            body = RowBody([Extra(slot, {}, None, body._replace(slot=slot)) for slot in slots])
+            slots = [slot_of(message[0])] if kind == _ROW else list(self._crew.shards[worker])
+            body = self._lose_rows(worker, slots, body)
         body = body or RowBody([])
         if kind == _ROW:
             slot = slot_of(message[0])
@@ -299,6 +300,13 @@ class Ledger:
             self._stepped(worker)
         else:
             raise VecEnvError(f"worker {worker} gave an answer of kind {kind} out of turn")
+
+    def _lose_rows(self, worker: int, slots: list[int], why: Failure) -> RowBody:
+        """Take rows that have come without what belongs to them as failures of their envs, and tell the worker."""
+        self._board.flags[slots] = 0
+        with suppress(WorkerDied):  # whoever waits for it next is told
+            self._crew.put(worker, Command.FAIL, (slots, why))
+        return RowBody([Extra(slot, {}, None, why._replace(slot=slot)) for slot in slots])
 
     def _stepped(self, worker: int) -> None:
         """Note that a worker has stepped its shard."""

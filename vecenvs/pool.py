@@ -15,12 +15,15 @@ import numpy as np
 from gymnasium import Env
 from numpy.typing import NDArray
 
+from vecenvs import calls
 from vecenvs.actions import parse_actions
 from vecenvs.arguments import (
     arguments_of,
     check_arguments,
     check_env_fns,
+    check_function,
     check_names,
+    check_portion,
     deadline_of,
     parse_indices,
     parse_int,
@@ -65,7 +68,7 @@ class PoolVecEnv(VecEnv):
     def __init__(
         self,
         env_fns: Sequence[EnvFn],
-        num_workers: int = 1,
+        num_workers: int | None = 1,
         /,
         *,
         autoreset: str = "same_step",
@@ -79,19 +82,20 @@ class PoolVecEnv(VecEnv):
         self.closed = True  # until everything stands
         called = type(self)  # Python's own error would name this class, which nobody calls
         check_arguments(called.__name__, unknown, [name for name in arguments_of(called) if name not in unknown])
-        check_env_fns(env_fns)
         if autoreset not in AUTORESET_MODES:
             raise ValueError(f"autoreset {autoreset!r} is none of {', '.join(AUTORESET_MODES)}")
         if on_failure not in ("raise", "restart"):
             raise ValueError(f"on_failure must be 'raise' or 'restart', not {on_failure!r}")
         if parse_timeout(step_timeout, "step_timeout") == 0:
             raise ValueError("step_timeout must be more than 0 seconds, or None")
-        self.num_envs = n = len(env_fns)
         self.autoreset = autoreset
         self._info_attrs = check_names("info_attrs", info_attrs)
-        self._env_fns = list(env_fns)
         self.copy = copy
         restarts = parse_int("max_restarts", max_restarts, 0) * (on_failure == "restart")
+        num_workers = self._begin(env_fns, num_workers)
+        check_env_fns(env_fns)
+        self.num_envs = n = len(env_fns)
+        self._env_fns = list(env_fns)
         self._shards = split(n, num_workers)
         self._step_slots: set[int] | None = None  # of a lock-step in which the others are being reset
         self._informed = False  # whether the last step brought infos of whole shards
@@ -125,6 +129,10 @@ class PoolVecEnv(VecEnv):
         self._asking = Asking(self._ledger, self._shards)
         self.closed = False
         self._lifetime = Lifetime(self, self._crew)
+
+    def _begin(self, env_fns: Sequence[EnvFn], num_workers: int | None) -> int:
+        """Start what workers need beforehand, now that all other arguments are right; give the number of workers."""
+        return parse_int("num_workers", num_workers)
 
     @abc.abstractmethod
     def _launch(self, worker: int, shard: range) -> Transport:
@@ -293,12 +301,8 @@ class PoolVecEnv(VecEnv):
         if self._step_slots is not None or (ledger.stepping and not ledger.dead):
             raise NotSteppingError("recv after step_async: finish it with step_wait, or use send instead")
         due = ledger.due
-        if not due:
-            raise NotSteppingError("recv while nothing is pending: send or reset_async first")
-        if not 1 <= min_envs <= due:
-            raise ValueError(f"min_envs={min_envs} while {due} envs have a command pending: give 1 to {due}")
-        if max_envs is not None and max_envs < min_envs:
-            raise ValueError(f"max_envs={max_envs} is less than min_envs={min_envs}")
+        if type(min_envs) is not int or not 1 <= min_envs <= due or max_envs is not None:
+            check_portion(due, min_envs, max_envs)
         deadline = deadline_of(timeout)
         ledger.gather(lambda: len(ledger.ready) >= min_envs, range(self.num_envs), deadline, timeout)
         rows: list[Row] = []
@@ -336,9 +340,9 @@ class PoolVecEnv(VecEnv):
         return batch
 
     def _begin_episode(self, slot: int, reset_info: dict[str, Any] | None = None) -> None:
-        info = self._infos.first(slot) if self._info_attrs else {}
-        if reset_info:
-            info.update(reset_info)
+        info = dict(reset_info) if reset_info else {}
+        if self._info_attrs:
+            info |= {name: value for name, value in self._infos.first(slot).items() if name not in info}
         for held in self._held:
             if held:
                 held.pop(slot, None)
@@ -453,7 +457,8 @@ class PoolVecEnv(VecEnv):
             self._asking.forget()  # after a Ctrl-C
 
     def call_async(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> None:
-        what = getattr(function, "__name__", type(function).__name__)
+        check_function(function)
+        what = calls.name_for(function)
         slots = self._parse_slots(what, indices)
         self._check_free(what, slots, autoresets=False)
         self._crew.check_portable(f"the function {what}", function)

@@ -35,6 +35,7 @@ class Command(IntEnum):
     RESUME = 7  # body {slot: (last row, seed)}: this worker replaces another, whose episodes are lost -> REPLY None
     OPEN_INFO = 9  # body: the types of the info channel's attributes (`board.Specs`) -> REPLY None
     CLOSE = 8  # close the envs and leave -> CLOSED
+    FAIL = 10  # body (slots, Failure): rows of theirs were lost on their way, refuse these until a reset -> no answer
 
 
 class Answer(IntEnum):

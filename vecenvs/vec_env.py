@@ -9,7 +9,8 @@ A VecEnv steps `num_envs` environments at once. Env i has *slot* i of every batc
 * Trajectories depend on the seed, the env's index and the actions alone, not on the engine or its layout.
 
 Infos: every row of a step has "TimeLimit.truncated" (truncated and not terminated); the row on which an episode ends
-has "terminal_observation"; a row whose observation is the first of an episode has "episode_start": True.
+has "terminal_observation"; a row whose observation is the first of an episode has "episode_start": True. The env's own
+keys come first, in the env's order; then these.
 
 What follows an episode's end is the `autoreset` mode:
 
@@ -217,18 +218,22 @@ class VecEnv(abc.ABC):
 
     def get_attr(self, name: str, indices: Indices = None) -> list[Any]:
         """Read an attribute of each env, from its outermost wrapper that has it. Dotted names are followed."""
+        calls.check_name(name)
         return self.call(calls.get_attr, indices, name)
 
     def set_attr(self, name: str, value: Any, indices: Indices = None) -> None:
         """Write an attribute of each env, where `get_attr` finds it; the bare env gets it if nothing has it."""
+        calls.check_name(name)
         self.call(calls.set_attr, indices, name, value)
 
     def has_attr(self, name: str) -> bool:
         """Tell whether every env has the attribute."""
+        calls.check_name(name)
         return all(self.call(calls.has_attr, None, name))
 
     def env_method(self, name: str, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
         """Call a method of each env, of its outermost wrapper that has it; give what they return."""
+        calls.check_name(name)
         return self.call(calls.env_method, indices, name, *args, **kwargs)
 
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vecenvs.board import Board, Specs
+from vecenvs.calls import name_for
 from vecenvs.errors import VecEnvError
 from vecenvs.host import ENV_ERRORS, Host, ResetOutcome
 from vecenvs.protocol import (
@@ -67,6 +68,7 @@ class Worker:
             int(Command.PREPARE): self._on_prepare,
             int(Command.RESUME): self._on_resume,
             int(Command.OPEN_INFO): self._on_open_info,
+            int(Command.FAIL): self._on_fail,
             _CLOSE: self._on_close,
         }
 
@@ -74,7 +76,7 @@ class Worker:
         """Carry out one command and answer it. False after CLOSE: the worker is done."""
         kind = tag & 0xFF
         if type(body) is Failure:  # nobody can tell what it was
-            self._send(*self.refuse(tag, body))
+            self._send(*self.refuse(tag, body._replace(slot=self._first)))
             return kind != _CLOSE
         try:
             self._commands[kind]((tag >> 8) - self._first, body)
@@ -155,6 +157,12 @@ class Worker:
     def _on_resume(self, _: int, lost: dict[int, tuple[Any, int | None]]) -> None:
         self.host.resume(lost)
         self._send(Answer.REPLY, None)
+
+    def _on_fail(self, _: int, body: tuple[Sequence[int], Failure]) -> None:
+        slots, why = body
+        for slot in slots:
+            self._overtake(slot - self._first)
+        self.host.fail([slot - self._first for slot in slots], why)
 
     # Async resets
 
@@ -254,7 +262,7 @@ def close_envs(envs: Sequence[Any], first: int, *, remote: bool) -> list[Failure
 
 
 def _describe(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
-    return f"{function.__name__}({', '.join(map(repr, args[:1]))})"
+    return f"{name_for(function)}({', '.join(map(repr, args[:1]))})"
 
 
 def _portable_result(slot: int, doing: str, result: Any) -> Any:

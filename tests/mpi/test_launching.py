@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Any
 
 import pytest
 from jobs import MPIS, OPEN_MPI_FLAGS, PROGRAMS, PYTHONS, launched, mpirun, run
+
+from vecenvs.backends.mpi import MpiVecEnv
+from vecenvs.testing.envs import CountingEnv
 
 TRAIN = str(PROGRAMS / "train.py")
 RUNS = "one more rank runs this script"
@@ -53,6 +57,33 @@ def test_launched_by_the_other_mpi() -> None:
     line = [os.path.join(os.path.dirname(PYTHONS["mpich"]), "mpirun"), "-n", "2", PYTHONS["openmpi"], TRAIN]
     output = run(line, expect=1)
     assert "launcher and library are of different MPIs" in output
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"autorest": "async"}, "MpiVecEnv has no argument 'autorest' .did you mean 'autoreset'"),
+        ({"autoreset": "never"}, "autoreset 'never' is none of"),
+        ({"step_timeout": "2"}, "step_timeout must be seconds or None, not '2'"),
+        ({"info_attrs": 5}, "info_attrs must be a tuple of attribute names, not 5"),
+        ({"num_workers": "2"}, "num_workers must be an int, not '2'"),
+        ({"num_workers": 0}, "num_workers must be at least 1, not 0"),
+        ({"transport": "pigeon"}, "transport 'pigeon' is none of"),
+        ({"address": 5}, "address must be an IP address .*, not 5"),
+    ],
+)
+def test_wrong_arguments(wrong: dict[str, Any], message: str) -> None:
+    """Are found before MPI is looked for."""
+    with pytest.raises((TypeError, ValueError), match=message):
+        MpiVecEnv([CountingEnv] * 4, **wrong)
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_wrong_arguments_on_every_rank(mpi: str) -> None:
+    """No rank serves before the arguments are right; of the functions those of rank 0 count alone."""
+    output = run(mpirun(mpi, 3, str(PROGRAMS / "mistaken.py")), **OPEN_MPI_FLAGS)
+    assert output.count("told") == 3
+    assert "shape (4, 3)" in output
 
 
 @pytest.mark.parametrize("mpi", MPIS)

@@ -21,6 +21,7 @@ from ray_session import ENVIRONMENT, OPTIONS, ROOT, kill, no_leaks, ray_session,
 
 from vecenvs.backends import backend_class
 from vecenvs.backends.ray import RayVecEnv
+from vecenvs.backends.ray_cluster import shorten
 from vecenvs.compat.ray_multiprocess_env import RayVectorEnv
 from vecenvs.errors import BackendUnavailable, WorkerDied
 from vecenvs.testing import leaks
@@ -185,6 +186,15 @@ class TestGuest:
                 RayVecEnv(counting_fns(2), 1, actor_options={**OPTIONS, **options}, placement=placement,
                           ready_timeout=0.5)  # fmt: skip
 
+    def test_a_runtime_env_that_cannot_be_set_up(self) -> None:
+        """Told as that, as soon as Ray says so, and until then as what may be."""
+        options = {**OPTIONS, "runtime_env": {"conda": "no-such-env"}}
+        with pytest.raises(BackendUnavailable, match="cannot set up the runtime_env of the worker of envs 0, 1 .*con"):
+            RayVecEnv(counting_fns(2), 1, actor_options=options)
+        options["runtime_env"] = {"py_executable": "/no/such/python"}
+        with pytest.raises(BackendUnavailable, match=r"waits for runtime_env=.*runtime_env_setup-\*.log on the node"):
+            RayVecEnv(counting_fns(2), 1, actor_options=options, ready_timeout=0.5)
+
     def test_workers_by_default(self) -> None:
         with RayVecEnv(counting_fns(5)) as vec:
             assert len(vec.stats()["workers"]) == 2, "the Ray of these tests has two CPUs"
@@ -252,12 +262,6 @@ class TestGuest:
         with pytest.raises(ValueError, match=name):
             RayVecEnv(counting_fns(2), 1, actor_options={name: 1})
 
-    def test_wrong_words(self) -> None:
-        with pytest.raises(ValueError, match="placement 'moon'"):
-            RayVecEnv(counting_fns(2), 1, placement="moon")
-        with pytest.raises(ValueError, match="transport 'pigeon'"):
-            RayVecEnv(counting_fns(2), 1, transport="pigeon")
-
     @pytest.mark.parametrize("transport", ["auto", "messages", "calls"])
     def test_large_rows_are_the_readers_own(self, transport: str) -> None:
         """More than what Ray sends inline: it then hands out read-only views of its object store."""
@@ -272,8 +276,9 @@ class TestGuest:
             infos[0]["array"][:] = 0
             assert actions.max() == 3.0
 
-    @pytest.mark.parametrize("transport", ["messages", "calls"])
+    @pytest.mark.parametrize("transport", ["auto", "messages", "calls"])
     def test_a_shard_whose_actor_is_killed_by_ray(self, transport: str) -> None:
+        """The error says where it was, and what Ray says of its end."""
         vec = RayVecEnv(counting_fns(2), 2, actor_options=OPTIONS, transport=transport)
         vec.reset()
         kill(vec._crew.transports[1]._actor)
@@ -283,7 +288,7 @@ class TestGuest:
                 vec.step([0, 0])
                 time.sleep(0.005)
 
-        with pytest.raises(WorkerDied, match="node") as caught:
+        with pytest.raises(WorkerDied, match=r"node \w+ \([\d.]+\) \[.*ray\.kill.*\] with envs 1 died") as caught:
             step_on()
         assert caught.value.indices == (1,)
         vec.close()
@@ -309,12 +314,69 @@ class Large(CountingEnv):
         return (action, *rest)
 
 
+SAID = "The actor died unexpectedly before finishing this task.\n\tclass_name: EnvActor\n\tpid: 7\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "short"),
+    [
+        (
+            f"{SAID}The actor is dead because it was killed by `ray.kill`.",
+            "is dead because it was killed by `ray.kill`",
+        ),
+        (f"{SAID}The actor is dead because its worker process has died. Worker exit type: X", "Worker exit type: X"),
+        (f"{SAID}The actor died because its node has died. Node Id: 8", "because its node has died. Node Id: 8"),
+        ("the connection is gone\nfor good", "the connection is gone"),
+        ("", ""),
+    ],
+)
+def test_what_ray_says_of_an_end(words: str, short: str) -> None:
+    """Of its lines the one that has the reason."""
+    assert short in shorten(words)
+    assert "unexpectedly" not in shorten(words)
+
+
 def test_ray_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(BackendUnavailable, match=r"pip install ray"):
         backend_class("ray")(counting_fns(2), 1)
     with pytest.raises(ImportError, match="pip install"):
         RayVectorEnv([])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"autorest": "async"}, "RayVecEnv has no argument 'autorest' .did you mean 'autoreset'"),
+        ({"autoreset": "never"}, "autoreset 'never' is none of"),
+        ({"step_timeout": "2"}, "step_timeout must be seconds or None, not '2'"),
+        ({"max_restarts": 1.5}, "max_restarts must be an int, not 1.5"),
+        ({"info_attrs": "tag"}, "info_attrs must be a tuple of attribute names, not 'tag'"),
+        ({"num_workers": "2"}, "num_workers must be an int, not '2'"),
+        ({"num_workers": 3}, "num_workers=3 for 2 envs"),
+        ({"ready_timeout": "a"}, "ready_timeout must be seconds or None, not 'a'"),
+        ({"transport": "pigeon"}, "transport 'pigeon' is none of"),
+        ({"placement": "moon"}, "placement 'moon' is neither"),
+        ({"placement": 5}, "placement: .*scheduling_strategy"),
+        (
+            {"actor_options": "num_cpus"},
+            "actor_options must be a mapping of options of Ray's actors, or None, not 'num_",
+        ),
+        ({"actor_options": {"max_restarts": 1}}, "actor_options must not have max_restarts"),
+        ({"actor_options": {"cpus": 1}}, "actor_options: Invalid option keyword cpus"),
+        ({"actor_options": {"num_cpus": "a"}}, "actor_options: .*num_cpus"),
+        ({"ray_init_kwargs": [1]}, "ray_init_kwargs must be a mapping of arguments of ray.init, or None, not .1."),
+    ],
+)
+def test_wrong_arguments(wrong: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Are found before a Ray is started, or one that runs is joined."""
+
+    def begin(*_: Any) -> None:
+        raise AssertionError("it begins all the same")
+
+    monkeypatch.setattr("vecenvs.backends.ray.Session.__init__", begin)
+    with pytest.raises((TypeError, ValueError), match=message):
+        RayVecEnv(counting_fns(2), **wrong)
 
 
 def test_importing_vecenvs_does_not_import_ray() -> None:

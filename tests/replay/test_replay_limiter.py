@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from gymnasium.spaces import Discrete
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vecenvs.replay import RateLimiter
+from vecenvs.replay import RateLimiter, ReplayBuffer
 from vecenvs.replay.share import CALL, Share
 
 
@@ -115,3 +116,14 @@ def test_a_busy_learner_goes_first() -> None:
         share.sampled(now, 0.002)
         share.inserted(now, 0.0007)
         assert share.wait(now) == 0.0
+
+
+@pytest.mark.parametrize("value", ["1", [1], 1j, True])
+def test_numbers_that_are_none(value: Any) -> None:
+    """Here and in the buffer."""
+    for name in ("samples_per_insert", "tolerance"):
+        with pytest.raises(TypeError, match=f"{name} must be a number, not "):
+            RateLimiter(**{"samples_per_insert": 1.0, "tolerance": 10.0, name: value})
+    for name in ("alpha", "gamma"):
+        with pytest.raises(TypeError, match=f"{name} must be a number, not "):
+            ReplayBuffer(Discrete(2), Discrete(2), 10, **{name: value})

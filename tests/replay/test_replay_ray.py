@@ -214,6 +214,18 @@ class TestExplorers:
             with pytest.raises(error, match="ready_timeout must be seconds"):
                 make(ready_timeout=wrong)
 
+    def test_arguments_that_are_wrong(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Are found before a Ray is started, or one that runs is joined."""
+        for module in ("replay", "server"):
+            monkeypatch.delattr(f"vecenvs.replay.{module}.Session")
+        with pytest.raises(TypeError, match="Replay has no argument 'prioritised' .did you mean 'prioritized'"):
+            start(prioritised=True)
+        for make, name in ((start, "explorer_options"), (serve, "server_options")):
+            with pytest.raises(ValueError, match=f"{name}: Invalid option keyword cpus"):
+                make(**{name: {"cpus": 1}})
+            with pytest.raises(TypeError, match="ray_init_kwargs must be a mapping"):
+                make(ray_init_kwargs=5)
+
     def test_without_a_ready_timeout(self) -> None:
         for unlimited in (None, float("inf")):
             with serve(ready_timeout=unlimited) as server:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,62 @@ def test_names_that_async_vector_env_would_end_its_workers_over() -> None:
             assert isinstance(caught.value.__cause__, AttributeError)
         assert vec.get_attr("tag") == [0, 1]
         assert vec.reset().tolist() == [[0, 1, 0], [1, 1, 0]]
+
+
+class RaisingEnv(CountingEnv):
+    """Env 1 raises in `where` when it has been stepped, or ends its process by `how` "die"."""
+
+    def __init__(self, tag: int, where: str, how: str, closed: Path) -> None:
+        super().__init__(tag, closed_file=closed)
+        self.where, self.how = where, how
+
+    def raise_in(self, where: str) -> None:
+        if self.tag == 1 and self.where == where and self.steps:
+            if self.how == "die":
+                os._exit(1)
+            raise ToyError("it does not like it")
+
+    def reset(self, **given: Any) -> Any:
+        self.raise_in("reset")
+        return super().reset(**given)
+
+    def step(self, action: Any) -> Any:
+        self.raise_in("step")
+        return super().step(action)
+
+    def work(self) -> None:
+        self.raise_in("work")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:gymnasium")
+@pytest.mark.parametrize("how", ["raise", "die"])
+@pytest.mark.parametrize("where", ["step", "send", "reset", "work"])
+def test_an_async_vector_env_that_loses_a_worker(where: str, how: str, tmp_path: Path) -> None:
+    """As it does when an env raises. That and the remedy are told at every call but close, which closes the others."""
+    closed = tmp_path / "closed"
+    fns = [functools.partial(RaisingEnv, tag, "step" if where == "send" else where, how, closed) for tag in range(3)]
+    vec = from_gymnasium(asynchronous(fns, "next_step"))
+    ways: dict[str, Callable[[], Any]] = {
+        "step": lambda: vec.step([0] * 3),
+        "send": lambda: (vec.send([0] * 3), vec.recv(3)),
+        "reset": vec.reset,
+        "work": lambda: vec.env_method("work"),
+    }
+    vec.reset()
+    vec.step([0] * 3)
+    with pytest.raises(ToyError if how == "raise" else EOFError) as caught:
+        ways[where]()
+    lost = caught.value.__cause__
+    assert isinstance(lost, VecEnvError)
+    assert "can only be closed: make a new one, or use SubprocVecEnv" in str(lost)
+    assert ("env 1 (ToyError: it does not like it)" if how == "raise" else "one of its envs (EOFError") in str(lost)
+    for again in (*ways.values(), lambda: vec.get_attr("tag"), lambda: vec.seed(1), lambda: vec.set_attr("tag", 3)):
+        with pytest.raises(VecEnvError, match="can only be closed"):
+            again()
+    vec.close()
+    vec.close()
+    if how == "raise":
+        assert {*closed.read_text().split()} == {"0", "1", "2"}
 
 
 def test_numpy_cart_pole_is_what_its_vector_env_is() -> None:

@@ -37,6 +37,7 @@ ACTIONS = {
     "multidiscrete": spaces.MultiDiscrete([3, 5]),
     "multibinary": spaces.MultiBinary(3),
     "box": spaces.Box(-1.0, 1.0, (2,), np.float32),
+    "box of no axis": spaces.Box(-1.0, 1.0, (), np.float32),
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import cloudpickle
 
-from vecenvs.arguments import check_env_fns
+from vecenvs.arguments import check_env_fns, parse_int
 from vecenvs.errors import VecEnvError
 from vecenvs.mpi.hosting import Order
 from vecenvs.mpi.job import session_of
@@ -45,17 +45,25 @@ class MpiVecEnv(PoolVecEnv):
         address: str | None = None,
         **common: Any,
     ) -> None:
-        self._session = session_of(comm)
-        check_env_fns(env_fns)
         if transport not in WAYS:
             raise ValueError(f"transport {transport!r} is none of {', '.join(WAYS)}")
+        if address is not None and not isinstance(address, str):
+            raise TypeError(f"address must be an IP address of rank 0's host, as text, or None, not {address!r}")
+        if num_workers is not None:
+            parse_int("num_workers", num_workers, 1)
+        self._comm = comm
         self._transport = transport
         self._address = address
         self._used: dict[int, Peer] = {}
-        if num_workers is None:
-            num_workers = max(1, min(len(env_fns), len(self._session.peers)))
         super().__init__(env_fns, num_workers, **common)
         self._session.vec_envs.add(self)
+
+    def _begin(self, env_fns: Sequence[EnvFn], num_workers: int | None) -> int:
+        # What every rank gets wrong has been raised on every rank. Only rank 0's functions count: the others may have
+        # none, and must not end while it waits for them.
+        self._session = session_of(self._comm)
+        check_env_fns(env_fns)
+        return max(1, min(len(env_fns), len(self._session.peers))) if num_workers is None else num_workers
 
     def _launch(self, worker: int, shard: range) -> Transport:
         self._used.pop(worker, None)

@@ -12,10 +12,10 @@ from typing import Any
 
 import cloudpickle
 
-from vecenvs.arguments import check_env_fns, parse_int, parse_limit
+from vecenvs.arguments import check_env_fns, parse_limit, split
 from vecenvs.backends.ray_actor import EnvActor
-from vecenvs.backends.ray_cluster import Session, check_ray, default_workers
-from vecenvs.backends.ray_request import Request
+from vecenvs.backends.ray_cluster import Session, check_init_kwargs, check_ray, default_workers
+from vecenvs.backends.ray_request import Request, check_options
 from vecenvs.backends.ray_transport import ActorTransport
 from vecenvs.crew import EXIT_GRACE
 from vecenvs.errors import VecEnvError
@@ -61,26 +61,31 @@ class RayVecEnv(PoolVecEnv):
         if transport not in TRANSPORTS:
             raise ValueError(f"transport {transport!r} is none of {', '.join(TRANSPORTS)}")
         if num_workers is not None:
-            parse_int("num_workers", num_workers, 1)  # before a Ray is started for them
+            split(len(env_fns), num_workers)
+        check_init_kwargs(ray_init_kwargs)
+        check_options(actor_options, placement, "actor_options")
         self._transport = transport
-        waits = parse_limit(ready_timeout, "ready_timeout")
+        self._init_kwargs, self._actor_options, self._placement = ray_init_kwargs, actor_options, placement
+        self._waits = parse_limit(ready_timeout, "ready_timeout")
         self._launched: list[ActorTransport] = []
-        self._session = Session(num_workers, ray_init_kwargs)
-        weakref.finalize(self, self._session.release).atexit = False
-        # A Ray of our own steps as many VecEnvs at once as its user wants; other people's has other work to place.
-        options = {"num_cpus": 0 if self._session.own else 1, **(actor_options or {})}
         try:
-            self._request = Request(options, placement, self._session.node, waits, "actor_options")
-            self._actor_class = self._request.actor_class(EnvActor)
-            if num_workers is None:
-                num_workers = default_workers(len(env_fns), options["num_cpus"])
             super().__init__(env_fns, num_workers, **common)
         except BaseException:
-            self._leave()
+            if hasattr(self, "_session"):
+                self._leave()
             raise
         atexit.unregister(_close_all)
         atexit.register(_close_all)  # anew, so that it runs before the hook with which Ray ends the actors
         _open.add(self)
+
+    def _begin(self, env_fns: Sequence[EnvFn], num_workers: int | None) -> int:
+        self._session = Session(num_workers, self._init_kwargs)
+        weakref.finalize(self, self._session.release).atexit = False
+        # A Ray of our own steps as many VecEnvs at once as its user wants; other people's has other work to place.
+        options = {"num_cpus": 0 if self._session.own else 1, **(self._actor_options or {})}
+        self._request = Request(options, self._placement, self._session.node, self._waits, "actor_options")
+        self._actor_class = self._request.actor_class(EnvActor)
+        return default_workers(len(env_fns), options["num_cpus"]) if num_workers is None else num_workers
 
     def _launch(self, worker: int, shard: range) -> Transport:
         env_fns = [_pickled(self._env_fns[slot], slot) for slot in shard]

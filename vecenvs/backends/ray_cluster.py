@@ -160,8 +160,14 @@ def default_workers(num_envs: int, num_cpus: float) -> int:
 def shorten(words: str) -> str:
     """The first sentence or so of what Ray says of an actor's end, without the list of its properties."""
     lines = [line.strip() for line in words.splitlines() if line.strip() and not line.startswith("\t")]
-    telling = [line for line in lines if "Worker exit type" in line or "node" in line.lower()] or lines
+    telling = [line for line in lines if "dead because" in line or "node" in line.lower()] or lines
     return textwrap.shorten(telling[0], 200, placeholder=" ...") if telling else ""
+
+
+def check_init_kwargs(kwargs: Any) -> None:
+    """Refuse what is no mapping of arguments of `ray.init`."""
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise TypeError(f"ray_init_kwargs must be a mapping of arguments of ray.init, or None, not {kwargs!r}")
 
 
 def check_ray() -> None:

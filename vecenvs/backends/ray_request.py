@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vecenvs.backends.ray_actor import Home
+from vecenvs.backends.ray_actor import EnvActor, Home
 from vecenvs.backends.ray_cluster import shorten
 from vecenvs.errors import BackendUnavailable
 
@@ -14,6 +14,7 @@ from vecenvs.errors import BackendUnavailable
 # main thread. So these options are not for the user to set.
 FIXED = ("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups", "lifetime", "name", "namespace")
 
+SETUP_LOG = "/tmp/ray/session_latest/logs/runtime_env_setup-*.log"
 LOOK = 0.2  # seconds between looks at how long it takes
 
 
@@ -22,19 +23,12 @@ class Request:
 
     `placement` is None for Ray's default, "local" for that node, "spread" for Ray's SPREAD, a placement group, or one
     of Ray's own strategies. An actor that has no place `seconds` after it was asked for is waited for no longer;
-    `options_name` is the argument that `options` came by.
+    `options_name` is the argument that `options` came by. `check_options` has passed both.
     """
 
     def __init__(
         self, options: Mapping[str, Any], placement: Any, node: str, seconds: float, options_name: str
     ) -> None:
-        fixed = sorted(name for name in FIXED if name in options)
-        if fixed:
-            raise ValueError(
-                f"{options_name} must not have {', '.join(fixed)}: these are set here, so that no step is carried out "
-                "twice and no worker outlives its owner. Workers that die are replaced by on_failure='restart', "
-                "explorers by max_restarts"
-            )
         self._options = dict(options)
         self._strategy = _strategy(placement, node)
         self.seconds = seconds
@@ -57,6 +51,14 @@ class Request:
             f"Ray has found no place for {who}{when}: {self._why()}{words}. It needs "
             f"{_join(self._needs())}. Have fewer of them, ask for less ({self._options_name}, placement), free or add "
             "nodes, or give a longer ready_timeout where nodes are still being added"
+        )
+
+    def explain_setup(self, who: str, words: str) -> str:
+        """Say that the runtime_env of `who` cannot be set up, by the last line of what Ray says of it."""
+        last = [line.strip() for line in words.splitlines() if line.strip()][-1]
+        return (
+            f"Ray cannot set up the runtime_env of {who} ({last}): correct {self._options_name}['runtime_env']. "
+            f"{SETUP_LOG} on its node has more"
         )
 
     def _needs(self) -> dict[str, float]:
@@ -92,6 +94,8 @@ class Request:
             told = (
                 " and ".join(f"{name}={self._options[name]}" for name in others) or "one node that has all of it free"
             )
+            if "runtime_env" in others:
+                told += f" (if that cannot be set up, Ray says so after some attempts, {SETUP_LOG} on the node at once)"
             return f"what it needs is free, so it waits for {told}"
         return f"of what it needs {_join(free)} is free now, other actors and tasks hold the rest"
 
@@ -119,7 +123,9 @@ class Placing:
         if ray.wait([self._call], timeout=timeout)[0]:
             try:
                 self._home = ray.get(self._call)
-            except (ray.exceptions.ActorUnschedulableError, ray.exceptions.RuntimeEnvSetupError) as exc:
+            except ray.exceptions.RuntimeEnvSetupError as exc:
+                raise BackendUnavailable(self._request.explain_setup(self._who, str(exc))) from None
+            except ray.exceptions.ActorUnschedulableError as exc:
                 raise BackendUnavailable(self._request.explain(self._who, str(exc).rstrip(". \n"))) from None
         elif time.monotonic() - self._since > self._request.seconds:
             raise BackendUnavailable(self._request.explain(self._who, ""))
@@ -151,6 +157,35 @@ def _join(amounts: Mapping[str, float]) -> str:
     return ", ".join(f"{amount:g} {name}" for name, amount in amounts.items()) or "nothing in particular"
 
 
+def check_options(options: Any, placement: Any, options_name: str) -> None:
+    """Refuse what no actor can have, before any Ray has been started for it."""
+    from ray.util.placement_group import PlacementGroup
+
+    if options is not None and not isinstance(options, Mapping):
+        raise TypeError(f"{options_name} must be a mapping of options of Ray's actors, or None, not {options!r}")
+    fixed = sorted(name for name in FIXED if name in (options or {}))
+    if fixed:
+        raise ValueError(
+            f"{options_name} must not have {', '.join(fixed)}: these are set here, so that no step is carried out "
+            "twice and no worker outlives its owner. Workers that die are replaced by on_failure='restart', "
+            "explorers by max_restarts"
+        )
+    if isinstance(placement, str) and placement not in ("local", "spread"):
+        raise ValueError(f"placement {placement!r} is neither 'local' nor 'spread' nor one of Ray's strategies")
+    _check_with_ray(options_name, options or {})
+    if not isinstance(placement, (str, PlacementGroup)):
+        _check_with_ray("placement", {"scheduling_strategy": placement})
+
+
+def _check_with_ray(name: str, options: Mapping[str, Any]) -> None:
+    import ray
+
+    try:
+        ray.remote(EnvActor).options(**options)
+    except (TypeError, ValueError) as exc:
+        raise type(exc)(f"{name}: {exc}") from None
+
+
 def _strategy(placement: Any, node: str) -> Any:
     from ray.util.placement_group import PlacementGroup
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
@@ -158,7 +193,5 @@ def _strategy(placement: Any, node: str) -> Any:
     if isinstance(placement, PlacementGroup):
         return PlacementGroupSchedulingStrategy(placement)
     if isinstance(placement, str):
-        if placement not in ("local", "spread"):
-            raise ValueError(f"placement {placement!r} is neither 'local' nor 'spread' nor one of Ray's strategies")
         return "SPREAD" if placement == "spread" else NodeAffinitySchedulingStrategy(node, soft=False)
     return placement

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vecenvs.arguments import parse_int
+from vecenvs.arguments import parse_int, parse_number
 from vecenvs.replay import checkpoint
 from vecenvs.replay.blocks import Block, BlockLayout
 from vecenvs.replay.schema import Rows, Schema
@@ -45,7 +45,7 @@ class ReplayBuffer:
             raise ValueError(
                 "seed has no effect with prioritized=True: cpprb seeds those draws from the system. Leave it out"
             )
-        if not alpha >= 0.0:
+        if not parse_number("alpha", alpha) >= 0.0:
             raise ValueError(f"alpha must be from 0 on, not {alpha!r}")
         self.schema = Schema(observation_space, action_space, n_step, gamma)
         self.prioritized = prioritized

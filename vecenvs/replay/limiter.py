@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vecenvs.arguments import parse_int
+from vecenvs.arguments import parse_int, parse_number
 
 
 class RateLimiter:
@@ -21,6 +21,9 @@ class RateLimiter:
     def __init__(
         self, samples_per_insert: float | None = None, min_size: int = 1, tolerance: float | None = None
     ) -> None:
+        for name, value in (("samples_per_insert", samples_per_insert), ("tolerance", tolerance)):
+            if value is not None:
+                parse_number(name, value)
         if samples_per_insert is not None and not samples_per_insert > 0:
             raise ValueError(f"samples_per_insert must be more than 0, or None for no limit: {samples_per_insert!r}")
         if samples_per_insert is not None and (tolerance is None or not tolerance > 0):

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
-from vecenvs.arguments import parse_int, parse_limit
-from vecenvs.backends.ray_cluster import Session, check_ray
-from vecenvs.backends.ray_request import Request
+from vecenvs.arguments import arguments_of, check_arguments, parse_int, parse_limit
+from vecenvs.backends.ray_cluster import Session, check_init_kwargs, check_ray
+from vecenvs.backends.ray_request import Request, check_options
 from vecenvs.replay import link
 from vecenvs.replay.ending import Ending, end_all
 from vecenvs.replay.errors import StoppedError
@@ -61,10 +61,14 @@ class Replay:
         self.closed = True  # until everything stands
         check_ray()
         import_cpprb()
+        known = arguments_of(Replay) | arguments_of(ReplayServer)
+        check_arguments("Replay", server, [name for name in known if name not in ("observation_space", "action_space")])
         parse_int("num_explorers", num_explorers, 1)
         arguments = {"n_step": n_step, "gamma": gamma, "fragment_size": parse_int("fragment_size", fragment_size, 1)}
         parse_int("max_restarts", max_restarts, 0)
         waits = parse_limit(ready_timeout, "ready_timeout")
+        check_init_kwargs(ray_init_kwargs)
+        check_options(explorer_options, placement, "explorer_options")
         self._session = Session(num_explorers + 1, ray_init_kwargs)  # so many processes Ray has ready then
         self._version = 0
         self._weights: Any = None

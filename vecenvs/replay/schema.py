@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vecenvs.arguments import parse_int
+from vecenvs.arguments import parse_int, parse_number
 from vecenvs.layout import Leaf, SpaceLayout, casting
 
 Rows = NDArray[np.uint64]
@@ -56,7 +56,7 @@ class Schema:
         n_step: int = 1,
         gamma: float = 0.99,
     ) -> None:
-        if not 0.0 <= gamma <= 1.0:
+        if not 0.0 <= parse_number("gamma", gamma) <= 1.0:
             raise ValueError(f"gamma must be from 0 to 1, not {gamma!r}")
         self.observation_space = observation_space
         self.action_space = action_space

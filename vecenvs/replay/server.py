@@ -14,9 +14,9 @@ import numpy as np
 from gymnasium import spaces
 
 from vecenvs.arguments import parse_int, parse_limit, parse_timeout
-from vecenvs.backends.ray_cluster import Session, check_ray, import_paths
+from vecenvs.backends.ray_cluster import Session, check_init_kwargs, check_ray, import_paths
 from vecenvs.backends.ray_exit import ForeignProcess
-from vecenvs.backends.ray_request import Placing, Request
+from vecenvs.backends.ray_request import Placing, Request, check_options
 from vecenvs.replay import link
 from vecenvs.replay.blocks import BlockLayout
 from vecenvs.replay.buffer import ReplayBuffer
@@ -87,6 +87,8 @@ class ReplayServer:
         buffer["seed"] = None if prioritized else seed
         ReplayBuffer(observation_space, action_space, 1, **buffer)  # raises here what it would raise there
         waits = parse_limit(ready_timeout, "ready_timeout")
+        check_init_kwargs(ray_init_kwargs)
+        check_options(server_options, None, "server_options")
         self._session = Session(None, ray_init_kwargs)
         try:
             options = {"num_cpus": 0 if self._session.own else 1, **(server_options or {})}

@@ -9,6 +9,7 @@ from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
+from vecenvs.calls import check_name
 from vecenvs.errors import StepTimeout, VecEnvError
 from vecenvs.vec_env import VecEnv
 from vecenvs.views.gymnasium_errors import pending_error, raise_as_gymnasium
@@ -34,6 +35,7 @@ class EnvCalls(VectorEnv[Any, Any, NDArray[Any]]):
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
         """Start what `call` does and return."""
         self._check_free("call_async")
+        check_name(name)
         if name in RESERVED:
             raise ValueError(f"call({name!r}): use the method {name}() of the vector env instead")
         try:
@@ -63,6 +65,7 @@ class EnvCalls(VectorEnv[Any, Any, NDArray[Any]]):
     def set_attr(self, name: str, values: Any) -> None:
         """Write an attribute of every env: `values` is a list or tuple of one each, or one value for all."""
         self._check_free("set_attr")
+        check_name(name)
         each = isinstance(values, (list, tuple))
         if each and len(values) != self.num_envs:
             raise ValueError(f"{len(values)} values for {self.num_envs} envs: give one each, or one for all of them")

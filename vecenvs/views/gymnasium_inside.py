@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
-from vecenvs.arguments import parse_indices
-from vecenvs.errors import EnvError, NotSteppingError, VecEnvError
+from vecenvs.arguments import check_function, parse_indices, parse_timeout
+from vecenvs.calls import check_name, name_for
+from vecenvs.errors import EnvError, NotSteppingError, VecEnvError, describe_indices
+from vecenvs.protocol import safe_text
 from vecenvs.vec_env import Indices, VecEnv
 from vecenvs.views.gymnasium_calls import RESERVED, EnvCalls
 from vecenvs.views.gymnasium_errors import OutOfReachError
@@ -27,28 +29,34 @@ class Inside(VecEnv):
 
     vector_env: AnyVectorEnv
     _answers: list[Any] | None = None  # of a call_async, until its call_wait
+    _lost: VecEnvError | None = None  # why nothing can be asked any more
+    _cut_off = False  # whether an answer will never come that the vector env still waits for
 
     def call(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
+        check_function(function)
+        what = name_for(function)
         slots = parse_indices(indices, self.num_envs)
-        self._check_free(function.__name__, slots)
+        self._check_free(what, slots)
         bare = self.vector_env.unwrapped
         if isinstance(bare, EnvCalls):
             return bare.vec.call(function, slots, *args, **kwargs)
         if isinstance(bare, SyncVectorEnv):
             return [function(bare.envs[slot], *args, **kwargs) for slot in slots]
-        raise self._out_of_reach(f"run {function.__name__} on single envs")
+        raise self._out_of_reach(f"run {what} on single envs")
 
     def call_async(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> None:
         self._answers = self.call(function, indices, *args, **kwargs)
 
     def call_wait(self, timeout: float | None = None) -> list[Any]:
         self._check_open("call_wait")
+        parse_timeout(timeout)
         if self._answers is None:
             raise NotSteppingError("call_wait without a call_async before it")
         answers, self._answers = self._answers, None
         return answers
 
     def info_array(self, name: str) -> NDArray[Any]:
+        check_name(name)
         bare = self.vector_env.unwrapped
         if isinstance(bare, EnvCalls):
             return bare.vec.info_array(name)
@@ -87,7 +95,7 @@ class Inside(VecEnv):
             raise self._out_of_reach(f"set {name} of some envs only")
         self._check_free("set_attr", range(self.num_envs))
         self._check_name(name)
-        self._named().set_attr(name, [value] * self.num_envs)
+        self._ask(self._named().set_attr, name, [value] * self.num_envs)
 
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
         if self._has_single_envs:
@@ -101,7 +109,7 @@ class Inside(VecEnv):
             )
         slots = parse_indices(indices, self.num_envs)
         self._check_free("render", slots)
-        frames = self.vector_env.render()  # of all envs, which no vector env can do otherwise
+        frames = self._ask(self.vector_env.render)  # of all envs, which no vector env can do otherwise
         return [None if frames is None else frames[slot] for slot in slots]
 
     @property
@@ -125,19 +133,48 @@ class Inside(VecEnv):
             if not has:
                 missing = f"env {slot} has no attribute {name!r}, nor has a wrapper of it"
                 raise EnvError(slot, missing) from AttributeError(missing)
-        answers = self._named().call(name, *args, **kwargs)
+        answers = self._ask(self._named().call, name, *args, **kwargs)
         return [answers[slot] for slot in slots]
 
     def _have(self, name: str) -> list[bool]:
         """Tell of each env whether it has the attribute: asked for one that it has not, all workers would end."""
         self._check_name(name)
-        return list(self._named().call("has_wrapper_attr", name))
+        return list(self._ask(self._named().call, "has_wrapper_attr", name))
 
     def _check_name(self, name: str) -> None:
+        check_name(name)
         if "." in name:
             raise self._out_of_reach(f"follow the dotted name {name!r}")
         if name in RESERVED:
             raise self._out_of_reach(f"hand out the method {name!r} of single envs")
+
+    def _ask(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the vector env."""
+        try:
+            return method(*args, **kwargs)
+        except BaseException as exc:
+            self._raise(exc)
+
+    def _raise(self, exc: BaseException) -> NoReturn:
+        """Raise what the vector env has raised. Where that has cost an AsyncVectorEnv workers, it is of no more use."""
+        bare = self.vector_env.unwrapped
+        if isinstance(bare, AsyncVectorEnv) and self._lost is None:
+            pipes: list[Any] = bare.parent_pipes
+            gone = [i for i, pipe in enumerate(pipes) if pipe is None]  # those it has ended itself
+            died = isinstance(exc, (EOFError, ConnectionError)) and not gone
+            if gone or died:
+                which = f"env {describe_indices(gone)}" if gone else "one of its envs"
+                self._lost = VecEnvError(
+                    f"this AsyncVectorEnv has lost the worker of {which} ({type(exc).__name__}: {safe_text(exc)}), as "
+                    "it does if an env raises, and can only be closed: make a new one, or use SubprocVecEnv, whose "
+                    "envs can be reset after that"
+                )
+            if died:  # without a word: its `close` would wait for that
+                self._cut_off = True
+                _end_workers(bare)
+        if self._lost is not None:
+            raise exc from self._lost
+        raise exc
 
     def _out_of_reach(self, what: str) -> OutOfReachError:
         kind = type(self.vector_env.unwrapped).__name__
@@ -155,3 +192,13 @@ class Inside(VecEnv):
     @abc.abstractmethod
     def _check_open(self, what: str) -> None:
         """Raise ClosedError after close()."""
+
+
+def _end_workers(vector_env: AsyncVectorEnv[Any, Any]) -> None:
+    """End all workers, and mark them as Gymnasium marks those that it has ended."""
+    for process in vector_env.processes:
+        process.terminate()
+    pipes: list[Any] = vector_env.parent_pipes
+    for i, pipe in enumerate(pipes):
+        pipe.close()
+        pipes[i] = None

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs.actions import parse_actions
-from vecenvs.arguments import parse_indices
-from vecenvs.errors import NotSteppingError, VecEnvError
+from vecenvs.arguments import check_portion, parse_indices
+from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import Batch, Indices, Options, Seeds
 from vecenvs.views.gymnasium_forms import BatchForm
 from vecenvs.views.gymnasium_inside import Inside
@@ -68,16 +68,6 @@ class Portions(Inside):
     @abc.abstractmethod
     def _reset(self, slots: list[int], seed: Seeds, options: Options) -> Any:
         """Reset some envs; give their first observations."""
-
-
-def check_portion(due: int, min_envs: int, max_envs: int | None) -> None:
-    """Refuse what `recv` cannot give while `due` rows are pending."""
-    if not due:
-        raise NotSteppingError("recv while nothing is pending: send or reset_async first")
-    if not 1 <= min_envs <= due:
-        raise ValueError(f"min_envs={min_envs} while {due} envs have a command pending: give 1 to {due}")
-    if max_envs is not None and max_envs < min_envs:
-        raise ValueError(f"max_envs={max_envs} is less than min_envs={min_envs}")
 
 
 def first_rows(slots: list[int], obs: Any, infos: list[dict[str, Any]]) -> Batch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,13 +56,18 @@ class Reset:
 
 def parse_reset(num_envs: int, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None) -> Reset:
     """Check the arguments of a reset. `options` is left as it is; the envs get it without the mask."""
-    if isinstance(seed, (list, tuple, np.ndarray)) and len(seed) != num_envs:
-        raise ValueError(f"{len(seed)} seeds for {num_envs} envs: give one each, or one int")
+    given: Any = seed
+    several = isinstance(given, (list, tuple)) or (isinstance(given, np.ndarray) and given.ndim > 0)
+    each = list(given) if several else None
+    if each is not None and len(each) != num_envs:
+        raise ValueError(f"{len(each)} seeds for {num_envs} envs: give one each, or one int")
+    if options is not None and not isinstance(options, Mapping):
+        raise TypeError(f"options must be a mapping or None, not {options!r}")
     if options is None or "reset_mask" not in options:
         return Reset(list(range(num_envs)), seed, options)
     indices = np.flatnonzero(_check_mask(options["reset_mask"], num_envs)).tolist()
-    if isinstance(seed, (list, tuple, np.ndarray)):
-        seed = [seed[i] for i in indices]
+    if each is not None:
+        seed = [each[i] for i in indices]
     return Reset(indices, seed, {key: value for key, value in options.items() if key != "reset_mask"})
 
 

@@ -12,7 +12,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from numpy.typing import NDArray
 
 from vecenvs.actions import parse_actions
-from vecenvs.arguments import parse_indices, parse_options, parse_seeds
+from vecenvs.arguments import parse_indices, parse_options, parse_seeds, parse_timeout
 from vecenvs.errors import (
     AlreadySteppingError,
     ClosedError,
@@ -50,7 +50,8 @@ class GymnasiumVecEnv(Portions):
       `as_gymnasium` and those without autoreset. Others raise VecEnvError rather than reset them all.
     * Seeds go to resets that are asked for, not to those that the vector env makes by itself. A natively batched env
       takes one seed for all: give an int.
-    * What an env raises comes as the vector env raises it, not as an EnvError: nothing says which env it was.
+    * What an env raises comes as the vector env raises it, not as an EnvError. An AsyncVectorEnv ends that env's
+      worker: all that can be done after that is `close`, anything else is a VecEnvError that says so.
     * A timeout is for vector envs whose steps run aside and survive it; over an AsyncVectorEnv it raises VecEnvError,
       since that forgets a step that timed out. In-process vector envs are done before any timeout counts.
     """
@@ -105,24 +106,29 @@ class GymnasiumVecEnv(Portions):
             needed = ResetNeededError(f"envs {describe_indices(over)} have no episode to step", f"reset({over}) first")
             raise EnvError(over[0], str(needed)) from needed
         actions = self._actions.to_gymnasium(self._actions.layout.unflatten(parts))
-        if self._aside:
-            self.vector_env.step_async(actions)  # type: ignore[attr-defined]
-        else:
-            self._result = self.vector_env.step(actions)
+        try:
+            if self._aside:
+                self.vector_env.step_async(actions)  # type: ignore[attr-defined]
+            else:
+                self._result = self.vector_env.step(actions)
+        except BaseException as exc:
+            self._raise(exc)
         self._stepping = True
 
     def _finish(self, timeout: float | None) -> tuple[Any, list[dict[str, Any]]]:
         """Take the results of the step that was started."""
-        if timeout is not None and isinstance(self.vector_env, AsyncVectorEnv):
-            raise VecEnvError("an AsyncVectorEnv forgets a step that times out: call step_wait without a timeout")
+        if timeout is not None:
+            parse_timeout(timeout)
+            if isinstance(self.vector_env, AsyncVectorEnv):
+                raise VecEnvError("an AsyncVectorEnv forgets a step that times out: call step_wait without a timeout")
         if self._aside and self._result is None:
             try:
                 self._result = self.vector_env.step_wait(timeout)  # type: ignore[attr-defined]
             except TimeoutError:
                 raise
-            except BaseException:
+            except BaseException as exc:
                 self._stepping = self._sent = False
-                raise
+                self._raise(exc)
         result, self._result = self._result, None
         self._stepping = self._sent = False
         obs = self._observations.from_gymnasium(result[0], copy=self._copy)
@@ -196,7 +202,8 @@ class GymnasiumVecEnv(Portions):
     def _reset_all(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         """Reset the vector env. Typed to take an int; those which take a list have env i take its i-th entry."""
         if not isinstance(seed, list) or self._has_single_envs:
-            return self.vector_env.reset(seed=seed, options=options)
+            rows: tuple[Any, dict[str, Any]] = self._ask(self.vector_env.reset, seed=seed, options=options)
+            return rows
         try:
             return self.vector_env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         except (Error, TypeError, ValueError) as exc:
@@ -230,6 +237,8 @@ class GymnasiumVecEnv(Portions):
     def _check_open(self, what: str) -> None:
         if self.closed:
             raise ClosedError(what)
+        if self._lost is not None:
+            raise self._lost
 
     def _check_idle(self, what: str) -> None:
         self._check_open(what)
@@ -278,7 +287,7 @@ class GymnasiumVecEnv(Portions):
             return
         self.closed = True
         if isinstance(self.vector_env, AsyncVectorEnv):
-            self.vector_env.close(terminate=self._stepping and not self._settled())
+            self.vector_env.close(terminate=self._cut_off or (self._stepping and not self._settled()))
         else:
             self.vector_env.close()
 

@@ -8,7 +8,6 @@ usable, and the caller's `options` are never changed.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -18,7 +17,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from vecenvs.arguments import check_vec_env
+from vecenvs.arguments import check_vec_env, deadline_of
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, describe_indices
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.views.gymnasium_calls import EnvCalls
@@ -105,7 +104,7 @@ class GymnasiumView(EnvCalls):
         reset = self._reset
         if reset is None:
             self._refuse_wait("reset")
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_of(timeout)
         try:
             rows = reset.receive(self.vec, deadline)
         except StepTimeout as error:

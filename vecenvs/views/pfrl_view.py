@@ -96,6 +96,8 @@ class PfrlView:
         """
         self._check_open("reset")
         skip = np.zeros(self.num_envs, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
+        if not skip.ndim:
+            raise TypeError(f"mask must be a list of bools, one per env, or None, not {mask!r}")
         if skip.shape != (self.num_envs,):
             raise ValueError(f"a mask of length {len(skip)} for {self.num_envs} envs: give one bool per env")
         slots = np.flatnonzero(~skip).tolist()

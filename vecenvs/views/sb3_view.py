@@ -167,7 +167,9 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
         if indices is None:
             return list(range(self.num_envs))
         slots = []
-        for index in [indices] if isinstance(indices, (int, np.integer)) else indices:
+        for index in indices if isinstance(indices, Iterable) else [indices]:
+            if isinstance(index, (bool, np.bool_)) or not isinstance(index, (int, np.integer)):
+                raise TypeError(f"indices must be an int, ints or None, not {indices!r}")
             if not -self.num_envs <= index < self.num_envs:
                 raise IndexError(f"no env {index}: there are {self.num_envs}")
             slots.append(int(index) % self.num_envs)

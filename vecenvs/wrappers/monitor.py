@@ -11,12 +11,13 @@ import json
 import os
 import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
 from gymnasium.core import ActType, ObsType
 
+from vecenvs.arguments import parse_path
 from vecenvs.direct import SHORTER, Step, shortened
 from vecenvs.stepping import StepResult
 from vecenvs.wrappers.results import EXT, read_monitor_file
@@ -61,8 +62,8 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
             override_existing=override_existing,
         )
         super().__init__(env)
-        self.reset_keywords = _keywords("reset_keywords", reset_keywords)
-        self.info_keywords = _keywords("info_keywords", info_keywords)
+        self.reset_keywords = check_keywords("reset_keywords", reset_keywords)
+        self.info_keywords = check_keywords("info_keywords", info_keywords)
         self.allow_early_resets = allow_early_resets
         self.needs_reset = True
         self.t_start = time.time()
@@ -229,19 +230,21 @@ class ResultsWriter:
 
 def monitor_path(filename: str | os.PathLike[str]) -> str:
     """Give the absolute path of the monitor file that `filename` (a directory, a prefix or a file) means."""
-    path = os.path.abspath(os.fspath(filename))
+    path = parse_path("filename", filename)
     if path.endswith(EXT):
         return path
     return os.path.join(path, EXT) if os.path.isdir(path) else f"{path}.{EXT}"
 
 
-def _keywords(name: str, keywords: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(keywords, str) or not all(isinstance(keyword, str) for keyword in keywords):
+def check_keywords(name: str, keywords: Any) -> tuple[str, ...]:
+    """Refuse what is no sequence of strings, and what the columns of a monitor file are called."""
+    found = None if isinstance(keywords, str) or not isinstance(keywords, Iterable) else tuple(keywords)
+    if found is None or not all(isinstance(keyword, str) for keyword in found):
         raise TypeError(f"{name} should be a sequence of strings, like ('is_success',), not {keywords!r}")
-    taken = [keyword for keyword in keywords if keyword in _FIELDS]
+    taken = [keyword for keyword in found if keyword in _FIELDS]
     if taken:
         raise ValueError(f"{name} has {taken[0]!r}, which every monitor file has already")
-    return tuple(keywords)
+    return found
 
 
 def _reset_value(keyword: str, kwargs: Mapping[str, Any]) -> Any:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.wrappers import TransformAction, TransformReward
 from numpy.typing import NDArray
+
+from vecenvs.arguments import parse_number
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,10 @@ class _Clip:
 
 def check_scale(scale: Any) -> float:
     """Give `scale` as a float; TypeError if it is no number, ValueError if it is not finite."""
-    if isinstance(scale, (bool, np.bool_)) or not isinstance(scale, (Real, np.number)):
-        raise TypeError(f"reward_scale must be a number, not {scale!r}")
-    if not math.isfinite(scale):
+    factor = parse_number("reward_scale", scale)
+    if not math.isfinite(factor):
         raise ValueError(f"reward_scale must be finite, not {scale!r}")
-    return float(scale)
+    return factor
 
 
 def scale_reward(env: gym.Env[Any, Any], scale: float) -> gym.Env[Any, Any]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import Batch, VecEnv
-from vecenvs.wrappers.monitor import Monitor, ResultsWriter
+from vecenvs.wrappers.monitor import Monitor, ResultsWriter, check_keywords
 from vecenvs.wrappers.vec_rows import RESTARTED, VecRowsWrapper
 
 
@@ -37,11 +37,7 @@ class VecMonitor(VecRowsWrapper):
         info_keywords: Sequence[str] = (),
         override_existing: bool = True,
     ) -> None:
-        if isinstance(info_keywords, str) or not all(isinstance(keyword, str) for keyword in info_keywords):
-            raise TypeError(f"info_keywords should be strings, like ('is_success',), not {info_keywords!r}")
-        taken = [keyword for keyword in info_keywords if keyword in ("r", "l", "t")]
-        if taken:
-            raise ValueError(f"info_keywords has {taken[0]!r}, which every monitor file has already")
+        info_keywords = check_keywords("info_keywords", info_keywords)
         super().__init__(venv)
         if _monitored(venv):
             warnings.warn(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from gymnasium import spaces
 from gymnasium.wrappers.utils import RunningMeanStd
 from numpy.typing import NDArray
 
+from vecenvs.arguments import check_names, parse_number, parse_path
 from vecenvs.columns import Columns
 from vecenvs.errors import VecEnvError
 from vecenvs.layout import SpaceLayout
@@ -58,12 +58,14 @@ class VecNormalize(VecRowsWrapper):
         merge: Merger | None = None,
     ) -> None:
         for name, value in (("clip_obs", clip_obs), ("clip_reward", clip_reward), ("epsilon", epsilon)):
-            if not value > 0 or math.isnan(value):
+            if not parse_number(name, value) > 0:  # NaN is not either
                 raise ValueError(f"{name} must be more than 0, not {value!r}")
-        if not 0 <= gamma <= 1:
+        if not 0 <= parse_number("gamma", gamma) <= 1:
             raise ValueError(f"gamma must be from 0 to 1, not {gamma!r}")
         if merge is not None and not callable(getattr(merge, "merge", None)):
             raise TypeError(f"merge must have a method merge(mean, var, count), like MergeOverRanks, unlike {merge!r}")
+        if norm_obs_keys is not None:
+            check_names("norm_obs_keys", norm_obs_keys)
         super().__init__(venv)
         self.training = training
         self._norm_obs, self.norm_reward = bool(norm_obs), bool(norm_reward)
@@ -233,6 +235,8 @@ class VecNormalize(VecRowsWrapper):
 
     def copy_statistics(self, source: VecNormalize) -> None:
         """Take over the statistics of another one: what an evaluation's VecNormalize needs (SB3's `sync_envs_...`)."""
+        if not isinstance(source, VecNormalize):
+            raise TypeError(f"source must be a VecNormalize, not {source!r}")
         self._take(source._arrays())
 
     # Files
@@ -240,7 +244,7 @@ class VecNormalize(VecRowsWrapper):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write statistics and settings to one `.npz` file of plain arrays, in one go: nothing in it is pickled."""
         settings = {name: getattr(self, name) for name in vec_normalize_file.SETTINGS}
-        vec_normalize_file.write(path, settings, self._arrays())
+        vec_normalize_file.write(parse_path("path", path), settings, self._arrays())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], venv: VecEnv, *, merge: Merger | None = None) -> VecNormalize:
@@ -248,7 +252,7 @@ class VecNormalize(VecRowsWrapper):
 
         ValueError if it is no such file (one that SB3 pickled, say) or is about other observations.
         """
-        settings, arrays = vec_normalize_file.read(path)
+        settings, arrays = vec_normalize_file.read(parse_path("path", path))
         norm_obs = settings.pop("norm_obs")
         # It may have been set to False while there were statistics: then they are to be there again.
         observed = any(name.startswith("obs/") for name in arrays)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vecenvs.arguments import parse_indices, parse_int
+from vecenvs.arguments import parse_indices, parse_int, parse_number, parse_path
 from vecenvs.errors import VecEnvError
 from vecenvs.images import tile
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
@@ -45,11 +45,13 @@ class VecVideoRecorder(VecEnvWrapper):
             raise TypeError(f"record_video_trigger must be a function of the step number, not {record_video_trigger!r}")
         self.video_length = parse_int("video_length", video_length, 1)
         load_ffmpeg()  # now, not when the first film begins
-        self.video_folder = os.path.abspath(os.fspath(video_folder))
+        self.video_folder = parse_path("video_folder", video_folder)
         os.makedirs(self.video_folder, exist_ok=True)
         self.record_video_trigger = record_video_trigger
         self.name_prefix = name_prefix
-        self.fps = float(fps or (venv.metadata or {}).get("render_fps") or 30)
+        self.fps = float((venv.metadata or {}).get("render_fps") or 30) if fps is None else parse_number("fps", fps)
+        if not self.fps > 0:
+            raise ValueError(f"fps must be more than 0, not {fps!r}")
         self.step_id = 0
         self.video_path: str | None = None
         self._writer: VideoWriter | None = None

@@ -21,6 +21,7 @@ pytest.register_assert_rewrite(*(module.name for module in pkgutil.iter_modules(
 
 from vecenvs.testing.suite.actions import ActionConformance
 from vecenvs.testing.suite.aftermath import AftermathConformance
+from vecenvs.testing.suite.arguments import ArgumentConformance
 from vecenvs.testing.suite.attributes import AttributeConformance
 from vecenvs.testing.suite.autoreset import AutoresetConformance
 from vecenvs.testing.suite.base import Conformance, Make
@@ -44,6 +45,7 @@ from vecenvs.testing.suite.values import ValueConformance
 __all__ = [
     "ActionConformance",
     "AftermathConformance",
+    "ArgumentConformance",
     "AttributeConformance",
     "AutoresetConformance",
     "Conformance",
@@ -80,6 +82,7 @@ class RuleConformance(
     ActionConformance,
     SeedingConformance,
     IndexConformance,
+    ArgumentConformance,
     AttributeConformance,
     RenderingConformance,
     ErrorConformance,

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
 
-from vecenvs.testing.envs import NESTED, ActionKeepingEnv, SampledEnv, counting_fns
+from vecenvs.testing.envs import NESTED, ActionKeepingEnv, CountingEnv, SampledEnv, counting_fns
 from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.vec_env import VecEnv
 
@@ -33,6 +34,35 @@ WRONG_BOX: dict[str, Any] = {
     "ragged": [[0.0, 0.0], [0.0], [0.0, 0.0], [0.0, 0.0]],
     "objects": np.array([[object()] * 2] * 4),
 }
+
+
+NUMBER = spaces.Box(-1, 1, (), np.float32)
+GIVEN: dict[str, tuple[spaces.Space[Any], Any]] = {
+    "box of no axis": (NUMBER, np.array([0.5, -0.25], np.float32)),
+    "box of no axis, float64": (spaces.Box(-1, 1, (), np.float64), np.array([1 / 3, -1.0])),
+    "box of no axis, uint8": (spaces.Box(0, 255, (), np.uint8), np.array([7, 255], np.uint8)),
+    "box": (spaces.Box(-1, 1, (1,), np.float32), np.array([[0.5], [0.25]], np.float32)),
+    "discrete": (spaces.Discrete(3), np.array([2, 1])),
+    "multi-binary": (spaces.MultiBinary(2), np.array([[0, 1], [1, 1]], np.int8)),
+    "multi-discrete": (spaces.MultiDiscrete([3, 2]), np.array([[2, 1], [0, 1]])),
+    "dict": (spaces.Dict(a=NUMBER, b=spaces.Discrete(3)), {"a": np.array([0.5, 0.25], np.float32), "b": np.arange(2)}),
+    "tuple": (spaces.Tuple([NUMBER]), (np.array([0.5, 0.25], np.float32),)),
+}
+
+
+class WitnessEnv(CountingEnv):
+    """Tells in `seen` what kind of values its actions were."""
+
+    def __init__(self, action_space: spaces.Space[Any]) -> None:
+        super().__init__()
+        self.action_space: Any = action_space
+        self.seen: list[str] = []
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        leaves = [*action.values()] if isinstance(action, dict) else action if isinstance(action, tuple) else [action]
+        for leaf in leaves:
+            self.seen.append(f"{type(leaf).__name__} {leaf.dtype} {leaf.shape} {leaf.tobytes().hex()}")
+        return super().step(0)
 
 
 class ActionConformance(Conformance):
@@ -93,10 +123,32 @@ class ActionConformance(Conformance):
         assert first.tolist() == second.tolist()
         assert wide.dtype == np.float64
 
+    @pytest.mark.parametrize("case", GIVEN)
+    @pytest.mark.parametrize("way", ["step", "send"])
+    def test_envs_get_what_gymnasium_gives_them(self, make: Make, way: str, case: str) -> None:
+        """Bit for bit, and of the same types: of a Box of shape () a numpy scalar, not an array."""
+        space, batch = GIVEN[case]
+        vec = make([functools.partial(WitnessEnv, space)] * 2)
+        vec.reset()
+        if way == "step":
+            vec.step(batch)
+        else:
+            vec.send(batch)
+            vec.recv(2)
+        assert vec.get_attr("seen") == list(witnesses(space, batch))
+
     def test_discrete_with_a_start(self, make: Make) -> None:
         vec = make([functools.partial(SampledEnv, spaces.Discrete(3), spaces.Discrete(3, start=-1))] * 2)
         vec.reset(seed=0)
         vec.step([-1, 1])
+
+
+def witnesses(space: spaces.Space[Any], batch: Any) -> Any:
+    """Give what the envs of Gymnasium's SyncVectorEnv see of a batch of actions."""
+    vector_env = SyncVectorEnv([functools.partial(WitnessEnv, space)] * 2)
+    vector_env.reset()
+    vector_env.step(batch)
+    return vector_env.get_attr("seen")
 
 
 def refuses(vec: VecEnv, actions: Any) -> None:

@@ -28,6 +28,20 @@ class ClaimingEnv(CountingEnv):
         return obs, reward, terminated, truncated, {"TimeLimit.truncated": True} if self.claims else {}
 
 
+class OrderedEnv(CountingEnv):
+    """Has infos whose keys are in no order but its own: numbers, or with `word` something else among them."""
+
+    def __init__(self, tag: int, word: str) -> None:
+        super().__init__(tag, 2)
+        self.word = {"word": word} if word else {}
+
+    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+        return super().reset(**given)[0], {"z": 1, **self.word, "a": 2, "m": 3}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return *super().step(action)[:-1], {"m": 1, **self.word, "z": 2, "a": 3}
+
+
 class AutoresetConformance(Conformance):
     """Rows of ends and of beginnings, in every mode."""
 
@@ -95,6 +109,28 @@ class AutoresetConformance(Conformance):
         vec.reset()
         for _ in range(2):
             assert [info["TimeLimit.truncated"] for info in vec.step([0] * 4)[3]] == [False] * 4
+
+    @pytest.mark.parametrize("way", ["step", "send"])
+    @pytest.mark.parametrize("word", ["", "hi"])
+    def test_the_order_of_an_infos_keys(self, make: Make, word: str, way: str) -> None:
+        """The env's own, then what every engine adds, then the attributes; however infos travel."""
+        vec = make([functools.partial(OrderedEnv, tag, word) for tag in range(4)], info_attrs=("t", "steps"))
+        words = ["word"] if word else []
+        attrs = ["t", "steps"]
+        for _ in range(2):  # the attributes have columns the second time
+            vec.reset()
+            assert {*map(tuple, vec.reset_infos)} == {("z", *words, "a", "m", *attrs, "episode_start")}
+            if way == "step":
+                middle, last = vec.step([0] * 4)[3], vec.step([0] * 4)[3]
+            else:
+                vec.send([0] * 4)
+                middle = vec.recv(4).infos
+                vec.send([0] * 4)
+                last = vec.recv(4).infos
+            ours = ["TimeLimit.truncated"]
+            assert {*map(tuple, middle)} == {("m", *words, "z", "a", *ours, *attrs)}
+            ours += ["terminal_observation", "episode_start"]
+            assert {*map(tuple, last)} == {("m", *words, "z", "a", *ours, *attrs)}
 
     def test_async_rows_during_a_reset(self, make: Make, tmp_path: Path) -> None:
         """The last row of the episode again, attributes and all, but its reward: that was given once."""

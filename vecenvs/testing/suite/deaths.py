@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +39,44 @@ def expect_death(error: WorkerDied, how: str) -> None:
         assert str(EXIT_CODE) in str(error)
 
 
+def wait_for_the_end(pid: int) -> None:
+    """Wait until a process has ended, whoever is to reap it."""
+    import psutil
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.005)
+
+
+def pid_of(_: Any) -> int:
+    return os.getpid()
+
+
 class DeathConformance(Conformance):
     """WorkerDied."""
+
+    @PROMPT
+    @pytest.mark.parametrize("where", ["step", "reset"])
+    def test_what_it_said_before(self, make: Make, where: str) -> None:
+        """A row that was on its way when its worker died is not lost, though nobody has looked for it until then."""
+        vec = make([CountingEnv, functools.partial(DyingEnv, 1, where, 1 if where == "step" else 2), CountingEnv])
+        vec.reset()
+        (pid,) = vec.call(pid_of, [1])
+        if where == "step":
+            vec.send([0, 0], [0, 1])
+        else:
+            vec.reset_async([0, 1])
+        wait_for_the_end(pid)
+        rows: list[Any] = []
+        deaths: list[WorkerDied] = []
+        with pytest.raises(NotSteppingError):
+            while True:
+                try:
+                    rows += vec.recv(timeout=30.0).obs.tolist()
+                except WorkerDied as died:
+                    deaths.append(died)
+        assert rows == [[0, 1, 1] if where == "step" else [0, 2, 0]]
+        assert [(1 in died.indices, died.exitcode) for died in deaths] == [(True, EXIT_CODE)]
 
     @PROMPT
     @pytest.mark.parametrize("how", ["exit", "kill"])

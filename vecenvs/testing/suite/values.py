@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import os
 import threading
 from collections import Counter, OrderedDict, deque, namedtuple
 from typing import Any
@@ -37,8 +38,8 @@ class MuteError(Exception):
 class MemoEnv(CountingEnv):
     """A CountingEnv that does arithmetic in what it was given, and whose infos hold what it goes on changing."""
 
-    def __init__(self, tag: int = 0, say: str = "") -> None:
-        super().__init__(tag, 3)
+    def __init__(self, tag: int = 0, say: str = "", length: int = 3) -> None:
+        super().__init__(tag, length)
         self.given = np.zeros(1)
         self.say = say
         self.seen: dict[str, Any] = {}
@@ -99,6 +100,29 @@ class SpeakingEnv(CountingEnv):
         return f"{self.tag}x{self.episode}x{self.t}" if self.kind == "text" else (self.tag, self.episode, self.t)
 
 
+class Homebound:
+    """What can be brought back from a pickle in one process alone."""
+
+    def __init__(self) -> None:
+        self.home = os.getpid()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if state["home"] != os.getpid():
+            raise RuntimeError("a Homebound is not for travelling")
+        vars(self).update(state)
+
+
+class ListeningEnv(CountingEnv):
+    """A CountingEnv whose actions are words."""
+
+    def __init__(self, tag: int) -> None:
+        super().__init__(tag)
+        self.action_space: Any = spaces.Text(9)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        return super().step(0)
+
+
 class ValueConformance(Conformance):
     """What is given to envs is theirs, what they give is the caller's; what cannot travel costs nothing else."""
 
@@ -142,6 +166,23 @@ class ValueConformance(Conformance):
             assert "bad" in vec.step([0] * 4)[3][1]
         except EnvError as error:
             assert "unpickled" in str(error)
+            self.are_refused(vec, error)
+        self.goes_on(vec)
+
+    @pytest.mark.parametrize("autoreset", ["same_step", "next_step", "async", "disabled"])
+    def test_a_last_info_that_cannot_be_unpickled(self, make: Make, autoreset: str) -> None:
+        """No episode has begun after it, whatever the mode does at an episode's end."""
+        vec = make([functools.partial(MemoEnv, tag, "info" if tag == 1 else "", 2) for tag in range(4)],
+                   autoreset=autoreset)  # fmt: skip
+        vec.reset()
+        vec.step([0] * 4)
+        try:
+            assert "bad" in vec.step([0] * 4)[3][1]
+        except EnvError as error:
+            failed = [one.index for one in error.errors]
+            assert [vec.reset_infos[slot]["episode"] for slot in failed] == [1] * len(failed)
+            if autoreset != "disabled":  # where the others' episodes are over as well
+                self.are_refused(vec, error)
         self.goes_on(vec)
 
     def test_a_reset_info_that_cannot_be_unpickled(self, make: Make) -> None:
@@ -151,9 +192,35 @@ class ValueConformance(Conformance):
             assert "bad" in vec.reset_infos[1]
         except EnvError as error:
             assert "unpickled" in str(error)
-            assert error.index == 1
+            assert [one.index for one in error.errors] == [1]
+            self.are_refused(vec, error)
         vec.set_attr("say", "")
         self.goes_on(vec)
+
+    @pytest.mark.parametrize("way", ["step", "send", "reset", "set_options"])
+    def test_what_its_own_process_alone_can_unpickle(self, make: Make, way: str) -> None:
+        """Is an error of the envs that it was sent with, which are refused until they are reset."""
+        vec = make([functools.partial(ListeningEnv, tag) for tag in range(4)])
+        vec.reset()
+        vec.step(["a"] * 4)
+        given = Homebound()
+        try:
+            if way == "step":
+                vec.step(["a", given, "a", "a"])
+            elif way == "send":
+                vec.send([given], [1])
+                vec.recv()
+            elif way == "reset":
+                vec.reset([1], options={"given": given})
+            else:
+                vec.set_options({"given": given})
+        except EnvError as error:
+            assert "Homebound" in str(error)
+            assert error.index == (0 if way in ("step", "set_options") else 1)
+            if way != "set_options":  # of which nothing is left
+                self.are_refused(vec, error, "a")
+        vec.reset()
+        assert vec.step(["a"] * 4)[0][:, 2].tolist() == [1] * 4
 
     @pytest.mark.parametrize("value", [threading.Lock, functools.partial(OneWayError, 1, "here")])
     @pytest.mark.parametrize("way", ["reset", "set_options", "set_attr"])
@@ -242,6 +309,12 @@ class ValueConformance(Conformance):
                 assert obs[1, 2] == 0
             if vec.active[1] and not dones[1]:
                 assert obs[1, 1:].tolist() == [vec.get_attr("episode")[1], vec.get_attr("t")[1]]
+
+    def are_refused(self, vec: VecEnv, error: EnvError, action: Any = 0) -> None:
+        """Check that the envs of `error`, and no others, have to be reset."""
+        with pytest.raises(EnvError, match=r"reset\(\[\d\]\) it first") as caught:
+            vec.step([action] * 4)
+        assert [one.index for one in caught.value.errors] == [one.index for one in error.errors]
 
     def goes_on(self, vec: VecEnv) -> None:
         """All envs do what they are told."""
