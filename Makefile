@@ -3,7 +3,7 @@
 # make lint   ruff and mypy        make constraints   pin the newest versions        make clean
 #
 # Versions come from constraints.txt. PYTHON=python3.12 picks another interpreter for a new .venv,
-# PYTEST_ARGS="-k seed -x" goes to pytest, DEMO_ARGS="--num-envs 8" to the benchmark.
+# PYTEST_ARGS="-k seed -x" goes to pytest ("-n 0": in one process), DEMO_ARGS="--num-envs 8" to the benchmark.
 
 PYTHON ?= python3
 VENV := .venv
@@ -16,6 +16,8 @@ LINT_EXTRAS := bench,testing,dev
 
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
+# Most tests wait more than they compute. Whole files, since those of one share what they have started (a Ray).
+TEST_PROCESSES := -n 2 --dist loadfile
 TORCH := torch==2.13.0
 
 .PHONY: demo test lint constraints clean
@@ -27,7 +29,7 @@ demo: $(VENV)/.extras-$(DEMO_EXTRAS)
 	$(BIN)/python -m vecenvs bench CartPole-v1 --json demo/cartpole.json --chart demo/cartpole.png $(DEMO_ARGS)
 
 test: $(VENV)/.extras-$(TEST_EXTRAS) $(VENV)/mpich/.stamp
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(TEST_PROCESSES) $(PYTEST_ARGS)
 
 # The tests' second MPI: one virtual environment holds one.
 $(VENV)/mpich/.stamp: setup.py constraints.txt tests/mpi/setup_mpich.sh | $(BIN)/python

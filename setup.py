@@ -43,6 +43,7 @@ TESTING = ["pytest>=9.0", "hypothesis>=6.100", "psutil>=5.9"]
 TEST = [
     *TESTING,
     "pytest-timeout>=2.3",
+    "pytest-xdist>=3.6",
     "nbclient>=0.10",  # the example notebooks run in a real kernel
     "ipykernel>=6.29",
     *FACES["bench"],
