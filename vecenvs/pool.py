@@ -7,6 +7,7 @@ workers, the `Board` the rows; here is what callers see.
 from __future__ import annotations
 
 import abc
+import errno
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -36,6 +37,7 @@ from vecenvs.errors import (
     AlreadySteppingError,
     ClosedError,
     NotSteppingError,
+    VecEnvError,
     WorkerDied,
 )
 from vecenvs.host import AUTORESET_MODES
@@ -50,6 +52,9 @@ from vecenvs.transport.shared import SharedBoard
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
 
 EnvFn = Callable[[], "Env[Any, Any]"]
+
+# How a system says that there is no more: descriptors, processes, memory, room.
+_SCARCE = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EFBIG}
 
 
 class PoolVecEnv(VecEnv):
@@ -115,10 +120,12 @@ class PoolVecEnv(VecEnv):
             self._crew.attach(self._board, shared.wake if shared else None)
             if shared is not None and not restarts:  # a worker launched later still has to find it
                 shared.forget()
-        except BaseException:
+        except BaseException as exc:
             self._crew.close(0.0)
             if isinstance(board, SharedBoard):
                 board.forget()
+            if isinstance(exc, OSError) and exc.errno in _SCARCE:
+                raise _refused(called.__name__, n, num_workers, exc) from exc
             raise
         self._infos = InfoColumns(self._info_attrs, self._board)
         self._ledger = Ledger(self._crew, self._board, step_timeout, restarts, self._briefing)
@@ -407,7 +414,7 @@ class PoolVecEnv(VecEnv):
 
     def _check_open(self, what: str) -> None:
         if self.closed:
-            raise ClosedError(what)
+            raise ClosedError(what, self._lifetime.forked)
 
     def _parse_slots(self, what: str, indices: Indices) -> list[int]:
         self._check_open(what)
@@ -494,6 +501,12 @@ class PoolVecEnv(VecEnv):
             **self._counters,
         }
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"a {type(self).__name__} holds envs that are running, and can be neither copied nor pickled: "
+            "make another one from the same env functions"
+        )
+
     def close(self) -> None:
         if self.closed:
             return
@@ -505,6 +518,13 @@ class PoolVecEnv(VecEnv):
             self._board.forget()
         for failure in failures:
             warnings.warn(f"{failure.summary} while being closed", RuntimeWarning, stacklevel=2)
+
+
+def _refused(called: str, num_envs: int, num_workers: int, why: OSError) -> VecEnvError:
+    return VecEnvError(
+        f"the system does not give {called} what {num_envs} envs in {num_workers} workers need ({why}): take fewer, or "
+        "raise its limits (ulimit -n for open files, -u for processes, -v for memory; room in /dev/shm)"
+    )
 
 
 def plain_board(vec: PoolVecEnv, info_attrs: Sequence[str]) -> Board:

@@ -34,6 +34,15 @@ LEAVE = 2.0  # seconds for a worker that is to go to close its envs
 _environment_lock = threading.Lock()
 
 
+def _new_lock() -> None:
+    """A worker is forked while the lock is held, and may start processes itself: an env with a VecEnv inside."""
+    global _environment_lock  # noqa: PLW0603
+    _environment_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock)
+
+
 @contextlib.contextmanager
 def child_environment() -> Iterator[None]:
     """Give processes started inside this block an environment without MPI's launcher and with one thread each.
@@ -75,8 +84,9 @@ def run_worker(pipe: Connection, payload: list[Any], first: int, autoreset: str,
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the caller closes its workers
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # held back by `child_environment`
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)  # a fork has the caller's: its asyncio loop would take our signals for its own
     names: list[str] = []
-    watch_caller(caller, names)
+    watch_caller(caller, names, pipe)
     limit_threads()
     envs: list[Any] = []
     try:
@@ -118,14 +128,16 @@ def made_message(made: MadeEnvs | Failure, first: int, *, forked: bool) -> bytes
         return dumps((int(Answer.MADE), Failure.capture(first, "its env function", problem, portable=True)))
 
 
-def watch_caller(pid: int, names: list[str]) -> None:
+def watch_caller(pid: int, names: list[str], pipe: Connection | None = None) -> None:
     """End this process soon after process `pid` has ended, however that happened; remove `names` before.
 
-    The envs get LEAVE seconds to close, as they may have processes of their own.
+    The envs get LEAVE seconds to close, as they may have processes of their own. A process that goes on as another
+    program (`os.execv`) ends only its side of `pipe`; so does one that has no use for this worker any more.
     """
 
     def watch() -> None:
-        _wait_for_end(pid)
+        if not _wait_for_end(pid, pipe):
+            time.sleep(LEAVE)  # it may have been told to close
         unlink_semaphores(names)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(LEAVE)
@@ -134,22 +146,22 @@ def watch_caller(pid: int, names: list[str]) -> None:
     threading.Thread(target=watch, name="vecenvs-watch-caller", daemon=True).start()
 
 
-def _wait_for_end(pid: int) -> None:
-    if hasattr(os, "pidfd_open"):
-        try:
-            descriptor = os.pidfd_open(pid)
-        except ProcessLookupError:
-            return
-        poll = select.poll()
+def _wait_for_end(pid: int, pipe: Connection | None) -> bool:
+    """Wait until process `pid` has ended (True), or the other side of `pipe`."""
+    poll = select.poll()
+    if pipe is not None:
+        poll.register(pipe.fileno(), 0)  # which leaves POLLHUP
+    with contextlib.suppress(AttributeError, OSError):  # not here, not in this kernel, not in this container
+        descriptor = os.pidfd_open(pid)
         poll.register(descriptor, select.POLLIN)
-        poll.poll()
-        return
-    while True:
+        return descriptor in dict(poll.poll())
+    while True:  # also where there is no such process any more
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
-            return
-        time.sleep(0.5)
+            return True
+        if poll.poll(500):
+            return False
 
 
 def limit_threads() -> None:

@@ -35,9 +35,13 @@ class Segment:
             path = f"/proc/{os.getpid()}/fd/{self._fd}"
         else:
             self._fd, path = tempfile.mkstemp(prefix="vecenvs-")
-        os.ftruncate(self._fd, size)
         self.address = Address(path, size)
-        self.buffer = memoryview(mmap.mmap(self._fd, size))
+        try:
+            os.ftruncate(self._fd, size)
+            self.buffer = memoryview(mmap.mmap(self._fd, size))
+        except BaseException:
+            self.forget()
+            raise
 
     def forget(self) -> None:
         """Close the way in: called once everybody who should has opened the segment. Repeatable."""
@@ -57,15 +61,20 @@ def open_segment(address: Address) -> memoryview:
         os.close(fd)
 
 
+def new_name() -> str:
+    """Give a name that no semaphore has."""
+    return f"/vecenvs-{secrets.token_hex(8)}"
+
+
 class Semaphore:
     """A counting semaphore with a name. `acquire` and `release` are CPython's own, without a layer between."""
 
-    def __init__(self, name: str | None = None) -> None:
-        if name is None:
-            self.name = f"/vecenvs-{secrets.token_hex(8)}"
+    def __init__(self, name: str | None = None, *, create: bool = False) -> None:
+        """Open the one of this name; make it, if it is to be created or has no name yet."""
+        self.name = new_name() if name is None else name
+        if create or name is None:
             self._lock = _multiprocessing.SemLock(_SEMAPHORE, 0, _MAX, self.name, False)
         else:
-            self.name = name
             self._lock = _multiprocessing.SemLock._rebuild(0, _SEMAPHORE, _MAX, name)  # noqa: SLF001  the only way to open one
         self.acquire = self._lock.acquire
         self.release = self._lock.release
