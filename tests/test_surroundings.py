@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import ctypes
 import functools
 import multiprocessing
 import os
@@ -12,13 +13,16 @@ import resource
 import signal
 import socket
 import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+import vecenvs
 from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.errors import ClosedError, VecEnvError, WorkerDied
 from vecenvs.process import _wait_for_end
@@ -218,6 +222,55 @@ def test_too_few_descriptors(room: Callable[[int], None]) -> None:
             refused += "Too many open files" in str(exc) and "ulimit -n" in str(exc)
     assert refused
     assert files > refused
+
+
+PIPED = """
+from vecenvs import SubprocVecEnv
+from vecenvs.testing.envs import CountingEnv
+
+class Piped(CountingEnv):
+    pass
+
+if __name__ == "__main__":
+    with SubprocVecEnv([Piped] * 2, 2, START_METHOD) as vec:
+        vec.reset()
+        print(vec.step([0, 0])[0][:, 2].tolist(), __file__)
+"""
+
+
+@pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
+def test_a_program_from_standard_input(start_method: str) -> None:
+    """Nothing can import its `__main__` once more, and nothing needs to."""
+    done = subprocess.run(
+        [sys.executable, "-"],
+        input=PIPED.replace("START_METHOD", repr(start_method)),
+        env={**os.environ, "PYTHONPATH": str(Path(vecenvs.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "[1, 1] <stdin>\n"), done.stderr
+
+
+def step_as_another_user() -> None:
+    """As programs that drop their privileges; who has none to drop has the kernel treat it so all the same."""
+    if os.geteuid() == 0:
+        os.setuid(65534)
+    else:
+        ctypes.CDLL(None).prctl(4, 0)  # PR_SET_DUMPABLE
+    with SubprocVecEnv(counting_fns(2), 2, "fork") as vec:
+        vec.reset()
+        vec.step([0, 0])
+
+
+if sys.platform == "linux":
+
+    def test_a_program_whose_descriptors_proc_does_not_show() -> None:
+        child = FORK.Process(target=step_as_another_user)
+        child.start()
+        child.join(PATIENCE)
+        assert child.exitcode == 0
 
 
 def test_watching_without_pidfd(monkeypatch: pytest.MonkeyPatch) -> None:

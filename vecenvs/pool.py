@@ -54,7 +54,7 @@ from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
 EnvFn = Callable[[], "Env[Any, Any]"]
 
 # How a system says that there is no more: descriptors, processes, memory, room.
-_SCARCE = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EFBIG}
+_SCARCE = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EFBIG, errno.EROFS}
 
 
 class PoolVecEnv(VecEnv):

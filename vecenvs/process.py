@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import partial
-from multiprocessing import resource_tracker
+from multiprocessing import process, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -52,7 +52,7 @@ def child_environment() -> Iterator[None]:
     child that is still importing would answer it with a traceback.
     """
     resource_tracker.ensure_running()  # multiprocessing would start it inside, and let Ctrl-C through again
-    with _environment_lock:
+    with _environment_lock, _main_without_false_file():
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         # The mask is this thread's: another thread may take the signal meanwhile, for the main thread to handle.
         noted: list[int] = []
@@ -77,6 +77,24 @@ def child_environment() -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             if noted:
                 signal.raise_signal(signal.SIGINT)
+
+
+@contextlib.contextmanager
+def _main_without_false_file() -> Iterator[None]:
+    """Keep children from importing again a `__main__` that has no such file: that of `python - < script` has "<stdin>".
+
+    Nobody needs it, since what `__main__` defines is pickled by value.
+    """
+    main = vars(sys.modules["__main__"])
+    file, where = main.get("__file__"), getattr(process, "ORIGINAL_DIR", None) or ""
+    false = main.get("__spec__") is None and file is not None and not os.path.exists(os.path.join(where, file))
+    if false:
+        del main["__file__"]
+    try:
+        yield
+    finally:
+        if false:
+            main["__file__"] = file
 
 
 def run_worker(pipe: Connection, payload: list[Any], first: int, autoreset: str, caller: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # CPython's own semaphores. By name, any process of the machine can open them, be it no child of ours.
 import _multiprocessing
+import errno
 import mmap
 import os
 import secrets
@@ -24,13 +25,13 @@ class Address(NamedTuple):
 class Segment:
     """Zeroed memory, shared with whoever opens its address.
 
-    On Linux an anonymous file, gone with the last process that maps it, however that one ends. Elsewhere a temporary
-    file, which `forget` unlinks as soon as everybody has opened it.
+    On Linux an anonymous file, gone with the last process that maps it, however that one ends. Elsewhere, and where
+    others cannot look into /proc, a temporary file, which `forget` unlinks as soon as everybody has opened it.
     """
 
     def __init__(self, size: int) -> None:
         size = max(size, mmap.PAGESIZE)
-        if hasattr(os, "memfd_create"):
+        if hasattr(os, "memfd_create") and _shows_descriptors():
             self._fd = os.memfd_create("vecenvs", os.MFD_CLOEXEC)
             path = f"/proc/{os.getpid()}/fd/{self._fd}"
         else:
@@ -50,6 +51,14 @@ class Segment:
             self._fd = -1
             if not self.address.path.startswith("/proc/"):
                 os.unlink(self.address.path)
+
+
+def _shows_descriptors() -> bool:
+    """Whether /proc lets this user's other processes at our files: not those of one that was another user's before."""
+    try:
+        return os.stat(f"/proc/{os.getpid()}/fd").st_uid == os.geteuid()
+    except OSError:
+        return False
 
 
 def open_segment(address: Address) -> memoryview:
@@ -73,7 +82,10 @@ class Semaphore:
         """Open the one of this name; make it, if it is to be created or has no name yet."""
         self.name = new_name() if name is None else name
         if create or name is None:
-            self._lock = _multiprocessing.SemLock(_SEMAPHORE, 0, _MAX, self.name, False)
+            try:
+                self._lock = _multiprocessing.SemLock(_SEMAPHORE, 0, _MAX, self.name, False)
+            except OSError as exc:
+                raise OSError(exc.errno, f"{exc.strerror}, for a semaphore, on Linux a file in /dev/shm") from None
         else:
             self._lock = _multiprocessing.SemLock._rebuild(0, _SEMAPHORE, _MAX, name)  # noqa: SLF001  the only way to open one
         self.acquire = self._lock.acquire
@@ -85,5 +97,6 @@ def unlink_semaphores(names: list[str]) -> None:
     for name in names:
         try:
             _multiprocessing.sem_unlink(name)
-        except FileNotFoundError:
-            continue
+        except OSError as exc:
+            if exc.errno not in (errno.ENOENT, errno.EROFS):
+                raise
