@@ -25,7 +25,7 @@ import pytest
 import vecenvs
 from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.errors import ClosedError, VecEnvError, WorkerDied
-from vecenvs.process import _wait_for_end
+from vecenvs.process import _wait_for_end, child_environment
 from vecenvs.testing.envs import CountingEnv, FailingEnv, counting_fns
 from vecenvs.testing.suite.deaths import PROMPT
 
@@ -159,6 +159,27 @@ def test_signals_of_workers_are_not_the_callers() -> None:
         signal.set_wakeup_fd(before)
         ours.close()
         theirs.close()
+
+
+def test_signals_wait_until_a_worker_has_been_started() -> None:
+    """What their handlers raise would else come in the midst of a fork. The fork has the handlers as they were."""
+
+    def handle(*_: object) -> None:
+        raise ZeroDivisionError
+
+    before = signal.signal(signal.SIGALRM, handle)
+    reached = []
+    try:
+        with pytest.raises(ZeroDivisionError), child_environment():  # noqa: PT012  it raises at the end
+            signal.raise_signal(signal.SIGALRM)
+            child = os.fork()
+            if child == 0:
+                os._exit(signal.getsignal(signal.SIGALRM) is not handle)
+            reached.append(os.waitpid(child, 0)[1])
+        assert reached == [0]
+        assert signal.getsignal(signal.SIGALRM) is handle
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 @PROMPT

@@ -32,15 +32,23 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 LEAVE = 2.0  # seconds for a worker that is to go to close its envs
 
 _environment_lock = threading.Lock()
+_handlers: dict[int, Any] = {}  # of the signals that are held back now
 
 
-def _new_lock() -> None:
-    """A worker is forked while the lock is held, and may start processes itself: an env with a VecEnv inside."""
+def _begin_anew() -> None:
+    """A worker is forked inside `child_environment`, and may start processes itself: an env with a VecEnv inside."""
     global _environment_lock  # noqa: PLW0603
     _environment_lock = threading.Lock()
+    _restore_handlers()
 
 
-os.register_at_fork(after_in_child=_new_lock)
+os.register_at_fork(after_in_child=_begin_anew)
+
+
+def _restore_handlers() -> None:
+    for number, handler in _handlers.items():
+        signal.signal(number, handler)
+    _handlers.clear()
 
 
 @contextlib.contextmanager
@@ -49,17 +57,20 @@ def child_environment() -> Iterator[None]:
 
     Thread counts that the user has set stay. It is the caller's own environment for the time of the block, since that
     is what a child inherits before any of our code runs in it. So it is with Ctrl-C, which is held back meanwhile: a
-    child that is still importing would answer it with a traceback.
+    child that is still importing would answer it with a traceback. So is every signal that has a handler: in the midst
+    of a fork what it raises is lost, or sends the child into the caller's program.
     """
     resource_tracker.ensure_running()  # multiprocessing would start it inside, and let Ctrl-C through again
     with _environment_lock, _main_without_false_file():
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         # The mask is this thread's: another thread may take the signal meanwhile, for the main thread to handle.
         noted: list[int] = []
-        handler = signal.getsignal(signal.SIGINT)
-        ours = threading.current_thread() is threading.main_thread() and callable(handler)
-        if ours:
-            signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
+        if threading.current_thread() is threading.main_thread():
+            _handlers.update((number, signal.getsignal(number)) for number in signal.valid_signals())
+            for number in [number for number, handler in _handlers.items() if not callable(handler)]:
+                del _handlers[number]
+            for number in _handlers:
+                signal.signal(number, lambda number, _: noted.append(number))
         removed = {k: v for k, v in os.environ.items() if k.startswith(LAUNCHER_VARIABLES)}
         added = [name for name in THREAD_VARIABLES if name not in os.environ]
         try:
@@ -72,11 +83,11 @@ def child_environment() -> Iterator[None]:
             os.environ.update(removed)
             for name in added:
                 del os.environ[name]
-            if ours:
-                signal.signal(signal.SIGINT, handler)
+            _restore_handlers()
+            signal.pthread_sigmask(signal.SIG_BLOCK, noted)  # so that none is lost when another one's handler raises
+            for number in noted:
+                signal.raise_signal(number)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            if noted:
-                signal.raise_signal(signal.SIGINT)
 
 
 @contextlib.contextmanager
