@@ -161,6 +161,19 @@ def test_signals_of_workers_are_not_the_callers() -> None:
         theirs.close()
 
 
+@PROMPT
+def test_an_exception_at_the_end_of_the_constructor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a Ctrl-C may come anywhere: the workers, which stand by then, are ended, and the program is not held up."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vecenvs.pool.Asking", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        SubprocVecEnv(counting_fns(2), 2, "fork")
+    assert not [child for child in multiprocessing.active_children() if "vecenvs" in child.name]
+
+
 def test_signals_wait_until_a_worker_has_been_started() -> None:
     """What their handlers raise would else come in the midst of a fork. The fork has the handlers as they were."""
 

@@ -110,6 +110,7 @@ class PoolVecEnv(VecEnv):
         self._counters = dict.fromkeys(("steps", "received", "resets"), 0)
         self.reset_infos = [{} for _ in range(n)]
         self._crew = Crew(self._shards, self._launch)
+        self._lifetime = Lifetime(self, self._crew)  # from the first worker on, whatever comes between
         board: Board | None = None
         try:
             made = self._crew.start()
@@ -120,18 +121,19 @@ class PoolVecEnv(VecEnv):
             self._crew.attach(self._board, shared.wake if shared else None)
             if shared is not None and not restarts:  # a worker launched later still has to find it
                 shared.forget()
+            self._infos = InfoColumns(self._info_attrs, self._board)
+            self._ledger = Ledger(self._crew, self._board, step_timeout, restarts, self._briefing)
+            self._asking = Asking(self._ledger, self._shards)
+            self.closed = False
         except BaseException as exc:
+            self.closed = True
             self._crew.close(0.0)
+            self._lifetime.end()
             if isinstance(board, SharedBoard):
                 board.forget()
             if isinstance(exc, OSError) and exc.errno in _SCARCE:
                 raise _refused(called.__name__, n, num_workers, exc) from exc
             raise
-        self._infos = InfoColumns(self._info_attrs, self._board)
-        self._ledger = Ledger(self._crew, self._board, step_timeout, restarts, self._briefing)
-        self._asking = Asking(self._ledger, self._shards)
-        self.closed = False
-        self._lifetime = Lifetime(self, self._crew)
 
     @abc.abstractmethod
     def _launch(self, worker: int, shard: range) -> Transport:
