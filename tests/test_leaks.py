@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import uuid
+import warnings
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,16 @@ def test_sigkill_of_a_caller_that_could_restart(run, where: str) -> None:
     program.assert_all_gone()
 
 
+def test_a_caller_that_becomes_another_program(run) -> None:
+    """After `os.execv` there is still a process of its number, which knows of no workers."""
+    program = run("exec")
+    program.wait_ready()
+    pid = program.process.pid
+    left = leaks.wait_until_empty(lambda: [other for other in program.alive() if other != pid], PATIENCE)
+    assert not left
+    assert program.process.poll() is None
+
+
 def test_sigkill_of_everyone_at_once(run) -> None:
     """Nobody is left to clean up, so there must be nothing to clean."""
     program = run("stepping")
@@ -191,17 +202,29 @@ def test_descriptors_threads_and_maps(configuration: Configuration) -> None:
 
 
 def test_dropped_without_close(configuration: Configuration) -> None:
-    """It is warned of, and closed."""
+    """It is warned of, and closed, at once: no garbage collector knows how large its memory is."""
     vec = configuration.make_vec(counting_fns(4))
     vec.reset()
     alive = weakref.ref(vec)
-    del vec
     try:
         with pytest.warns(ResourceWarning, match="not closed"):
-            gc.collect()
+            del vec
     finally:
         if (vec := alive()) is not None:
             vec.close()
+
+
+def test_dropped_where_warnings_are_errors(configuration: Configuration, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workers are ended before anything is raised."""
+    raised: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: raised.append(unraisable.exc_type))
+    vec = configuration.make_vec(counting_fns(4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        del vec
+        gc.collect()
+    assert raised == [ResourceWarning]
+    assert not leaks.wait_until_empty(leaks.child_processes, PATIENCE)
 
 
 class TestTheWatch:

@@ -86,9 +86,14 @@ class Crew:
         except (ConnectionError, EOFError):
             raise self.died(worker) from None
 
+    @property
+    def inline(self) -> bool:
+        """Whether all workers live in this process."""
+        return all(transport.inline for transport in self.transports)
+
     def check_portable(self, what: str, value: object) -> None:
         """Raise TypeError, before anything is sent, if `value` cannot reach workers that are elsewhere."""
-        if all(transport.inline for transport in self.transports):
+        if self.inline:
             return
         try:
             loads(dumps(value))

@@ -141,11 +141,12 @@ class NotSteppingError(VecEnvError):
 
 
 class ClosedError(VecEnvError):
-    """The VecEnv has been closed."""
+    """The VecEnv has been closed, or is that of the process which this one was forked from."""
 
-    def __init__(self, what: str) -> None:
-        self._given = (what,)
-        super().__init__(f"{what} on a closed VecEnv: make a new one")
+    def __init__(self, what: str, forked: bool = False) -> None:
+        self._given = (what, forked)
+        which = "a VecEnv of the process that this one was forked from" if forked else "a closed VecEnv"
+        super().__init__(f"{what} on {which}: make a new one")
 
 
 class SpaceMismatch(VecEnvError):

@@ -8,6 +8,7 @@ columns do not change before the slot's next command.
 from __future__ import annotations
 
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
@@ -53,7 +54,7 @@ class Ledger:
         self._patience = Patience(step_timeout, self.pending, self.stepping, self.owner, crew.transports)
         self._timed = step_timeout is not None
         self._restarts_left = restarts
-        self._briefing = briefing
+        self._briefing = weakref.WeakMethod(briefing)  # a VecEnv that nobody uses any more goes at once
         self._next_look = 0.0
         self._forsaken = [0] * len(crew.shards)  # how many of each worker's next replies nobody waits for
         self._everyone = range(len(crew.shards))
@@ -368,7 +369,7 @@ class Ledger:
         self.restarts += 1
         self._forsaken[worker] = 0
         try:
-            self._crew.replace(worker, self._board, self._briefing(worker))
+            self._crew.replace(worker, self._board, self._brief(worker))
         except Exception as exc:  # no process, no rank, no room
             self._strike(worker, exc)
         self.lock_step.renew(worker)
@@ -383,6 +384,12 @@ class Ledger:
                 pending = Pending(NEVER, Command.RESET, {slot: (None, None)})
             if pending is not None:
                 self._command(slot, pending._replace(since=NEVER))
+
+    def _brief(self, worker: int) -> Sequence[tuple[Command, Any]]:
+        briefing = self._briefing()
+        if briefing is None:
+            raise VecEnvError("a worker for a VecEnv that is gone")
+        return briefing(worker)
 
     # Checks
 

@@ -7,6 +7,7 @@ workers, the `Board` the rows; here is what callers see.
 from __future__ import annotations
 
 import abc
+import errno
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -39,6 +40,7 @@ from vecenvs.errors import (
     AlreadySteppingError,
     ClosedError,
     NotSteppingError,
+    VecEnvError,
     WorkerDied,
 )
 from vecenvs.host import AUTORESET_MODES
@@ -53,6 +55,9 @@ from vecenvs.transport.shared import SharedBoard
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
 
 EnvFn = Callable[[], "Env[Any, Any]"]
+
+# How a system says that there is no more: descriptors, processes, memory, room.
+_SCARCE = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EFBIG, errno.EROFS}
 
 
 class PoolVecEnv(VecEnv):
@@ -109,6 +114,7 @@ class PoolVecEnv(VecEnv):
         self._counters = dict.fromkeys(("steps", "received", "resets"), 0)
         self.reset_infos = [{} for _ in range(n)]
         self._crew = Crew(self._shards, self._launch)
+        self._lifetime = Lifetime(self, self._crew)  # from the first worker on, whatever comes between
         board: Board | None = None
         try:
             made = self._crew.start()
@@ -119,16 +125,19 @@ class PoolVecEnv(VecEnv):
             self._crew.attach(self._board, shared.wake if shared else None)
             if shared is not None and not restarts:  # a worker launched later still has to find it
                 shared.forget()
-        except BaseException:
+            self._infos = InfoColumns(self._info_attrs, self._board)
+            self._ledger = Ledger(self._crew, self._board, step_timeout, restarts, self._briefing)
+            self._asking = Asking(self._ledger, self._shards)
+            self.closed = False
+        except BaseException as exc:
+            self.closed = True
             self._crew.close(0.0)
+            self._lifetime.end()
             if isinstance(board, SharedBoard):
                 board.forget()
+            if isinstance(exc, OSError) and exc.errno in _SCARCE:
+                raise _refused(called.__name__, n, num_workers, exc) from exc
             raise
-        self._infos = InfoColumns(self._info_attrs, self._board)
-        self._ledger = Ledger(self._crew, self._board, step_timeout, restarts, self._briefing)
-        self._asking = Asking(self._ledger, self._shards)
-        self.closed = False
-        self._lifetime = Lifetime(self, self._crew)
 
     def _begin(self, env_fns: Sequence[EnvFn], num_workers: int | None) -> int:
         """Start what workers need beforehand, now that all other arguments are right; give the number of workers."""
@@ -411,7 +420,7 @@ class PoolVecEnv(VecEnv):
 
     def _check_open(self, what: str) -> None:
         if self.closed:
-            raise ClosedError(what)
+            raise ClosedError(what, self._lifetime.forked)
 
     def _parse_slots(self, what: str, indices: Indices) -> list[int]:
         self._check_open(what)
@@ -499,6 +508,12 @@ class PoolVecEnv(VecEnv):
             **self._counters,
         }
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"a {type(self).__name__} holds envs that are running, and can be neither copied nor pickled: "
+            "make another one from the same env functions"
+        )
+
     def close(self) -> None:
         if self.closed:
             return
@@ -510,6 +525,13 @@ class PoolVecEnv(VecEnv):
             self._board.forget()
         for failure in failures:
             warnings.warn(f"{failure.summary} while being closed", RuntimeWarning, stacklevel=2)
+
+
+def _refused(called: str, num_envs: int, num_workers: int, why: OSError) -> VecEnvError:
+    return VecEnvError(
+        f"the system does not give {called} what {num_envs} envs in {num_workers} workers need ({why}): take fewer, or "
+        "raise its limits (ulimit -n for open files, -u for processes, -v for memory; room in /dev/shm)"
+    )
 
 
 def plain_board(vec: PoolVecEnv, info_attrs: Sequence[str]) -> Board:

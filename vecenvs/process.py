@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import partial
-from multiprocessing import resource_tracker
+from multiprocessing import process, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -32,6 +32,23 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 LEAVE = 2.0  # seconds for a worker that is to go to close its envs
 
 _environment_lock = threading.Lock()
+_handlers: dict[int, Any] = {}  # of the signals that are held back now
+
+
+def _begin_anew() -> None:
+    """A worker is forked inside `child_environment`, and may start processes itself: an env with a VecEnv inside."""
+    global _environment_lock  # noqa: PLW0603
+    _environment_lock = threading.Lock()
+    _restore_handlers()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+
+
+def _restore_handlers() -> None:
+    for number, handler in _handlers.items():
+        signal.signal(number, handler)
+    _handlers.clear()
 
 
 @contextlib.contextmanager
@@ -40,17 +57,20 @@ def child_environment() -> Iterator[None]:
 
     Thread counts that the user has set stay. It is the caller's own environment for the time of the block, since that
     is what a child inherits before any of our code runs in it. So it is with Ctrl-C, which is held back meanwhile: a
-    child that is still importing would answer it with a traceback.
+    child that is still importing would answer it with a traceback. So is every signal that has a handler: in the midst
+    of a fork what it raises is lost, or sends the child into the caller's program.
     """
     resource_tracker.ensure_running()  # multiprocessing would start it inside, and let Ctrl-C through again
-    with _environment_lock:
+    with _environment_lock, _main_without_false_file():
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         # The mask is this thread's: another thread may take the signal meanwhile, for the main thread to handle.
         noted: list[int] = []
-        handler = signal.getsignal(signal.SIGINT)
-        ours = threading.current_thread() is threading.main_thread() and callable(handler)
-        if ours:
-            signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
+        if threading.current_thread() is threading.main_thread():
+            _handlers.update((number, signal.getsignal(number)) for number in signal.valid_signals())
+            for number in [number for number, handler in _handlers.items() if not callable(handler)]:
+                del _handlers[number]
+            for number in _handlers:
+                signal.signal(number, lambda number, _: noted.append(number))
         removed = {k: v for k, v in os.environ.items() if k.startswith(LAUNCHER_VARIABLES)}
         added = [name for name in THREAD_VARIABLES if name not in os.environ]
         try:
@@ -63,11 +83,29 @@ def child_environment() -> Iterator[None]:
             os.environ.update(removed)
             for name in added:
                 del os.environ[name]
-            if ours:
-                signal.signal(signal.SIGINT, handler)
+            _restore_handlers()
+            signal.pthread_sigmask(signal.SIG_BLOCK, noted)  # so that none is lost when another one's handler raises
+            for number in noted:
+                signal.raise_signal(number)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            if noted:
-                signal.raise_signal(signal.SIGINT)
+
+
+@contextlib.contextmanager
+def _main_without_false_file() -> Iterator[None]:
+    """Keep children from importing again a `__main__` that has no such file: that of `python - < script` has "<stdin>".
+
+    Nobody needs it, since what `__main__` defines is pickled by value.
+    """
+    main = vars(sys.modules["__main__"])
+    file, where = main.get("__file__"), getattr(process, "ORIGINAL_DIR", None) or ""
+    false = main.get("__spec__") is None and file is not None and not os.path.exists(os.path.join(where, file))
+    if false:
+        del main["__file__"]
+    try:
+        yield
+    finally:
+        if false:
+            main["__file__"] = file
 
 
 def run_worker(pipe: Connection, payload: list[Any], first: int, autoreset: str, caller: int) -> None:
@@ -75,8 +113,9 @@ def run_worker(pipe: Connection, payload: list[Any], first: int, autoreset: str,
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the caller closes its workers
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # held back by `child_environment`
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)  # a fork has the caller's: its asyncio loop would take our signals for its own
     names: list[str] = []
-    watch_caller(caller, names)
+    watch_caller(caller, names, pipe)
     limit_threads()
     envs: list[Any] = []
     try:
@@ -118,14 +157,16 @@ def made_message(made: MadeEnvs | Failure, first: int, *, forked: bool) -> bytes
         return dumps((int(Answer.MADE), Failure.capture(first, "its env function", problem, portable=True)))
 
 
-def watch_caller(pid: int, names: list[str]) -> None:
+def watch_caller(pid: int, names: list[str], pipe: Connection | None = None) -> None:
     """End this process soon after process `pid` has ended, however that happened; remove `names` before.
 
-    The envs get LEAVE seconds to close, as they may have processes of their own.
+    The envs get LEAVE seconds to close, as they may have processes of their own. A process that goes on as another
+    program (`os.execv`) ends only its side of `pipe`; so does one that has no use for this worker any more.
     """
 
     def watch() -> None:
-        _wait_for_end(pid)
+        if not _wait_for_end(pid, pipe):
+            time.sleep(LEAVE)  # it may have been told to close
         unlink_semaphores(names)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(LEAVE)
@@ -134,22 +175,22 @@ def watch_caller(pid: int, names: list[str]) -> None:
     threading.Thread(target=watch, name="vecenvs-watch-caller", daemon=True).start()
 
 
-def _wait_for_end(pid: int) -> None:
-    if hasattr(os, "pidfd_open"):
-        try:
-            descriptor = os.pidfd_open(pid)
-        except ProcessLookupError:
-            return
-        poll = select.poll()
+def _wait_for_end(pid: int, pipe: Connection | None) -> bool:
+    """Wait until process `pid` has ended (True), or the other side of `pipe`."""
+    poll = select.poll()
+    if pipe is not None:
+        poll.register(pipe.fileno(), 0)  # which leaves POLLHUP
+    with contextlib.suppress(AttributeError, OSError):  # not here, not in this kernel, not in this container
+        descriptor = os.pidfd_open(pid)
         poll.register(descriptor, select.POLLIN)
-        poll.poll()
-        return
-    while True:
+        return descriptor in dict(poll.poll())
+    while True:  # also where there is no such process any more
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
-            return
-        time.sleep(0.5)
+            return True
+        if poll.poll(500):
+            return False
 
 
 def limit_threads() -> None:

@@ -22,6 +22,7 @@ from vecenvs.transport.shared import SharedTransport, Wiring
 from vecenvs.transport.spin import Spin, spins
 
 START_METHODS = ("fork", "forkserver", "spawn")
+UNKNOWN = 255  # the exit code of a process that somebody else has waited for
 
 
 class SubprocVecEnv(PoolVecEnv):
@@ -96,6 +97,12 @@ class ProcessTransport(SharedTransport):
         # A fork inherits the functions as they are; the others need them pickled, by value what no import reaches.
         forks = context.get_start_method() == "fork"
         payload = list(env_fns) if forks else _pickled(env_fns, shard.start)
+        if multiprocessing.current_process().daemon:
+            raise VecEnvError(
+                "this is a daemonic process (of multiprocessing.Pool, say), which may start no others: use "
+                "DummyVecEnv here, or processes that are not (concurrent.futures.ProcessPoolExecutor)"
+            )
+        self._lost = False  # whether somebody else has learnt how it ended
         self._pipe, theirs = context.Pipe()
         _caller_ends.append(self._pipe)
         self._process = context.Process(
@@ -110,8 +117,7 @@ class ProcessTransport(SharedTransport):
             theirs.close()
         except BaseException:  # a Ctrl-C held back until now, say: nobody else knows of this process yet
             theirs.close()
-            if self._process.pid is not None:
-                self.stop(0.0)
+            self.stop(0.0)
             raise
 
     def boot_send(self, wiring: Wiring) -> None:
@@ -127,23 +133,54 @@ class ProcessTransport(SharedTransport):
         return None
 
     def exit_status(self) -> tuple[bool, int | None]:
-        return not self._process.is_alive(), self._process.exitcode
+        gone = not self._is_alive()
+        return gone, None if self._lost else self._process.exitcode
+
+    def _is_alive(self) -> bool:
+        """Where the program ignores SIGCHLD, or waits for any child, multiprocessing does not learn of its end."""
+        process = self._process
+        if self._lost or not process.is_alive():
+            return False
+        try:
+            os.kill(process.pid, 0)
+        except PermissionError:  # an env has made it another user's
+            return True
+        except ProcessLookupError:
+            process.join(0.1)  # a fork server may be about to tell
+            self._lost = process.is_alive()
+            return False
+        return True
 
     def stop(self, grace: float) -> None:
         if self._pipe.closed:
             return
         self._pipe.close()
         _caller_ends.remove(self._pipe)
+        if self._process.pid is None:  # it could not be started
+            return
         for end in (lambda: None, self._process.terminate, self._process.kill):
             end()
             self._process.join(max(grace, 0.1))
-            if not self._process.is_alive():
-                self._process.close()
-                return
+            if not self._is_alive():
+                break
+        else:
+            return
+        if self._lost:
+            self._process._popen.returncode = UNKNOWN  # noqa: SLF001  else it is kept for ever
+        self._process.close()
 
 
-# The caller's ends of all pipes: a forked worker closes them, else it would keep its siblings' pipes open.
+# The caller's ends of all pipes: a fork closes them, else it would keep them open when the caller has gone.
 _caller_ends: list[Connection] = []
+
+
+def _close_caller_ends() -> None:
+    for end in _caller_ends:
+        end.close()
+    _caller_ends.clear()
+
+
+os.register_at_fork(after_in_child=_close_caller_ends)
 
 
 def _pickled(env_fns: Sequence[EnvFn], first: int) -> list[bytes]:
@@ -162,7 +199,4 @@ def _pickled(env_fns: Sequence[EnvFn], first: int) -> list[bytes]:
 def _main(pipe: Connection, payload: list[Any], first: int, autoreset: str, caller: int, cpu: int | None) -> None:
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})
-    for end in _caller_ends:
-        end.close()
-    _caller_ends.clear()
     run_worker(pipe, payload, first, autoreset, caller)

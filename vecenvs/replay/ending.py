@@ -45,10 +45,11 @@ _open: weakref.WeakSet[Any] = weakref.WeakSet()
 
 def _abandon(parts: Sequence[Part], pid: int, name: str) -> None:
     if pid == os.getpid():
-        warnings.warn(f"{name} was not stopped: call stop() or use a with-statement", ResourceWarning, stacklevel=2)
-        end_all(parts)
+        try:
+            warnings.warn(f"{name} was not stopped: call stop() or use a with-statement", ResourceWarning, stacklevel=2)
+        finally:  # a warning may be an error
+            end_all(parts)
 
 
 def _stop_all() -> None:
-    for owner in list(_open):
-        owner.stop()
+    end_all([owner.stop for owner in list(_open)])

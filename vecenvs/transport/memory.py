@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # CPython's own semaphores. By name, any process of the machine can open them, be it no child of ours.
 import _multiprocessing
+import errno
 import mmap
 import os
 import secrets
@@ -24,20 +25,24 @@ class Address(NamedTuple):
 class Segment:
     """Zeroed memory, shared with whoever opens its address.
 
-    On Linux an anonymous file, gone with the last process that maps it, however that one ends. Elsewhere a temporary
-    file, which `forget` unlinks as soon as everybody has opened it.
+    On Linux an anonymous file, gone with the last process that maps it, however that one ends. Elsewhere, and where
+    others cannot look into /proc, a temporary file, which `forget` unlinks as soon as everybody has opened it.
     """
 
     def __init__(self, size: int) -> None:
         size = max(size, mmap.PAGESIZE)
-        if hasattr(os, "memfd_create"):
+        if hasattr(os, "memfd_create") and _shows_descriptors():
             self._fd = os.memfd_create("vecenvs", os.MFD_CLOEXEC)
             path = f"/proc/{os.getpid()}/fd/{self._fd}"
         else:
             self._fd, path = tempfile.mkstemp(prefix="vecenvs-")
-        os.ftruncate(self._fd, size)
         self.address = Address(path, size)
-        self.buffer = memoryview(mmap.mmap(self._fd, size))
+        try:
+            os.ftruncate(self._fd, size)
+            self.buffer = memoryview(mmap.mmap(self._fd, size))
+        except BaseException:
+            self.forget()
+            raise
 
     def forget(self) -> None:
         """Close the way in: called once everybody who should has opened the segment. Repeatable."""
@@ -46,6 +51,14 @@ class Segment:
             self._fd = -1
             if not self.address.path.startswith("/proc/"):
                 os.unlink(self.address.path)
+
+
+def _shows_descriptors() -> bool:
+    """Whether /proc lets this user's other processes at our files: not those of one that was another user's before."""
+    try:
+        return os.stat(f"/proc/{os.getpid()}/fd").st_uid == os.geteuid()
+    except OSError:
+        return False
 
 
 def open_segment(address: Address) -> memoryview:
@@ -57,15 +70,23 @@ def open_segment(address: Address) -> memoryview:
         os.close(fd)
 
 
+def new_name() -> str:
+    """Give a name that no semaphore has."""
+    return f"/vecenvs-{secrets.token_hex(8)}"
+
+
 class Semaphore:
     """A counting semaphore with a name. `acquire` and `release` are CPython's own, without a layer between."""
 
-    def __init__(self, name: str | None = None) -> None:
-        if name is None:
-            self.name = f"/vecenvs-{secrets.token_hex(8)}"
-            self._lock = _multiprocessing.SemLock(_SEMAPHORE, 0, _MAX, self.name, False)
+    def __init__(self, name: str | None = None, *, create: bool = False) -> None:
+        """Open the one of this name; make it, if it is to be created or has no name yet."""
+        self.name = new_name() if name is None else name
+        if create or name is None:
+            try:
+                self._lock = _multiprocessing.SemLock(_SEMAPHORE, 0, _MAX, self.name, False)
+            except OSError as exc:
+                raise OSError(exc.errno, f"{exc.strerror}, for a semaphore, on Linux a file in /dev/shm") from None
         else:
-            self.name = name
             self._lock = _multiprocessing.SemLock._rebuild(0, _SEMAPHORE, _MAX, name)  # noqa: SLF001  the only way to open one
         self.acquire = self._lock.acquire
         self.release = self._lock.release
@@ -76,5 +97,6 @@ def unlink_semaphores(names: list[str]) -> None:
     for name in names:
         try:
             _multiprocessing.sem_unlink(name)
-        except FileNotFoundError:
-            continue
+        except OSError as exc:
+            if exc.errno not in (errno.ENOENT, errno.EROFS):
+                raise

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vecenvs.board import Arena
-from vecenvs.transport.memory import Semaphore
+from vecenvs.transport.memory import Semaphore, new_name
 from vecenvs.transport.spin import NEVER, Spin
 
 PAYLOAD = 1 << 16  # bytes; longer messages travel in pieces
@@ -25,16 +25,21 @@ _MOMENT = 1e-3  # seconds
 
 
 class RingNames(NamedTuple):
-    """The names of a ring's two semaphores."""
+    """The names of a ring's two semaphores. The caller creates these, whichever end it has."""
 
     written: str
     read: str
 
+    @classmethod
+    def new(cls) -> RingNames:
+        """Give names that nothing has yet."""
+        return cls(new_name(), new_name())
+
 
 class _Ring:
-    def __init__(self, arena: Arena, capacity: int, names: RingNames | None) -> None:
-        self._written = Semaphore(names.written if names else None)
-        self._read = Semaphore(names.read if names else None)
+    def __init__(self, arena: Arena, capacity: int, names: RingNames, *, create: bool) -> None:
+        self._written = Semaphore(names.written, create=create)
+        self._read = Semaphore(names.read, create=create)
         entries = arena.take((capacity * _FIELDS,), np.dtype(np.int64))
         self._entries = entries.data.cast("B").cast("q")  # an item costs half of what numpy takes
         self._payload = arena.take((PAYLOAD,), np.dtype(np.uint8)).data
@@ -42,18 +47,14 @@ class _Ring:
         self._at = 0
         self._number = 1  # of the next entry
 
-    @property
-    def names(self) -> RingNames:
-        return RingNames(self._written.name, self._read.name)
-
 
 class RingWriter(_Ring):
     """The end that puts. `wake` is released after every entry if the reader waits for several rings at once."""
 
     def __init__(
-        self, arena: Arena, capacity: int, names: RingNames | None = None, wake: Semaphore | None = None
+        self, arena: Arena, capacity: int, names: RingNames, wake: Semaphore | None = None, *, create: bool = False
     ) -> None:
-        super().__init__(arena, capacity, names)
+        super().__init__(arena, capacity, names, create=create)
         self._wake = wake
         self._unread: deque[int] = deque()  # lengths of payloads that the reader still has to take
         self._offset = 0
@@ -105,8 +106,10 @@ class RingWriter(_Ring):
 class RingReader(_Ring):
     """The end that gets."""
 
-    def __init__(self, arena: Arena, capacity: int, names: RingNames | None = None, spin: Spin = NEVER) -> None:
-        super().__init__(arena, capacity, names)
+    def __init__(
+        self, arena: Arena, capacity: int, names: RingNames, spin: Spin = NEVER, *, create: bool = False
+    ) -> None:
+        super().__init__(arena, capacity, names, create=create)
         self._spin = spin
         self._usual = 0.0  # running mean of the waits, in seconds
         self._pieces: list[bytes] = []

@@ -15,7 +15,7 @@ from vecenvs.board import Arena, Board
 from vecenvs.errors import VecEnvError
 from vecenvs.protocol import Answer, MadeEnvs, decode, encode, kind_of
 from vecenvs.transport import Message, Transport
-from vecenvs.transport.memory import Address, Segment, Semaphore, open_segment, unlink_semaphores
+from vecenvs.transport.memory import Address, Segment, Semaphore, new_name, open_segment, unlink_semaphores
 from vecenvs.transport.ring import ENTRY_BYTES, PAYLOAD, RingNames, RingReader, RingWriter
 from vecenvs.transport.spin import NEVER, Spin
 from vecenvs.worker import Worker
@@ -44,8 +44,14 @@ class SharedBoard(Board):
         sizing = Arena()
         Board(observation_space, action_space, n, sizing, info_attrs)
         self.segment = Segment(sizing.size)
-        self.wake = Semaphore()
-        super().__init__(observation_space, action_space, n, Arena(self.segment.buffer), info_attrs)
+        name = new_name()
+        try:
+            self.wake = Semaphore(name, create=True)
+            super().__init__(observation_space, action_space, n, Arena(self.segment.buffer), info_attrs)
+        except BaseException:
+            self.segment.forget()
+            unlink_semaphores([name])
+            raise
 
     def forget(self) -> None:
         """Remove the names by which workers have found it. Repeatable."""
@@ -72,19 +78,20 @@ class SharedTransport(Transport):
         if not isinstance(board, SharedBoard):
             raise TypeError("a worker in another process needs a SharedBoard")
         segment = Segment(2 * (self._entries * ENTRY_BYTES + PAYLOAD + 256))
-        arena = Arena(segment.buffer)
-        self._down = RingWriter(arena, self._entries)
-        up = RingReader(arena, self._entries, spin=self._spin[0])
+        down_names, up_names = RingNames.new(), RingNames.new()
         wiring = Wiring(
-            board.segment.address, board.n, segment.address, self._entries, self._down.names, up.names, board.wake.name,
+            board.segment.address, board.n, segment.address, self._entries, down_names, up_names, board.wake.name,
             board.info_attrs, self._spin[1],
         )  # fmt: skip
         try:
+            arena = Arena(segment.buffer)
+            self._down = RingWriter(arena, self._entries, down_names, create=True)
+            up = RingReader(arena, self._entries, up_names, self._spin[0], create=True)
             self.boot_send(wiring)
             answer = self.boot_get(30.0)
         finally:
             segment.forget()
-            unlink_semaphores([*self._down.names, *up.names])
+            unlink_semaphores([*down_names, *up_names])
         if answer is None and self.exit_status()[0]:
             raise BrokenPipeError("the worker is gone")
         if answer is None or kind_of(answer[0]) != Answer.REPLY:

@@ -1,0 +1,319 @@
+"""Programs that do more than step envs: that fork, have children and signals of their own, or little room."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import ctypes
+import functools
+import multiprocessing
+import os
+import pickle
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import vecenvs
+from vecenvs import DummyVecEnv, SubprocVecEnv
+from vecenvs.errors import ClosedError, VecEnvError, WorkerDied
+from vecenvs.process import _wait_for_end, child_environment
+from vecenvs.testing.envs import CountingEnv, FailingEnv, counting_fns
+from vecenvs.testing.suite.deaths import PROMPT
+
+FORK = multiprocessing.get_context("fork")
+PATIENCE = 20.0  # seconds; what is waited for takes far less
+_kept: list[Any] = []  # what a program has in its globals
+
+
+class NestedEnv(CountingEnv):
+    """Steps envs in processes of its own."""
+
+    def __init__(self, *, closes: bool) -> None:
+        super().__init__()
+        self.inner = SubprocVecEnv(counting_fns(2), 2, "fork")
+        self.closes = closes
+
+    def step(self, action: Any) -> Any:
+        self.inner.reset()
+        self.inner.step([0, 0])
+        return super().step(action)
+
+    def close(self) -> None:
+        if self.closes:
+            self.inner.close()
+
+
+class ExitingEnv(CountingEnv):
+    """Ends its process at its second step."""
+
+    def step(self, action: Any) -> Any:
+        if self.steps == 1:
+            os._exit(7)
+        return super().step(action)
+
+
+def leave_open() -> None:
+    vec = SubprocVecEnv(counting_fns(2), 2, "fork")
+    vec.reset()
+    _kept.append(vec)
+
+
+def leave_open_what_fails_to_close() -> None:
+    warnings.simplefilter("error")
+    _kept.extend(SubprocVecEnv([functools.partial(FailingEnv, 0, "close")], 1, "fork") for _ in range(3))
+
+
+def make_and_close() -> None:
+    SubprocVecEnv(counting_fns(2), 2, "fork").close()
+
+
+@PROMPT
+@pytest.mark.parametrize("target", [leave_open, leave_open_what_fails_to_close])
+def test_a_child_of_multiprocessing_that_ends_without_close(target: Callable[[], None]) -> None:
+    """It waits for its own children before it ends, and calls no hooks of atexit."""
+    child = FORK.Process(target=target)
+    child.start()
+    child.join(PATIENCE)
+    try:
+        assert child.exitcode == 0
+    finally:
+        child.kill()
+        child.join()
+
+
+def test_a_daemonic_process() -> None:
+    with FORK.Pool(1) as pool, pytest.raises(VecEnvError, match="daemonic.*DummyVecEnv.*ProcessPoolExecutor"):
+        pool.apply(make_and_close)
+
+
+@PROMPT
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_vec_env_inside_an_env(closes: bool) -> None:
+    with SubprocVecEnv([functools.partial(NestedEnv, closes=closes)] * 2, 2, "fork") as vec:
+        vec.reset()
+        vec.step([0, 0])
+
+
+def reap(*_: object) -> None:
+    """Wait for any child, as programs do that have many."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+
+
+@pytest.fixture(params=[signal.SIG_IGN, reap], ids=["ignore", "reap"])
+def taken_sigchld(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A program that learns of its children's ends itself, so that multiprocessing does not."""
+    before = signal.signal(signal.SIGCHLD, request.param)
+    yield
+    signal.signal(signal.SIGCHLD, before)
+
+
+@PROMPT
+@pytest.mark.usefixtures("taken_sigchld")
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_deaths_of_which_somebody_else_is_told(start_method: str) -> None:
+    with SubprocVecEnv([CountingEnv, ExitingEnv], 2, start_method) as vec:
+        vec.reset()
+        vec.step([0, 0])
+        with pytest.raises(WorkerDied) as caught:
+            vec.step([0, 0])
+    assert caught.value.worker == 1
+    assert not [child for child in multiprocessing.active_children() if "vecenvs" in child.name]
+
+
+@PROMPT
+@pytest.mark.usefixtures("taken_sigchld")
+def test_restarts_of_which_somebody_else_is_told() -> None:
+    with SubprocVecEnv([CountingEnv, ExitingEnv], 2, "fork", on_failure="restart") as vec:
+        vec.reset()
+        vec.step([0, 0])
+        assert vec.step([0, 0])[3][1]["worker_restarted"]
+
+
+@PROMPT
+def test_signals_of_workers_are_not_the_callers() -> None:
+    """An event loop learns of its signals through a descriptor, which a fork inherits."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    before = signal.set_wakeup_fd(theirs.fileno())
+    try:
+        with SubprocVecEnv(counting_fns(2), 2, "fork") as vec:
+            vec.reset()
+            pid = vec.call(lambda _: os.getpid(), [1])[0]
+            os.kill(pid, signal.SIGTERM)
+            psutil.Process(pid).wait(PATIENCE)
+        with pytest.raises(BlockingIOError):
+            ours.recv(1)
+    finally:
+        signal.set_wakeup_fd(before)
+        ours.close()
+        theirs.close()
+
+
+@PROMPT
+def test_an_exception_at_the_end_of_the_constructor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a Ctrl-C may come anywhere: the workers, which stand by then, are ended, and the program is not held up."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vecenvs.pool.Asking", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        SubprocVecEnv(counting_fns(2), 2, "fork")
+    assert not [child for child in multiprocessing.active_children() if "vecenvs" in child.name]
+
+
+def test_signals_wait_until_a_worker_has_been_started() -> None:
+    """What their handlers raise would else come in the midst of a fork. The fork has the handlers as they were."""
+
+    def handle(*_: object) -> None:
+        raise ZeroDivisionError
+
+    before = signal.signal(signal.SIGALRM, handle)
+    reached = []
+    try:
+        with pytest.raises(ZeroDivisionError), child_environment():  # noqa: PT012  it raises at the end
+            signal.raise_signal(signal.SIGALRM)
+            child = os.fork()
+            if child == 0:
+                os._exit(signal.getsignal(signal.SIGALRM) is not handle)
+            reached.append(os.waitpid(child, 0)[1])
+        assert reached == [0]
+        assert signal.getsignal(signal.SIGALRM) is handle
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+@PROMPT
+def test_a_fork_cannot_step_what_its_parent_steps() -> None:
+    with SubprocVecEnv(counting_fns(2), 2, "fork") as vec, DummyVecEnv(counting_fns(2)) as own:
+        vec.reset()
+        own.reset()
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                own.step([0, 0])
+                vec.step([0, 0])
+            except ClosedError as exc:
+                code = 0 if "forked" in str(exc) else 2
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+        assert vec.step([0, 0])[0][:, 2].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("do", [copy.copy, copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("make", [DummyVecEnv, functools.partial(SubprocVecEnv, start_method="fork")])
+def test_copies(make: Callable[..., Any], do: Callable[[Any], Any]) -> None:
+    """Two would use the same workers."""
+    with make(counting_fns(2)) as vec:
+        with pytest.raises(TypeError, match="VecEnv holds envs that are running.*neither copied nor pickled"):
+            do(vec)
+        vec.reset()
+        vec.step([0, 0])
+
+
+@pytest.fixture
+def room() -> Iterator[Callable[[int], None]]:
+    """Lets this process open so many files more, and no others."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/dev/fd")))
+    fillers = [os.open(os.devnull, os.O_RDONLY)]
+    while fillers[-1] <= highest:
+        fillers.append(os.open(os.devnull, os.O_RDONLY))
+
+    def leave(files: int) -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (fillers[-1] + 1 + files, before[1]))
+
+    yield leave
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    for filler in fillers:
+        os.close(filler)
+
+
+@PROMPT
+def test_too_few_descriptors(room: Callable[[int], None]) -> None:
+    """Whatever could not be opened, this is the error, and no name of a semaphore is left (see conftest)."""
+    make_and_close()
+    refused = 0
+    for files in range(3, 24):
+        room(files)
+        try:
+            make_and_close()
+        except VecEnvError as exc:
+            refused += "Too many open files" in str(exc) and "ulimit -n" in str(exc)
+    assert refused
+    assert files > refused
+
+
+PIPED = """
+from vecenvs import SubprocVecEnv
+from vecenvs.testing.envs import CountingEnv
+
+class Piped(CountingEnv):
+    pass
+
+if __name__ == "__main__":
+    with SubprocVecEnv([Piped] * 2, 2, START_METHOD) as vec:
+        vec.reset()
+        print(vec.step([0, 0])[0][:, 2].tolist(), __file__)
+"""
+
+
+@pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
+def test_a_program_from_standard_input(start_method: str) -> None:
+    """Nothing can import its `__main__` once more, and nothing needs to."""
+    done = subprocess.run(
+        [sys.executable, "-"],
+        input=PIPED.replace("START_METHOD", repr(start_method)),
+        env={**os.environ, "PYTHONPATH": str(Path(vecenvs.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "[1, 1] <stdin>\n"), done.stderr
+
+
+def step_as_another_user() -> None:
+    """As programs that drop their privileges; who has none to drop has the kernel treat it so all the same."""
+    if os.geteuid() == 0:
+        os.setuid(65534)
+    else:
+        ctypes.CDLL(None).prctl(4, 0)  # PR_SET_DUMPABLE
+    with SubprocVecEnv(counting_fns(2), 2, "fork") as vec:
+        vec.reset()
+        vec.step([0, 0])
+
+
+if sys.platform == "linux":
+
+    def test_a_program_whose_descriptors_proc_does_not_show() -> None:
+        child = FORK.Process(target=step_as_another_user)
+        child.start()
+        child.join(PATIENCE)
+        assert child.exitcode == 0
+
+
+def test_watching_without_pidfd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older kernels and some containers do not have it, though Python does."""
+
+    def refuse(_: int) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "pidfd_open", refuse, raising=False)
+    with subprocess.Popen(["true"]) as child:
+        child.wait()
+        assert _wait_for_end(child.pid, None)
