@@ -21,7 +21,8 @@ would take too long or it has nothing of the kind.
 
 Two are there for scale and compared with nobody. EnvPool steps envs of its own in C++. Bare loops in lock-step are the
 limit's loops, each over its share of the envs, waiting for one another after every step, and moving no rows: about the
-most that an engine can give which returns the rows of all envs at once, since cores are never equally fast for long.
+most that an engine can give which calls `env.step` and returns the rows of all envs at once, since cores are never
+equally fast for long.
 """
 
 
