@@ -21,7 +21,8 @@ LAYERS = [
     {"protocol", "layout", "columns", "actions", "board", "calls", "info_channel", "infos", "alike"}
     | {"stepping", "direct", "old_gym"},
     {"vec_env", "arguments", "host", "worker", "making", "rows", "info_columns"},
-    {"transport", "process", "crew", "patience", "lock_step", "ledger", "asking", "lifetime", "pool"},
+    {"transport", "process", "crew", "patience", "lock_step", "ledger", "asking", "lifetime", "pool"}
+    | {"episodes", "outcomes"},
     {"backends", "mpi"},
     {"wrapper", "wrappers", "views", "compat", "replay"},
     {"preprocessing", "env_types", "env_fn", "make"},

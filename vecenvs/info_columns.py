@@ -23,6 +23,7 @@ class InfoColumns:
     """
 
     def __init__(self, names: Sequence[str], board: Board) -> None:
+        self.names = tuple(names)
         self.specs: Specs | None = None
         self.closed = bool(names)  # whether there are attributes but no columns for them yet
         self.whole = False  # whether there are attributes and every one has a column

@@ -27,14 +27,14 @@ _ROW, _ROWS, _PLAIN, _STEP = int(Answer.ROW), int(Answer.ROWS), int(Answer.PLAIN
 _INFO_ROWS = int(Answer.INFO_ROWS)
 _BARE = frozenset({_ROWS, _PLAIN})
 
-Briefing = Callable[[int], list[tuple[Command, Any]]]
+Briefing = Callable[[int, Collection[int], int], list[tuple[Command, Any]]]
 
 
 class Ledger:
     """Gives commands to the crew and takes their answers.
 
     A worker that dies, or hangs for `step_timeout` seconds, is replaced while `restarts` last: the new one gets what
-    `briefing(worker)` says, then the unanswered commands again. After that a death is an error: see `bury`.
+    `Episodes.briefing` says, then the unanswered commands again. After that a death is an error: see `bury`.
     """
 
     def __init__(self, crew: Crew, board: Board, step_timeout: float | None, restarts: int, briefing: Briefing) -> None:
@@ -389,7 +389,8 @@ class Ledger:
         briefing = self._briefing()
         if briefing is None:
             raise VecEnvError("a worker for a VecEnv that is gone")
-        return briefing(worker)
+        ready = {slot for slot, extra in self.ready.items() if extra is None or extra.failure is None}
+        return briefing(worker, ready, self.restarts)
 
     # Checks
 

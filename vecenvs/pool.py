@@ -34,22 +34,17 @@ from vecenvs.arguments import (
     split,
 )
 from vecenvs.asking import Asking
-from vecenvs.board import DONE, FIRST, TERMINATED, TRUNCATED, Arena, Board
+from vecenvs.board import TERMINATED, TRUNCATED, Arena, Board
 from vecenvs.crew import CLOSE_GRACE, Crew
-from vecenvs.errors import (
-    AlreadySteppingError,
-    ClosedError,
-    NotSteppingError,
-    VecEnvError,
-    WorkerDied,
-)
+from vecenvs.episodes import Episodes
+from vecenvs.errors import AlreadySteppingError, ClosedError, NotSteppingError, VecEnvError, WorkerDied
 from vecenvs.host import AUTORESET_MODES
 from vecenvs.info_columns import InfoColumns
-from vecenvs.infos import blank_info, copies
 from vecenvs.ledger import Ledger
 from vecenvs.lifetime import Lifetime
+from vecenvs.outcomes import Outcomes
 from vecenvs.protocol import Command, Extra
-from vecenvs.rows import Row, all_rows, complete, env_error, gather
+from vecenvs.rows import Row, env_error
 from vecenvs.transport import Transport
 from vecenvs.transport.shared import SharedBoard
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
@@ -103,16 +98,7 @@ class PoolVecEnv(VecEnv):
         self._env_fns = list(env_fns)
         self._shards = split(n, num_workers)
         self._step_slots: set[int] | None = None  # of a lock-step in which the others are being reset
-        self._informed = False  # whether the last step brought infos of whole shards
-        self._seeds: dict[int, int] = {}  # the last seed given to each slot: what a restart's seeds derive from
-        # Seeds and options that wait for a slot's next reset.
-        self._held: tuple[dict[int, Any], dict[int, Any]] = ({}, {})
-        self._no_flags = bytes(n)
-        self._last_flags = self._no_flags
-        self._inactive: list[int] = []
-        self._rewards64: NDArray[np.float64] | None = None  # kept where the columns may be written again
         self._counters = dict.fromkeys(("steps", "received", "resets"), 0)
-        self.reset_infos = [{} for _ in range(n)]
         self._crew = Crew(self._shards, self._launch)
         self._lifetime = Lifetime(self, self._crew)  # from the first worker on, whatever comes between
         board: Board | None = None
@@ -125,8 +111,13 @@ class PoolVecEnv(VecEnv):
             self._crew.attach(self._board, shared.wake if shared else None)
             if shared is not None and not restarts:  # a worker launched later still has to find it
                 shared.forget()
-            self._infos = InfoColumns(self._info_attrs, self._board)
-            self._ledger = Ledger(self._crew, self._board, step_timeout, restarts, self._briefing)
+            self._infos = InfoColumns(self._info_attrs, board)
+            self._episodes = Episodes(self._shards, board, self._infos)
+            self.reset_infos = self._episodes.reset_infos
+            self._ledger = Ledger(self._crew, board, step_timeout, restarts, self._episodes.briefing)
+            self._outcomes = Outcomes(
+                board, self._ledger, self._infos, self._episodes, asynchronous=autoreset == "async"
+            )
             self._asking = Asking(self._ledger, self._shards)
             self.closed = False
         except BaseException as exc:
@@ -176,39 +167,16 @@ class PoolVecEnv(VecEnv):
             extras = self._wait_slots(self._step_slots, deadline, timeout)
             self._step_slots = None
             self._counters["steps"] += 1
-            return self._finish_step(extras, copies(blank_info(), self.num_envs), filled=False)
+            return self._outcomes.of_some(extras, copy=self.copy)
         if self.closed or not ledger.stepping or ledger.dead:
             self._check_open("step_wait")
             if ledger.stepping:  # the step has failed: what is still to come of it comes by recv
                 raise next(iter(ledger.dead.values()))
             raise NotSteppingError("step_wait without a step_async before it")
-        columns = self._infos
-        # While the workers are busy, dicts for what they will say: unless it was whole infos last time.
-        prepared = None if self._informed or columns.whole else columns.blank()
+        prepared = self._outcomes.prepare()
         ledger.finish_step(deadline, timeout)
         self._counters["steps"] += 1
-        came = ledger.lock_step
-        if prepared is not None and not (came.extras or came.infos):
-            extras, infos, filled = [], prepared, False
-        else:
-            extras, infos, filled = self._informed_step(prepared)
-        if not came.plain:
-            return self._finish_step(extras, infos, filled=filled)
-        # No episode has ended: most steps of most envs.
-        self._last_flags, self._inactive, self._rewards64 = self._no_flags, [], None
-        if self._info_attrs and not filled:
-            columns.fill(range(self.num_envs), infos)
-        return all_rows(self._board, infos, copy=self.copy)
-
-    def _informed_step(self, prepared: list[dict[str, Any]] | None) -> tuple[list[Extra], list[dict[str, Any]], bool]:
-        """Give the extras of a lock-step and its infos, and whether these have the attributes, where there are some."""
-        came, columns = self._ledger.lock_step, self._infos
-        extras, self._informed = came.take_extras(), bool(came.infos)
-        if self._informed:
-            return extras, came.all_infos(), False
-        if columns.whole and not extras:
-            return extras, columns.filled(), True
-        return extras, prepared or columns.blank(), False
+        return self._outcomes.take(prepared, copy=self.copy)
 
     def _wait_slots(self, wanted: set[int], deadline: float | None, timeout: float | None) -> list[Extra]:
         """Finish a step in which some envs take no part, since they are being reset."""
@@ -226,58 +194,6 @@ class PoolVecEnv(VecEnv):
         for slot in list(ledger.ready):
             ledger.drop(slot)
         return extras
-
-    def _finish_step(self, extras: list[Extra], infos: list[dict[str, Any]], *, filled: bool) -> StepReturn:
-        """Add to the rows what is more than columns; `filled` tells whether `infos` have the attributes already."""
-        board, flags, resting = self._board, self._board.flags, self._ledger.resting
-        self._inactive = list(resting)
-        if resting:
-            flags = flags.copy()
-            flags[self._inactive] = 0
-            extras.extend(Extra(slot, {"resetting": True, **self._infos.kept(slot)}) for slot in resting)
-        # In async mode the rows of ended episodes are written again before this returns.
-        result = all_rows(board, infos, copy=self.copy or self.autoreset == "async")
-        flagged = flags.nonzero()[0].tolist()
-        self._last_flags = of_all = flags.tobytes()
-        complete([infos[slot] for slot in flagged], board, flagged, [of_all[slot] for slot in flagged])
-        dones = result[2]
-        for slot in flagged:
-            flag = of_all[slot]
-            if flag & DONE:
-                dones[slot] = True
-            if flag & FIRST:
-                self._begin_episode(slot)
-                if not flag & DONE:
-                    self._inactive.append(slot)
-        if self.autoreset == "async":
-            self._rewards64 = board.rewards.copy()
-            self._rewards64[list(resting)] = 0.0
-        if extras:
-            self._take_extras(extras, infos)
-        for slot, parts in resting.items():
-            board.observations.layout.set_row(result[0], slot, parts)
-            result[1][slot] = 0.0
-        if self._info_attrs and not filled:
-            self._infos.fill(range(self.num_envs), infos)
-        if self.autoreset == "async":
-            self._begin_autoresets(flagged, [infos[slot] for slot in flagged])
-        return result
-
-    def _take_extras(self, extras: list[Extra], infos: list[dict[str, Any]]) -> None:
-        """Take what came besides the columns; raise if an env has failed, with the others' rows."""
-        for extra in extras:
-            if extra.info:
-                infos[extra.slot] = {**extra.info, **infos[extra.slot]}
-            if extra.reset_info:
-                self._begin_episode(extra.slot, extra.reset_info)
-        error = env_error(extras)
-        if error is not None:
-            failed = {e.index for e in error.errors} | self._ledger.resting.keys()
-            found = self._ledger.lock_step.by_slot(extras)
-            slots = [slot for slot in range(self.num_envs) if slot not in failed]
-            error.batch = self._batch([(slot, found.get(slot)) for slot in slots])
-            self._begin_autoresets(slots, error.batch.infos)
-            raise error
 
     # Any subset
 
@@ -297,7 +213,7 @@ class PoolVecEnv(VecEnv):
         if options is not None:
             self._crew.check_portable("options", all_options)
         self._ledger.settle(slots, drop=True)
-        self._note_seeds(seeds)
+        self._episodes.note_seeds(seeds)
         for slot in slots:
             self._ledger.command(slot, Command.RESET, {slot: (seeds[slot], all_options[slot])})
         self._counters["resets"] += len(slots)
@@ -322,7 +238,8 @@ class PoolVecEnv(VecEnv):
                 ledger.drop(slot)
                 raise extra.failure.to_error()
             rows.append((slot, extra))
-        return self._hand_out(rows)
+        self._counters["received"] += len(rows)
+        return self._outcomes.hand_out(rows)
 
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
         slots = self._parse_slots("reset", indices)
@@ -332,46 +249,13 @@ class PoolVecEnv(VecEnv):
         error = env_error(extra for slot in slots if (extra := ready[slot]) is not None)
         for failed in error.errors if error else ():
             self._ledger.drop(failed.index)
-        batch = self._hand_out([(slot, ready[slot]) for slot in slots if slot in ready])
+        rows = [(slot, ready[slot]) for slot in slots if slot in ready]
+        self._counters["received"] += len(rows)
+        batch = self._outcomes.hand_out(rows)
         if error is not None:
             error.batch = batch
             raise error
         return batch.obs
-
-    def _hand_out(self, rows: list[Row]) -> Batch:
-        for slot, extra in rows:
-            self._ledger.drop(slot)
-            if self._board.flags[slot] & FIRST:
-                self._begin_episode(slot, extra.reset_info if extra is not None else None)
-        batch = self._batch(rows)
-        self._counters["received"] += len(rows)
-        self._begin_autoresets([slot for slot, _ in rows], batch.infos)
-        return batch
-
-    def _begin_episode(self, slot: int, reset_info: dict[str, Any] | None = None) -> None:
-        info = dict(reset_info) if reset_info else {}
-        if self._info_attrs:
-            info |= {name: value for name, value in self._infos.first(slot).items() if name not in info}
-        for held in self._held:
-            if held:
-                held.pop(slot, None)
-        info["episode_start"] = True
-        self.reset_infos[slot] = info
-
-    def _begin_autoresets(self, slots: Sequence[int], infos: Sequence[dict[str, Any]]) -> None:
-        """In async mode the envs whose episodes end with these rows, which have been copied, are being reset."""
-        if self.autoreset != "async":
-            return
-        for slot, info in zip(slots, infos, strict=True):
-            if self._board.flags[slot] & DONE:
-                self._infos.keep(slot, info)
-        self._ledger.end_episodes(slots)
-
-    def _batch(self, rows: Sequence[Row]) -> Batch:
-        batch = gather(self._board, rows)
-        if self._info_attrs:
-            self._infos.fill([slot for slot, _ in rows], batch.infos)
-        return batch
 
     def info_array(self, name: str) -> NDArray[Any]:
         return self._infos.stacked(name)
@@ -381,33 +265,6 @@ class PoolVecEnv(VecEnv):
         if all(self.reset_infos):
             specs = self._infos.open(self.reset_infos)
             self._asking.ask(dict.fromkeys(range(len(self._shards)), (Command.OPEN_INFO, specs)))
-
-    # What a replaced worker is told
-
-    def _briefing(self, worker: int) -> list[tuple[Command, Any]]:
-        """Its envs that were in an episode go through `Host.resume`, with the rows last seen and new seeds."""
-        shard = self._shards[worker]
-        rows = self._board.observations.rows(shard.start, len(shard))
-        ready = {slot for slot, extra in self._ledger.ready.items() if extra is None or extra.failure is None}
-        begun = [(slot, row) for slot, row in zip(shard, rows, strict=True) if self.reset_infos[slot] or slot in ready]
-        briefing: list[tuple[Command, Any]] = [
-            (Command.RESUME, {slot: (row, self._next_seed(slot)) for slot, row in begun})
-        ]
-        held = tuple({slot: given[slot] for slot in shard if slot in given} for given in self._held)
-        if any(held):
-            briefing.append((Command.PREPARE, held))
-        if self._infos.specs is not None:
-            briefing.append((Command.OPEN_INFO, self._infos.specs))
-        return briefing
-
-    def _next_seed(self, slot: int) -> int | None:
-        """A seed for an env whose generator is lost: a new one, but a function of what was seeded."""
-        if slot not in self._seeds:
-            return None
-        return int(np.random.SeedSequence([self._seeds[slot], self._ledger.restarts]).generate_state(1)[0])
-
-    def _note_seeds(self, seeds: dict[int, int | None]) -> None:
-        self._seeds.update((slot, seed) for slot, seed in seeds.items() if seed is not None)
 
     # Checks
 
@@ -437,24 +294,19 @@ class PoolVecEnv(VecEnv):
 
     @property
     def active(self) -> NDArray[np.bool_]:
-        active = np.ones(self.num_envs, dtype=bool)
-        active[self._inactive] = False
-        return active
+        return self._outcomes.active
 
     @property
     def terminated(self) -> NDArray[np.bool_]:
-        return self._last_flagged(TERMINATED)
+        return self._outcomes.flagged(TERMINATED)
 
     @property
     def truncated(self) -> NDArray[np.bool_]:
-        return self._last_flagged(TRUNCATED)
-
-    def _last_flagged(self, flag: int) -> NDArray[np.bool_]:
-        return (np.frombuffer(self._last_flags, np.uint8) & flag).astype(bool)
+        return self._outcomes.flagged(TRUNCATED)
 
     @property
     def rewards64(self) -> NDArray[np.float64]:
-        return self._board.rewards.copy() if self._rewards64 is None else self._rewards64.copy()
+        return self._outcomes.rewards64
 
     # Asking the envs
 
@@ -482,7 +334,7 @@ class PoolVecEnv(VecEnv):
     def seed(self, seed: Seeds = None) -> list[int | None]:
         seeds = parse_seeds(seed, range(self.num_envs))
         self._prepare("seed", seeds, {})
-        self._note_seeds(seeds)
+        self._episodes.note_seeds(seeds)
         return [seeds[slot] for slot in range(self.num_envs)]
 
     def set_options(self, options: Options = None) -> None:
@@ -495,8 +347,7 @@ class PoolVecEnv(VecEnv):
             self._crew.check_portable("options", options)
         self._ledger.settle(everyone, drop=False)
         self._asking.prepare(seeds, options)
-        for held, given in zip(self._held, (seeds, options), strict=True):
-            held.update((slot, value) for slot, value in given.items() if value is not None)
+        self._episodes.hold(seeds, options)
 
     def stats(self) -> dict[str, Any]:
         return {

@@ -1,0 +1,167 @@
+"""What callers get of steps: made of the board's columns, and of what the workers said besides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vecenvs.board import DONE, FIRST, Board
+from vecenvs.episodes import Episodes
+from vecenvs.info_columns import InfoColumns
+from vecenvs.infos import blank_info, copies
+from vecenvs.ledger import Ledger
+from vecenvs.protocol import Extra
+from vecenvs.rows import Row, all_rows, complete, env_error, gather
+from vecenvs.vec_env import Batch, StepReturn
+
+Infos = list[dict[str, Any]]
+
+
+class Outcomes:
+    """Gives the results of steps of all envs, and of the last one what is asked afterwards; and batches of some rows.
+
+    `asynchronous` tells whether the autoreset mode is "async".
+    """
+
+    def __init__(
+        self, board: Board, ledger: Ledger, infos: InfoColumns, episodes: Episodes, *, asynchronous: bool
+    ) -> None:
+        self._board = board
+        self._ledger = ledger
+        self._infos = infos
+        self._episodes = episodes
+        self._asynchronous = asynchronous
+        self._informed = False  # whether it brought infos of whole shards
+        self._no_flags = bytes(board.n)
+        self._flags = self._no_flags
+        self._inactive: list[int] = []
+        self._rewards64: NDArray[np.float64] | None = None  # kept where the columns may be written again
+
+    @property
+    def active(self) -> NDArray[np.bool_]:
+        """Which rows were transitions."""
+        active = np.ones(self._board.n, dtype=bool)
+        active[self._inactive] = False
+        return active
+
+    def flagged(self, flag: int) -> NDArray[np.bool_]:
+        """Which rows had this flag."""
+        return (np.frombuffer(self._flags, np.uint8) & flag).astype(bool)
+
+    @property
+    def rewards64(self) -> NDArray[np.float64]:
+        """The rewards in full."""
+        return self._board.rewards.copy() if self._rewards64 is None else self._rewards64.copy()
+
+    def prepare(self) -> Infos | None:
+        """Make, while the workers are busy, dicts for what they will say: unless it was whole infos last time."""
+        columns = self._infos
+        return None if self._informed or columns.whole else columns.blank()
+
+    def take(self, prepared: Infos | None, *, copy: bool) -> StepReturn:
+        """Give the result of a step that every worker has taken part in."""
+        came, columns = self._ledger.lock_step, self._infos
+        if prepared is not None and not (came.extras or came.infos):
+            extras: list[Extra] = []
+            infos, filled = prepared, False
+        else:
+            extras, infos, filled = self._say(prepared)
+        if not came.plain:
+            return self._complete(extras, infos, filled=filled, copy=copy)
+        # No episode has ended: most steps of most envs.
+        self._flags, self._inactive, self._rewards64 = self._no_flags, [], None
+        if columns.names and not filled:
+            columns.fill(range(self._board.n), infos)
+        return all_rows(self._board, infos, copy=copy)
+
+    def of_some(self, extras: list[Extra], *, copy: bool) -> StepReturn:
+        """Give the result of a step in which some envs took no part, since they are being reset."""
+        return self._complete(extras, copies(blank_info(), self._board.n), filled=False, copy=copy)
+
+    def _say(self, prepared: Infos | None) -> tuple[list[Extra], Infos, bool]:
+        """Give the extras of a step and its infos, and whether these have the attributes, where there are some."""
+        came, columns = self._ledger.lock_step, self._infos
+        extras, self._informed = came.take_extras(), bool(came.infos)
+        if self._informed:
+            return extras, came.all_infos(), False
+        if columns.whole and not extras:
+            return extras, columns.filled(), True
+        return extras, prepared or columns.blank(), False
+
+    def _complete(self, extras: list[Extra], infos: Infos, *, filled: bool, copy: bool) -> StepReturn:
+        """Add to the rows what is more than columns; `filled` tells whether `infos` have the attributes already."""
+        board, flags, resting = self._board, self._board.flags, self._ledger.resting
+        asynchronous = self._asynchronous
+        self._inactive = list(resting)
+        if resting:
+            flags = flags.copy()
+            flags[self._inactive] = 0
+            extras.extend(Extra(slot, {"resetting": True, **self._infos.kept(slot)}) for slot in resting)
+        # In async mode the rows of ended episodes are written again before this returns.
+        result = all_rows(board, infos, copy=copy or asynchronous)
+        flagged = flags.nonzero()[0].tolist()
+        self._flags = of_all = flags.tobytes()
+        complete([infos[slot] for slot in flagged], board, flagged, [of_all[slot] for slot in flagged])
+        dones = result[2]
+        for slot in flagged:
+            flag = of_all[slot]
+            if flag & DONE:
+                dones[slot] = True
+            if flag & FIRST:
+                self._episodes.begin(slot)
+                if not flag & DONE:
+                    self._inactive.append(slot)
+        if asynchronous:
+            self._rewards64 = board.rewards.copy()
+            self._rewards64[list(resting)] = 0.0
+        if extras:
+            self._take_extras(extras, infos)
+        for slot, parts in resting.items():
+            board.observations.layout.set_row(result[0], slot, parts)
+            result[1][slot] = 0.0
+        if self._infos.names and not filled:
+            self._infos.fill(range(board.n), infos)
+        if asynchronous:
+            self._begin_autoresets(flagged, [infos[slot] for slot in flagged])
+        return result
+
+    def _take_extras(self, extras: list[Extra], infos: Infos) -> None:
+        """Take what came besides the columns; raise if an env has failed, with the others' rows."""
+        for extra in extras:
+            if extra.info:
+                infos[extra.slot] = {**extra.info, **infos[extra.slot]}
+            if extra.reset_info:
+                self._episodes.begin(extra.slot, extra.reset_info)
+        error = env_error(extras)
+        if error is not None:
+            failed = {e.index for e in error.errors} | self._ledger.resting.keys()
+            found = self._ledger.lock_step.by_slot(extras)
+            slots = [slot for slot in range(self._board.n) if slot not in failed]
+            error.batch = self._batch([(slot, found.get(slot)) for slot in slots])
+            raise error
+
+    def hand_out(self, rows: list[Row]) -> Batch:
+        """Give rows that have come, of any envs."""
+        for slot, extra in rows:
+            self._ledger.drop(slot)
+            if self._board.flags[slot] & FIRST:
+                self._episodes.begin(slot, extra.reset_info if extra is not None else None)
+        return self._batch(rows)
+
+    def _batch(self, rows: Sequence[Row]) -> Batch:
+        batch, slots = gather(self._board, rows), [slot for slot, _ in rows]
+        if self._infos.names:
+            self._infos.fill(slots, batch.infos)
+        if self._asynchronous:
+            self._begin_autoresets(slots, batch.infos)
+        return batch
+
+    def _begin_autoresets(self, slots: Sequence[int], infos: Sequence[dict[str, Any]]) -> None:
+        """In async mode the envs whose episodes end with these rows, which have been copied, are being reset."""
+        for slot, info in zip(slots, infos, strict=True):
+            if self._board.flags[slot] & DONE:
+                self._infos.keep(slot, info)
+        self._ledger.end_episodes(slots)
