@@ -27,7 +27,8 @@ class Episodes:
         """Note an episode whose first row has come."""
         info = dict(reset_info) if reset_info else {}
         if self._infos.names:
-            info |= {name: value for name, value in self._infos.first(slot).items() if name not in info}
+            first = self._infos.first(slot)
+            info = info | {name: value for name, value in first.items() if name not in info} if info else first
         for held in self._held:
             if held:
                 held.pop(slot, None)

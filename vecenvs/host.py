@@ -250,7 +250,9 @@ class Host:
         if info:
             info = dict(info) if self._remote else own(dict(info))
         if self._reader is not None:
-            info = {**self._reader.without(info or {}), **self._reader.first(local)}
+            first_values = self._reader.first(local)
+            if info or first_values:
+                info = {**self._reader.without(info or {}), **first_values}
         if info:
             self._reset_infos[local] = info
         self._act[local] = direct_step(env)

@@ -95,13 +95,10 @@ class InfoReader:
             self._find_out(local)
         elif local in self._stash:
             return {}
-        return self._write_first(local, self.values(local))
-
-    def _write_first(self, local: int, values: Iterable[Any]) -> dict[str, Any]:
         slot = self._first + local
         return {
             name: value
-            for name, column, value in zip(self._names, self._first_columns, values, strict=True)
+            for name, column, value in zip(self._names, self._first_columns, self.values(local), strict=True)
             if column is None or not column.put(slot, value)
         }
 
@@ -156,11 +153,12 @@ class InfoReader:
 
     def _put_back(self, position: int, row: list[Any], local: int, columns: list[list[Any]]) -> dict[str, Any]:
         """Replace what an env has after its reset by what it had on its row; give what of the former has no column."""
-        first = []
-        for value, values in zip(row, columns, strict=True):
-            first.append(values[position])
-            values[position] = value
-        return self._write_first(local, first)
+        slot, left = self._first + local, {}
+        for name, column, value, values in zip(self._names, self._first_columns, row, columns, strict=True):
+            first, values[position] = values[position], value
+            if column is None or not column.put(slot, first):
+                left[name] = first
+        return left
 
     def _read(self, shard: Sequence[int]) -> list[list[Any]]:
         """Give each attribute's values, in the order of the shard."""
