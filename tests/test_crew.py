@@ -168,3 +168,45 @@ def test_what_envs_raised_while_being_closed() -> None:
     crew, _ = crew_of(*workers)
     assert crew.close(5.0) == [failure]
     assert all(worker.stopped for worker in workers)
+
+
+class Placed(Dying):
+    """Is on some CPU, or in the caller's process."""
+
+    def __init__(self, cpu: int | None, *, inline: bool = False) -> None:
+        super().__init__()
+        self._cpu = cpu
+        self.inline = inline
+
+    def cpu(self) -> int | None:
+        return self._cpu
+
+
+@pytest.mark.parametrize(
+    ("workers", "order"),
+    [
+        ([Placed(3), Placed(1), Placed(2)], [1, 2, 0]),
+        ([Placed(1), Placed(2), Placed(3)], [0, 1, 2]),
+        ([Placed(1), Placed(2)], [0, 1]),  # none beside the caller
+        ([Placed(3), Placed(3), Placed(1)], [0, 1, 2]),  # more workers than cores
+        ([Placed(None), Placed(None)], [0, 1]),
+        ([Placed(3), Placed(1), Placed(None, inline=True)], [1, 0, 2]),
+        ([Placed(3), Placed(None, inline=True)], [0, 1]),
+    ],
+)
+def test_the_worker_on_the_callers_core_is_told_last(
+    monkeypatch: pytest.MonkeyPatch, workers: list[Placed], order: list[int]
+) -> None:
+    monkeypatch.setattr("vecenvs.crew.cpu_of", lambda: 3)
+    crew, _ = crew_of(*workers)
+    crew.arrange()
+    assert list(crew.order) == order
+    crew.arrange()
+    assert list(crew.order) == order
+
+
+def test_without_knowing_the_callers_core_the_order_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vecenvs.crew.cpu_of", lambda: None)
+    crew, _ = crew_of(Placed(3), Placed(None))
+    crew.arrange()
+    assert list(crew.order) == [0, 1]

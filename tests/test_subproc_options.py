@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
+from vecenvs.cpus import usable_cores
+from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import CountingEnv
 
 FNS = [functools.partial(CountingEnv, i) for i in range(7)]
@@ -57,3 +61,26 @@ if sys.platform == "linux":
         too_many = len(os.sched_getaffinity(0)) + 1
         with pytest.raises(ValueError, match="use fewer workers"):
             SubprocVecEnv(FNS[:1] * too_many, too_many, "fork", pin_workers=True)
+
+    def test_workers_without_a_core_to_spare_tell_where_they_are() -> None:
+        cores = usable_cores()
+        with SubprocVecEnv([FNS[0]] * cores, cores, pin_workers=True) as vec:
+            places = [{transport.cpu()} for transport in vec._crew.transports]
+            assert places == vec.call(cpus_of, None)
+
+
+def test_rows_do_not_depend_on_the_order_of_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller moves from one worker's CPU to the other's and on to its own."""
+    here = itertools.cycle([0, 1, 1, 2])
+    monkeypatch.setattr("vecenvs.crew.cpu_of", lambda: next(here))
+    monkeypatch.setattr("vecenvs.ledger._ARRANGE", 3)
+    actions = np.zeros(len(FNS), dtype=np.int64)
+    with SubprocVecEnv(FNS, 2) as vec, DummyVecEnv(FNS) as reference:
+        for worker, transport in enumerate(vec._crew.transports):
+            monkeypatch.setattr(transport, "cpu", lambda worker=worker: worker)
+        assert_same(vec.reset(seed=1), reference.reset(seed=1))
+        orders = set()
+        for _ in range(40):
+            assert_same(vec.step(actions), reference.step(actions))
+            orders.add(tuple(vec._crew.order))
+        assert orders == {(0, 1), (1, 0)}

@@ -6,6 +6,8 @@ import math
 import os
 from pathlib import Path
 
+_PROCESSOR = 36  # the place of this field in /proc/*/stat behind the name: see proc_pid_stat(5)
+
 
 def allowed_cpus() -> list[int]:
     """The CPUs this process may run on, as far as the system tells."""
@@ -19,6 +21,16 @@ def usable_cores() -> int:
     quota = _cgroup_quota()
     cores = len(allowed_cpus())
     return max(1, cores if quota is None else min(cores, math.ceil(quota)))
+
+
+def cpu_of(process: int | None = None) -> int | None:
+    """The CPU that a process's main thread, or this thread, last ran on; None where the system, not Linux, won't tell."""
+    who = "thread-self" if process is None else str(process)
+    try:
+        with open(f"/proc/{who}/stat", "rb") as stat:  # a name in brackets, in which anything may be, and 50 fields
+            return int(stat.read().rpartition(b")")[2].split()[_PROCESSOR])
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _cgroup_quota(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float | None:

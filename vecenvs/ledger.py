@@ -26,6 +26,7 @@ from vecenvs.transport import Message
 _ROW, _ROWS, _PLAIN, _STEP = int(Answer.ROW), int(Answer.ROWS), int(Answer.PLAIN_ROWS), int(Command.STEP)
 _INFO_ROWS = int(Answer.INFO_ROWS)
 _BARE = frozenset({_ROWS, _PLAIN})
+_ARRANGE = 256  # steps between looks at which worker shares the caller's core
 
 Briefing = Callable[[int, Collection[int], int], list[tuple[Command, Any]]]
 
@@ -57,7 +58,7 @@ class Ledger:
         self._briefing = weakref.WeakMethod(briefing)  # a VecEnv that nobody uses any more goes at once
         self._next_look = 0.0
         self._forsaken = [0] * len(crew.shards)  # how many of each worker's next replies nobody waits for
-        self._everyone = range(len(crew.shards))
+        self._until_arranged = _ARRANGE
         self._untold: deque[int] = deque()  # of a lock-step: workers that have not been told to step
         self._starting: set[int] = set()  # workers that replace others and have not said STARTED
 
@@ -70,9 +71,14 @@ class Ledger:
         lock_step.plain = True
         if lock_step.infos:
             lock_step.infos = {}
+        self._until_arranged -= 1
+        if not self._until_arranged:
+            self._until_arranged = _ARRANGE
+            self._crew.arrange()
+        order = self._crew.order
         # A Ctrl-C may come between any two instructions: who is noted and not told yet, `finish_step` tells.
-        self._untold = deque(self._everyone)
-        self.stepping.update(dict.fromkeys(self._everyone, now))
+        self._untold = deque(order)
+        self.stepping.update(dict.fromkeys(order, now))
         if self._starting:
             self.stepping.update(dict.fromkeys(self._starting, NEVER))
         self._tell()
@@ -174,7 +180,7 @@ class Ledger:
         if self._untold:
             self._tell()
         while stepping:
-            worker = next(reversed(stepping))  # the caller's own shard is the last one: it steps here
+            worker = next(reversed(stepping))  # see `Crew.arrange`
             transport = transports[worker]
             limit = self._limit(deadline) if limited else None
             if limit is None or transport.inline:  # who works only while being waited for gets the time it takes

@@ -39,6 +39,10 @@ class Transport(abc.ABC):
         """Give a descriptor, and the events of `select.poll` on it that call for a `get`; None if none ever tells."""
         return None
 
+    def cpu(self) -> int | None:
+        """Tell which CPU the worker is on if it may be the caller's as well; None if it is not, or nobody knows."""
+        return None
+
     @abc.abstractmethod
     def attach(self, board: Board) -> None:
         """Connect the worker, which has made its envs, to the columns. Raises if it cannot be."""

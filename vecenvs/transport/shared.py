@@ -7,11 +7,16 @@ envs it has made and learns where the memory is. After that the boot channel is 
 from __future__ import annotations
 
 import abc
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from vecenvs.board import Arena, Board
+from vecenvs.cpus import cpu_of
 from vecenvs.errors import VecEnvError
 from vecenvs.protocol import Answer, MadeEnvs, decode, encode, kind_of
 from vecenvs.transport import Message, Transport
@@ -73,11 +78,12 @@ class SharedTransport(Transport):
         self._down: RingWriter | None = None
         self._up: RingReader | None = None
         self._inbox: deque[Message] = deque()
+        self._pid: NDArray[np.int64] | None = None  # a cell in which the worker writes it
 
     def attach(self, board: Board) -> None:
         if not isinstance(board, SharedBoard):
             raise TypeError("a worker in another process needs a SharedBoard")
-        segment = Segment(2 * (self._entries * ENTRY_BYTES + PAYLOAD + 256))
+        segment = Segment(256 + 2 * (self._entries * ENTRY_BYTES + PAYLOAD + 256))
         down_names, up_names = RingNames.new(), RingNames.new()
         wiring = Wiring(
             board.segment.address, board.n, segment.address, self._entries, down_names, up_names, board.wake.name,
@@ -85,6 +91,7 @@ class SharedTransport(Transport):
         )  # fmt: skip
         try:
             arena = Arena(segment.buffer)
+            self._pid = _pid_cell(arena)
             self._down = RingWriter(arena, self._entries, down_names, create=True)
             up = RingReader(arena, self._entries, up_names, self._spin[0], create=True)
             self.boot_send(wiring)
@@ -124,6 +131,11 @@ class SharedTransport(Transport):
             return message
         return message[0], decode(*message)
 
+    def cpu(self) -> int | None:
+        if self._pid is None or self._spin[0] is not NEVER:  # there is a core for the caller alone
+            return None
+        return cpu_of(int(self._pid[0]))
+
     def _stalled(self) -> None:
         """The worker takes nothing: it may be waiting for room itself, so take what it has."""
         gone, exitcode = self.exit_status()
@@ -133,6 +145,10 @@ class SharedTransport(Transport):
             self._inbox.append((message[0], decode(*message)))
 
 
+def _pid_cell(arena: Arena) -> NDArray[np.int64]:
+    return arena.take((1,), np.dtype(np.int64))
+
+
 def serve(
     envs: Sequence[Any], made: MadeEnvs, first: int, autoreset: str, wiring: Wiring, ready: Callable[[], None]
 ) -> None:
@@ -140,6 +156,7 @@ def serve(
     arena = Arena(open_segment(wiring.board))
     board = Board(made.observation_space, made.action_space, wiring.n, arena, wiring.info_attrs)
     rings = Arena(open_segment(wiring.rings))
+    _pid_cell(rings)[0] = os.getpid()
     down = RingReader(rings, wiring.entries, wiring.down, spin=wiring.spin)
     up = RingWriter(rings, wiring.entries, wiring.up, wake=Semaphore(wiring.wake))
 
