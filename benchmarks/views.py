@@ -1,14 +1,16 @@
 """What the faces cost: the info channel and the views on CartPole, and natively batched envs through from_gymnasium.
 
-    python benchmarks/views.py                             everything, about a minute and a half
-    python benchmarks/views.py --only info --rounds 15     one part
+    python benchmarks/views.py                             everything, about five minutes
+    python benchmarks/views.py --only info --turns 100     one part
 
 *info*: three numeric attributes in `info_attrs` against none. *views*: as_gymnasium, as_sb3 and as_pfrl against the
 bare VecEnv in the same autoreset mode, driven alike; in mode "disabled" both sides reset the envs that have ended.
 *native*: Gymnasium's NumPy CartPole (1024 in one batch) through from_gymnasium against the same by itself.
 
-Within a group the sides take turns in rounds, each made anew, with action batches drawn beforehand. What is told is the
-median over the rounds of a side's rate as a share of the first side's in the same round, with the range.
+Within a group each side has a process of its own, and the sides take turns of a few hundredths of a second, so that all
+meet the same state of the machine; the others sleep meanwhile. All processes are made anew a few times. What is told is
+the median over all turns of a side's rate as a share of the first side's in the same turn, with the quartiles, and then
+the median of each set of processes.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ import functools
 import json
 import statistics
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from itertools import cycle
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +30,7 @@ import gymnasium as gym
 import numpy as np
 
 from vecenvs import DummyVecEnv, SubprocVecEnv, VecEnv
+from vecenvs.bench.child import Child
 from vecenvs.bench.machine import facts, versions
 from vecenvs.bench.measure import run_for, warmup_for
 from vecenvs.cpus import usable_cores
@@ -111,8 +116,8 @@ def cartpoles(num_envs: int) -> list[Callable[[], Any]]:
     return [functools.partial(gym.make, "CartPole-v1", disable_env_checker=True)] * num_envs
 
 
-def rate(make: Make, step_once: Callable[[Any, Any], Any], num_envs: int, seconds: float) -> float:
-    """Transitions of all envs per second."""
+def serve(connection: Connection, make: Make, step_once: Callable[[Any, Any], Any], num_envs: int) -> None:
+    """Be one side: for each number of seconds that comes, step so long and tell the transitions per second."""
     rng = np.random.default_rng(0)
     batches = cycle([rng.integers(0, 2, num_envs) for _ in range(64)])
     env = make()
@@ -124,49 +129,72 @@ def rate(make: Make, step_once: Callable[[Any, Any], Any], num_envs: int, second
 
     try:
         env.reset()
-        run_for(steps, warmup_for(seconds))
-        return run_for(steps, seconds).rate
+        connection.send(0.0)
+        while True:
+            seconds = connection.recv()
+            run_for(steps, warmup_for(seconds))
+            connection.send(run_for(steps, seconds).rate)
     finally:
         env.close()
 
 
-def measure(group: Group, num_envs: int, seconds: float, rounds: int) -> dict[str, Any]:
-    """Let the sides take turns; give each one's share of the first one's rate."""
-    rates: dict[str, list[float]] = {side: [] for side in group}
-    for _ in range(rounds):
-        for side, (make, step_once) in group.items():
-            rates[side].append(rate(make, step_once, num_envs, seconds))
+def measure(group: Group, num_envs: int, seconds: float, turns: int, repeats: int) -> dict[str, Any]:
+    """Let the sides take turns, in processes made anew `repeats` times; give each one's share of the first's rate."""
+    rates: dict[str, list[list[float]]] = {side: [] for side in group}
+    for _ in range(repeats):
+        with ExitStack() as stack:
+            children: dict[str, Child] = {}
+            for side, (make, step_once) in group.items():
+                children[side] = child = Child(serve, make, step_once, num_envs)
+                stack.callback(child.close)
+                child.receive()
+                rates[side].append([])
+            for _ in range(turns):
+                for side, child in children.items():
+                    child.send(seconds)
+                    rates[side][-1].append(child.receive())
     first = next(iter(rates.values()))
     found = {}
-    for side, of_rounds in rates.items():
-        shares = [rate / top for rate, top in zip(of_rounds, first, strict=True)]
-        found[side] = {"share": statistics.median(shares), "range": [min(shares), max(shares)], "rates": of_rounds}
+    for side, of_side in rates.items():
+        by_repeat = [
+            [rate / top for rate, top in zip(own, tops, strict=True)] for own, tops in zip(of_side, first, strict=True)
+        ]
+        low, share, high = statistics.quantiles([share for shares in by_repeat for share in shares], n=4)
+        found[side] = {
+            "share": share,
+            "quartiles": [low, high],
+            "by_repeat": [statistics.median(shares) for shares in by_repeat],
+            "rate": statistics.median(rate for rates_ in of_side for rate in rates_),
+        }
     return found
 
 
 def show(name: str, found: dict[str, Any]) -> None:
     for side, reading in found.items():
-        low, high = reading["range"]
-        print(f"{name:<26} {side:<28} {reading['share']:.3f}  ({low:.3f}-{high:.3f})", flush=True)
+        low, high = reading["quartiles"]
+        each = " ".join(f"{share:.3f}" for share in reading["by_repeat"])
+        print(f"{name:<33} {side:<22} {reading['share']:.3f}  ({low:.3f}-{high:.3f})  {each}", flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parts = {"info": (info_groups, 64), "views": (view_groups, 64), "native": (native_groups, 1024)}
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=list(parts), default=list(parts))
-    parser.add_argument("--seconds", type=float, default=0.25, help="per reading")
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=0.04, help="of a turn")
+    parser.add_argument("--turns", type=int, default=40)
+    parser.add_argument("--repeats", type=int, default=3, help="how often the processes are made anew")
     parser.add_argument(
         "--json", type=Path, help="write the record here; benchmarks/results/views.json if all parts run"
     )
     given = parser.parse_args(argv)
-    command = f"python benchmarks/views.py --seconds {given.seconds:g} --rounds {given.rounds}"
+    options = f"--seconds {given.seconds:g} --turns {given.turns} --repeats {given.repeats}"
+    command = f"python benchmarks/views.py {options}"
     record: dict[str, Any] = {"command": command, "machine": facts(usable_cores()), "versions": versions()}
     for part in given.only:
         groups, num_envs = parts[part]
         record[part] = {"num_envs": num_envs, "groups": {}}
         for name, group in groups(num_envs).items():
-            found = record[part]["groups"][name] = measure(group, num_envs, given.seconds, given.rounds)
+            found = record[part]["groups"][name] = measure(group, num_envs, given.seconds, given.turns, given.repeats)
             show(f"{part}: {name}", found)
     path = given.json or (RESULTS / "views.json" if set(given.only) == set(parts) else None)
     if path is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.board import DONE, FIRST, Board
+from vecenvs.board import DONE, FIRST, TERMINATED, TRUNCATED, Board
 from vecenvs.episodes import Episodes
 from vecenvs.info_columns import InfoColumns
 from vecenvs.infos import blank_info, copies
@@ -18,6 +18,9 @@ from vecenvs.rows import Row, all_rows, complete, env_error, gather
 from vecenvs.vec_env import Batch, StepReturn
 
 Infos = list[dict[str, Any]]
+
+# For each flag: whether a byte has it, by the byte's value. For few rows quicker than numpy's operators.
+_WHETHER = {flag: bytes(value & flag > 0 for value in range(256)) for flag in (TERMINATED, TRUNCATED)}
 
 
 class Outcomes:
@@ -49,7 +52,7 @@ class Outcomes:
 
     def flagged(self, flag: int) -> NDArray[np.bool_]:
         """Which rows had this flag."""
-        return (np.frombuffer(self._flags, np.uint8) & flag).astype(bool)
+        return np.frombuffer(bytearray(self._flags.translate(_WHETHER[flag])), bool)
 
     @property
     def rewards64(self) -> NDArray[np.float64]:

@@ -8,11 +8,13 @@ import numpy as np
 
 from vecenvs.protocol import own
 
-OWN_KEYS = ("TimeLimit.truncated", "terminal_observation", "episode_start")
+OWN_KEYS = frozenset({"TimeLimit.truncated", "terminal_observation", "episode_start"})
 
 
 def without_ours(info: dict[str, Any]) -> dict[str, Any]:
     """Copy an info without what a VecEnv adds to it."""
+    if OWN_KEYS.issuperset(info):  # nearly always
+        return {}
     return {key: value for key, value in info.items() if key not in OWN_KEYS}
 
 

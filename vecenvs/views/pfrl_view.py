@@ -82,12 +82,20 @@ class PfrlView:
         if self._wrapped:
             # A wrapper that changes rewards may know of float32 alone: then its rewards are the ones that count.
             rewards = np.where(rewards.astype(np.float32) == rounded, rewards, rounded)
+        done = dones.tolist()
+        ended = dones.nonzero()[0].tolist()
+        truncated = [slot for slot in ended if infos[slot]["TimeLimit.truncated"]]
         for info in infos:
-            del info["TimeLimit.truncated"]  # an ended row that was truncated gets it back
-        if dones.any():
-            dones = self._tell_ends(dones, infos)
+            del info["TimeLimit.truncated"]
+        for slot in ended:
+            del infos[slot]["terminal_observation"]  # it is the row's own observation
+        for slot in truncated:
+            infos[slot]["TimeLimit.truncated"] = True
+            if self._continuing:
+                infos[slot]["needs_reset"] = True
+                done[slot] = False
         self.last_obs = self._rows(obs)
-        return self.last_obs, tuple(rewards.tolist()), tuple(dones.tolist()), tuple(infos)
+        return self.last_obs, tuple(rewards.tolist()), tuple(done), tuple(infos)
 
     def reset(self, mask: Sequence[Any] | None = None) -> tuple[Any, ...]:
         """Reset the envs whose `mask` is false (it tells which to *skip*), or all; give every env's observation.
@@ -100,10 +108,11 @@ class PfrlView:
             raise TypeError(f"mask must be a list of bools, one per env, or None, not {mask!r}")
         if skip.shape != (self.num_envs,):
             raise ValueError(f"a mask of length {len(skip)} for {self.num_envs} envs: give one bool per env")
-        slots = np.flatnonzero(~skip).tolist()
+        slots = (~skip).nonzero()[0].tolist()
         if slots:
+            first = self._rows(self.vec.reset(slots))
             rows = list(self.last_obs)
-            for slot, row in zip(slots, self._rows(self.vec.reset(slots)), strict=True):
+            for slot, row in zip(slots, first, strict=True):
                 rows[slot] = row
             self.last_obs = tuple(rows)
         return self.last_obs
@@ -139,18 +148,6 @@ class PfrlView:
         if self._layout.is_flat:
             return tuple(batch)
         return tuple(self._layout.unflatten(row) for row in zip(*self._layout.flatten(batch), strict=True))
-
-    def _tell_ends(self, dones: Any, infos: list[dict[str, Any]]) -> Any:
-        """Write the ends of episodes as pfrl reads them; give its dones."""
-        terminated = self.vec.terminated
-        for slot in np.flatnonzero(dones).tolist():
-            info = infos[slot]
-            del info["terminal_observation"]  # it is the row's own observation
-            if not terminated[slot]:
-                info["TimeLimit.truncated"] = True
-                if self._continuing:
-                    info["needs_reset"] = True
-        return terminated if self._continuing else dones
 
 
 def register() -> None:
