@@ -24,7 +24,7 @@ def usable_cores() -> int:
 
 
 def cpu_of(process: int | None = None) -> int | None:
-    """The CPU that a process's main thread, or this thread, was last on; None where the system (not Linux) won't tell."""
+    """The CPU that a process's main thread, or this thread, was last on; None if the system (not Linux) won't tell."""
     who = "thread-self" if process is None else str(process)
     try:
         with open(f"/proc/{who}/stat", "rb") as stat:  # a name in brackets, in which anything may be, and 50 fields
