@@ -81,8 +81,8 @@ class Crew:
         """Put the worker that shares a core with the caller where it is told last and waited for first.
 
         It cannot step before the caller sleeps anyway, and when it has, it wakes the caller at once. One on another
-        core takes some 20 us for that, and the caller then takes the core from the one here. The system may move any of them
-        at any time. Workers in this process stay the last: they step when they are waited for.
+        core takes some 20 us for that, and the caller then takes the core from the one here. The system may move any
+        of them at any time. Workers in this process stay the last: they step when they are waited for.
         """
         elsewhere = [worker for worker in self.order if not self.transports[worker].inline]
         if len(elsewhere) < 2 or (here := cpu_of()) is None:
