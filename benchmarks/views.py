@@ -4,7 +4,8 @@
     python benchmarks/views.py --only info --turns 100     one part
 
 *info*: three numeric attributes in `info_attrs` against none. *views*: as_gymnasium, as_sb3 and as_pfrl against the
-bare VecEnv in the same autoreset mode, driven alike; in mode "disabled" both sides reset the envs that have ended.
+bare VecEnv in the same autoreset mode, driven alike; in mode "disabled" both sides reset the envs that have ended
+(pfrl always does, so that its view over a VecEnv in mode "same_step" stands beside the same).
 *native*: Gymnasium's NumPy CartPole (1024 in one batch) through from_gymnasium against the same by itself.
 
 Within a group each side has a process of its own, and the sides take turns of a few hundredths of a second, so that all
@@ -97,6 +98,7 @@ def view_groups(num_envs: int) -> dict[str, Group]:
         groups[f"{engine}, disabled"] = {
             "VecEnv": (disabled, step_and_reset),
             "as_pfrl": (lambda make=disabled: as_pfrl(make()), step_and_reset_pfrl),
+            "as_pfrl, same_step": (lambda make=same_step: as_pfrl(make()), step_and_reset_pfrl),
         }
     return groups
 

@@ -20,7 +20,8 @@ VIEWS = {
     "gymnasium, same_step": (as_gymnasium, "same_step"),
     "gymnasium, disabled": (as_gymnasium, "disabled"),
     "sb3": (as_sb3, "same_step"),
-    "pfrl": (as_pfrl, "disabled"),
+    "pfrl, same_step": (as_pfrl, "same_step"),
+    "pfrl, disabled": (as_pfrl, "disabled"),
 }
 OBSERVATIONS = {
     "box": spaces.Box(0, 255, (8, 8, 3), np.uint8),

@@ -18,20 +18,20 @@ from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.compat.pfrl import MultiprocessVectorEnv
 from vecenvs.errors import ClosedError, EnvError
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, SampledEnv, counting_fns
-from vecenvs.views.pfrl_view import PfrlView, as_pfrl
+from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, FailingEnv, SampledEnv, counting_fns
+from vecenvs.views.pfrl_view import MODES, PfrlView, as_pfrl
 from vecenvs.wrapper import VecEnvWrapper
 
 matrix = "fast"
 
 
-@pytest.fixture
-def view_of(configuration: Any) -> Iterator[Any]:
+@pytest.fixture(params=MODES)
+def view_of(configuration: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
     """Make views of VecEnvs on the backend under test; close them."""
     made: list[PfrlView] = []
 
     def make(env_fns: Any, **kwargs: Any) -> PfrlView:
-        made.append(as_pfrl(configuration.make_vec(env_fns, autoreset="disabled"), **kwargs))
+        made.append(as_pfrl(configuration.make_vec(env_fns, autoreset=request.param), **kwargs))
         return made[-1]
 
     yield make
@@ -124,6 +124,75 @@ def test_an_ended_env_needs_a_reset(view_of: Any) -> None:
     assert view.step([0, 0])[2] == (False, False)
 
 
+def test_nothing_is_stepped_while_an_env_needs_a_reset(view_of: Any) -> None:
+    view = view_of([functools.partial(CountingEnv, i, 1 if i else 9) for i in range(3)])
+    first = view.reset()
+    obs, _, dones, _ = view.step([0, 0, 0])
+    assert dones == (False, True, True)
+    with pytest.raises(EnvError, match=r"env 1 has ended .* mask\[1\] False") as caught:
+        view.step([0, 0, 0])
+    assert [error.index for error in caught.value.errors] == [1, 2]
+    again = view.reset([True, False, True])
+    assert_same(again, (obs[0], first[1] + [0, 1, 0], obs[2]))
+    with pytest.raises(EnvError, match="env 2"):
+        view.step([0, 0, 0])
+    view.reset([True, True, False])
+    assert view.step([0, 0, 0])[0][0][2] == 2  # its second step
+
+
+def test_a_reset_of_some_before_their_end(view_of: Any) -> None:
+    """pfrl's loops limit the length of episodes themselves; an end and a reset that it asks for may come together."""
+    view = view_of([functools.partial(CountingEnv, i, 3) for i in range(2)])
+    view.reset()
+    view.step([0, 0])
+    view.reset([True, False])
+    view.step([0, 0])
+    obs, _, dones, _ = view.step([0, 0])
+    assert dones == (True, False)
+    assert_same(obs, (np.array([0, 1, 3]), np.array([1, 2, 2])))
+    assert_same(view.reset([False, False]), (np.array([0, 2, 0]), np.array([1, 3, 0])))
+    assert view.vec.get_attr("episode") == [2, 3]
+
+
+def test_a_seed_for_an_env_that_has_ended(view_of: Any) -> None:
+    """Its next episode is the one of that seed."""
+    fns = [functools.partial(gymnasium.make, "CartPole-v1", max_episode_steps=1) for _ in range(2)]
+    view, env = view_of(fns), fns[0]()
+    view.seed(1)
+    view.reset()
+    view.step([0, 0])
+    view.seed([8, 9])
+    obs = view.reset()
+    assert_same(obs, tuple(env.reset(seed=seed)[0] for seed in (8, 9)))
+    env.close()
+
+
+def test_an_error_beside_an_end(view_of: Any) -> None:
+    """The end of the other one is not overlooked: `error.batch` tells it."""
+    view = view_of([functools.partial(FailingEnv, 0), functools.partial(CountingEnv, 1, 1)])
+    view.reset()
+    with pytest.raises(EnvError, match="env 0 failed in step") as caught:
+        view.step([0, 0])
+    batch = caught.value.batch
+    assert batch is not None
+    assert (batch.indices.tolist(), batch.terminated.tolist()) == ([1], [True])
+    with pytest.raises(EnvError, match="env 1 has ended its episode"):
+        view.step([0, 0])
+    obs = view.reset([False, False])
+    assert_same(obs, (np.array([0, 2, 0]), np.array([1, 2, 0])))
+
+
+def test_an_error_in_a_reset(view_of: Any) -> None:
+    """The others have begun anew, and need no second reset."""
+    view = view_of([functools.partial(CountingEnv, 0), functools.partial(FailingEnv, 1, "reset", 2)])
+    view.reset()
+    view.step([0, 0])
+    with pytest.raises(EnvError, match="env 1 failed in reset"):
+        view.reset()
+    assert_same(view.last_obs[0], np.array([0, 2, 0]))
+    assert_same(view.reset([True, False]), (np.array([0, 2, 0]), np.array([1, 2, 0])))
+
+
 def test_arguments_it_does_not_have() -> None:
     for name in ("autoreset", "env", "speed"):
         with pytest.raises(TypeError, match=f"^MultiprocessVectorEnv has no argument '{name}'.*: it has time_limit, "):
@@ -187,8 +256,10 @@ def test_nothing_works_after_close(view_of: Any) -> None:
 
 
 def test_what_cannot_be_viewed() -> None:
-    with DummyVecEnv(counting_fns(1)) as vec, pytest.raises(ValueError, match="autoreset='disabled'"):
-        as_pfrl(vec)
+    for mode in ("next_step", "async"):
+        remedy = f"autoreset='{mode}': make it with .*'same_step' or 'disabled'"
+        with DummyVecEnv(counting_fns(1), autoreset=mode) as vec, pytest.raises(ValueError, match=remedy):
+            as_pfrl(vec)
     with pytest.raises(TypeError, match="CountingEnv"):
         as_pfrl(CountingEnv())  # type: ignore[arg-type]
     with DummyVecEnv(counting_fns(1), autoreset="disabled") as vec, pytest.raises(ValueError, match="time_limit"):

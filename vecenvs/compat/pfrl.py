@@ -29,7 +29,7 @@ class MultiprocessVectorEnv(PfrlView):
         known = [name for name in ("time_limit", *arguments_of(SubprocVecEnv)) if name != "autoreset"]
         check_arguments(type(self).__name__, kwargs, known)
         register()
-        super().__init__(SubprocVecEnv(env_fns, autoreset="disabled", **kwargs), time_limit=time_limit)
+        super().__init__(SubprocVecEnv(env_fns, autoreset="same_step", **kwargs), time_limit=time_limit)
         self._finalizer = weakref.finalize(self, self.vec.close)
 
     def _check_open(self, what: str) -> None:

@@ -9,22 +9,27 @@ from typing import Any
 import numpy as np
 
 from vecenvs.arguments import check_vec_env
-from vecenvs.errors import ClosedError, EnvError
+from vecenvs.errors import ClosedError, EnvError, ResetNeededError
 from vecenvs.layout import SpaceLayout
 from vecenvs.vec_env import VecEnv
 
 TIME_LIMITS = ("done", "needs_reset")
+MODES = ("same_step", "disabled")
+_TRUNCATED, _LAST = "TimeLimit.truncated", "terminal_observation"
 
 
 def as_pfrl(vec: VecEnv, *, time_limit: str = "done") -> PfrlView:
-    """View `vec`, which must be in "disabled" mode, as a vectorised environment of pfrl.
+    """View `vec`, in autoreset mode "same_step" or "disabled", as a vectorised environment of pfrl.
+
+    Under "same_step" an env that has ended is reset within the step already, and pfrl's reset of it hands out what is
+    there; under "disabled" that goes to the env, which takes a second round to the workers. Rows are the same.
 
     `time_limit` says how a truncation is told: "done" as Gym did, done being terminated or truncated;
     "needs_reset" as pfrl's own ContinuingTimeLimit, done False and `info["needs_reset"]` True, so that an agent goes on
     bootstrapping from the last observation. pfrl's training loops reset the env in either case.
 
     If pfrl is installed, the view is an instance of its `VectorEnv`, which its evaluation asks for. Closing the view
-    closes `vec`. ValueError for another autoreset mode.
+    closes `vec`. ValueError for the other autoreset modes.
     """
     register()
     return PfrlView(vec, time_limit=time_limit)
@@ -38,10 +43,10 @@ class PfrlView:
 
     def __init__(self, vec: VecEnv, *, time_limit: str = "done") -> None:
         check_vec_env("as_pfrl", vec)
-        if vec.autoreset != "disabled":
+        if vec.autoreset not in MODES:
             raise ValueError(
-                f"pfrl resets its envs itself, but this VecEnv has autoreset={vec.autoreset!r}: "
-                "make it with autoreset='disabled'"
+                f"pfrl resets its envs between steps, but this VecEnv has autoreset={vec.autoreset!r}: "
+                f"make it with autoreset={' or '.join(map(repr, MODES))}"
             )
         if time_limit not in TIME_LIMITS:
             raise ValueError(f"time_limit {time_limit!r} is none of {', '.join(TIME_LIMITS)}")
@@ -54,6 +59,9 @@ class PfrlView:
         self._layout = SpaceLayout(vec.observation_space)
         self._continuing = time_limit == "needs_reset"
         self._wrapped = vec.unwrapped is not vec
+        self._resets = vec.autoreset == "same_step"  # by itself, within the step
+        self._ended: set[int] = set()  # slots to be reset before the next step
+        self._first: dict[int, Any] = {}  # of these, the first observations of new episodes that have begun
 
     @property
     def closed(self) -> bool:
@@ -73,10 +81,18 @@ class PfrlView:
         "TimeLimit.truncated": True, or "needs_reset" as `as_pfrl` says. An env that has ended must be reset first.
         """
         self._check_open("step")
+        if self._ended:
+            raise self._reset_needed()
         try:
             obs, rounded, dones, infos = self.vec.step(actions)
         except EnvError as error:
-            error.tell_reset(lambda i: f"call reset(mask) first, with mask[{i}] False: it skips where it is true")
+            error.tell_reset(_remedy)
+            if (batch := error.batch) is not None:
+                for slot, row, over, info in zip(
+                    batch.indices.tolist(), self._rows(batch.obs), batch.dones, batch.infos, strict=True
+                ):
+                    if over:
+                        self._note_end(slot, row, info)
             raise
         rewards = self.vec.rewards64
         if self._wrapped:
@@ -84,17 +100,24 @@ class PfrlView:
             rewards = np.where(rewards.astype(np.float32) == rounded, rewards, rounded)
         done = dones.tolist()
         ended = dones.nonzero()[0].tolist()
-        truncated = [slot for slot in ended if infos[slot]["TimeLimit.truncated"]]
+        truncated = [slot for slot in ended if infos[slot][_TRUNCATED]]
         for info in infos:
-            del info["TimeLimit.truncated"]
-        for slot in ended:
-            del infos[slot]["terminal_observation"]  # it is the row's own observation
+            del info[_TRUNCATED]
+        rows = self._rows(obs)
+        if ended:
+            with_last = list(rows)
+            for slot in ended:
+                info = infos[slot]
+                with_last[slot] = self._note_end(slot, rows[slot], info)
+                info.pop(_LAST, None)
+                info.pop("episode_start", None)
+            rows = tuple(with_last)
         for slot in truncated:
-            infos[slot]["TimeLimit.truncated"] = True
+            infos[slot][_TRUNCATED] = True
             if self._continuing:
                 infos[slot]["needs_reset"] = True
                 done[slot] = False
-        self.last_obs = self._rows(obs)
+        self.last_obs = rows
         return self.last_obs, tuple(rewards.tolist()), tuple(done), tuple(infos)
 
     def reset(self, mask: Sequence[Any] | None = None) -> tuple[Any, ...]:
@@ -109,13 +132,20 @@ class PfrlView:
         if skip.shape != (self.num_envs,):
             raise ValueError(f"a mask of length {len(skip)} for {self.num_envs} envs: give one bool per env")
         slots = (~skip).nonzero()[0].tolist()
-        if slots:
-            first = self._rows(self.vec.reset(slots))
-            rows = list(self.last_obs)
-            for slot, row in zip(slots, first, strict=True):
-                rows[slot] = row
-            self.last_obs = tuple(rows)
+        begun = [slot for slot in slots if slot in self._first]
+        if len(begun) < len(slots):
+            self._reset([slot for slot in slots if slot not in self._first])
+        if begun:
+            self._note_resets(begun, [self._first.pop(slot) for slot in begun])
         return self.last_obs
+
+    def _reset(self, slots: list[int]) -> None:
+        try:
+            self._note_resets(slots, self._rows(self.vec.reset(slots)))
+        except EnvError as error:
+            if (batch := error.batch) is not None:
+                self._note_resets(batch.indices.tolist(), self._rows(batch.obs))
+            raise
 
     def seed(self, seeds: int | list[int] | None = None) -> list[int | None]:
         """Seed the next reset of each env; give the seeds.
@@ -123,13 +153,15 @@ class PfrlView:
         A list gives one each, an int the same to all of them, as in pfrl; None takes fresh ones from the system.
         """
         self._check_open("seed")
-        if seeds is None:
-            return self.vec.seed(np.random.SeedSequence())
         if isinstance(seeds, (int, np.integer)) and not isinstance(seeds, bool):
-            return self.vec.seed([int(seeds)] * self.num_envs)
-        if not isinstance(seeds, list):
+            seeds = [int(seeds)] * self.num_envs
+        if seeds is not None and not isinstance(seeds, list):
             raise TypeError(f"seeds must be an int, a list of ints or None, not {seeds!r}")
-        return self.vec.seed(seeds)
+        given = self.vec.seed(np.random.SeedSequence() if seeds is None else seeds)
+        for slot, seed in enumerate(given):
+            if seed is not None:
+                self._first.pop(slot, None)  # of an episode that has begun without it
+        return given
 
     def render(self, mode: str | None = None) -> Any:
         """Render all envs by the render mode they were made with; `mode` is not used."""
@@ -143,11 +175,41 @@ class PfrlView:
         if self.vec.closed:
             raise ClosedError(what)
 
+    def _note_end(self, slot: int, row: Any, info: dict[str, Any]) -> Any:
+        """Note that an episode has ended; give its last observation, of its row and the info of that."""
+        self._ended.add(slot)
+        if self._resets and _LAST in info:  # else a wrapper says that it has ended, and the env knows nothing of it
+            self._first[slot] = row
+            return info[_LAST]
+        return row
+
+    def _note_resets(self, slots: Sequence[int], first: Sequence[Any]) -> None:
+        """Note that new episodes have begun, with these observations."""
+        rows = list(self.last_obs)
+        for slot, row in zip(slots, first, strict=True):
+            rows[slot] = row
+        self._ended.difference_update(slots)
+        self.last_obs = tuple(rows)
+
+    def _reset_needed(self) -> EnvError:
+        """Say that envs have ended, before any is stepped."""
+        errors = []
+        for slot in sorted(self._ended):
+            cause = ResetNeededError(f"env {slot} has ended its episode", _remedy(slot))
+            errors.append(EnvError(slot, str(cause)))
+            errors[-1].__cause__ = cause
+        errors[0].errors = tuple(errors)
+        return errors[0]
+
     def _rows(self, batch: Any) -> tuple[Any, ...]:
         """Take a batch apart: one observation per env."""
         if self._layout.is_flat:
             return tuple(batch)
         return tuple(self._layout.unflatten(row) for row in zip(*self._layout.flatten(batch), strict=True))
+
+
+def _remedy(slot: int) -> str:
+    return f"call reset(mask) first, with mask[{slot}] False: it skips where it is true"
 
 
 def register() -> None:
