@@ -24,10 +24,11 @@ from vecenvs.transport import Message
 
 # Plain ints compare faster.
 _ROW, _ROWS, _PLAIN, _STEP = int(Answer.ROW), int(Answer.ROWS), int(Answer.PLAIN_ROWS), int(Command.STEP)
-_INFO_ROWS = int(Answer.INFO_ROWS)
+_INFO_ROWS, _OF_SLOT = int(Answer.INFO_ROWS), frozenset({_ROW, int(Answer.EARLY_ROW)})
 _BARE = frozenset({_ROWS, _PLAIN})
 _ARRANGE = 256  # steps between looks at which worker shares the caller's core
 
+Commands = dict[int, Any]  # by slot, what each is told
 Briefing = Callable[[int, Collection[int], int], list[tuple[Command, Any]]]
 
 
@@ -60,6 +61,7 @@ class Ledger:
         self._forsaken = [0] * len(crew.shards)  # how many of each worker's next replies nobody waits for
         self._until_arranged = _ARRANGE
         self._untold: deque[int] = deque()  # of a lock-step: workers that have not been told to step
+        self._unsent: deque[tuple[int, Commands]] = deque()  # of resets: what workers have not been sent
         self._starting: set[int] = set()  # workers that replace others and have not said STARTED
 
     # Commands
@@ -106,6 +108,39 @@ class Ledger:
         """Give one slot a command."""
         since = NEVER if self.owner[slot] in self._starting else time.monotonic()
         self._command(slot, Pending(since, kind, body))
+
+    def reset_together(self, wanted: Commands) -> None:
+        """Reset some slots for who waits for all of them: one command per worker, with the body of each slot's RESET.
+
+        No options: where they could not be unpickled, nobody would know which slots they were for.
+        """
+        noted: dict[int, Pending] = {}
+        unsent: dict[int, Commands] = {}
+        due = list(self._due)
+        now = time.monotonic()
+        for slot, body in wanted.items():
+            if slot in self.leftover:  # overtaken
+                self.drop(slot)
+            worker = self.owner[slot]
+            due[worker] += slot not in self.pending
+            noted[slot] = Pending(NEVER if worker in self._starting else now, Command.RESET, {slot: body})
+            unsent.setdefault(worker, {})[slot] = body
+        commands = deque(unsent.items())
+        # A Ctrl-C may come at any call: what is noted and not sent by then, `gather` sends.
+        self.pending |= noted
+        self._due, self._unsent = due, commands
+        self._send_unsent()
+
+    def _send_unsent(self) -> None:
+        failed: Exception | None = None
+        while self._unsent:
+            worker, wanted = self._unsent.popleft()
+            try:
+                self._put(worker, tag(Command.RESET, next(iter(wanted))), wanted)
+            except Exception as exc:  # it is dead for good: the others are told all the same
+                failed = failed or exc
+        if failed is not None:
+            raise failed
 
     def step_slots(self, slots: Iterable[int]) -> None:
         """Step some slots, each by itself."""
@@ -211,6 +246,7 @@ class Ledger:
         timeout: float | None = None,
     ) -> None:
         """Take rows as they come until `enough`; StepTimeout names those of `waited_for` that are missing."""
+        self._send_unsent()
         self.sweep()
         self._look_around()
         if deadline is not None and time.monotonic() >= deadline and not enough():  # who polls
@@ -291,10 +327,10 @@ class Ledger:
             self._stepped(worker)
             return
         if type(body) is Failure:
-            slots = [slot_of(message[0])] if kind == _ROW else list(self._crew.shards[worker])
+            slots = [slot_of(message[0])] if kind in _OF_SLOT else list(self._crew.shards[worker])
             body = self._lose_rows(worker, slots, body)
         body = body or RowBody([])
-        if kind == _ROW:
+        if kind in _OF_SLOT:
             slot = slot_of(message[0])
             self._board.observations.take_objects(slot, 1, body.objects)
             del self.pending[slot]
