@@ -288,6 +288,19 @@ class TestFile:
         env.close()
         assert load_results(tmp_path).r.tolist() == [0.5, *kept, 6.5]
 
+    @pytest.mark.parametrize("tail", ['"a', '"a\n', '"a\r\nb', '"a""', "é".encode()[:1]])
+    def test_append_to_a_file_cut_within_quotes_or_a_character(self, tmp_path, tail):
+        path = tmp_path / "monitor.csv"
+        tail = tail if isinstance(tail, bytes) else tail.encode()
+        path.write_bytes(b'#{"t_start": 5.0}\nr,l,t,word\r\n0.5,2,1.0,"\xc3\xa9 ""b"""\r\n1.5,2,3.5,' + tail)
+        assert load_results(tmp_path)["word"].tolist() == ['é "b"']
+        env = Monitor(Script(infos={"word": "new"}), path, info_keywords=("word",), override_existing=False)
+        play(env, 2)
+        env.close()
+        results = load_results(tmp_path)
+        assert results.r.tolist() == [0.5, 6.5, 6.5]
+        assert results["word"].tolist() == ['é "b"', "new", "new"]
+
     def test_append_to_other_columns_is_refused(self, tmp_path):
         Monitor(Script(), tmp_path, info_keywords=("x",)).close()
         before = (tmp_path / "monitor.csv").read_bytes()
@@ -392,10 +405,15 @@ class TestLoadResults:
             ('#{"t_start": 1.0}\nr,l,t\n1,2\n1,2,3\n', r"row 1 is \['1', '2'\]"),
             ('#{"t_start": 1.0}\nr,l,t\n1,2,3\n1,2,soon\n', "row 2 .*soon"),
             ('#{"t_start": 1.0}\nr,l,t\n1,2,3,4\n', "row 1"),
+            ('#{"t_start": 1.0}\nr,l,t\n1,nan,3\n', "row 1 .*nan"),
+            ('#{"t_start": 1.0}\nr,l,t\n1,2.5,3\n', r"row 1 .*2\.5"),
+            ('#{"t_start": 1.0}\nr,l,t,k\n1,2,3,\udce9a\n1,2,3,b\n', "decode byte 0xe9"),
+            ('#{"t_start": 1.0}\nr,l,t,k\n1,2,3,' + "a" * 200_000 + "\n", "field larger than"),
+            ("\udce9\n", "header"),
         ],
     )
     def test_malformed_files_are_named(self, tmp_path, text, message):
-        (tmp_path / "0.7.monitor.csv").write_text(text)
+        (tmp_path / "0.7.monitor.csv").write_text(text, encoding="utf-8", errors="surrogateescape")
         with pytest.raises(LoadMonitorResultsError, match=message) as caught:
             load_results(tmp_path)
         assert "0.7.monitor.csv" in str(caught.value)

@@ -221,10 +221,8 @@ class ResultsWriter:
             )
         self.t_start = float(found.header["t_start"])
         with open(self.path, "r+b") as file:
-            content = file.read()
-            if found.cut:
-                file.truncate(content.rfind(b"\n") + 1)
-            elif not content.endswith(b"\n"):
+            file.truncate(found.whole)
+            if not file.read().endswith(b"\n"):
                 file.write(b"\n")
 
 
