@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import os
 import signal
@@ -278,6 +279,42 @@ def test_a_value_does_not_depend_on_its_neighbours(configuration: Configuration)
         rows = vec.recv(3)
         for found in (infos, [rows.infos[int(j)] for j in np.argsort(rows.indices)]):
             assert [(type(info["count"]), info["count"]) for info in found] == [(int, 5), (bool, True), (int, 7)]
+
+
+class Gait(enum.IntEnum):
+    STAND = 0
+    WALK = 1
+
+
+class Subtle(gymnasium.Env[Any, Any]):
+    """Its attributes are numbers, and more: of subclasses, `late` only after the first step."""
+
+    observation_space, action_space = spaces.Discrete(2), spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        self.gait, self.late, self.amplitude = Gait.STAND, 0, 1j
+        self.masked, self.later = np.ma.masked_array([0.0, 1.0], [True, False]), np.zeros(2)
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.gait = self.late = Gait.WALK
+        self.later = self.masked
+        return 0, 0.0, False, False, {}
+
+
+def test_values_of_subclasses_of_numbers_and_arrays_stay_what_they_are(configuration: Configuration) -> None:
+    names = ("gait", "late", "amplitude", "masked", "later")
+    with configuration.make_vec([Subtle] * 3, info_attrs=names) as vec:
+        vec.reset()
+        assert [info["gait"] for info in vec.reset_infos] == [Gait.STAND] * 3
+        for _ in range(2):
+            infos = vec.step([0] * 3)[3]
+            assert {type(info[name]) for info in infos for name in ("gait", "late")} == {Gait}
+            for info in infos:
+                assert [info[name].mask.tolist() for name in ("masked", "later")] == [[True, False]] * 2
+            assert vec.info_array("gait").tolist() == vec.info_array("late").tolist() == [Gait.WALK] * 3
+            assert [value.mask.tolist() for value in vec.info_array("masked")] == [[True, False]] * 3
+            assert vec.info_array("amplitude").dtype == complex
 
 
 class Ambiguous(gymnasium.Env[Any, Any]):
