@@ -317,6 +317,61 @@ def test_values_of_subclasses_of_numbers_and_arrays_stay_what_they_are(configura
             assert vec.info_array("amplitude").dtype == complex
 
 
+class Holder(gymnasium.Env[Any, Any]):
+    """A bare env that has another one, of which it makes its own."""
+
+    observation_space, action_space = spaces.Discrete(1000), spaces.Discrete(4)
+
+    def __init__(self) -> None:
+        self.env = TimeLimit(Telling(0), 3)
+        self.level = "of the holder"
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        return self.env.reset(seed=seed)
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        return self.env.step(action)
+
+    def look(self) -> tuple[Any, Any, bool]:
+        return self.level, self.env.unwrapped.level, hasattr(self.env.unwrapped, "new")
+
+
+def test_an_env_of_the_bare_envs_own_is_none_of_its_wrappers(configuration: Configuration) -> None:
+    with configuration.make_vec([lambda: TimeLimit(Holder(), 9)] * 3, info_attrs=("unwrapped.level", "level")) as vec:
+        vec.reset()
+        for info in (*vec.reset_infos, *vec.step([0] * 3)[3]):
+            assert (info["unwrapped.level"], info["level"]) == ("of the holder",) * 2
+        assert vec.get_attr("unwrapped.level") == vec.get_attr("level") == ["of the holder"] * 3
+        assert not vec.has_attr("label")
+        vec.set_attr("new", 1)
+        vec.set_attr("level", 5)
+        assert vec.env_method("look") == [(5, 0.5, False)] * 3
+        assert vec.get_attr("new") == [1] * 3
+
+
+class Alone:
+    """What a VecEnv needs of an env, and no more: none of Gymnasium's classes."""
+
+    observation_space, action_space = spaces.Discrete(2), spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None) -> tuple[int, dict[str, Any]]:
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        return 0, 0.0, False, False, {}
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_missing_attribute_of_an_env_that_is_none_of_gymnasiums(configuration: Configuration) -> None:
+    with configuration.make_vec([Alone] * 2, info_attrs=("charm",)) as vec:
+        with pytest.raises(EnvError, match=r"'charm', which env 0 \(Alone\)"):
+            vec.reset()
+        with pytest.raises(EnvError, match="neither Alone nor its wrappers have an attribute 'charm'"):
+            vec.get_attr("charm")
+
+
 class Ambiguous(gymnasium.Env[Any, Any]):
     """The attribute `score` is 100 * episode + t; some give an info of that name, which is negative.
 

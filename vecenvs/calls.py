@@ -23,9 +23,9 @@ def name_for(function: Any) -> str:
 
 
 def layers(env: Any) -> list[Any]:
-    """Give the wrappers from the outermost inwards, the bare env last."""
+    """Give the wrappers from the outermost inwards, the bare env last: `env.unwrapped`, whatever `env` it may have."""
     found = [env]
-    while isinstance(getattr(found[-1], "env", None), Env):
+    while getattr(found[-1], "unwrapped", None) is not found[-1] and isinstance(getattr(found[-1], "env", None), Env):
         found.append(found[-1].env)
     return found
 
@@ -33,11 +33,12 @@ def layers(env: Any) -> list[Any]:
 def get_attr(env: Any, name: str) -> Any:
     """Read an attribute of the outermost layer that has it; `name` may be dotted, as in "unwrapped.state"."""
     head, _, rest = name.partition(".")
-    for layer in layers(env):
+    found = layers(env)
+    for layer in found:
         if hasattr(layer, head):
             value = getattr(layer, head)
             return operator.attrgetter(rest)(value) if rest else value
-    raise AttributeError(f"neither {type(env.unwrapped).__name__} nor its wrappers have an attribute {name!r}")
+    raise AttributeError(f"neither {type(found[-1]).__name__} nor its wrappers have an attribute {name!r}")
 
 
 def set_attr(env: Any, name: str, value: Any) -> None:

@@ -217,14 +217,14 @@ class InfoReader:
         self._unresolved.discard(local)
 
     def _resolve(self, local: int, name: str, get: Getter) -> Any:
-        env = self._envs[local]
+        found = layers(self._envs[local])
         head = name.removeprefix(_BARE).partition(".")[0]
-        for layer in layers(env)[-1:] if name.startswith(_BARE) else layers(env):
+        for layer in found[-1:] if name.startswith(_BARE) else found:
             if hasattr(layer, head):
                 get(layer)  # an AttributeError further down the path shows now
                 return layer
         raise AttributeError(
-            f"info_attrs names {name!r}, which env {self._first + local} ({type(env.unwrapped).__name__}) "
+            f"info_attrs names {name!r}, which env {self._first + local} ({type(found[-1]).__name__}) "
             "and its wrappers do not have after a reset"
         )
 
