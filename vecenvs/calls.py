@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Sequence
 from typing import Any
 
 from gymnasium import Env
 
+_NOWHERE = object()
 _MAIN = ("__main__", "__mp_main__")  # the caller's script, and the same in a spawned worker
 
 
@@ -44,17 +46,17 @@ def get_attr(env: Any, name: str) -> Any:
 def set_attr(env: Any, name: str, value: Any) -> None:
     """Write an attribute of the outermost layer that has it; the bare env gets it if none does.
 
-    `name` may be dotted: all but its last part is read as `get_attr` does.
+    A layer whose `__getattr__` only passes on what those inside have does not have it. `name` may be dotted: all but
+    its last part is read as `get_attr` does.
     """
     owner, _, last = name.rpartition(".")
     if owner:
         setattr(get_attr(env, owner), last, value)
         return
-    for layer in layers(env):
-        if hasattr(layer, name):
-            setattr(layer, name, value)
-            return
-    setattr(layers(env)[-1], name, value)
+    found = layers(env)
+    having = [layer for layer in found if hasattr(layer, name)]
+    owners = [layer for layer in having if inspect.getattr_static(layer, name, _NOWHERE) is not _NOWHERE]
+    setattr([*owners, *having[-1:], found[-1]][0], name, value)
 
 
 def has_attr(env: Any, name: str) -> bool:
