@@ -407,6 +407,8 @@ class TestLoadResults:
             ('#{"t_start": 1.0}\nr,l,t\n1,2,3,4\n', "row 1"),
             ('#{"t_start": 1.0}\nr,l,t\n1,nan,3\n', "row 1 .*nan"),
             ('#{"t_start": 1.0}\nr,l,t\n1,2.5,3\n', r"row 1 .*2\.5"),
+            ('#{"t_start": 1.0}\nr,l,t\nnan,2,nan\n', "row 1 .*nan"),
+            ('#{"t_start": NaN}\nr,l,t\n1,2,3\n', "header"),
             ('#{"t_start": 1.0}\nr,l,t,k\n1,2,3,\udce9a\n1,2,3,b\n', "decode byte 0xe9"),
             ('#{"t_start": 1.0}\nr,l,t,k\n1,2,3,' + "a" * 200_000 + "\n", "field larger than"),
             ("\udce9\n", "header"),

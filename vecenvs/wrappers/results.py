@@ -11,6 +11,7 @@ import codecs
 import csv
 import io
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -172,7 +173,7 @@ def read_header(path: str) -> dict[str, Any]:
         if not is_json and not line.startswith(b"#"):
             raise ValueError
         header = dict(json.loads(line if is_json else line[1:]))
-        float(header["t_start"])
+        _as_time(header["t_start"])
     except (ValueError, TypeError, KeyError):
         begin = line.decode(errors="replace")[:80]
         raise LoadMonitorResultsError(
@@ -265,6 +266,13 @@ def _as_length(value: Any) -> int:
     return int(number)
 
 
+def _as_time(value: Any) -> float:
+    seconds = _as_float(value)
+    if not math.isfinite(seconds):
+        raise ValueError
+    return seconds
+
+
 def _as_bool(value: Any) -> bool:
     text = str(value)
     if text not in ("True", "False"):
@@ -272,4 +280,4 @@ def _as_bool(value: Any) -> bool:
     return text == "True"
 
 
-_CHECKS: dict[str, Callable[[Any], Any]] = {"r": _as_float, "l": _as_length, "t": _as_float}
+_CHECKS: dict[str, Callable[[Any], Any]] = {"r": _as_float, "l": _as_length, "t": _as_time}
