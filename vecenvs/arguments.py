@@ -148,13 +148,13 @@ def deadline_of(timeout: float | None) -> float | None:
     return None if seconds is None else time.monotonic() + seconds
 
 
-def check_names(what: str, names: Any) -> tuple[str, ...]:
-    """Refuse what is no sequence of distinct attribute names."""
+def check_names(what: str, names: Any, kind: str = "attribute names") -> tuple[str, ...]:
+    """Refuse what is no sequence of distinct names."""
     found = None if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
     if found is None or not all(isinstance(name, str) and name for name in found):
-        raise TypeError(f"{what} must be a tuple of attribute names, not {names!r}")
+        raise TypeError(f"{what} must be a tuple of {kind}, not {names!r}")
     if len(set(found)) != len(found):
-        raise ValueError(f"{what} names an attribute twice: {names!r}")
+        raise ValueError(f"{what} has a name twice: {names!r}")
     return found
 
 

@@ -54,9 +54,13 @@ def set_attr(env: Any, name: str, value: Any) -> None:
         setattr(get_attr(env, owner), last, value)
         return
     found = layers(env)
-    having = [layer for layer in found if hasattr(layer, name)]
-    owners = [layer for layer in having if inspect.getattr_static(layer, name, _NOWHERE) is not _NOWHERE]
-    setattr([*owners, *having[-1:], found[-1]][0], name, value)
+    having = found[-1]
+    for layer in found:
+        if hasattr(layer, name):
+            having = layer
+            if inspect.getattr_static(layer, name, _NOWHERE) is not _NOWHERE:
+                break
+    setattr(having, name, value)
 
 
 def has_attr(env: Any, name: str) -> bool:
