@@ -233,6 +233,10 @@ class TestFile:
         expected = given if given.endswith(".csv") else f"{given}.monitor.csv"
         assert (tmp_path / expected).is_file()
 
+    def test_a_directory_that_is_not_there_yet(self, tmp_path):
+        Monitor(Script(), f"{tmp_path}/new/deep/").close()
+        assert [p.relative_to(tmp_path) for p in tmp_path.rglob("*.csv")] == [Path("new/deep/monitor.csv")]
+
     def test_directory(self, tmp_path):
         Monitor(Script(), tmp_path).close()
         assert [p.name for p in tmp_path.iterdir()] == ["monitor.csv"]
@@ -425,6 +429,14 @@ class TestLoadResults:
             load_results(tmp_path)
         with pytest.raises(LoadMonitorResultsError, match="no monitor files"):
             load_results(tmp_path / "nowhere")
+
+    def test_what_is_no_path(self, tmp_path):
+        for wrong in (None, 0, 5):  # numbers would be open files
+            for function in (load_results, get_monitor_files):
+                with pytest.raises(TypeError, match="path must be a path, not"):
+                    function(wrong)
+        Monitor(Script(), tmp_path).close()
+        assert load_results(str(tmp_path).encode()).files == (str(tmp_path / "monitor.csv"),)
 
     def test_get_monitor_files_takes_the_path_literally(self, tmp_path):
         odd = tmp_path / "run[1]*"

@@ -97,12 +97,17 @@ def parse_number(name: str, value: Any) -> float:
     return float(value)
 
 
-def parse_path(name: str, value: Any) -> str:
-    """Refuse what is no path of a file or folder; give it absolute."""
+def check_path(name: str, value: Any) -> str:
+    """Refuse what is no path of a file or folder; give it as it is."""
     try:
-        return os.path.abspath(os.fsdecode(value))
+        return os.fsdecode(value)
     except TypeError:
         raise TypeError(f"{name} must be a path, not {value!r}") from None
+
+
+def parse_path(name: str, value: Any) -> str:
+    """Refuse what is no path of a file or folder; give it absolute."""
+    return os.path.abspath(check_path(name, value))
 
 
 def check_function(function: Any) -> None:

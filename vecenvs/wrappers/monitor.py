@@ -17,7 +17,7 @@ from typing import Any, SupportsFloat
 import gymnasium as gym
 from gymnasium.core import ActType, ObsType
 
-from vecenvs.arguments import parse_path
+from vecenvs.arguments import check_path, parse_path
 from vecenvs.direct import SHORTER, Step, shortened
 from vecenvs.stepping import StepResult
 from vecenvs.wrappers.results import EXT, read_monitor_file
@@ -32,9 +32,9 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
     r and t rounded to 6 digits, followed by each of `reset_keywords` and `info_keywords`. The same row goes to the
     file, at once.
 
-    `filename`: None for no file, a directory (the file is then `monitor.csv` in it), or a path, to which
-    `.monitor.csv` is added unless it ends so; missing directories are made. `override_existing=False` appends to a
-    file that is there: `t` then counts on from that file's own `t_start`.
+    `filename`: None for no file, a directory or a path that ends in "/" (the file is then `monitor.csv` in it), or a
+    path, to which `.monitor.csv` is added unless it ends so; missing directories are made.
+    `override_existing=False` appends to a file that is there: `t` then counts on from that file's own `t_start`.
 
     `allow_early_resets=False` makes a reset before the episode's end a RuntimeError. `reset_keywords` are names
     that every reset must be given, as keyword arguments or in `options` (ValueError); `info_keywords` names that the
@@ -229,9 +229,9 @@ class ResultsWriter:
 def monitor_path(filename: str | os.PathLike[str]) -> str:
     """Give the absolute path of the monitor file that `filename` (a directory, a prefix or a file) means."""
     path = parse_path("filename", filename)
-    if path.endswith(EXT):
-        return path
-    return os.path.join(path, EXT) if os.path.isdir(path) else f"{path}.{EXT}"
+    if check_path("filename", filename).endswith(os.sep) or os.path.isdir(path):
+        return os.path.join(path, EXT)
+    return path if path.endswith(EXT) else f"{path}.{EXT}"
 
 
 def check_keywords(name: str, keywords: Any) -> tuple[str, ...]:

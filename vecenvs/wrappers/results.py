@@ -22,6 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vecenvs.arguments import check_path
+
 EXT = "monitor.csv"
 _OLD_EXT = "monitor.json"
 _NUMBERS = ("r", "l", "t")
@@ -101,7 +103,7 @@ class MonitorFile:
 
 def get_monitor_files(path: str | os.PathLike[str]) -> list[str]:
     """List the monitor files in the directory `path`, sorted by name."""
-    directory = escape(os.fspath(path))
+    directory = escape(check_path("path", path))
     return sorted(name for ext in (EXT, _OLD_EXT) for name in glob(os.path.join(directory, "*" + ext)))
 
 
@@ -111,9 +113,10 @@ def load_results(path: str | os.PathLike[str]) -> MonitorResults:
     A last row cut short, by a run that was killed or one that is still writing, is left out. Raises
     LoadMonitorResultsError if there is no monitor file or one is malformed.
     """
-    paths = [os.fspath(path)] if os.path.isfile(path) else get_monitor_files(path)
+    path = check_path("path", path)
+    paths = [path] if os.path.isfile(path) else get_monitor_files(path)
     if not paths:
-        raise LoadMonitorResultsError(f"no monitor files (*{EXT}) in {os.fspath(path)!r}")
+        raise LoadMonitorResultsError(f"no monitor files (*{EXT}) in {path!r}")
     files = [read_monitor_file(name) for name in paths]
     file_index = np.array([i for i, file in enumerate(files) for _ in file.rows], dtype=np.int64)
     row = np.array([k for file in files for k in range(len(file.rows))], dtype=np.int64)
