@@ -107,10 +107,15 @@ class TestEpisode:
         assert monitor.get_episode_rewards() == [exact]
         assert info["episode"]["r"] == round(exact, 6)
 
-    def test_a_reward_that_is_no_number_is_an_error(self):
-        monitor = Monitor(Script(["much"]))
+    @pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")  # by numpy before 2.4
+    def test_rewards_in_arrays_of_one_as_vec_envs_take_them(self):
+        assert play(Monitor(Script([np.array([0.5]), np.float32([[2.0]]), [1]])))[0]["episode"]["r"] == 3.5
+
+    @pytest.mark.parametrize("reward", ["much", None, [1.0, 2.0], []])
+    def test_a_reward_that_is_no_number_is_an_error(self, reward):
+        monitor = Monitor(Script([reward]))
         monitor.reset()
-        with pytest.raises(TypeError):
+        with pytest.raises((TypeError, ValueError)):
             monitor.step(0)
 
     def test_getters(self, clock):

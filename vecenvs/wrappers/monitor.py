@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.core import ActType, ObsType
 
 from vecenvs.arguments import check_path, parse_path
@@ -103,7 +104,10 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
     def _note(
         self, row: tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]
     ) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
-        self._rewards.append(row[1])  # type: ignore[arg-type]  # any SupportsFloat: append converts it
+        try:
+            self._rewards.append(row[1])  # type: ignore[arg-type]  # any SupportsFloat: append converts it
+        except TypeError:  # a number in an array of one, as VecEnvs take it
+            self._rewards.append(np.asarray(row[1]).item())
         if row[2] or row[3]:
             obs, reward, terminated, truncated, info = row
             # The env's own dict is left as it is: an env that reuses it would repeat the episode in later infos.
