@@ -310,7 +310,11 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
         VecNormalize(other).save(path)
         with pytest.raises(ValueError, match="other observations.*shape"):
             VecNormalize.load(path, vec)
-        for content in (pickle.dumps({"a": 1}), b"", b"PK\x03\x04 broken", b"#"):
+        listed = path.read_bytes().index(b"PK\1\2")  # in the zip's list of what is in it
+        encrypted, compressed = bytearray(path.read_bytes()), bytearray(path.read_bytes())
+        encrypted[listed + 8] |= 1
+        compressed[listed + 10] = 77
+        for content in (pickle.dumps({"a": 1}), b"", b"PK\x03\x04 broken", b"#", encrypted, compressed):
             path.write_bytes(content)
             with pytest.raises(ValueError, match="no file that VecNormalize.save wrote"):
                 VecNormalize.load(path, vec)
