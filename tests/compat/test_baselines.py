@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import types
 from pathlib import Path
 from typing import Any
 
@@ -352,6 +353,24 @@ def test_ends_that_a_wrapper_has_changed() -> None:
 def test_wrappers_of_this_library_are_baselines_wrappers() -> None:
     with VecNormalize(DummyVecEnv(counting_fns(1))) as venv:
         assert isinstance(venv, VecEnvWrapper)
+
+
+@pytest.mark.parametrize("saved_by", [VecNormalize, wrappers.VecNormalize])
+def test_files_of_vec_normalize(saved_by: Any, tmp_path: Path) -> None:
+    path = tmp_path / "statistics"
+    with saved_by(DummyVecEnv(counting_fns(2)), gamma=0.5) as venv:
+        venv.norm_reward = False
+        venv.reset()
+        venv.save(path)
+        with DummyVecEnv(counting_fns(2)) as other:
+            loaded = VecNormalize.load(path, other)
+            assert type(loaded) is VecNormalize
+            assert (loaded.gamma, loaded.norm_reward) == (0.5, False)
+            assert_same(loaded.ob_rms.mean, venv.obs_rms.mean)
+            merge = wrappers.MergeOverRanks(types.SimpleNamespace(allgather=lambda value: [value, value]))
+            merged = VecNormalize.load(path, other, merge=merge)
+            merged.reset()
+            assert merged.ob_rms.count == venv.obs_rms.count + 4
 
 
 def test_wrappers_of_this_library_by_baselines_arguments(tmp_path: Path) -> None:

@@ -265,12 +265,17 @@ class VecNormalize(VecRowsWrapper):
         # It may have been set to False while there were statistics: then they are to be there again.
         observed = any(name.startswith("obs/") for name in arrays)
         try:
-            loaded = cls(venv, merge=merge, norm_obs=norm_obs or observed, **settings)
+            loaded = cls(venv, merge=merge, **cls._arguments({**settings, "norm_obs": norm_obs or observed}))
             loaded._take(arrays)
         except ValueError as error:
             raise ValueError(f"{os.fspath(path)!r} is about other observations: {error}") from None
         loaded.norm_obs = norm_obs
         return loaded
+
+    @classmethod
+    def _arguments(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        """Give a file's settings by the names that the constructor has for them."""
+        return settings
 
     def _arrays(self) -> dict[str, NDArray[np.float64]]:
         return {f"{name}/{part}": a for name, s in self._named().items() for part, a in s.as_arrays().items()}
