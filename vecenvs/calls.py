@@ -56,11 +56,18 @@ def set_attr(env: Any, name: str, value: Any) -> None:
     found = layers(env)
     having = found[-1]
     for layer in found:
-        if hasattr(layer, name):
+        if _has(layer, name):
             having = layer
             if inspect.getattr_static(layer, name, _NOWHERE) is not _NOWHERE:
                 break
     setattr(having, name, value)
+
+
+def _has(layer: Any, name: str) -> bool:
+    try:
+        return hasattr(layer, name)
+    except Exception:  # a property that cannot be read now, perhaps because it has to be set first
+        return True
 
 
 def has_attr(env: Any, name: str) -> bool:
