@@ -395,6 +395,9 @@ def test_wrappers_of_this_library_by_baselines_arguments(tmp_path: Path) -> None
         assert venv.ob_rms is None
         venv.reset()
         assert abs(venv.step([1, 1])[1]).max() <= 0.5
+    for wrong, error in ((-1, ValueError), ("3", TypeError)):
+        with DummyVecEnv(counting_fns(2)) as venv, pytest.raises(error, match="keep_buf"):
+            VecMonitor(venv, keep_buf=wrong)
     with DummyVecEnv(counting_fns(2)) as venv, pytest.raises(ValueError, match="use_tf"):
         VecNormalize(venv, use_tf=True)
     with VecFrameStack(DummyVecEnv(counting_fns(2)), nstack=2) as venv:

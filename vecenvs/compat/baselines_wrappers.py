@@ -16,6 +16,7 @@ from gymnasium.wrappers.utils import RunningMeanStd
 from numpy.typing import NDArray
 
 from vecenvs import wrappers
+from vecenvs.arguments import parse_int
 from vecenvs.vec_env import VecEnv
 from vecenvs.wrappers import VecExtractDictObs
 from vecenvs.wrappers.vec_statistics import Merger
@@ -89,6 +90,7 @@ class VecMonitor(wrappers.VecMonitor):
         keep_buf: int = 0,
         info_keywords: Sequence[str] = (),
     ) -> None:
+        keep_buf = parse_int("keep_buf", keep_buf, 0)
         super().__init__(venv, filename, info_keywords)
         self.keep_buf = keep_buf
         self.epret_buf: deque[float] = deque(maxlen=keep_buf)
