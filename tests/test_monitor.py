@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import pickle
 import sys
+import threading
 import types
 from functools import partial
 from pathlib import Path
@@ -19,6 +22,7 @@ from vecenvs.backends import backend_class
 from vecenvs.errors import EnvError
 from vecenvs.testing.envs import FailingEnv, ToyError
 from vecenvs.wrappers import LoadMonitorResultsError, Monitor, get_monitor_files, load_results
+from vecenvs.wrappers.monitor import ResultsWriter
 
 DATA = Path(__file__).parent / "data" / "monitor"
 
@@ -309,6 +313,38 @@ class TestFile:
         results = load_results(tmp_path)
         assert results.r.tolist() == [0.5, 6.5, 6.5]
         assert results["word"].tolist() == ['é "b"', "new", "new"]
+
+    def test_several_begin_to_append_at_once(self, tmp_path):
+        """None writes over another's header or rows, whoever has made the file."""
+        path, together = tmp_path / "monitor.csv", threading.Barrier(8, timeout=30)
+
+        def append(number: int) -> None:
+            together.wait()
+            writer = ResultsWriter(path, {"t_start": 1.0}, ("word",), override_existing=False)
+            for length in range(50):
+                writer.write_row({"r": float(number), "l": length, "t": 1.0, "word": "x" * 500})
+            writer.close()
+
+        threads = [threading.Thread(target=append, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        results = load_results(tmp_path)
+        assert sorted(zip(results.r, results.l, strict=True)) == [(r, k) for r in range(8) for k in range(50)]
+        assert set(results["word"]) == {"x" * 500}
+        assert [p.name for p in tmp_path.iterdir()] == ["monitor.csv"]
+
+    def test_append_where_there_are_no_locks(self, tmp_path, monkeypatch):
+        def refuse(*_: Any) -> None:
+            raise OSError(errno.ENOTSUP, "no locks here")
+
+        monkeypatch.setattr(fcntl, "flock", refuse)
+        for _ in range(2):
+            env = Monitor(Script(), tmp_path, override_existing=False)
+            play(env)
+            env.close()
+        assert load_results(tmp_path).r.tolist() == [6.5, 6.5]
 
     def test_append_to_other_columns_is_refused(self, tmp_path):
         Monitor(Script(), tmp_path, info_keywords=("x",)).close()

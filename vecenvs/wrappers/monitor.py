@@ -7,12 +7,14 @@ reads the other's files (results.py reads all of them).
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import os
 import time
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, SupportsFloat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, SupportsFloat, TextIO
 
 import gymnasium as gym
 import numpy as np
@@ -195,21 +197,30 @@ class ResultsWriter:
         self.path = monitor_path(filename)
         self.t_start = float(header["t_start"])
         fields = (*_FIELDS, *extra_keys)
-        append = not override_existing and os.path.isfile(self.path) and os.path.getsize(self.path) > 0
-        if append:
-            self._continue(fields)
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
-        self._file = open(self.path, "a" if append else "w", encoding="utf-8", newline="")  # noqa: SIM115 - until close()
+        if override_existing:
+            with open(self.path, "w"):
+                pass
+        # To append, always: what others append, too, is not written over.
+        self._file = open(self.path, "a", encoding="utf-8", newline="")  # noqa: SIM115 - until close()
         self._rows = csv.DictWriter(self._file, fieldnames=fields)
-        if not append:
-            self._file.write(f"#{json.dumps(dict(header))}\n")
-            self._rows.writeheader()
-            self._file.flush()
+        try:
+            with _locked(self._file):
+                if os.path.getsize(self.path):
+                    self._continue(fields)
+                else:
+                    self._file.write(f"#{json.dumps(dict(header))}\n")
+                    self._rows.writeheader()
+                self._file.flush()
+        except BaseException:
+            self._file.close()
+            raise
 
     def write_row(self, episode: Mapping[str, Any]) -> None:
         """Write one episode's row to the disk."""
-        self._rows.writerow(episode)
-        self._file.flush()
+        with _locked(self._file):
+            self._rows.writerow(episode)
+            self._file.flush()
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""
@@ -224,10 +235,25 @@ class ResultsWriter:
                 f"{', '.join(fields)}. Give another filename, the same keywords, or override_existing=True"
             )
         self.t_start = float(found.header["t_start"])
-        with open(self.path, "r+b") as file:
-            file.truncate(found.whole)
-            if not file.read().endswith(b"\n"):
-                file.write(b"\n")
+        self._file.truncate(found.whole)
+        with open(self.path, "rb") as file:
+            file.seek(-1, os.SEEK_END)
+            if file.read() != b"\n":
+                self._file.write("\n")
+
+
+@contextmanager
+def _locked(file: TextIO) -> Iterator[None]:
+    """Let others who append to the same file wait meanwhile: they would find half a row, and cut it off."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError:  # a file system without locks: one writer per file has no need of them
+        yield
+        return
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def monitor_path(filename: str | os.PathLike[str]) -> str:
