@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import os
 import signal
@@ -278,6 +279,97 @@ def test_a_value_does_not_depend_on_its_neighbours(configuration: Configuration)
         rows = vec.recv(3)
         for found in (infos, [rows.infos[int(j)] for j in np.argsort(rows.indices)]):
             assert [(type(info["count"]), info["count"]) for info in found] == [(int, 5), (bool, True), (int, 7)]
+
+
+class Gait(enum.IntEnum):
+    STAND = 0
+    WALK = 1
+
+
+class Subtle(gymnasium.Env[Any, Any]):
+    """Its attributes are numbers, and more: of subclasses, `late` only after the first step."""
+
+    observation_space, action_space = spaces.Discrete(2), spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        self.gait, self.late, self.amplitude = Gait.STAND, 0, 1j
+        self.masked, self.later = np.ma.masked_array([0.0, 1.0], [True, False]), np.zeros(2)
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.gait = self.late = Gait.WALK
+        self.later = self.masked
+        return 0, 0.0, False, False, {}
+
+
+def test_values_of_subclasses_of_numbers_and_arrays_stay_what_they_are(configuration: Configuration) -> None:
+    names = ("gait", "late", "amplitude", "masked", "later")
+    with configuration.make_vec([Subtle] * 3, info_attrs=names) as vec:
+        vec.reset()
+        assert [info["gait"] for info in vec.reset_infos] == [Gait.STAND] * 3
+        for _ in range(2):
+            infos = vec.step([0] * 3)[3]
+            assert {type(info[name]) for info in infos for name in ("gait", "late")} == {Gait}
+            for info in infos:
+                assert [info[name].mask.tolist() for name in ("masked", "later")] == [[True, False]] * 2
+            assert vec.info_array("gait").tolist() == vec.info_array("late").tolist() == [Gait.WALK] * 3
+            assert [value.mask.tolist() for value in vec.info_array("masked")] == [[True, False]] * 3
+            assert vec.info_array("amplitude").dtype == complex
+
+
+class Holder(gymnasium.Env[Any, Any]):
+    """A bare env that has another one, of which it makes its own."""
+
+    observation_space, action_space = spaces.Discrete(1000), spaces.Discrete(4)
+
+    def __init__(self) -> None:
+        self.env = TimeLimit(Telling(0), 3)
+        self.level = "of the holder"
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        return self.env.reset(seed=seed)
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        return self.env.step(action)
+
+    def look(self) -> tuple[Any, Any, bool]:
+        return self.level, self.env.unwrapped.level, hasattr(self.env.unwrapped, "new")
+
+
+def test_an_env_of_the_bare_envs_own_is_none_of_its_wrappers(configuration: Configuration) -> None:
+    with configuration.make_vec([lambda: TimeLimit(Holder(), 9)] * 3, info_attrs=("unwrapped.level", "level")) as vec:
+        vec.reset()
+        for info in (*vec.reset_infos, *vec.step([0] * 3)[3]):
+            assert (info["unwrapped.level"], info["level"]) == ("of the holder",) * 2
+        assert vec.get_attr("unwrapped.level") == vec.get_attr("level") == ["of the holder"] * 3
+        assert not vec.has_attr("label")
+        vec.set_attr("new", 1)
+        vec.set_attr("level", 5)
+        assert vec.env_method("look") == [(5, 0.5, False)] * 3
+        assert vec.get_attr("new") == [1] * 3
+
+
+class Alone:
+    """What a VecEnv needs of an env, and no more: none of Gymnasium's classes."""
+
+    observation_space, action_space = spaces.Discrete(2), spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None) -> tuple[int, dict[str, Any]]:
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        return 0, 0.0, False, False, {}
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_missing_attribute_of_an_env_that_is_none_of_gymnasiums(configuration: Configuration) -> None:
+    with configuration.make_vec([Alone] * 2, info_attrs=("charm",)) as vec:
+        with pytest.raises(EnvError, match=r"'charm', which env 0 \(Alone\)"):
+            vec.reset()
+        with pytest.raises(EnvError, match="neither Alone nor its wrappers have an attribute 'charm'"):
+            vec.get_attr("charm")
 
 
 class Ambiguous(gymnasium.Env[Any, Any]):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import pickle
 import sys
+import threading
 import types
 from functools import partial
 from pathlib import Path
@@ -19,6 +22,7 @@ from vecenvs.backends import backend_class
 from vecenvs.errors import EnvError
 from vecenvs.testing.envs import FailingEnv, ToyError
 from vecenvs.wrappers import LoadMonitorResultsError, Monitor, get_monitor_files, load_results
+from vecenvs.wrappers.monitor import ResultsWriter
 
 DATA = Path(__file__).parent / "data" / "monitor"
 
@@ -107,10 +111,15 @@ class TestEpisode:
         assert monitor.get_episode_rewards() == [exact]
         assert info["episode"]["r"] == round(exact, 6)
 
-    def test_a_reward_that_is_no_number_is_an_error(self):
-        monitor = Monitor(Script(["much"]))
+    @pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")  # by numpy before 2.4
+    def test_rewards_in_arrays_of_one_as_vec_envs_take_them(self):
+        assert play(Monitor(Script([np.array([0.5]), np.float32([[2.0]]), [1]])))[0]["episode"]["r"] == 3.5
+
+    @pytest.mark.parametrize("reward", ["much", None, [1.0, 2.0], []])
+    def test_a_reward_that_is_no_number_is_an_error(self, reward):
+        monitor = Monitor(Script([reward]))
         monitor.reset()
-        with pytest.raises(TypeError):
+        with pytest.raises((TypeError, ValueError)):
             monitor.step(0)
 
     def test_getters(self, clock):
@@ -233,6 +242,10 @@ class TestFile:
         expected = given if given.endswith(".csv") else f"{given}.monitor.csv"
         assert (tmp_path / expected).is_file()
 
+    def test_a_directory_that_is_not_there_yet(self, tmp_path):
+        Monitor(Script(), f"{tmp_path}/new/deep/").close()
+        assert [p.relative_to(tmp_path) for p in tmp_path.rglob("*.csv")] == [Path("new/deep/monitor.csv")]
+
     def test_directory(self, tmp_path):
         Monitor(Script(), tmp_path).close()
         assert [p.name for p in tmp_path.iterdir()] == ["monitor.csv"]
@@ -287,6 +300,51 @@ class TestFile:
         play(env)
         env.close()
         assert load_results(tmp_path).r.tolist() == [0.5, *kept, 6.5]
+
+    @pytest.mark.parametrize("tail", ['"a', '"a\n', '"a\r\nb', '"a""', "é".encode()[:1]])
+    def test_append_to_a_file_cut_within_quotes_or_a_character(self, tmp_path, tail):
+        path = tmp_path / "monitor.csv"
+        tail = tail if isinstance(tail, bytes) else tail.encode()
+        path.write_bytes(b'#{"t_start": 5.0}\nr,l,t,word\r\n0.5,2,1.0,"\xc3\xa9 ""b"""\r\n1.5,2,3.5,' + tail)
+        assert load_results(tmp_path)["word"].tolist() == ['é "b"']
+        env = Monitor(Script(infos={"word": "new"}), path, info_keywords=("word",), override_existing=False)
+        play(env, 2)
+        env.close()
+        results = load_results(tmp_path)
+        assert results.r.tolist() == [0.5, 6.5, 6.5]
+        assert results["word"].tolist() == ['é "b"', "new", "new"]
+
+    def test_several_begin_to_append_at_once(self, tmp_path):
+        """None writes over another's header or rows, whoever has made the file."""
+        path, together = tmp_path / "monitor.csv", threading.Barrier(8, timeout=30)
+
+        def append(number: int) -> None:
+            together.wait()
+            writer = ResultsWriter(path, {"t_start": 1.0}, ("word",), override_existing=False)
+            for length in range(50):
+                writer.write_row({"r": float(number), "l": length, "t": 1.0, "word": "x" * 500})
+            writer.close()
+
+        threads = [threading.Thread(target=append, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        results = load_results(tmp_path)
+        assert sorted(zip(results.r, results.l, strict=True)) == [(r, k) for r in range(8) for k in range(50)]
+        assert set(results["word"]) == {"x" * 500}
+        assert [p.name for p in tmp_path.iterdir()] == ["monitor.csv"]
+
+    def test_append_where_there_are_no_locks(self, tmp_path, monkeypatch):
+        def refuse(*_: Any) -> None:
+            raise OSError(errno.ENOTSUP, "no locks here")
+
+        monkeypatch.setattr(fcntl, "flock", refuse)
+        for _ in range(2):
+            env = Monitor(Script(), tmp_path, override_existing=False)
+            play(env)
+            env.close()
+        assert load_results(tmp_path).r.tolist() == [6.5, 6.5]
 
     def test_append_to_other_columns_is_refused(self, tmp_path):
         Monitor(Script(), tmp_path, info_keywords=("x",)).close()
@@ -392,10 +450,17 @@ class TestLoadResults:
             ('#{"t_start": 1.0}\nr,l,t\n1,2\n1,2,3\n', r"row 1 is \['1', '2'\]"),
             ('#{"t_start": 1.0}\nr,l,t\n1,2,3\n1,2,soon\n', "row 2 .*soon"),
             ('#{"t_start": 1.0}\nr,l,t\n1,2,3,4\n', "row 1"),
+            ('#{"t_start": 1.0}\nr,l,t\n1,nan,3\n', "row 1 .*nan"),
+            ('#{"t_start": 1.0}\nr,l,t\n1,2.5,3\n', r"row 1 .*2\.5"),
+            ('#{"t_start": 1.0}\nr,l,t\nnan,2,nan\n', "row 1 .*nan"),
+            ('#{"t_start": NaN}\nr,l,t\n1,2,3\n', "header"),
+            ('#{"t_start": 1.0}\nr,l,t,k\n1,2,3,\udce9a\n1,2,3,b\n', "decode byte 0xe9"),
+            ('#{"t_start": 1.0}\nr,l,t,k\n1,2,3,' + "a" * 200_000 + "\n", "field larger than"),
+            ("\udce9\n", "header"),
         ],
     )
     def test_malformed_files_are_named(self, tmp_path, text, message):
-        (tmp_path / "0.7.monitor.csv").write_text(text)
+        (tmp_path / "0.7.monitor.csv").write_text(text, encoding="utf-8", errors="surrogateescape")
         with pytest.raises(LoadMonitorResultsError, match=message) as caught:
             load_results(tmp_path)
         assert "0.7.monitor.csv" in str(caught.value)
@@ -405,6 +470,14 @@ class TestLoadResults:
             load_results(tmp_path)
         with pytest.raises(LoadMonitorResultsError, match="no monitor files"):
             load_results(tmp_path / "nowhere")
+
+    def test_what_is_no_path(self, tmp_path):
+        for wrong in (None, 0, 5):  # numbers would be open files
+            for function in (load_results, get_monitor_files):
+                with pytest.raises(TypeError, match="path must be a path, not"):
+                    function(wrong)
+        Monitor(Script(), tmp_path).close()
+        assert load_results(str(tmp_path).encode()).files == (str(tmp_path / "monitor.csv"),)
 
     def test_get_monitor_files_takes_the_path_literally(self, tmp_path):
         odd = tmp_path / "run[1]*"

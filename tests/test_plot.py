@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -125,6 +126,18 @@ def test_one_episode_and_other_formats(tmp_path: Path) -> None:
     for ending in ("svg", "pdf"):
         assert main(["plot", str(tmp_path), "-y", "l", "-o", str(tmp_path / f"c.{ending}"), "--title", "x"]) == 0
         assert (tmp_path / f"c.{ending}").stat().st_size > 1000
+
+
+def test_names_are_shown_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that mean something to matplotlib: without an underscore it would say that there is no legend."""
+    names, title = ["_hidden", "a_$x$_b", r"$\frac{"], r"$5 to $\frac{10"
+    monkeypatch.chdir(tmp_path)
+    for name in names:
+        write(tmp_path / name / "monitor.csv", [(1, 1, 1.0), (2, 1, 2.0)])
+    assert main(["plot", *names, "-o", "c.svg", "--title", title]) == 0
+    # Letters are shapes there; what they spell stands beside them as a comment.
+    written = re.findall("<!-- (.*) -->", (tmp_path / "c.svg").read_text())
+    assert [text for text in written if text in (*names, title)] == [title, *names]
 
 
 @pytest.mark.parametrize(

@@ -97,12 +97,17 @@ def parse_number(name: str, value: Any) -> float:
     return float(value)
 
 
-def parse_path(name: str, value: Any) -> str:
-    """Refuse what is no path of a file or folder; give it absolute."""
+def check_path(name: str, value: Any) -> str:
+    """Refuse what is no path of a file or folder; give it as it is."""
     try:
-        return os.path.abspath(os.fsdecode(value))
+        return os.fsdecode(value)
     except TypeError:
         raise TypeError(f"{name} must be a path, not {value!r}") from None
+
+
+def parse_path(name: str, value: Any) -> str:
+    """Refuse what is no path of a file or folder; give it absolute."""
+    return os.path.abspath(check_path(name, value))
 
 
 def check_function(function: Any) -> None:
@@ -148,13 +153,13 @@ def deadline_of(timeout: float | None) -> float | None:
     return None if seconds is None else time.monotonic() + seconds
 
 
-def check_names(what: str, names: Any) -> tuple[str, ...]:
-    """Refuse what is no sequence of distinct attribute names."""
+def check_names(what: str, names: Any, kind: str = "attribute names") -> tuple[str, ...]:
+    """Refuse what is no sequence of distinct names."""
     found = None if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
     if found is None or not all(isinstance(name, str) and name for name in found):
-        raise TypeError(f"{what} must be a tuple of attribute names, not {names!r}")
+        raise TypeError(f"{what} must be a tuple of {kind}, not {names!r}")
     if len(set(found)) != len(found):
-        raise ValueError(f"{what} names an attribute twice: {names!r}")
+        raise ValueError(f"{what} has a name twice: {names!r}")
     return found
 
 

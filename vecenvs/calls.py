@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Sequence
 from typing import Any
 
 from gymnasium import Env
 
+_NOWHERE = object()
 _MAIN = ("__main__", "__mp_main__")  # the caller's script, and the same in a spawned worker
 
 
@@ -23,9 +25,9 @@ def name_for(function: Any) -> str:
 
 
 def layers(env: Any) -> list[Any]:
-    """Give the wrappers from the outermost inwards, the bare env last."""
+    """Give the wrappers from the outermost inwards, the bare env last: `env.unwrapped`, whatever `env` it may have."""
     found = [env]
-    while isinstance(getattr(found[-1], "env", None), Env):
+    while getattr(found[-1], "unwrapped", None) is not found[-1] and isinstance(getattr(found[-1], "env", None), Env):
         found.append(found[-1].env)
     return found
 
@@ -33,27 +35,39 @@ def layers(env: Any) -> list[Any]:
 def get_attr(env: Any, name: str) -> Any:
     """Read an attribute of the outermost layer that has it; `name` may be dotted, as in "unwrapped.state"."""
     head, _, rest = name.partition(".")
-    for layer in layers(env):
+    found = layers(env)
+    for layer in found:
         if hasattr(layer, head):
             value = getattr(layer, head)
             return operator.attrgetter(rest)(value) if rest else value
-    raise AttributeError(f"neither {type(env.unwrapped).__name__} nor its wrappers have an attribute {name!r}")
+    raise AttributeError(f"neither {type(found[-1]).__name__} nor its wrappers have an attribute {name!r}")
 
 
 def set_attr(env: Any, name: str, value: Any) -> None:
     """Write an attribute of the outermost layer that has it; the bare env gets it if none does.
 
-    `name` may be dotted: all but its last part is read as `get_attr` does.
+    A layer whose `__getattr__` only passes on what those inside have does not have it. `name` may be dotted: all but
+    its last part is read as `get_attr` does.
     """
     owner, _, last = name.rpartition(".")
     if owner:
         setattr(get_attr(env, owner), last, value)
         return
-    for layer in layers(env):
-        if hasattr(layer, name):
-            setattr(layer, name, value)
-            return
-    setattr(layers(env)[-1], name, value)
+    found = layers(env)
+    having = found[-1]
+    for layer in found:
+        if _has(layer, name):
+            having = layer
+            if inspect.getattr_static(layer, name, _NOWHERE) is not _NOWHERE:
+                break
+    setattr(having, name, value)
+
+
+def _has(layer: Any, name: str) -> bool:
+    try:
+        return hasattr(layer, name)
+    except Exception:  # a property that cannot be read now, perhaps because it has to be set first
+        return True
 
 
 def has_attr(env: Any, name: str) -> bool:

@@ -23,7 +23,7 @@ from vecenvs.protocol import Extra, own
 Getter = Callable[[Any], Any]
 
 _BARE = "unwrapped."
-_NUMERIC = (bool, int, float, np.generic, np.ndarray)
+_PLAIN = frozenset({bool, int, float, complex, np.ndarray})
 _IMMUTABLE = frozenset({bool, int, float, str, type(None)})
 _PYTHON_TYPES: dict[np.dtype[Any], type] = {np.dtype(float): float, np.dtype(np.int64): int, np.dtype(bool): bool}
 
@@ -35,7 +35,7 @@ def specs_of(names: Iterable[str], infos: Sequence[dict[str, Any]]) -> Specs:
         kinds = set()
         for info in infos:
             value = info.get(name)
-            array = np.asarray(value) if isinstance(value, _NUMERIC) else None
+            array = np.asarray(value) if _fits_columns(type(value)) else None
             numeric = array is not None and array.dtype.kind in "biufc"
             kinds.add((array.dtype, array.shape) if array is not None and numeric else None)
         found = kinds.pop() if len(kinds) == 1 else None
@@ -44,11 +44,17 @@ def specs_of(names: Iterable[str], infos: Sequence[dict[str, Any]]) -> Specs:
     return specs
 
 
+def _fits_columns(kind: type) -> bool:
+    """Tell whether an array holds all that there is of such values: not of an IntEnum's, say, or a masked array's."""
+    return kind in _PLAIN or issubclass(kind, np.generic)
+
+
 def stack(values: list[Any]) -> NDArray[Any]:
     """One array of all envs' values: numbers stacked, anything else as an object array (n,)."""
-    kinds = {(np.asarray(v).dtype.kind, np.asarray(v).shape) for v in values if isinstance(v, _NUMERIC)}
-    if len(kinds) == 1 and all(isinstance(value, _NUMERIC) for value in values):
-        return np.array(values)
+    if all(_fits_columns(type(value)) for value in values):
+        arrays = [np.asarray(value) for value in values]
+        if len({(array.dtype.kind, array.shape) for array in arrays}) == 1:
+            return np.array(values)
     column = np.empty(len(values), dtype=object)
     for i, value in enumerate(values):
         column[i] = value
@@ -211,14 +217,14 @@ class InfoReader:
         self._unresolved.discard(local)
 
     def _resolve(self, local: int, name: str, get: Getter) -> Any:
-        env = self._envs[local]
+        found = layers(self._envs[local])
         head = name.removeprefix(_BARE).partition(".")[0]
-        for layer in layers(env)[-1:] if name.startswith(_BARE) else layers(env):
+        for layer in found[-1:] if name.startswith(_BARE) else found:
             if hasattr(layer, head):
                 get(layer)  # an AttributeError further down the path shows now
                 return layer
         raise AttributeError(
-            f"info_attrs names {name!r}, which env {self._first + local} ({type(env.unwrapped).__name__}) "
+            f"info_attrs names {name!r}, which env {self._first + local} ({type(found[-1]).__name__}) "
             "and its wrappers do not have after a reset"
         )
 
@@ -278,6 +284,8 @@ class _Column:
         kind = type(values[0])
         if {*map(type, values)} != {kind} or (kind is np.ndarray and len({value.dtype for value in values}) > 1):
             return False  # numpy would find a common type for them
+        if not _fits_columns(kind):
+            return False
         block: Any = values
         if kind is not self._kind:
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import types
 from pathlib import Path
 from typing import Any
 
@@ -354,6 +355,24 @@ def test_wrappers_of_this_library_are_baselines_wrappers() -> None:
         assert isinstance(venv, VecEnvWrapper)
 
 
+@pytest.mark.parametrize("saved_by", [VecNormalize, wrappers.VecNormalize])
+def test_files_of_vec_normalize(saved_by: Any, tmp_path: Path) -> None:
+    path = tmp_path / "statistics"
+    with saved_by(DummyVecEnv(counting_fns(2)), gamma=0.5) as venv:
+        venv.norm_reward = False
+        venv.reset()
+        venv.save(path)
+        with DummyVecEnv(counting_fns(2)) as other:
+            loaded = VecNormalize.load(path, other)
+            assert type(loaded) is VecNormalize
+            assert (loaded.gamma, loaded.norm_reward) == (0.5, False)
+            assert_same(loaded.ob_rms.mean, venv.obs_rms.mean)
+            merge = wrappers.MergeOverRanks(types.SimpleNamespace(allgather=lambda value: [value, value]))
+            merged = VecNormalize.load(path, other, merge=merge)
+            merged.reset()
+            assert merged.ob_rms.count == venv.obs_rms.count + 4
+
+
 def test_wrappers_of_this_library_by_baselines_arguments(tmp_path: Path) -> None:
     """In its order and by its names; the rows are those of `vecenvs.wrappers`."""
     with (
@@ -376,6 +395,9 @@ def test_wrappers_of_this_library_by_baselines_arguments(tmp_path: Path) -> None
         assert venv.ob_rms is None
         venv.reset()
         assert abs(venv.step([1, 1])[1]).max() <= 0.5
+    for wrong, error in ((-1, ValueError), ("3", TypeError)):
+        with DummyVecEnv(counting_fns(2)) as venv, pytest.raises(error, match="keep_buf"):
+            VecMonitor(venv, keep_buf=wrong)
     with DummyVecEnv(counting_fns(2)) as venv, pytest.raises(ValueError, match="use_tf"):
         VecNormalize(venv, use_tf=True)
     with VecFrameStack(DummyVecEnv(counting_fns(2)), nstack=2) as venv:

@@ -40,7 +40,7 @@ def test_numbers_of_vec_normalize(vec: VecEnv, name: str) -> None:
 
 def test_other_arguments_of_vec_normalize(vec: VecEnv, tmp_path: Path) -> None:
     for keys in (5, "obs", [1]):
-        with pytest.raises(TypeError, match="norm_obs_keys must be a tuple of attribute names"):
+        with pytest.raises(TypeError, match="norm_obs_keys must be a tuple of keys"):
             VecNormalize(vec, norm_obs_keys=keys)  # type: ignore[arg-type]
     normalize = VecNormalize(vec)
     for path in NO_PATHS:

@@ -310,12 +310,36 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
         VecNormalize(other).save(path)
         with pytest.raises(ValueError, match="other observations.*shape"):
             VecNormalize.load(path, vec)
-        for content in (pickle.dumps({"a": 1}), b"", b"PK\x03\x04 broken", b"#"):
+        listed = path.read_bytes().index(b"PK\1\2")  # in the zip's list of what is in it
+        encrypted, compressed = bytearray(path.read_bytes()), bytearray(path.read_bytes())
+        encrypted[listed + 8] |= 1
+        compressed[listed + 10] = 77
+        for content in (pickle.dumps({"a": 1}), b"", b"PK\x03\x04 broken", b"#", encrypted, compressed):
             path.write_bytes(content)
             with pytest.raises(ValueError, match="no file that VecNormalize.save wrote"):
                 VecNormalize.load(path, vec)
         with pytest.raises(FileNotFoundError):
             VecNormalize.load(tmp_path / "none", vec)
+
+
+def test_files_about_other_kinds_of_observations(tmp_path: Path) -> None:
+    path, only_image = tmp_path / "file", spaces.Dict({"image": DICT["image"]})
+    with DummyVecEnv(env_fns(DICT)) as vec:
+        VecNormalize(vec).save(path)
+    for space in (VECTOR, spaces.Discrete(2), only_image):
+        with (
+            DummyVecEnv(env_fns(space)) as vec,
+            pytest.raises(ValueError, match=rf"{path.name}' is about other observations: "),
+        ):
+            VecNormalize.load(path, vec)
+
+
+@pytest.mark.parametrize(("space", "given"), [(DICT, np.zeros(3)), (VECTOR, {"vector": np.zeros(3)})])
+def test_observations_of_another_kind(space: Any, given: Any) -> None:
+    with VecNormalize(DummyVecEnv(env_fns(space))) as vec:
+        for method in (vec.normalize_obs, vec.unnormalize_obs):
+            with pytest.raises(TypeError, match="obs must be an observation of"):
+                method(given)
 
 
 class ThreadComm:
@@ -423,18 +447,19 @@ class TestWhenRanksMerge:
 
 
 @pytest.mark.parametrize(
-    ("space", "kwargs", "error"),
+    ("space", "kwargs", "error", "message"),
     [
-        (spaces.Discrete(3), {}, ValueError),
-        (MIXED, {}, ValueError),
-        (DICT, {"norm_obs_keys": ["none"]}, ValueError),
-        (VECTOR, {"norm_obs_keys": ["x"]}, ValueError),
-        (VECTOR, {"gamma": 1.1}, ValueError),
-        (VECTOR, {"epsilon": 0}, ValueError),
-        (VECTOR, {"clip_obs": float("nan")}, ValueError),
-        (VECTOR, {"merge": max}, TypeError),
+        (spaces.Discrete(3), {}, ValueError, "give norm_obs=False"),
+        (MIXED, {}, ValueError, "'kind' is Discrete.3., no Box"),
+        (DICT, {"norm_obs_keys": ["none"]}, ValueError, "no key 'none': there are image, vector"),
+        (DICT, {"norm_obs_keys": ["image", "image"]}, ValueError, "norm_obs_keys has a name twice"),
+        (VECTOR, {"norm_obs_keys": ["x"]}, ValueError, "leave it out"),
+        (VECTOR, {"gamma": 1.1}, ValueError, "gamma"),
+        (VECTOR, {"epsilon": 0}, ValueError, "epsilon"),
+        (VECTOR, {"clip_obs": float("nan")}, ValueError, "clip_obs"),
+        (VECTOR, {"merge": max}, TypeError, "merge"),
     ],
 )
-def test_what_it_refuses(space: Any, kwargs: Any, error: type[Exception]) -> None:
-    with DummyVecEnv(env_fns(space)) as vec, pytest.raises(error):
+def test_what_it_refuses(space: Any, kwargs: Any, error: type[Exception], message: str) -> None:
+    with DummyVecEnv(env_fns(space)) as vec, pytest.raises(error, match=message):
         VecNormalize(vec, **kwargs)

@@ -184,6 +184,17 @@ def play_twice(vec: VecCheckNan, path: str) -> None:
             vec.recv(2)
 
 
+def test_the_action_named_is_the_one_that_was_given() -> None:
+    """Not what its array holds by the time the row comes."""
+    with checked({1: np.nan}) as vec:
+        vec.reset()
+        actions = ACTIONS.copy()
+        vec.step_async(actions)
+        actions[:] = 7
+        with pytest.raises(ValueError, match=r"after action .*0\.25"):
+            vec.step_wait()
+
+
 def test_warnings_once_or_each_time() -> None:
     nans = dict.fromkeys(range(1, 9), np.nan)
     with checked(nans, raise_exception=False) as vec, checked(nans, raise_exception=False, warn_once=False) as often:

@@ -16,8 +16,10 @@ from gymnasium.wrappers.utils import RunningMeanStd
 from numpy.typing import NDArray
 
 from vecenvs import wrappers
+from vecenvs.arguments import parse_int
 from vecenvs.vec_env import VecEnv
 from vecenvs.wrappers import VecExtractDictObs
+from vecenvs.wrappers.vec_statistics import Merger
 
 __all__ = ["VecExtractDictObs", "VecFrameStack", "VecMonitor", "VecNormalize", "VecVideoRecorder"]
 
@@ -25,16 +27,23 @@ __all__ = ["VecExtractDictObs", "VecFrameStack", "VecMonitor", "VecNormalize", "
 class VecNormalize(wrappers.VecNormalize):
     """Normalizes observations if `ob`, rewards by the spread of returns if `ret`. `ob_rms` is None without `ob`.
 
-    `use_tf` keeps its place; ValueError if it is set: the statistics are numpy's.
+    `use_tf` keeps its place; ValueError if it is set: the statistics are numpy's. `norm_obs_keys` and `merge` are
+    those of `vecenvs.wrappers`, whose files `load` reads.
     """
 
     def __init__(
         self, venv: VecEnv, ob: bool = True, ret: bool = True, clipob: float = 10.0, cliprew: float = 10.0,
         gamma: float = 0.99, epsilon: float = 1e-8, use_tf: bool = False,
+        *, norm_obs_keys: Sequence[str] | None = None, merge: Merger | None = None,
     ) -> None:  # fmt: skip
         if use_tf:
             raise ValueError("use_tf=True: the statistics are numpy's; keep them with save() and load()")
-        super().__init__(venv, True, ob, ret, clipob, cliprew, gamma, epsilon)
+        super().__init__(venv, True, ob, ret, clipob, cliprew, gamma, epsilon, norm_obs_keys, merge=merge)
+
+    @classmethod
+    def _arguments(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        names = {"norm_obs": "ob", "norm_reward": "ret", "clip_obs": "clipob", "clip_reward": "cliprew"}
+        return {names.get(name, name): value for name, value in settings.items()}
 
     @property
     def ob_rms(self) -> RunningMeanStd | dict[str, RunningMeanStd] | None:
@@ -81,6 +90,7 @@ class VecMonitor(wrappers.VecMonitor):
         keep_buf: int = 0,
         info_keywords: Sequence[str] = (),
     ) -> None:
+        keep_buf = parse_int("keep_buf", keep_buf, 0)
         super().__init__(venv, filename, info_keywords)
         self.keep_buf = keep_buf
         self.epret_buf: deque[float] = deque(maxlen=keep_buf)

@@ -36,24 +36,30 @@ def draw(
     figure = figure_class(figsize=(8.0, 5.0), dpi=150, layout="constrained")
     axes: Any = figure.add_subplot()
     label, scale = _x_axis(curves, x)
+    lines: list[Any] = []
+    labels: list[str] = []
     for k, curve in enumerate(curves):
         colour, style = _COLOURS[k % len(_COLOURS)], _LINES[k // len(_COLOURS) % len(_LINES)]
         seeds = f" ({curve.seeds} seeds)" if curve.seeds > 1 else ""
         marker = "o" if len(curve.x) == 1 else None  # a single episode is no line
-        axes.plot(curve.x / scale, curve.mean, style, color=colour, label=curve.label + seeds, lw=1.8, marker=marker)
+        lines += axes.plot(curve.x / scale, curve.mean, style, color=colour, lw=1.8, marker=marker)
+        labels.append(curve.label + seeds)
         if curve.seeds > 1 and spread != "none":
             axes.fill_between(curve.x / scale, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
     axes.set_xlabel(label)
-    axes.set_ylabel(_NAMES.get(y, y))
+    axes.set_ylabel(_NAMES.get(y, y), parse_math=False)
     if title is not None:
-        axes.set_title(title, loc="left")
+        axes.set_title(title, loc="left", parse_math=False)
     if x == "steps":
         axes.xaxis.set_major_formatter(import_module("matplotlib.ticker").EngFormatter(sep=""))  # 20k, 1.5M
     axes.grid(color="0.9", linewidth=0.8)
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    axes.legend(frameon=False, loc="best")
+    # Names of files and runs are shown as they are: matplotlib leaves out what begins with "_", and reads "$" as math.
+    legend = axes.legend(lines, ["-"] * len(lines), frameon=False, loc="best")
+    for text, name in zip(legend.get_texts(), labels, strict=True):
+        text.set(text=name, parse_math=False)
     figure.text(0.995, 0.005, _note(curves, window, spread), ha="right", va="bottom", fontsize=7, color="0.45")
     figure.get_layout_engine().set(rect=(0.0, 0.035, 1.0, 0.965))
     figure.savefig(os.fspath(path))

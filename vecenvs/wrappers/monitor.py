@@ -7,17 +7,20 @@ reads the other's files (results.py reads all of them).
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import os
 import time
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, SupportsFloat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, SupportsFloat, TextIO
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.core import ActType, ObsType
 
-from vecenvs.arguments import parse_path
+from vecenvs.arguments import check_path, parse_path
 from vecenvs.direct import SHORTER, Step, shortened
 from vecenvs.stepping import StepResult
 from vecenvs.wrappers.results import EXT, read_monitor_file
@@ -32,9 +35,9 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
     r and t rounded to 6 digits, followed by each of `reset_keywords` and `info_keywords`. The same row goes to the
     file, at once.
 
-    `filename`: None for no file, a directory (the file is then `monitor.csv` in it), or a path, to which
-    `.monitor.csv` is added unless it ends so; missing directories are made. `override_existing=False` appends to a
-    file that is there: `t` then counts on from that file's own `t_start`.
+    `filename`: None for no file, a directory or a path that ends in "/" (the file is then `monitor.csv` in it), or a
+    path, to which `.monitor.csv` is added unless it ends so; missing directories are made.
+    `override_existing=False` appends to a file that is there: `t` then counts on from that file's own `t_start`.
 
     `allow_early_resets=False` makes a reset before the episode's end a RuntimeError. `reset_keywords` are names
     that every reset must be given, as keyword arguments or in `options` (ValueError); `info_keywords` names that the
@@ -103,7 +106,10 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
     def _note(
         self, row: tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]
     ) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
-        self._rewards.append(row[1])  # type: ignore[arg-type]  # any SupportsFloat: append converts it
+        try:
+            self._rewards.append(row[1])  # type: ignore[arg-type]  # any SupportsFloat: append converts it
+        except TypeError:  # a number in an array of one, as VecEnvs take it
+            self._rewards.append(np.asarray(row[1]).item())
         if row[2] or row[3]:
             obs, reward, terminated, truncated, info = row
             # The env's own dict is left as it is: an env that reuses it would repeat the episode in later infos.
@@ -191,21 +197,30 @@ class ResultsWriter:
         self.path = monitor_path(filename)
         self.t_start = float(header["t_start"])
         fields = (*_FIELDS, *extra_keys)
-        append = not override_existing and os.path.isfile(self.path) and os.path.getsize(self.path) > 0
-        if append:
-            self._continue(fields)
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
-        self._file = open(self.path, "a" if append else "w", encoding="utf-8", newline="")  # noqa: SIM115 - until close()
+        if override_existing:
+            with open(self.path, "w"):
+                pass
+        # To append, always: what others append, too, is not written over.
+        self._file = open(self.path, "a", encoding="utf-8", newline="")  # noqa: SIM115 - until close()
         self._rows = csv.DictWriter(self._file, fieldnames=fields)
-        if not append:
-            self._file.write(f"#{json.dumps(dict(header))}\n")
-            self._rows.writeheader()
-            self._file.flush()
+        try:
+            with _locked(self._file):
+                if os.path.getsize(self.path):
+                    self._continue(fields)
+                else:
+                    self._file.write(f"#{json.dumps(dict(header))}\n")
+                    self._rows.writeheader()
+                self._file.flush()
+        except BaseException:
+            self._file.close()
+            raise
 
     def write_row(self, episode: Mapping[str, Any]) -> None:
         """Write one episode's row to the disk."""
-        self._rows.writerow(episode)
-        self._file.flush()
+        with _locked(self._file):
+            self._rows.writerow(episode)
+            self._file.flush()
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""
@@ -220,20 +235,33 @@ class ResultsWriter:
                 f"{', '.join(fields)}. Give another filename, the same keywords, or override_existing=True"
             )
         self.t_start = float(found.header["t_start"])
-        with open(self.path, "r+b") as file:
-            content = file.read()
-            if found.cut:
-                file.truncate(content.rfind(b"\n") + 1)
-            elif not content.endswith(b"\n"):
-                file.write(b"\n")
+        self._file.truncate(found.whole)
+        with open(self.path, "rb") as file:
+            file.seek(-1, os.SEEK_END)
+            if file.read() != b"\n":
+                self._file.write("\n")
+
+
+@contextmanager
+def _locked(file: TextIO) -> Iterator[None]:
+    """Let others who append to the same file wait meanwhile: they would find half a row, and cut it off."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError:  # a file system without locks: one writer per file has no need of them
+        yield
+        return
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def monitor_path(filename: str | os.PathLike[str]) -> str:
     """Give the absolute path of the monitor file that `filename` (a directory, a prefix or a file) means."""
     path = parse_path("filename", filename)
-    if path.endswith(EXT):
-        return path
-    return os.path.join(path, EXT) if os.path.isdir(path) else f"{path}.{EXT}"
+    if check_path("filename", filename).endswith(os.sep) or os.path.isdir(path):
+        return os.path.join(path, EXT)
+    return path if path.endswith(EXT) else f"{path}.{EXT}"
 
 
 def check_keywords(name: str, keywords: Any) -> tuple[str, ...]:

@@ -7,10 +7,13 @@ A file is one line `#{"t_start": ..., "env_id": ...}` (a space after `#` occurs)
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
+import math
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from glob import escape, glob
 from importlib import import_module
@@ -18,6 +21,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from vecenvs.arguments import check_path
 
 EXT = "monitor.csv"
 _OLD_EXT = "monitor.json"
@@ -79,14 +84,14 @@ class MonitorResults:
 class MonitorFile:
     """One monitor file as it stands on disk; the values of `rows` are text, or what JSON gave (absent: None).
 
-    `cut` says that a last row, cut short, was left out.
+    The file's first `whole` bytes hold these rows; what follows them is a last row, cut short, that was left out.
     """
 
     path: str
     header: dict[str, Any]
     names: tuple[str, ...]
     rows: list[list[Any]]
-    cut: bool = False
+    whole: int
 
     def values(self, name: str) -> list[Any]:
         """Give the column `name`, with None where there is no value."""
@@ -98,7 +103,7 @@ class MonitorFile:
 
 def get_monitor_files(path: str | os.PathLike[str]) -> list[str]:
     """List the monitor files in the directory `path`, sorted by name."""
-    directory = escape(os.fspath(path))
+    directory = escape(check_path("path", path))
     return sorted(name for ext in (EXT, _OLD_EXT) for name in glob(os.path.join(directory, "*" + ext)))
 
 
@@ -108,9 +113,10 @@ def load_results(path: str | os.PathLike[str]) -> MonitorResults:
     A last row cut short, by a run that was killed or one that is still writing, is left out. Raises
     LoadMonitorResultsError if there is no monitor file or one is malformed.
     """
-    paths = [os.fspath(path)] if os.path.isfile(path) else get_monitor_files(path)
+    path = check_path("path", path)
+    paths = [path] if os.path.isfile(path) else get_monitor_files(path)
     if not paths:
-        raise LoadMonitorResultsError(f"no monitor files (*{EXT}) in {os.fspath(path)!r}")
+        raise LoadMonitorResultsError(f"no monitor files (*{EXT}) in {path!r}")
     files = [read_monitor_file(name) for name in paths]
     file_index = np.array([i for i, file in enumerate(files) for _ in file.rows], dtype=np.int64)
     row = np.array([k for file in files for k in range(len(file.rows))], dtype=np.int64)
@@ -137,57 +143,86 @@ def read_monitor_file(path: str | os.PathLike[str]) -> MonitorFile:
     """Read one monitor file; LoadMonitorResultsError says where it is malformed."""
     path = os.fspath(path)
     header = read_header(path)
-    with open(path, encoding="utf-8", newline="") as file:
-        rest = file.read().partition("\n")[2]
-    names, rows = _json_rows(rest) if path.endswith("json") else _csv_rows(rest)
+    with open(path, "rb") as file:
+        begin, content = len(file.readline()), file.read()
+    try:
+        text, decoded = codecs.utf_8_decode(content)  # without a last character cut short
+        table, cut = _json_rows(text) if path.endswith("json") else _csv_rows(text)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise LoadMonitorResultsError(f"{path!r} cannot be read: {error}") from None
+    cut = cut or decoded < len(content)
+    names = table.pop(0)[1] if table else list(_NUMBERS)
     missing = [name for name in _NUMBERS if name not in names]
     if missing:
         raise LoadMonitorResultsError(f"{path!r} has the columns {names}, without {', '.join(missing)}")
-    numbers = [names.index(name) for name in _NUMBERS]
-    for k, row in enumerate(rows):
-        if len(row) != len(names) or not all(_is_number(row[i]) for i in numbers):
-            if k == len(rows) - 1 and not rest.endswith("\n"):
-                return MonitorFile(path, header, tuple(names), rows[:-1], cut=True)
+    checks = [(names.index(name), _CHECKS[name]) for name in _NUMBERS]
+    for k, (start, row) in enumerate(table):
+        last = k == len(table) - 1
+        good = len(row) == len(names) and all(_reads_as(check, row[i]) for i, check in checks)
+        if last and (cut or not (good or text.endswith("\n"))):
+            whole = begin + len(text[:start].encode())
+            return MonitorFile(path, header, tuple(names), [row for _, row in table[:-1]], whole)
+        if not good:
             raise LoadMonitorResultsError(f"{path!r}: row {k + 1} is {row}, the columns are {names}")
-    return MonitorFile(path, header, tuple(names), rows)
+    return MonitorFile(path, header, tuple(names), [row for _, row in table], begin + len(content))
 
 
 def read_header(path: str) -> dict[str, Any]:
     """Read the first line of a monitor file; LoadMonitorResultsError if it is no header."""
-    with open(path, encoding="utf-8", newline="") as file:
+    with open(path, "rb") as file:
         line = file.readline()
     is_json = path.endswith("json")
     try:
-        if not is_json and not line.startswith("#"):
+        if not is_json and not line.startswith(b"#"):
             raise ValueError
         header = dict(json.loads(line if is_json else line[1:]))
-        float(header["t_start"])
+        _as_time(header["t_start"])
     except (ValueError, TypeError, KeyError):
+        begin = line.decode(errors="replace")[:80]
         raise LoadMonitorResultsError(
-            f'{path!r} should begin with a header like #{{"t_start": 0.0, "env_id": null}}, not with {line[:80]!r}'
+            f'{path!r} should begin with a header like #{{"t_start": 0.0, "env_id": null}}, not with {begin!r}'
         ) from None
     return header
 
 
-def _csv_rows(text: str) -> tuple[list[str], list[list[Any]]]:
-    table = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
-    return (table[0], list(table[1:])) if table else (list(_NUMBERS), [])
+_Table = list[tuple[int, list[Any]]]  # the line of column names and the rows, each with the place where it begins
 
 
-def _json_rows(text: str) -> tuple[list[str], list[list[Any]]]:
-    episodes: list[dict[str, Any]] = []
-    for line in filter(None, text.split("\n")):
+def _csv_rows(text: str) -> tuple[_Table, bool]:
+    """Give the rows, and whether the text ends within the quotes of the last."""
+    lines, table, start, over = io.StringIO(text, newline=""), [], 0, False
+
+    def remaining() -> Iterator[str]:
+        nonlocal over
+        yield from lines
+        over = True
+
+    for row in csv.reader(remaining()):
+        if row:
+            table.append((start, row))
+        start = lines.tell()
+        if over:  # more was wanted for this row
+            return table, True
+    return table, False
+
+
+def _json_rows(text: str) -> tuple[_Table, bool]:
+    episodes: list[tuple[int, dict[str, Any]]] = []
+    start = 0
+    for line in text.split("\n"):
         try:
-            episodes.append(dict(json.loads(line)))
+            if line:
+                episodes.append((start, dict(json.loads(line))))
         except (ValueError, TypeError):
-            episodes.append({"r": line})  # no number: reported, or left out if it is the last row, cut short
-    names = list(dict.fromkeys([*_NUMBERS, *(name for episode in episodes for name in episode)]))
-    return names, [[episode.get(name) for name in names] for episode in episodes]
+            episodes.append((start, {"r": line}))  # no number: reported, or left out if it is the last row, cut short
+        start += len(line) + 1
+    names = list(dict.fromkeys([*_NUMBERS, *(name for _, episode in episodes for name in episode)]))
+    return [(0, names), *((start, [episode.get(name) for name in names]) for start, episode in episodes)], False
 
 
-def _is_number(value: Any) -> bool:
+def _reads_as(convert: Callable[[Any], Any], value: Any) -> bool:
     try:
-        _as_float(value)
+        convert(value)
     except (TypeError, ValueError):
         return False
     return True
@@ -227,8 +262,25 @@ def _as_float(value: Any) -> float:
     return float(value)
 
 
+def _as_length(value: Any) -> int:
+    number = _as_float(value)
+    if not number.is_integer() or abs(number) >= 2**63:
+        raise ValueError
+    return int(number)
+
+
+def _as_time(value: Any) -> float:
+    seconds = _as_float(value)
+    if not math.isfinite(seconds):
+        raise ValueError
+    return seconds
+
+
 def _as_bool(value: Any) -> bool:
     text = str(value)
     if text not in ("True", "False"):
         raise ValueError
     return text == "True"
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {"r": _as_float, "l": _as_length, "t": _as_time}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ class VecCheckNan(VecRowsWrapper):
     def _check_actions(self, actions: Any, slots: Sequence[int]) -> None:
         if self._silent:
             return
-        parts = parse_actions(self._actions, actions, len(slots))
+        parts = [np.copy(part) for part in parse_actions(self._actions, actions, len(slots))]  # callers reuse theirs
         self._report(f"{what}, which the agent gave" for what in self._search(self._actions, parts, slots, "action"))
         for k, slot in enumerate(slots):
             self._given[slot] = self._actions.unflatten([part[k] for part in parts])
@@ -62,22 +63,33 @@ class VecCheckNan(VecRowsWrapper):
 
     def _search_rows(self, batch: Batch) -> Iterator[str]:
         slots = [int(slot) for slot in batch.indices]
-        told = [self._last(slot, info) for slot, info in zip(slots, batch.infos, strict=True)]
+
+        def told(j: int) -> str:
+            return self._last(slots[j], batch.infos[j])
+
         layout = self._observations
         yield from self._search(layout, layout.flatten(batch.obs), slots, "observation", told)
         for slot, info in zip(slots, batch.infos, strict=True):
             if TERMINAL in info:
                 parts = [[part] for part in layout.flatten(info[TERMINAL])]
-                yield from self._search(layout, parts, [slot], "terminal_observation", [self._last(slot, {})])
+                yield from self._search(layout, parts, [slot], "terminal_observation", partial(self._last_action, slot))
         yield from self._search(_REWARD, [batch.rewards], slots, "reward", told)
 
     def _last(self, slot: int, info: dict[str, Any]) -> str:
         if info.get(START) and TERMINAL not in info:
             return ", at its reset"
+        return self._last_action(slot)
+
+    def _last_action(self, slot: int, _: int = 0) -> str:
         return f", after action {self._given[slot]}"
 
     def _search(
-        self, layout: SpaceLayout, parts: Sequence[Any], slots: Sequence[int], what: str, told: Sequence[str] = ()
+        self,
+        layout: SpaceLayout,
+        parts: Sequence[Any],
+        slots: Sequence[int],
+        what: str,
+        told: Callable[[int], str] | None = None,
     ) -> Iterator[str]:
         for leaf, part in zip(layout.leaves, parts, strict=True):
             if leaf.dtype.kind not in "fc":
@@ -87,7 +99,7 @@ class VecCheckNan(VecRowsWrapper):
                 if kind == "inf" and not self.check_inf:
                     continue
                 for j in np.flatnonzero(found.reshape(len(slots), -1).any(axis=1)).tolist() if found.any() else ():
-                    yield f"{kind} in the {what}{leaf} of env {slots[j]}{told[j] if told else ''}"
+                    yield f"{kind} in the {what}{leaf} of env {slots[j]}{told(j) if told else ''}"
 
     def _report(self, found: Iterator[str]) -> None:
         messages = list(found)

@@ -65,7 +65,7 @@ class VecNormalize(VecRowsWrapper):
         if merge is not None and not callable(getattr(merge, "merge", None)):
             raise TypeError(f"merge must have a method merge(mean, var, count), like MergeOverRanks, unlike {merge!r}")
         if norm_obs_keys is not None:
-            check_names("norm_obs_keys", norm_obs_keys)
+            check_names("norm_obs_keys", norm_obs_keys, "keys")
         super().__init__(venv)
         self.training = training
         self._norm_obs, self.norm_reward = bool(norm_obs), bool(norm_reward)
@@ -197,16 +197,24 @@ class VecNormalize(VecRowsWrapper):
 
     def normalize_obs(self, obs: Any) -> Any:
         """Normalize one observation or a batch by the present statistics, which do not change."""
+        self._check_keys(obs)
         return self._normalize_all(obs)
 
     def unnormalize_obs(self, obs: Any) -> Any:
         """Undo `normalize_obs`, except for clipping: float64 where it was normalized."""
+        self._check_keys(obs)
         by_key = self._in_use
         if None in by_key:
             return _unscaled(obs, by_key[None].rms, self.epsilon)
         if not by_key:
             return obs
         return {k: _unscaled(v, by_key[k].rms, self.epsilon) if k in by_key else v for k, v in obs.items()}
+
+    def _check_keys(self, obs: Any) -> None:
+        """Refuse, by TypeError, an array in place of Dict observations, or a dict in place of others."""
+        space = self.venv.observation_space
+        if isinstance(obs, Mapping) != isinstance(space, spaces.Dict):
+            raise TypeError(f"obs must be an observation of {space}, or a batch of them, not a {type(obs).__name__}")
 
     def normalize_reward(self, reward: Any) -> NDArray[np.float32]:
         """Normalize rewards by the present statistics, which do not change."""
@@ -256,13 +264,18 @@ class VecNormalize(VecRowsWrapper):
         norm_obs = settings.pop("norm_obs")
         # It may have been set to False while there were statistics: then they are to be there again.
         observed = any(name.startswith("obs/") for name in arrays)
-        loaded = cls(venv, merge=merge, norm_obs=norm_obs or observed, **settings)
         try:
+            loaded = cls(venv, merge=merge, **cls._arguments({**settings, "norm_obs": norm_obs or observed}))
             loaded._take(arrays)
         except ValueError as error:
             raise ValueError(f"{os.fspath(path)!r} is about other observations: {error}") from None
         loaded.norm_obs = norm_obs
         return loaded
+
+    @classmethod
+    def _arguments(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        """Give a file's settings by the names that the constructor has for them."""
+        return settings
 
     def _arrays(self) -> dict[str, NDArray[np.float64]]:
         return {f"{name}/{part}": a for name, s in self._named().items() for part, a in s.as_arrays().items()}
@@ -293,7 +306,9 @@ def _boxes(space: spaces.Space[Any], keys: Sequence[str] | None) -> dict[str | N
         raise ValueError(f"VecNormalize normalizes Box and Dict observations, not {space}: give norm_obs=False")
     boxes: dict[str | None, spaces.Box] = {}
     for key in space.spaces if keys is None else keys:
-        sub = space.spaces.get(key)
+        if key not in space.spaces:
+            raise ValueError(f"the observations have no key {key!r}: there are {', '.join(map(str, space.spaces))}")
+        sub = space.spaces[key]
         if not isinstance(sub, spaces.Box):
             raise ValueError(f"the observation {key!r} is {sub}, no Box: name those to normalize in norm_obs_keys")
         boxes[key] = sub

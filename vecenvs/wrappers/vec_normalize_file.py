@@ -46,7 +46,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArra
             arrays = {name: file[name] for name in file.files}
         settings = json.loads(str(arrays.pop("settings")))
         found = settings.pop("format")
-    except (ValueError, KeyError, EOFError, AttributeError, TypeError, BadZipFile) as error:
+    except (ValueError, KeyError, EOFError, AttributeError, TypeError, RuntimeError, BadZipFile) as error:
         raise ValueError(f"{os.fspath(path)!r} is no file that VecNormalize.save wrote ({error})") from error
     if found != _FORMAT or set(settings) != set(SETTINGS):
         raise ValueError(f"{os.fspath(path)!r} has format {found}; this version reads format {_FORMAT}")

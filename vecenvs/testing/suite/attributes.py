@@ -27,6 +27,35 @@ def monitored(tag: int) -> gymnasium.Env[Any, Any]:
     return Monitor(TimeLimit(OrderEnforcing(CountingEnv(tag, length=50)), 40))
 
 
+class PassingOn(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Has what the env inside has, as the wrappers of Gym had it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+
+def passed_on(tag: int) -> gymnasium.Env[Any, Any]:
+    """A CountingEnv within two of them."""
+    return PassingOn(PassingOn(CountingEnv(tag, length=100)))
+
+
+class Tasked(CountingEnv):
+    """Has a property that must be set before it can be read."""
+
+    @property
+    def task(self) -> str:
+        found: str | None = vars(self).get("_task")
+        if found is None:
+            raise ValueError("set the task first")
+        return found
+
+    @task.setter
+    def task(self, value: str) -> None:
+        self._task = value.upper()
+
+
 WRAPPED = [functools.partial(wrapped, tag) for tag in range(4)]
 
 
@@ -69,6 +98,21 @@ class AttributeConformance(Conformance):
         vec.reset()
         assert vec.step([0] * 4)[2].tolist() == [False, False, True, False], "set where it is, inside"
         assert vec.has_attr("tag")
+
+    def test_set_attr_reaches_the_env_through_wrappers_that_pass_on_all_names(self, make: Make) -> None:
+        vec = make([functools.partial(passed_on, tag) for tag in range(2)])
+        assert vec.get_attr("length") == [100, 100]
+        vec.set_attr("length", 1, [1])
+        vec.reset()
+        assert vec.step([0] * 2)[2].tolist() == [False, True]
+        assert vec.get_attr("length") == vec.get_attr("unwrapped.length") == [100, 1]
+
+    def test_set_attr_of_a_property_that_cannot_be_read_yet(self, make: Make) -> None:
+        vec = make([lambda: TimeLimit(Tasked(), 3)] * 2)
+        with pytest.raises((ValueError, EnvError), match="set the task first"):
+            vec.get_attr("task")
+        vec.set_attr("task", "fly")
+        assert vec.get_attr("task") == vec.get_attr("unwrapped.task") == ["FLY", "FLY"]
 
     def test_wrappers_keep_their_state(self, make: Make) -> None:
         """Also those that are stepped by a shorter way than their own."""
