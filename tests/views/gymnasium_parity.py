@@ -125,8 +125,8 @@ def assert_parity(
             action = theirs.action_space.sample()
             mine, other = ours.step(copy.deepcopy(action)), theirs.step(action)
             if "final_obs" in other[4]:  # ours are of the space's dtypes, theirs as the env gave them
-                for i in np.flatnonzero(other[4]["_final_obs"]):
-                    other[4]["final_obs"][i] = layout.own(other[4]["final_obs"][i])
+                for i, final in enumerate(other[4]["final_obs"]):
+                    other[4]["final_obs"][i] = None if final is None else layout.own(final)
             assert_same(mine, other, f"step {t}")
             assert ours.observation_space.contains(mine[0]) == theirs.observation_space.contains(other[0])
             dones = other[2] | other[3]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+import functools
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv, VectorEnv
-from gymnasium_parity import MODES, assert_parity, asynchronous, info_fns, ours, sampled_fns, sync
+from gymnasium_parity import MODES, InfoEnv, assert_parity, asynchronous, info_fns, ours, sampled_fns, sync
 from hypothesis import HealthCheck, given, settings
 
 from vecenvs import DummyVecEnv, VecEnvWrapper
@@ -67,6 +68,29 @@ def test_equals_async_vector_env_without_shared_memory(space: spaces.Space[Any])
 @every_mode
 def test_infos_of_every_kind(configuration: Any, mode: str) -> None:
     assert assert_parity(ours(configuration, info_fns(), mode), sync(info_fns(), mode), seed=[5, None, 7, 8]) > 10
+
+
+class OddKeysEnv(InfoEnv):
+    """An env whose infos have, in random places, the keys that Gymnasium's dict of arrays has for itself."""
+
+    VALUES: ClassVar[dict[str, Any]] = {"final_obs": np.ones(2, np.float32), "_final_obs": True, "a": 2}
+    VALUES |= {"final_info": {"a": 1}, "_final_info": True, "_a": False, "__a": 3, "nested": {"final_obs": 1, "_a": {}}}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return super().reset(seed=seed, options=options)[0], self._odd()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return *super().step(action)[:4], self._odd()
+
+    def _odd(self) -> dict[str, Any]:
+        random = np.random.default_rng([self.tag, self.t, self.episode])
+        return {str(key): self.VALUES[key] for key in random.permutation(list(self.VALUES))[: random.integers(4)]}
+
+
+@every_mode
+def test_infos_with_gymnasiums_own_keys(mode: str) -> None:
+    fns = [functools.partial(OddKeysEnv, tag) for tag in range(4)]
+    assert assert_parity(as_gymnasium(DummyVecEnv(fns, autoreset=mode)), sync(fns, mode), steps=60) > 30
 
 
 @every_mode

@@ -194,10 +194,10 @@ class GymnasiumView(EnvCalls):
         if "terminal_observation" in info and self.autoreset_mode is AutoresetMode.SAME_STEP:
             if "final_obs" not in infos:
                 infos["final_obs"] = np.empty(self.num_envs, dtype=object)  # of None
-                infos["_final_obs"] = np.zeros(self.num_envs, dtype=bool)
+                infos.setdefault("_final_obs", np.zeros(self.num_envs, dtype=bool))  # an env's info may have this key
             if "final_info" not in infos:
                 infos["final_info"] = {}
-                infos["_final_info"] = np.zeros(self.num_envs, dtype=bool)
+                infos.setdefault("_final_info", np.zeros(self.num_envs, dtype=bool))
             infos["final_obs"][i] = info["terminal_observation"]
             if given:
                 infos["final_info"] = self._add_info(infos["final_info"], given, i)
