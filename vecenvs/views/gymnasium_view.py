@@ -75,13 +75,17 @@ class GymnasiumView(EnvCalls):
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all envs, or those of `options["reset_mask"]`; give the rows of all and the infos of those reset.
 
-        An int s gives env i the seed s + i; a list has one seed for each of the num_envs, reset or not.
+        An int s gives env i the seed s + i; a list has one seed for each of the num_envs, reset or not. After
+        the VecEnv's `step_timeout` it is a CallTimeout; `reset_wait` then gets the rows.
         """
         self._check_free("reset")
         reset = parse_reset(self.num_envs, seed, options)
         self._check_maskable(reset)
         try:
             rows = self.vec.reset(reset.indices, seed=reset.seed, options=reset.options)
+        except StepTimeout as error:  # of the VecEnv's own step_timeout
+            self._pending, self._reset = "reset", reset
+            raise_as_gymnasium(error, "reset")
         except VecEnvError as error:
             self._raise(error, "reset")
         return self._finish_reset(reset, rows)
@@ -114,6 +118,9 @@ class GymnasiumView(EnvCalls):
             for batch in reset.batches:
                 self._keep(batch)
             self._raise(error, "reset")
+        except Exception:  # of a wrapper
+            self._pending = self._reset = None
+            raise
         self._pending = self._reset = None
         return self._finish_reset(reset, rows)
 
@@ -166,6 +173,9 @@ class GymnasiumView(EnvCalls):
         except VecEnvError as error:
             self._pending = None
             self._raise(error, "step")
+        except Exception:  # of a wrapper, or of an env below `from_gymnasium`
+            self._pending = None
+            raise
         self._pending = None
         self._last = observations
         if self.autoreset_mode is AutoresetMode.DISABLED:
