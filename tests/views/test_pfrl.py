@@ -8,6 +8,7 @@ import gc
 import sys
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -16,9 +17,9 @@ import pytest
 
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.compat.pfrl import MultiprocessVectorEnv
-from vecenvs.errors import ClosedError, EnvError
+from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, StepTimeout
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, SampledEnv, counting_fns
+from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, GatedEnv, SampledEnv, counting_fns
 from vecenvs.views.pfrl_view import PfrlView, as_pfrl
 from vecenvs.wrapper import VecEnvWrapper
 
@@ -128,6 +129,30 @@ def test_arguments_it_does_not_have() -> None:
     for name in ("autoreset", "env", "speed"):
         with pytest.raises(TypeError, match=f"^MultiprocessVectorEnv has no argument '{name}'.*: it has time_limit, "):
             MultiprocessVectorEnv(counting_fns(1), **{name: 1})
+
+
+def test_a_step_that_timed_out_is_finished_later(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    fns = [functools.partial(GatedEnv, i, gate, where, 2) for i, where in enumerate(("never", "step"))]
+    env = MultiprocessVectorEnv(fns, num_workers=2, step_timeout=0.3)
+    env.reset()
+    env.step([0, 0])
+    with pytest.raises(StepTimeout, match="Wait again"):
+        env.step([0, 0])
+    with pytest.raises(AlreadySteppingError, match="step_wait first"):
+        env.step([0, 0])
+    with pytest.raises(StepTimeout):
+        env.step_wait(timeout=0.01)
+    gate.touch()
+    obs, rewards, dones, infos = env.step_wait()
+    assert_same(obs, (np.array([0, 1, 2]), np.array([1, 1, 2])))
+    assert env.last_obs is obs
+    assert (rewards, dones) == ((2.0, 2.125), (False, False))
+    assert all("TimeLimit.truncated" not in info for info in infos)
+    env.step([0, 0])
+    env.close()
+    with pytest.raises(AssertionError, match="closed"):
+        env.step_wait()
 
 
 @pytest.mark.parametrize("ends", ["terminated", "truncated", "both"])

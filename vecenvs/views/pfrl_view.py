@@ -15,6 +15,8 @@ from vecenvs.vec_env import VecEnv
 
 TIME_LIMITS = ("done", "needs_reset")
 
+PfrlStep = tuple[tuple[Any, ...], tuple[float, ...], tuple[bool, ...], tuple[dict[str, Any], ...]]
+
 
 def as_pfrl(vec: VecEnv, *, time_limit: str = "done") -> PfrlView:
     """View `vec`, which must be in "disabled" mode, as a vectorised environment of pfrl.
@@ -64,9 +66,7 @@ class PfrlView:
         """The view itself, as pfrl's base class has it; the VecEnv is `vec`."""
         return self
 
-    def step(
-        self, actions: Any
-    ) -> tuple[tuple[Any, ...], tuple[float, ...], tuple[bool, ...], tuple[dict[str, Any], ...]]:
+    def step(self, actions: Any) -> PfrlStep:
         """Step every env once: obs, rewards, dones, infos, a tuple each.
 
         Rewards are Python floats, exactly as the envs gave them. Infos are the envs' own; a truncated row has
@@ -74,10 +74,24 @@ class PfrlView:
         """
         self._check_open("step")
         try:
-            obs, rounded, dones, infos = self.vec.step(actions)
+            result = self.vec.step(actions)
         except EnvError as error:
-            error.tell_reset(lambda i: f"call reset(mask) first, with mask[{i}] False: it skips where it is true")
+            error.tell_reset(_how_to_reset)
             raise
+        return self._told(*result)
+
+    def step_wait(self, timeout: float | None = None) -> PfrlStep:
+        """Finish a `step` that raised StepTimeout, as it would have; StepTimeout again after `timeout` seconds."""
+        self._check_open("step_wait")
+        try:
+            result = self.vec.step_wait(timeout)
+        except EnvError as error:
+            error.tell_reset(_how_to_reset)
+            raise
+        return self._told(*result)
+
+    def _told(self, obs: Any, rounded: Any, dones: Any, infos: list[dict[str, Any]]) -> PfrlStep:
+        """Give a step's result in pfrl's form."""
         rewards = self.vec.rewards64
         if self._wrapped:
             # A wrapper that changes rewards may know of float32 alone: then its rewards are the ones that count.
@@ -148,6 +162,10 @@ class PfrlView:
         if self._layout.is_flat:
             return tuple(batch)
         return tuple(self._layout.unflatten(row) for row in zip(*self._layout.flatten(batch), strict=True))
+
+
+def _how_to_reset(i: int) -> str:
+    return f"call reset(mask) first, with mask[{i}] False: it skips where it is true"
 
 
 def register() -> None:
