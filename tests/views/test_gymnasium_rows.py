@@ -209,3 +209,21 @@ def test_wrappers_of_ours_stay_in_effect() -> None:
     assert_same(halved.step(actions)[1], (rewards.astype(np.float32) / 2).astype(np.float64))
     for view in (plain, passive, halved):
         view.close()
+
+
+class OwnInfos(VecEnvWrapper):
+    """A wrapper that gives infos without what every info of a VecEnv has."""
+
+    def step_wait(self, timeout: float | None = None) -> Any:
+        obs, rewards, dones, _ = self.venv.step_wait(timeout)
+        return obs, rewards, dones, [{"own": 1}, {}, {"own": 3}, {"own": 4, "more": 5}]
+
+
+@every_mode
+def test_infos_of_a_wrappers_own(mode: str) -> None:
+    view = as_gymnasium(OwnInfos(DummyVecEnv(info_fns(), autoreset=mode)))
+    view.reset()
+    expected = {"own": np.array([1, 0, 3, 4]), "_own": np.array([True, False, True, True])}
+    expected |= {"more": np.array([0, 0, 0, 5]), "_more": np.array([False, False, False, True])}
+    assert_same(view.step(np.zeros(4, np.int64))[4], expected)
+    view.close()

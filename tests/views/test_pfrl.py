@@ -200,6 +200,21 @@ def test_a_wrappers_rewards_count() -> None:
     view.close()
 
 
+@pytest.mark.parametrize("time_limit", ["done", "needs_reset"])
+def test_a_wrapper_may_end_episodes_and_give_infos_of_its_own(time_limit: str) -> None:
+    class Own(VecEnvWrapper):
+        def step_wait(self, timeout: float | None = None) -> Any:
+            obs, rewards, _, infos = self.venv.step_wait(timeout)
+            return obs, rewards, np.array([True, False]), [infos[0], {"own": 1}]
+
+    view = as_pfrl(Own(DummyVecEnv(counting_fns(2), autoreset="disabled")), time_limit=time_limit)
+    view.reset()
+    _, _, dones, infos = view.step([0, 0])
+    assert (dones, infos) == ((True, False), ({"tag": 0, "t": 1}, {"own": 1}))
+    assert view.reset([False, True])[0].tolist() == [0, 2, 0]
+    view.close()
+
+
 def test_nothing_works_after_close(view_of: Any) -> None:
     view = view_of(counting_fns(2))
     view.reset()

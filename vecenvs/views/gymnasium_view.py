@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from vecenvs.arguments import check_vec_env, deadline_of
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, describe_indices
+from vecenvs.infos import TRUNCATED_KEY
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.views.gymnasium_calls import EnvCalls
 from vecenvs.views.gymnasium_errors import CallTimeout, raise_as_gymnasium
@@ -181,11 +182,8 @@ class GymnasiumView(EnvCalls):
         if self.autoreset_mode is AutoresetMode.DISABLED:
             self._ended = dones
         terminated, truncated = vec.terminated, vec.truncated
-        if self._wrapped and not np.array_equal(dones, terminated | truncated):
-            raise VecEnvError(
-                "a wrapper changes dones, which Gymnasium does not have: let it have the properties terminated and "
-                "truncated of its own as well"
-            )
+        if self._wrapped:
+            _check_wrapped(dones, terminated | truncated, infos)
         vector_infos: dict[str, Any] = {}
         for i, info in enumerate(infos):
             if len(info) > 1:  # more than what every row has
@@ -243,3 +241,14 @@ class GymnasiumView(EnvCalls):
             if self._ended is None:
                 self._ended = np.zeros(self.num_envs, dtype=bool)
             self._ended[batch.indices] = batch.dones
+
+
+def _check_wrapped(dones: NDArray[np.bool_], ended: NDArray[np.bool_], infos: list[dict[str, Any]]) -> None:
+    """Refuse dones that are a wrapper's alone; complete infos that are."""
+    if not np.array_equal(dones, ended):
+        raise VecEnvError(
+            "a wrapper changes dones, which Gymnasium does not have: let it have the properties terminated and "
+            "truncated of its own as well"
+        )
+    for info in infos:
+        info.setdefault(TRUNCATED_KEY, False)

@@ -96,13 +96,15 @@ class PfrlView:
         if self._wrapped:
             # A wrapper that changes rewards may know of float32 alone: then its rewards are the ones that count.
             rewards = np.where(rewards.astype(np.float32) == rounded, rewards, rounded)
+            for info in infos:  # they may be its own
+                info.setdefault("TimeLimit.truncated", False)
         done = dones.tolist()
         ended = dones.nonzero()[0].tolist()
         truncated = [slot for slot in ended if infos[slot]["TimeLimit.truncated"]]
         for info in infos:
             del info["TimeLimit.truncated"]
         for slot in ended:
-            del infos[slot]["terminal_observation"]  # it is the row's own observation
+            infos[slot].pop("terminal_observation", None)  # it is the row's own; a wrapper's ends need not have it
         for slot in truncated:
             infos[slot]["TimeLimit.truncated"] = True
             if self._continuing:
