@@ -19,7 +19,7 @@ from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.compat.pfrl import MultiprocessVectorEnv
 from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, StepTimeout
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, GatedEnv, SampledEnv, counting_fns
+from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, FailingEnv, GatedEnv, SampledEnv, counting_fns
 from vecenvs.views.pfrl_view import PfrlView, as_pfrl
 from vecenvs.wrapper import VecEnvWrapper
 
@@ -123,6 +123,17 @@ def test_an_ended_env_needs_a_reset(view_of: Any) -> None:
         view.step([0, 0])
     view.reset([False, True])
     assert view.step([0, 0])[2] == (False, False)
+
+
+@pytest.mark.parametrize("where", ["step", "reset"])
+def test_rows_beside_an_env_that_raises_are_the_last_ones(view_of: Any, where: str) -> None:
+    view = view_of([functools.partial(CountingEnv, 0), functools.partial(FailingEnv, 1, where, 2)])
+    view.reset()
+    view.step([0, 0])
+    with pytest.raises(EnvError, match="env 1 raised ToyError"):
+        view.step([0, 0]) if where == "step" else view.reset()
+    assert view.reset([True, False])[0].tolist() == ([0, 1, 2] if where == "step" else [0, 2, 0])
+    assert view.last_obs[1].tolist() == [1, 2, 0]
 
 
 def test_arguments_it_does_not_have() -> None:

@@ -76,7 +76,7 @@ class PfrlView:
         try:
             result = self.vec.step(actions)
         except EnvError as error:
-            error.tell_reset(_how_to_reset)
+            self._keep(error)
             raise
         return self._told(*result)
 
@@ -86,7 +86,7 @@ class PfrlView:
         try:
             result = self.vec.step_wait(timeout)
         except EnvError as error:
-            error.tell_reset(_how_to_reset)
+            self._keep(error)
             raise
         return self._told(*result)
 
@@ -126,11 +126,12 @@ class PfrlView:
             raise ValueError(f"a mask of length {len(skip)} for {self.num_envs} envs: give one bool per env")
         slots = (~skip).nonzero()[0].tolist()
         if slots:
-            first = self._rows(self.vec.reset(slots))
-            rows = list(self.last_obs)
-            for slot, row in zip(slots, first, strict=True):
-                rows[slot] = row
-            self.last_obs = tuple(rows)
+            try:
+                first = self.vec.reset(slots)
+            except EnvError as error:
+                self._keep(error)
+                raise
+            self._note(slots, first)
         return self.last_obs
 
     def seed(self, seeds: int | list[int] | None = None) -> list[int | None]:
@@ -158,6 +159,19 @@ class PfrlView:
     def _check_open(self, what: str) -> None:
         if self.vec.closed:
             raise ClosedError(what)
+
+    def _keep(self, error: EnvError) -> None:
+        """Note the rows of the envs that did complete the call; say how the others are reset."""
+        error.tell_reset(_how_to_reset)
+        if error.batch is not None:
+            self._note(error.batch.indices.tolist(), error.batch.obs)
+
+    def _note(self, slots: Sequence[int], batch: Any) -> None:
+        """Take these rows for the envs' last observations."""
+        rows = list(self.last_obs)
+        for slot, row in zip(slots, self._rows(batch), strict=True):
+            rows[slot] = row
+        self.last_obs = tuple(rows)
 
     def _rows(self, batch: Any) -> tuple[Any, ...]:
         """Take a batch apart: one observation per env."""
