@@ -120,14 +120,17 @@ class GymnasiumView(EnvCalls):
                 self._keep(batch)
             self._raise(error, "reset")
         except Exception:  # of a wrapper
-            self._pending = self._reset = None
+            self._pending = self._reset = self._last = None
             raise
         self._pending = self._reset = None
         return self._finish_reset(reset, rows)
 
     def _check_maskable(self, reset: Reset) -> None:
         if self._last is None and len(reset.indices) < self.num_envs:
-            raise ResetNeeded("a reset_mask before the first reset: reset all envs once, their rows are given as well")
+            raise ResetNeeded(
+                "a reset_mask before the first reset, or after a call whose rows were lost with an exception: "
+                "reset all envs once, the rows of all are given"
+            )
 
     def _finish_reset(self, reset: Reset, rows: Any) -> tuple[Any, dict[str, Any]]:
         if len(reset.indices) < self.num_envs:
@@ -174,8 +177,8 @@ class GymnasiumView(EnvCalls):
         except VecEnvError as error:
             self._pending = None
             self._raise(error, "step")
-        except Exception:  # of a wrapper, or of an env below `from_gymnasium`
-            self._pending = None
+        except Exception:  # of a wrapper, or of an env below `from_gymnasium`: there are no rows
+            self._pending = self._last = None
             raise
         self._pending = None
         self._last = observations
