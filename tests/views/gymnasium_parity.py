@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -85,6 +85,16 @@ class InfoEnv(gym.Env[Any, Any]):
 
     def _observe(self) -> Any:
         return np.array([self.tag, self.t], np.float32)
+
+
+class ReservedKeysEnv(InfoEnv):
+    """An env whose infos have the keys by which a VecEnv tells ends of episodes, on every row."""
+
+    RESERVED: ClassVar[dict[str, Any]] = {"terminal_observation": "own", "TimeLimit.truncated": "own"}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        *row, info = super().step(action)
+        return *row, {**info, **self.RESERVED}  # type: ignore[return-value]
 
 
 def info_fns(n: int = 4) -> Fns:

@@ -11,7 +11,17 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv, VectorEnv
-from gymnasium_parity import MODES, InfoEnv, assert_parity, asynchronous, info_fns, ours, sampled_fns, sync
+from gymnasium_parity import (
+    MODES,
+    InfoEnv,
+    ReservedKeysEnv,
+    assert_parity,
+    asynchronous,
+    info_fns,
+    ours,
+    sampled_fns,
+    sync,
+)
 from hypothesis import HealthCheck, given, settings
 
 from vecenvs import DummyVecEnv, VecEnvWrapper
@@ -91,6 +101,14 @@ class OddKeysEnv(InfoEnv):
 def test_infos_with_gymnasiums_own_keys(mode: str) -> None:
     fns = [functools.partial(OddKeysEnv, tag) for tag in range(4)]
     assert assert_parity(as_gymnasium(DummyVecEnv(fns, autoreset=mode)), sync(fns, mode), steps=60) > 30
+
+
+@every_mode
+def test_an_envs_own_keys_end_no_episode(mode: str) -> None:
+    """They are lost, and nothing is made of them."""
+    fns = [functools.partial(ReservedKeysEnv, tag) for tag in range(4)]
+    view, plain = as_gymnasium(DummyVecEnv(fns, autoreset=mode)), as_gymnasium(DummyVecEnv(info_fns(), autoreset=mode))
+    assert_parity(view, plain, steps=30)
 
 
 @every_mode

@@ -190,7 +190,7 @@ class GymnasiumView(EnvCalls):
         vector_infos: dict[str, Any] = {}
         for i, info in enumerate(infos):
             if len(info) > 1:  # more than what every row has
-                vector_infos = self._add_row(vector_infos, info, i)
+                vector_infos = self._add_row(vector_infos, info, i, dones)
         return (
             self._observations.to_gymnasium(observations),
             self._float64(rewards),
@@ -199,10 +199,11 @@ class GymnasiumView(EnvCalls):
             vector_infos,
         )
 
-    def _add_row(self, infos: dict[str, Any], info: dict[str, Any], i: int) -> dict[str, Any]:
+    def _add_row(self, infos: dict[str, Any], info: dict[str, Any], i: int, dones: NDArray[np.bool_]) -> dict[str, Any]:
         """Add a row's info, to the same effect as `_add_info`, which takes its time where there is nothing to add."""
         given = without_ours(info)
-        if "terminal_observation" in info and self.autoreset_mode is AutoresetMode.SAME_STEP:
+        # An env's own info may have the key on any row.
+        if "terminal_observation" in info and self.autoreset_mode is AutoresetMode.SAME_STEP and dones[i]:
             if "final_obs" not in infos:
                 infos["final_obs"] = np.empty(self.num_envs, dtype=object)  # of None
                 infos.setdefault("_final_obs", np.zeros(self.num_envs, dtype=bool))  # an env's info may have this key
