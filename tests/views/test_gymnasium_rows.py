@@ -245,3 +245,21 @@ def test_infos_of_a_wrappers_own(mode: str) -> None:
     expected |= {"more": np.array([0, 0, 0, 5]), "_more": np.array([False, False, False, True])}
     assert_same(view.step(np.zeros(4, np.int64))[4], expected)
     view.close()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ([{"a": 1}] * 2, r"value is tuple, its Dict space has keys \['a', 'b'\]"),
+        ({"a": [1, 1]}, r"value has keys \['a'\], its Dict space has keys \['a', 'b'\]"),
+        ({"a": [1, 1], "b": [[1], [1]]}, r"value\['b'\] is list, its Dict space has keys \['c'\]"),
+    ],
+)
+def test_actions_that_are_no_batch_of_a_dict_space(wrong: Any, says: str) -> None:
+    two = spaces.Discrete(2)
+    fns = sampled_fns(SPACES["uint8"], spaces.Dict({"a": two, "b": spaces.Dict({"c": two})}), n=2)
+    with DummyVecEnv(fns, autoreset="next_step") as vec:
+        view = as_gymnasium(vec)
+        view.reset()
+        with pytest.raises(ValueError, match=says):
+            view.step(wrong)
