@@ -137,8 +137,10 @@ def _flatten(space: spaces.Space[Any], value: Any, path: tuple[str | int, ...], 
     where = "".join(f"[{key!r}]" for key in path)
     if isinstance(space, spaces.Dict):
         if not hasattr(value, "keys") or set(value.keys()) != set(space.spaces):
-            has = sorted(map(str, value.keys())) if hasattr(value, "keys") else type(value).__name__
-            raise ValueError(f"value{where} has keys {has}, its Dict space has {sorted(map(str, space.spaces))}")
+            has = (
+                f"has keys {sorted(map(str, value.keys()))}" if hasattr(value, "keys") else f"is {type(value).__name__}"
+            )
+            raise ValueError(f"value{where} {has}, its Dict space has keys {sorted(map(str, space.spaces))}")
         for key, sub in space.spaces.items():
             _flatten(sub, value[key], (*path, key), parts)
     elif isinstance(space, spaces.Tuple):

@@ -21,8 +21,8 @@ class VecEnvWrapper(VecEnv):
 
     A subclass that changes observations or rewards overrides `reset`, `step_wait` and `recv` alike. It may write them
     as for baselines and SB3, `reset(self)` and `step_wait(self)`: seeds and options given to such a `reset` go to
-    `venv` before it; a reset of some envs, a timeout, and, as long as it has no `recv`, `send` and `reset_async` are a
-    VecEnvError. It may declare other spaces than those of `venv`.
+    `venv` before it; a reset of some envs, a timeout, and, as long as it has no `recv` of its own, that, `send` and
+    `reset_async` are a VecEnvError. It may declare other spaces than those of `venv`.
     """
 
     # Whether methods of this class, or of one between it and this, were written for baselines or SB3.
@@ -111,6 +111,7 @@ class VecEnvWrapper(VecEnv):
             )
 
     def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
+        self._check_recv("recv")
         return self.venv.recv(min_envs, max_envs, timeout)
 
     def seed(self, seed: Seeds = None) -> list[int | None]:

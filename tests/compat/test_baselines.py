@@ -222,9 +222,10 @@ def test_a_wrapper_without_our_arguments_under_what_gives_them() -> None:
         with pytest.raises(VecEnvError, match="Negated.step_wait takes no timeout: write it as"):
             venv.step_wait(timeout=1.0)
         assert_same(venv.step_wait()[1], plain.step(actions)[1] + 2)
-        for start in (lambda: venv.send([1], [0]), venv.reset_async, as_gymnasium(VecNormalize(venv)).reset_async):
+        view = as_gymnasium(VecNormalize(venv))
+        for call in (lambda: venv.send([1], [0]), venv.reset_async, venv.recv, view.reset_async):
             with pytest.raises(VecEnvError, match="Negated has a step_wait or reset of its own, but no recv"):
-                start()
+                call()
         assert_same(venv.reset(seed=3), 1.0 * plain.reset(seed=3))  # nothing had been sent
 
 

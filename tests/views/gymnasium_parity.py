@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -87,6 +87,16 @@ class InfoEnv(gym.Env[Any, Any]):
         return np.array([self.tag, self.t], np.float32)
 
 
+class ReservedKeysEnv(InfoEnv):
+    """An env whose infos have the keys by which a VecEnv tells ends of episodes, on every row."""
+
+    RESERVED: ClassVar[dict[str, Any]] = {"terminal_observation": "own", "TimeLimit.truncated": "own"}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        *row, info = super().step(action)
+        return *row, {**info, **self.RESERVED}  # type: ignore[return-value]
+
+
 def info_fns(n: int = 4) -> Fns:
     return [functools.partial(InfoEnv, tag) for tag in range(n)]
 
@@ -125,8 +135,8 @@ def assert_parity(
             action = theirs.action_space.sample()
             mine, other = ours.step(copy.deepcopy(action)), theirs.step(action)
             if "final_obs" in other[4]:  # ours are of the space's dtypes, theirs as the env gave them
-                for i in np.flatnonzero(other[4]["_final_obs"]):
-                    other[4]["final_obs"][i] = layout.own(other[4]["final_obs"][i])
+                for i, final in enumerate(other[4]["final_obs"]):
+                    other[4]["final_obs"][i] = None if final is None else layout.own(final)
             assert_same(mine, other, f"step {t}")
             assert ours.observation_space.contains(mine[0]) == theirs.observation_space.contains(other[0])
             dones = other[2] | other[3]

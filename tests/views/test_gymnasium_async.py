@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError, ResetNeeded
-from gymnasium_parity import asynchronous, info_fns, ours
+from gymnasium_parity import asynchronous, info_fns, ours, sync
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.errors import EnvError, StepTimeout, WorkerDied
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import CountingEnv, DyingEnv, FailingEnv, GatedEnv, ToyError
-from vecenvs.views import as_gymnasium
+from vecenvs.views import as_gymnasium, from_gymnasium
+from vecenvs.views.gymnasium_view import GymnasiumView
 
 matrix = "fast"
 ZEROS = np.zeros(4, np.int64)
@@ -137,6 +138,19 @@ def test_a_timeout_loses_nothing(tmp_path: Path, where: str) -> None:
         assert obs.tolist() == ([[0, 1, 2], [1, 1, 2]] if where == "step" else [[0, 2, 0], [1, 2, 0]])
 
 
+def test_a_plain_reset_over_the_step_timeout_loses_nothing(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with SubprocVecEnv(gated(gate, "reset", 1), 2, "fork", autoreset="next_step", step_timeout=0.3) as vec:
+        env = as_gymnasium(vec)
+        with pytest.raises(TimeoutError, match="env.* 1 did not finish their reset within 0.3 s"):
+            env.reset()
+        with pytest.raises(AlreadyPendingCallError, match="reset_wait first"):
+            env.reset()
+        gate.touch()
+        assert env.reset_wait()[0].tolist() == [[0, 1, 0], [1, 1, 0]]
+        assert env.step(np.zeros(2, np.int64))[0].tolist() == [[0, 1, 1], [1, 1, 1]]
+
+
 def test_a_call_times_out_and_is_answered_later(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with SubprocVecEnv(gated(gate, "step", 1), 2, "fork", autoreset="next_step") as vec:
@@ -191,6 +205,27 @@ def test_an_env_raises_its_own_exception(configuration: Any, mode: str) -> None:
 def reset_in_two(env: Any, **kwargs: Any) -> Any:
     env.reset_async(**kwargs)
     return env.reset_wait()
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_an_env_below_another_vector_env_raises(mode: str) -> None:
+    """What raises there is no VecEnvError; the step is over all the same."""
+    fns = [functools.partial(CountingEnv, 0), functools.partial(FailingEnv, 1)]
+    for below in (ours_of(fns, mode), sync(fns, mode)):
+        env = as_gymnasium(from_gymnasium(below))
+        env.reset()
+        with pytest.raises(ToyError):
+            env.step(np.zeros(2, np.int64))
+        if isinstance(below, GymnasiumView):  # it steps when it is waited for: the rows of env 0 are lost
+            with pytest.raises(ResetNeeded, match="after a call whose rows were lost .*: reset all envs once"):
+                env.reset(options={"reset_mask": np.array([False, True])})
+        assert env.reset()[0].tolist() == [[0, 2, 0], [1, 2, 0]]
+        assert env.step(np.zeros(2, np.int64))[0].tolist() == [[0, 2, 1], [1, 2, 1]]
+        env.close()
+
+
+def ours_of(fns: Any, mode: str) -> Any:
+    return as_gymnasium(DummyVecEnv(fns, autoreset=mode))
 
 
 @pytest.mark.parametrize("reset", [lambda env, **kwargs: env.reset(**kwargs), reset_in_two], ids=["at once", "in two"])

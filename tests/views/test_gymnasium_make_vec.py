@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium_parity import assert_parity
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
-from vecenvs.views import use_for_make_vec
+from vecenvs.views import make_gymnasium_vec, use_for_make_vec
 
 ENTRY_POINT = "vecenvs.views:make_gymnasium_vec"
 MODE = "vector_entry_point"
@@ -76,3 +76,18 @@ def test_without_env_id() -> None:
     gym.register("Bare-v0", vector_entry_point=ENTRY_POINT)
     with pytest.raises(TypeError, match="env_id"):
         gym.make_vec("Bare-v0", num_envs=2)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"autoreset_mode": "same_step"}, "autoreset_mode 'same_step' is none of 'NextStep', 'SameStep', 'Disabled'"),
+        ({"autoreset_mode": None}, "autoreset_mode None is none of"),
+        ({"vec_kwargs": {"autoreset": "same_step"}}, "'autoreset', which is told by autoreset_mode here"),
+        ({"vec_kwargs": {"env_fns": []}}, "'env_fns', which is told by num_envs and env_id here"),
+        ({"vec_kwargs": 3}, "vec_kwargs must be a mapping of names to values, not 3"),
+    ],
+)
+def test_wrong_arguments(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=says):
+        make_gymnasium_vec(2, env_id="CartPole-v1", backend="dummy", **wrong)

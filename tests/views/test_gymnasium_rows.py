@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+import functools
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv, VectorEnv
-from gymnasium_parity import MODES, assert_parity, asynchronous, info_fns, ours, sampled_fns, sync
+from gymnasium_parity import (
+    MODES,
+    InfoEnv,
+    ReservedKeysEnv,
+    assert_parity,
+    asynchronous,
+    info_fns,
+    ours,
+    sampled_fns,
+    sync,
+)
 from hypothesis import HealthCheck, given, settings
 
 from vecenvs import DummyVecEnv, VecEnvWrapper
@@ -67,6 +78,37 @@ def test_equals_async_vector_env_without_shared_memory(space: spaces.Space[Any])
 @every_mode
 def test_infos_of_every_kind(configuration: Any, mode: str) -> None:
     assert assert_parity(ours(configuration, info_fns(), mode), sync(info_fns(), mode), seed=[5, None, 7, 8]) > 10
+
+
+class OddKeysEnv(InfoEnv):
+    """An env whose infos have, in random places, the keys that Gymnasium's dict of arrays has for itself."""
+
+    VALUES: ClassVar[dict[str, Any]] = {"final_obs": np.ones(2, np.float32), "_final_obs": True, "a": 2}
+    VALUES |= {"final_info": {"a": 1}, "_final_info": True, "_a": False, "__a": 3, "nested": {"final_obs": 1, "_a": {}}}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return super().reset(seed=seed, options=options)[0], self._odd()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return *super().step(action)[:4], self._odd()
+
+    def _odd(self) -> dict[str, Any]:
+        random = np.random.default_rng([self.tag, self.t, self.episode])
+        return {str(key): self.VALUES[key] for key in random.permutation(list(self.VALUES))[: random.integers(4)]}
+
+
+@every_mode
+def test_infos_with_gymnasiums_own_keys(mode: str) -> None:
+    fns = [functools.partial(OddKeysEnv, tag) for tag in range(4)]
+    assert assert_parity(as_gymnasium(DummyVecEnv(fns, autoreset=mode)), sync(fns, mode), steps=60) > 30
+
+
+@every_mode
+def test_an_envs_own_keys_end_no_episode(mode: str) -> None:
+    """They are lost, and nothing is made of them."""
+    fns = [functools.partial(ReservedKeysEnv, tag) for tag in range(4)]
+    view, plain = as_gymnasium(DummyVecEnv(fns, autoreset=mode)), as_gymnasium(DummyVecEnv(info_fns(), autoreset=mode))
+    assert_parity(view, plain, steps=30)
 
 
 @every_mode
@@ -185,3 +227,39 @@ def test_wrappers_of_ours_stay_in_effect() -> None:
     assert_same(halved.step(actions)[1], (rewards.astype(np.float32) / 2).astype(np.float64))
     for view in (plain, passive, halved):
         view.close()
+
+
+class OwnInfos(VecEnvWrapper):
+    """A wrapper that gives infos without what every info of a VecEnv has."""
+
+    def step_wait(self, timeout: float | None = None) -> Any:
+        obs, rewards, dones, _ = self.venv.step_wait(timeout)
+        return obs, rewards, dones, [{"own": 1}, {}, {"own": 3}, {"own": 4, "more": 5}]
+
+
+@every_mode
+def test_infos_of_a_wrappers_own(mode: str) -> None:
+    view = as_gymnasium(OwnInfos(DummyVecEnv(info_fns(), autoreset=mode)))
+    view.reset()
+    expected = {"own": np.array([1, 0, 3, 4]), "_own": np.array([True, False, True, True])}
+    expected |= {"more": np.array([0, 0, 0, 5]), "_more": np.array([False, False, False, True])}
+    assert_same(view.step(np.zeros(4, np.int64))[4], expected)
+    view.close()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ([{"a": 1}] * 2, r"value is tuple, its Dict space has keys \['a', 'b'\]"),
+        ({"a": [1, 1]}, r"value has keys \['a'\], its Dict space has keys \['a', 'b'\]"),
+        ({"a": [1, 1], "b": [[1], [1]]}, r"value\['b'\] is list, its Dict space has keys \['c'\]"),
+    ],
+)
+def test_actions_that_are_no_batch_of_a_dict_space(wrong: Any, says: str) -> None:
+    two = spaces.Discrete(2)
+    fns = sampled_fns(SPACES["uint8"], spaces.Dict({"a": two, "b": spaces.Dict({"c": two})}), n=2)
+    with DummyVecEnv(fns, autoreset="next_step") as vec:
+        view = as_gymnasium(vec)
+        view.reset()
+        with pytest.raises(ValueError, match=says):
+            view.step(wrong)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-from gymnasium_parity import MODES, Fns, asynchronous, info_fns, sampled_fns, sync
+from gymnasium_parity import MODES, Fns, ReservedKeysEnv, asynchronous, info_fns, sampled_fns, sync
 
 from vecenvs import DummyVecEnv, SubprocVecEnv, VecEnv
 from vecenvs.errors import (
@@ -57,6 +57,30 @@ def lists(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [lists(item) for item in value]
     return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+
+
+@every_mode
+def test_what_an_env_says_of_its_own_truncation(mode: str) -> None:
+    """It is overwritten, as in DummyVecEnv."""
+    fns = [functools.partial(ReservedKeysEnv, tag) for tag in range(4)]
+    with from_gymnasium(sync(fns, mode)) as vec, DummyVecEnv(fns, autoreset=mode) as plain:
+        for t in range(20):
+            if t == 0 or (mode == "disabled" and plain.terminated.any() | plain.truncated.any()):
+                vec.reset()
+                plain.reset()
+            got, wanted = (v.step(np.zeros(4, np.int64))[3] for v in (vec, plain))
+            assert_same(lists(got), lists(wanted), f"step {t}")
+
+
+@every_mode
+def test_an_envs_own_keys_come_first(mode: str) -> None:
+    fns = counting_fns(2, length=2)
+    with from_gymnasium(sync(fns, mode)) as vec, DummyVecEnv(fns, autoreset=mode) as plain:
+        for v in (vec, plain):
+            v.reset()
+        for _ in range(2 if mode == "disabled" else 5):
+            got, wanted = (v.step([0, 0])[3] for v in (vec, plain))
+            assert [list(info) for info in got] == [list(info) for info in wanted]
 
 
 @every_mode

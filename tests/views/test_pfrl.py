@@ -8,6 +8,7 @@ import gc
 import sys
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -16,9 +17,9 @@ import pytest
 
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.compat.pfrl import MultiprocessVectorEnv
-from vecenvs.errors import ClosedError, EnvError
+from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, StepTimeout
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, FailingEnv, SampledEnv, counting_fns
+from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, FailingEnv, GatedEnv, SampledEnv, counting_fns
 from vecenvs.views.pfrl_view import MODES, PfrlView, as_pfrl
 from vecenvs.wrapper import VecEnvWrapper
 
@@ -193,10 +194,45 @@ def test_an_error_in_a_reset(view_of: Any) -> None:
     assert_same(view.reset([True, False]), (np.array([0, 2, 0]), np.array([1, 2, 0])))
 
 
+@pytest.mark.parametrize("where", ["step", "reset"])
+def test_rows_beside_an_env_that_raises_are_the_last_ones(view_of: Any, where: str) -> None:
+    view = view_of([functools.partial(CountingEnv, 0), functools.partial(FailingEnv, 1, where, 2)])
+    view.reset()
+    view.step([0, 0])
+    with pytest.raises(EnvError, match="env 1 raised ToyError"):
+        view.step([0, 0]) if where == "step" else view.reset()
+    assert view.reset([True, False])[0].tolist() == ([0, 1, 2] if where == "step" else [0, 2, 0])
+    assert view.last_obs[1].tolist() == [1, 2, 0]
+
+
 def test_arguments_it_does_not_have() -> None:
     for name in ("autoreset", "env", "speed"):
         with pytest.raises(TypeError, match=f"^MultiprocessVectorEnv has no argument '{name}'.*: it has time_limit, "):
             MultiprocessVectorEnv(counting_fns(1), **{name: 1})
+
+
+def test_a_step_that_timed_out_is_finished_later(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    fns = [functools.partial(GatedEnv, i, gate, where, 2) for i, where in enumerate(("never", "step"))]
+    env = MultiprocessVectorEnv(fns, num_workers=2, step_timeout=0.3)
+    env.reset()
+    env.step([0, 0])
+    with pytest.raises(StepTimeout, match="Wait again"):
+        env.step([0, 0])
+    with pytest.raises(AlreadySteppingError, match="step_wait first"):
+        env.step([0, 0])
+    with pytest.raises(StepTimeout):
+        env.step_wait(timeout=0.01)
+    gate.touch()
+    obs, rewards, dones, infos = env.step_wait()
+    assert_same(obs, (np.array([0, 1, 2]), np.array([1, 1, 2])))
+    assert env.last_obs is obs
+    assert (rewards, dones) == ((2.0, 2.125), (False, False))
+    assert all("TimeLimit.truncated" not in info for info in infos)
+    env.step([0, 0])
+    env.close()
+    with pytest.raises(AssertionError, match="closed"):
+        env.step_wait()
 
 
 @pytest.mark.parametrize("ends", ["terminated", "truncated", "both"])
@@ -241,6 +277,21 @@ def test_a_wrappers_rewards_count() -> None:
     view = as_pfrl(Doubled(DummyVecEnv(counting_fns(2), autoreset="disabled")))
     view.reset()
     assert view.step([0, 0])[1] == (2.0, 2.25)
+    view.close()
+
+
+@pytest.mark.parametrize("time_limit", ["done", "needs_reset"])
+def test_a_wrapper_may_end_episodes_and_give_infos_of_its_own(time_limit: str) -> None:
+    class Own(VecEnvWrapper):
+        def step_wait(self, timeout: float | None = None) -> Any:
+            obs, rewards, _, infos = self.venv.step_wait(timeout)
+            return obs, rewards, np.array([True, False]), [infos[0], {"own": 1}]
+
+    view = as_pfrl(Own(DummyVecEnv(counting_fns(2), autoreset="disabled")), time_limit=time_limit)
+    view.reset()
+    _, _, dones, infos = view.step([0, 0])
+    assert (dones, infos) == ((True, False), ({"tag": 0, "t": 1}, {"own": 1}))
+    assert view.reset([False, True])[0].tolist() == [0, 2, 0]
     view.close()
 
 

@@ -217,3 +217,45 @@ def test_integers_are_let_through() -> None:
     with VecCheckNan(DummyVecEnv(counting_fns(2)), raise_exception=True) as vec:
         vec.reset()
         vec.step([0, 1])
+
+
+class OwnKeys(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Adds to every info, as an env may, keys by which a VecEnv tells what a row is."""
+
+    def step(self, action: Any) -> Any:
+        *row, info = self.env.step(action)
+        return *row, {**info, "terminal_observation": "own", "episode_start": 17.5, "resetting": 3}
+
+
+def own_keys(fn: Callable[[], Any]) -> Any:
+    return OwnKeys(fn())
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])
+@pytest.mark.parametrize(
+    ("space", "wrap"),
+    [
+        (VECTOR, VecCheckNan),
+        (VECTOR, partial(VecFrameStack, n_stack=3)),
+        (VECTOR, VecNormalize),
+        (VECTOR, VecMonitor),
+        (IMAGE, VecTransposeImage),
+        (DICT, partial(VecExtractDictObs, key=next(iter(DICT.spaces)))),
+    ],
+)
+def test_an_envs_own_keys_say_nothing_of_its_rows(mode: str, space: spaces.Space[Any], wrap: Any) -> None:
+    with (
+        wrap(DummyVecEnv(env_fns(space), autoreset=mode)) as plain,
+        wrap(DummyVecEnv([partial(own_keys, fn) for fn in env_fns(space)], autoreset=mode)) as vec,
+    ):
+        equal(vec.reset(seed=1), plain.reset(seed=1))
+        for _ in range(25):
+            actions = [vec.action_space.sample() for _ in range(3)]
+            got, wanted = vec.step(actions), plain.step(actions)
+            for mine, other in zip(got[:3], wanted[:3], strict=True):
+                equal(mine, other)
+            for done, mine, other in zip(wanted[2], got[3], wanted[3], strict=True):
+                if done:
+                    equal(mine["terminal_observation"], other["terminal_observation"])
+            if mode == "disabled" and wanted[2].any():
+                equal(vec.reset(wanted[2]), plain.reset(wanted[2]))

@@ -33,10 +33,29 @@ def make_gymnasium_vec(
     env_kwargs.setdefault("disable_env_checker", True)
     # The spec rather than the id: a worker started afresh has not seen what was registered since the import.
     env_fn = functools.partial(gym.make, spec, **env_kwargs)
-    names = {mode: name for name, mode in AUTORESET_MODES.items()}
     engine = backend_class(backend or ("dummy" if num_envs == 1 else "subproc"))
-    vec = engine([env_fn] * num_envs, autoreset=names[AutoresetMode(autoreset_mode)], **(vec_kwargs or {}))
+    vec = engine([env_fn] * num_envs, autoreset=_autoreset_of(autoreset_mode), **_checked(vec_kwargs))
     return as_gymnasium(vec)
+
+
+def _autoreset_of(autoreset_mode: Any) -> str:
+    """Give our name of Gymnasium's mode."""
+    for name, mode in AUTORESET_MODES.items():
+        if autoreset_mode in (mode, mode.value):
+            return name
+    known = ", ".join(repr(mode.value) for mode in AUTORESET_MODES.values())
+    raise ValueError(f"autoreset_mode {autoreset_mode!r} is none of {known}")
+
+
+def _checked(vec_kwargs: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if vec_kwargs is None:
+        return {}
+    if not isinstance(vec_kwargs, Mapping):
+        raise TypeError(f"vec_kwargs must be a mapping of names to values, not {vec_kwargs!r}")
+    for name, instead in (("autoreset", "autoreset_mode"), ("env_fns", "num_envs and env_id")):
+        if name in vec_kwargs:
+            raise TypeError(f"vec_kwargs has {name!r}, which is told by {instead} here")
+    return vec_kwargs
 
 
 def use_for_make_vec(env_id: str, **kwargs: Any) -> None:

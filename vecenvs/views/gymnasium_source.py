@@ -22,7 +22,7 @@ from vecenvs.errors import (
     VecEnvError,
     describe_indices,
 )
-from vecenvs.infos import blank_info, copies
+from vecenvs.infos import TRUNCATED_KEY, blank_info, copies
 from vecenvs.vec_env import Indices, Options, Seeds, StepReturn, VecEnv
 from vecenvs.views.gymnasium_arguments import autoreset_of, check_vector_env, one_mapping, one_seed
 from vecenvs.views.gymnasium_forms import BatchForm
@@ -135,11 +135,20 @@ class GymnasiumVecEnv(Portions):
         self._rewards = np.asarray(result[1], dtype=np.float64)
         # Copies: the vector env may write into its own at its next reset.
         self._terminated, self._truncated = np.array(result[2], dtype=bool), np.array(result[3], dtype=bool)
-        infos = to_list(result[4], copies(blank_info(), self.num_envs))
+        infos = self._listed(result[4])
         self._complete(infos, obs)
         self._counters["steps"] += 1
         self._counters["rows"] += self.num_envs
         return obs, infos
+
+    def _listed(self, told: dict[str, Any]) -> list[dict[str, Any]]:
+        """Give one info per env: its own keys, then what every row has, whatever the env says of that."""
+        if not told:
+            return copies(blank_info(), self.num_envs)
+        infos = to_list(told, [{} for _ in range(self.num_envs)])
+        for info in infos:
+            info[TRUNCATED_KEY] = False
+        return infos
 
     def _complete(self, infos: list[dict[str, Any]], obs: Any) -> None:
         """Add what this project's infos have, and move what Gymnasium puts elsewhere."""
@@ -151,7 +160,7 @@ class GymnasiumVecEnv(Portions):
             info["episode_start"] = True
             self.reset_infos[i] = {"episode_start": True}
             if len(info) > 2:
-                self.reset_infos[i].update((key, info[key]) for key in info if key != "TimeLimit.truncated")
+                self.reset_infos[i].update((key, info[key]) for key in info if key != TRUNCATED_KEY)
         ended: list[int] = dones.nonzero()[0].tolist()
         if self.autoreset == "same_step":
             for i in ended:
@@ -161,14 +170,16 @@ class GymnasiumVecEnv(Portions):
                 infos[i]["terminal_observation"] = last
         if self._truncated.any():
             for i in np.flatnonzero(self._truncated & ~self._terminated).tolist():
-                infos[i]["TimeLimit.truncated"] = True
+                infos[i][TRUNCATED_KEY] = True
         self._ended = dones
 
     def _split(self, i: int, info: dict[str, Any]) -> dict[str, Any]:
         if "final_obs" not in info:
             raise VecEnvError(f"env {i} has ended its episode, but the vector env gives no info 'final_obs' of it")
-        last: dict[str, Any] = {"TimeLimit.truncated": info.pop("TimeLimit.truncated"), **info.pop("final_info", {})}
+        del info[TRUNCATED_KEY]
+        last: dict[str, Any] = {**info.pop("final_info", {})}
         last.update((key, info.pop(key)) for key in statistics_keys(info))
+        last[TRUNCATED_KEY] = False
         last["terminal_observation"] = self._observations.layout.own(info.pop("final_obs"))
         last["episode_start"] = info["episode_start"] = True
         self.reset_infos[i] = info

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from vecenvs.arguments import check_vec_env, deadline_of
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, describe_indices
+from vecenvs.infos import TRUNCATED_KEY
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.views.gymnasium_calls import EnvCalls
 from vecenvs.views.gymnasium_errors import CallTimeout, raise_as_gymnasium
@@ -75,13 +76,17 @@ class GymnasiumView(EnvCalls):
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all envs, or those of `options["reset_mask"]`; give the rows of all and the infos of those reset.
 
-        An int s gives env i the seed s + i; a list has one seed for each of the num_envs, reset or not.
+        An int s gives env i the seed s + i; a list has one seed for each of the num_envs, reset or not. After
+        the VecEnv's `step_timeout` it is a CallTimeout; `reset_wait` then gets the rows.
         """
         self._check_free("reset")
         reset = parse_reset(self.num_envs, seed, options)
         self._check_maskable(reset)
         try:
             rows = self.vec.reset(reset.indices, seed=reset.seed, options=reset.options)
+        except StepTimeout as error:  # of the VecEnv's own step_timeout
+            self._pending, self._reset = "reset", reset
+            raise_as_gymnasium(error, "reset")
         except VecEnvError as error:
             self._raise(error, "reset")
         return self._finish_reset(reset, rows)
@@ -114,12 +119,18 @@ class GymnasiumView(EnvCalls):
             for batch in reset.batches:
                 self._keep(batch)
             self._raise(error, "reset")
+        except Exception:  # of a wrapper
+            self._pending = self._reset = self._last = None
+            raise
         self._pending = self._reset = None
         return self._finish_reset(reset, rows)
 
     def _check_maskable(self, reset: Reset) -> None:
         if self._last is None and len(reset.indices) < self.num_envs:
-            raise ResetNeeded("a reset_mask before the first reset: reset all envs once, their rows are given as well")
+            raise ResetNeeded(
+                "a reset_mask before the first reset, or after a call whose rows were lost with an exception: "
+                "reset all envs once, the rows of all are given"
+            )
 
     def _finish_reset(self, reset: Reset, rows: Any) -> tuple[Any, dict[str, Any]]:
         if len(reset.indices) < self.num_envs:
@@ -166,20 +177,20 @@ class GymnasiumView(EnvCalls):
         except VecEnvError as error:
             self._pending = None
             self._raise(error, "step")
+        except Exception:  # of a wrapper, or of an env below `from_gymnasium`: there are no rows
+            self._pending = self._last = None
+            raise
         self._pending = None
         self._last = observations
         if self.autoreset_mode is AutoresetMode.DISABLED:
             self._ended = dones
         terminated, truncated = vec.terminated, vec.truncated
-        if self._wrapped and not np.array_equal(dones, terminated | truncated):
-            raise VecEnvError(
-                "a wrapper changes dones, which Gymnasium does not have: let it have the properties terminated and "
-                "truncated of its own as well"
-            )
+        if self._wrapped:
+            _check_wrapped(dones, terminated | truncated, infos)
         vector_infos: dict[str, Any] = {}
         for i, info in enumerate(infos):
             if len(info) > 1:  # more than what every row has
-                vector_infos = self._add_row(vector_infos, info, i)
+                vector_infos = self._add_row(vector_infos, info, i, dones)
         return (
             self._observations.to_gymnasium(observations),
             self._float64(rewards),
@@ -188,16 +199,17 @@ class GymnasiumView(EnvCalls):
             vector_infos,
         )
 
-    def _add_row(self, infos: dict[str, Any], info: dict[str, Any], i: int) -> dict[str, Any]:
+    def _add_row(self, infos: dict[str, Any], info: dict[str, Any], i: int, dones: NDArray[np.bool_]) -> dict[str, Any]:
         """Add a row's info, to the same effect as `_add_info`, which takes its time where there is nothing to add."""
         given = without_ours(info)
-        if "terminal_observation" in info and self.autoreset_mode is AutoresetMode.SAME_STEP:
+        # An env's own info may have the key on any row.
+        if "terminal_observation" in info and self.autoreset_mode is AutoresetMode.SAME_STEP and dones[i]:
             if "final_obs" not in infos:
                 infos["final_obs"] = np.empty(self.num_envs, dtype=object)  # of None
-                infos["_final_obs"] = np.zeros(self.num_envs, dtype=bool)
+                infos.setdefault("_final_obs", np.zeros(self.num_envs, dtype=bool))  # an env's info may have this key
             if "final_info" not in infos:
                 infos["final_info"] = {}
-                infos["_final_info"] = np.zeros(self.num_envs, dtype=bool)
+                infos.setdefault("_final_info", np.zeros(self.num_envs, dtype=bool))
             infos["final_obs"][i] = info["terminal_observation"]
             if given:
                 infos["final_info"] = self._add_info(infos["final_info"], given, i)
@@ -233,3 +245,14 @@ class GymnasiumView(EnvCalls):
             if self._ended is None:
                 self._ended = np.zeros(self.num_envs, dtype=bool)
             self._ended[batch.indices] = batch.dones
+
+
+def _check_wrapped(dones: NDArray[np.bool_], ended: NDArray[np.bool_], infos: list[dict[str, Any]]) -> None:
+    """Refuse dones that are a wrapper's alone; complete infos that are."""
+    if not np.array_equal(dones, ended):
+        raise VecEnvError(
+            "a wrapper changes dones, which Gymnasium does not have: let it have the properties terminated and "
+            "truncated of its own as well"
+        )
+    for info in infos:
+        info.setdefault(TRUNCATED_KEY, False)

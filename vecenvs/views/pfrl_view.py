@@ -17,6 +17,8 @@ TIME_LIMITS = ("done", "needs_reset")
 MODES = ("same_step", "disabled")
 _TRUNCATED, _LAST = "TimeLimit.truncated", "terminal_observation"
 
+PfrlStep = tuple[tuple[Any, ...], tuple[float, ...], tuple[bool, ...], tuple[dict[str, Any], ...]]
+
 
 def as_pfrl(vec: VecEnv, *, time_limit: str = "done") -> PfrlView:
     """View `vec`, in autoreset mode "same_step" or "disabled", as a vectorised environment of pfrl.
@@ -72,9 +74,7 @@ class PfrlView:
         """The view itself, as pfrl's base class has it; the VecEnv is `vec`."""
         return self
 
-    def step(
-        self, actions: Any
-    ) -> tuple[tuple[Any, ...], tuple[float, ...], tuple[bool, ...], tuple[dict[str, Any], ...]]:
+    def step(self, actions: Any) -> PfrlStep:
         """Step every env once: obs, rewards, dones, infos, a tuple each.
 
         Rewards are Python floats, exactly as the envs gave them. Infos are the envs' own; a truncated row has
@@ -84,20 +84,30 @@ class PfrlView:
         if self._ended:
             raise self._reset_needed()
         try:
-            obs, rounded, dones, infos = self.vec.step(actions)
+            result = self.vec.step(actions)
         except EnvError as error:
-            error.tell_reset(_remedy)
-            if (batch := error.batch) is not None:
-                for slot, row, over, info in zip(
-                    batch.indices.tolist(), self._rows(batch.obs), batch.dones, batch.infos, strict=True
-                ):
-                    if over:
-                        self._note_end(slot, row, info)
+            self._keep_steps(error)
             raise
+        return self._told(*result)
+
+    def step_wait(self, timeout: float | None = None) -> PfrlStep:
+        """Finish a `step` that raised StepTimeout, as it would have; StepTimeout again after `timeout` seconds."""
+        self._check_open("step_wait")
+        try:
+            result = self.vec.step_wait(timeout)
+        except EnvError as error:
+            self._keep_steps(error)
+            raise
+        return self._told(*result)
+
+    def _told(self, obs: Any, rounded: Any, dones: Any, infos: list[dict[str, Any]]) -> PfrlStep:
+        """Give a step's result in pfrl's form."""
         rewards = self.vec.rewards64
         if self._wrapped:
             # A wrapper that changes rewards may know of float32 alone: then its rewards are the ones that count.
             rewards = np.where(rewards.astype(np.float32) == rounded, rewards, rounded)
+            for info in infos:  # they may be its own
+                info.setdefault(_TRUNCATED, False)
         done = dones.tolist()
         ended = dones.nonzero()[0].tolist()
         truncated = [slot for slot in ended if infos[slot][_TRUNCATED]]
@@ -109,8 +119,9 @@ class PfrlView:
             for slot in ended:
                 info = infos[slot]
                 with_last[slot] = self._note_end(slot, rows[slot], info)
-                info.pop(_LAST, None)
-                info.pop("episode_start", None)
+                info.pop(_LAST, None)  # it is the row's own; a wrapper's ends need not have it
+                if self._resets:
+                    info.pop("episode_start", None)
             rows = tuple(with_last)
         for slot in truncated:
             infos[slot][_TRUNCATED] = True
@@ -118,7 +129,7 @@ class PfrlView:
                 infos[slot]["needs_reset"] = True
                 done[slot] = False
         self.last_obs = rows
-        return self.last_obs, tuple(rewards.tolist()), tuple(done), tuple(infos)
+        return rows, tuple(rewards.tolist()), tuple(done), tuple(infos)
 
     def reset(self, mask: Sequence[Any] | None = None) -> tuple[Any, ...]:
         """Reset the envs whose `mask` is false (it tells which to *skip*), or all; give every env's observation.
@@ -143,6 +154,7 @@ class PfrlView:
         try:
             self._note_resets(slots, self._rows(self.vec.reset(slots)))
         except EnvError as error:
+            error.tell_reset(_remedy)
             if (batch := error.batch) is not None:
                 self._note_resets(batch.indices.tolist(), self._rows(batch.obs))
             raise
@@ -174,6 +186,18 @@ class PfrlView:
     def _check_open(self, what: str) -> None:
         if self.vec.closed:
             raise ClosedError(what)
+
+    def _keep_steps(self, error: EnvError) -> None:
+        """Note the rows of the envs that did complete the step; say how the others are reset."""
+        error.tell_reset(_remedy)
+        if (batch := error.batch) is None:
+            return
+        rows = list(self.last_obs)
+        for slot, row, done, info in zip(
+            batch.indices.tolist(), self._rows(batch.obs), batch.dones, batch.infos, strict=True
+        ):
+            rows[slot] = self._note_end(slot, row, info) if done else row
+        self.last_obs = tuple(rows)
 
     def _note_end(self, slot: int, row: Any, info: dict[str, Any]) -> Any:
         """Note that an episode has ended; give its last observation, of its row and the info of that."""

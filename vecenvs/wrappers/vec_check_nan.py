@@ -69,8 +69,8 @@ class VecCheckNan(VecRowsWrapper):
 
         layout = self._observations
         yield from self._search(layout, layout.flatten(batch.obs), slots, "observation", told)
-        for slot, info in zip(slots, batch.infos, strict=True):
-            if TERMINAL in info:
+        for slot, info, done in zip(slots, batch.infos, batch.dones, strict=True):
+            if done and TERMINAL in info:
                 parts = [[part] for part in layout.flatten(info[TERMINAL])]
                 yield from self._search(layout, parts, [slot], "terminal_observation", partial(self._last_action, slot))
         yield from self._search(_REWARD, [batch.rewards], slots, "reward", told)

@@ -7,7 +7,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecenvs.vec_env import Batch, VecEnv
-from vecenvs.wrappers.vec_rows import TERMINAL, VecRowsWrapper
+from vecenvs.wrappers.vec_rows import TERMINAL, VecRowsWrapper, last_infos
 
 
 class VecExtractDictObs(VecRowsWrapper):
@@ -28,6 +28,5 @@ class VecExtractDictObs(VecRowsWrapper):
 
     def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
         batch.obs = batch.obs[self.key]
-        for info in batch.infos:
-            if TERMINAL in info:
-                info[TERMINAL] = info[TERMINAL][self.key]
+        for info in last_infos(batch):
+            info[TERMINAL] = info[TERMINAL][self.key]

@@ -13,7 +13,7 @@ from vecenvs.arguments import parse_int
 from vecenvs.layout import SpaceLayout
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers.dict_space import dict_space
-from vecenvs.wrappers.vec_rows import REPEAT, RESTARTED, START, TERMINAL, VecRowsWrapper, check_last, flagged
+from vecenvs.wrappers.vec_rows import REPEAT, RESTARTED, TERMINAL, VecRowsWrapper, check_last, flagged
 from vecenvs.wrappers.vec_transpose_image import channels_first, is_image
 
 Array = NDArray[Any]
@@ -44,8 +44,10 @@ class VecFrameStack(VecRowsWrapper):
         self._axes = axes
 
     def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
-        starts = flagged(batch, START)
-        stale = flagged(batch, REPEAT) | flagged(batch, RESTARTED)
+        repeats = flagged(batch, REPEAT)
+        # By the flags: an env's own infos may have "episode_start", too.
+        starts = ~batch.active & ~repeats | batch.dones & (self.autoreset == "same_step")
+        stale = repeats | flagged(batch, RESTARTED)
         ends = np.flatnonzero(batch.dones)
         check_last((batch.infos[j] for j in ends), self.venv.observation_space)
         terminals = [self._layout.flatten(batch.infos[j][TERMINAL]) for j in ends]

@@ -67,8 +67,16 @@ class VecRowsWrapper(VecEnvWrapper):
 
 
 def flagged(batch: Batch, key: str) -> NDArray[np.bool_]:
-    """Tell of each row whether its info has `key`, and not as something false."""
-    return np.array([bool(info.get(key)) for info in batch.infos], dtype=bool)
+    """Tell of each row whether its info has `key` as True. (An env's own may be a number.)"""
+    return np.array([info.get(key) is True for info in batch.infos], dtype=bool)
+
+
+def last_infos(batch: Batch) -> list[dict[str, Any]]:
+    """Give the infos of the rows that end an episode and have its last observation.
+
+    An env's own info may have the key on any row; a wrapper's ends need not have it.
+    """
+    return [batch.infos[j] for j in np.flatnonzero(batch.dones).tolist() if TERMINAL in batch.infos[j]]
 
 
 def check_last(infos: Iterable[dict[str, Any]], space: spaces.Space[Any]) -> None:

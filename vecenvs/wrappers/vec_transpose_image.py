@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers.dict_space import dict_space
-from vecenvs.wrappers.vec_rows import TERMINAL, VecRowsWrapper
+from vecenvs.wrappers.vec_rows import TERMINAL, VecRowsWrapper, last_infos
 
 
 class VecTransposeImage(VecRowsWrapper):
@@ -42,9 +42,8 @@ class VecTransposeImage(VecRowsWrapper):
         if self.skip:
             return
         batch.obs = self._transpose(batch.obs)
-        for info in batch.infos:
-            if TERMINAL in info:
-                info[TERMINAL] = self._transpose(info[TERMINAL])
+        for info in last_infos(batch):
+            info[TERMINAL] = self._transpose(info[TERMINAL])
 
     def _transpose(self, obs: Any) -> Any:
         """Transpose one observation or a batch of them."""
