@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -27,6 +30,16 @@ def test_every_page_with_code_is_run() -> None:
     assert {*ELSEWHERE, *SHORTER, *SUPPLIED} <= set(WITH_CODE)
     for page, test in ELSEWHERE.items():
         assert f'run("{page}"' in (Path(__file__).parent / test).read_text()
+
+
+def test_the_conformance_suite_as_docs_testing_has_it(tmp_path: Path) -> None:
+    """Its tests with a single env, and others that run fast."""
+    (tmp_path / "test_mine.py").write_text(blocks("docs/testing.md")[0])
+    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "one_env or mistake or no_envs"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"\b[2-9] passed", done.stdout), done.stdout
 
 
 def prose(page: str) -> str:
