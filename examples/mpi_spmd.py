@@ -1,7 +1,9 @@
 """Every rank a learner with envs of its own: REINFORCE on CartPole with averaged gradients, as baselines did it.
 
-python -m vecenvs.mpi --spmd -n 4 examples/mpi_spmd.py
-mpirun -n 4 python examples/mpi_spmd.py
+    python -m vecenvs.mpi --spmd -n 4 examples/mpi_spmd.py
+    mpirun -n 4 python examples/mpi_spmd.py
+
+Needs: pip install ".[mpi]"
 """
 
 import argparse

@@ -1,7 +1,9 @@
 """One learner, its envs on all ranks: the cross-entropy method on CartPole.
 
-python -m vecenvs.mpi -n 5 examples/mpi_train.py
-mpirun -n 5 python examples/mpi_train.py
+    python -m vecenvs.mpi -n 5 examples/mpi_train.py
+    mpirun -n 5 python examples/mpi_train.py
+
+Needs: pip install ".[mpi]"
 """
 
 import argparse
