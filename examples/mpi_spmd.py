@@ -11,7 +11,7 @@ import argparse
 import numpy as np
 from mpi4py import MPI
 
-from vecenvs.make import make_vec_env
+from vecenvs import make_vec_env
 from vecenvs.mpi import RunningMeanStd, assert_synced, average_gradients, mean_of_dicts, rank_seed, sync_from_root
 
 

@@ -10,7 +10,7 @@ import argparse
 
 import numpy as np
 
-from vecenvs.make import make_vec_env
+from vecenvs import make_vec_env
 
 
 def returns_of(vec, policies):
