@@ -44,7 +44,8 @@ class MyLibrary:
 demonstrations = batch
 replay = Replay(make_vec, Policy, num_explorers=2, capacity=1000, batch_size=16)
 replay.sample()
-"""
+""",
+        2: "replay.stop()\n",
     },
     "docs/tuning.md": {
         0: """
