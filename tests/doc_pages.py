@@ -40,12 +40,13 @@ class MyLibrary:
     },
     "docs/pfrl.md": {0: _CARTPOLE + "actions = [0] * 8\n"},
     "docs/replay.md": {
+        0: "import ray\nray.init(address='local', num_cpus=8, include_dashboard=False)  # one for all blocks\n",
         1: """
 demonstrations = batch
 replay = Replay(make_vec, Policy, num_explorers=2, capacity=1000, batch_size=16)
 replay.sample()
 """,
-        2: "replay.stop()\n",
+        2: "replay.stop()\nray.shutdown()\n",
     },
     "docs/tuning.md": {
         0: """
