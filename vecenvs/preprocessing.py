@@ -67,9 +67,9 @@ class Atari(Preprocessing):
 
     Up to `noop_max` no-ops at reset, every `frame_skip`-th frame (the pixel-wise maximum of the last two) in grey,
     (height, width, 1) uint8, or float32 in [0, 1] with `scale`; FIRE after reset where the game has it; an episode per
-    life; rewards by their sign. `screen_size` is both, or (width, height). `frame_stack` True stacks 4 frames, a number that many, oldest first, in the last axis.
-    The emulator's own frame skip is set to 1; `repeat_action_probability` stays as the id has it (0.25 in ALE/*-v5, 0
-    in *NoFrameskip-v4).
+    life; rewards by their sign. `screen_size` is both, or (width, height). `frame_stack` True stacks 4 frames, a number
+    that many, oldest first, in the last axis. The emulator's own frame skip is set to 1; `repeat_action_probability`
+    stays as the id has it (0.25 in ALE/*-v5, 0 in *NoFrameskip-v4).
     """
 
     episode_life: bool = True
