@@ -66,6 +66,9 @@ SHORTER: dict[str, list[tuple[str, str]]] = {
     "docs/tuning.md": [("while True", "for _ in range(20)")],
 }
 
+# A process that is the only one of its MPI job needs no memory to share, whose file Open MPI would leave in /dev/shm.
+ALONE = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self"}
+
 
 def blocks(page: str) -> list[str]:
     """Give the page's Python blocks."""
@@ -88,7 +91,7 @@ def run(page: str, folder: Path, *, timeout: float = 50.0, **environment: str) -
     done = subprocess.run(
         [sys.executable, "-c", program(page)],  # no file, which processes that are not forked would import again
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **ALONE, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
