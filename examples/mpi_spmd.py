@@ -1,7 +1,9 @@
 """Every rank a learner with envs of its own: REINFORCE on CartPole with averaged gradients, as baselines did it.
 
-python -m vecenvs.mpi --spmd -n 4 examples/mpi_spmd.py
-mpirun -n 4 python examples/mpi_spmd.py
+    python -m vecenvs.mpi --spmd -n 4 examples/mpi_spmd.py
+    mpirun -n 4 python examples/mpi_spmd.py
+
+Needs: pip install ".[mpi]"
 """
 
 import argparse
@@ -9,7 +11,7 @@ import argparse
 import numpy as np
 from mpi4py import MPI
 
-from vecenvs.make import make_vec_env
+from vecenvs import make_vec_env
 from vecenvs.mpi import RunningMeanStd, assert_synced, average_gradients, mean_of_dicts, rank_seed, sync_from_root
 
 

@@ -1,14 +1,16 @@
 """One learner, its envs on all ranks: the cross-entropy method on CartPole.
 
-python -m vecenvs.mpi -n 5 examples/mpi_train.py
-mpirun -n 5 python examples/mpi_train.py
+    python -m vecenvs.mpi -n 5 examples/mpi_train.py
+    mpirun -n 5 python examples/mpi_train.py
+
+Needs: pip install ".[mpi]"
 """
 
 import argparse
 
 import numpy as np
 
-from vecenvs.make import make_vec_env
+from vecenvs import make_vec_env
 
 
 def returns_of(vec, policies):

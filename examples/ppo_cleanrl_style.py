@@ -22,7 +22,7 @@ from gymnasium.vector import AutoresetMode
 from torch import nn
 from torch.distributions import Categorical
 
-from vecenvs.make import make_vec_env
+from vecenvs import make_vec_env
 from vecenvs.views import as_gymnasium
 
 

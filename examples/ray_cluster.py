@@ -5,6 +5,8 @@
     ray job submit --address http://127.0.0.1:8265 --working-dir . -- python examples/ray_cluster.py --num-envs 64
 
 On a cluster every node needs vecenvs and the env's package; see docs/ray.md.
+
+Needs: pip install ".[ray]"
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from vecenvs.make import make_vec_env
-from vecenvs.views.sb3_view import as_sb3
+from vecenvs import make_vec_env
+from vecenvs.views import as_sb3
 
 
 def make_venv(args: argparse.Namespace, num_envs: int) -> Any:

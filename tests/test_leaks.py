@@ -201,9 +201,10 @@ def test_descriptors_threads_and_maps(configuration: Configuration) -> None:
     assert cycle() == cycle()
 
 
-def test_dropped_without_close(configuration: Configuration) -> None:
+@pytest.mark.parametrize("on_failure", ["raise", "restart"])
+def test_dropped_without_close(configuration: Configuration, on_failure: str) -> None:
     """It is warned of, and closed, at once: no garbage collector knows how large its memory is."""
-    vec = configuration.make_vec(counting_fns(4))
+    vec = configuration.make_vec(counting_fns(4), on_failure=on_failure)
     vec.reset()
     alive = weakref.ref(vec)
     try:

@@ -95,6 +95,9 @@ class Bundle(gym.Env):
         return {"a": np.float32([0.25, 0.5]), "b": 1}
 
 
+LAUNCHERS_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+
+
 def note_start(path: Path, mpi_rank: int, subrank: int) -> None:
     """An initializer that writes down when and where it is called."""
     with path.open("a") as file:
@@ -165,6 +168,15 @@ class TestSeeds:
         assert vec.get_attr("seeds") == [[30_005], [30_006]]
         assert sorted(p.name for p in tmp_path.iterdir()) == ["3.1.monitor.csv", "3.2.monitor.csv"]
 
+    @pytest.mark.parametrize("variable", LAUNCHERS_RANKS)
+    @pytest.mark.parametrize("mpi", [None, mpi_of_rank(0, initialized=False)])
+    def test_rank_counts_where_a_launcher_tells_it(self, monkeypatch, variable, mpi):
+        monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)
+        if mpi is not None:
+            monkeypatch.setitem(sys.modules, "mpi4py.MPI", mpi)
+        monkeypatch.setenv(variable, "2")
+        assert make.spmd_rank() == 2
+
     @pytest.mark.parametrize(
         "mpi", [None, mpi_of_rank(3, initialized=False), mpi_of_rank(3, finalized=True), mpi_of_rank(0)]
     )
@@ -172,6 +184,8 @@ class TestSeeds:
         monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)
         if mpi is not None:
             monkeypatch.setitem(sys.modules, "mpi4py.MPI", mpi)
+        for variable in LAUNCHERS_RANKS:
+            monkeypatch.delenv(variable, raising=False)
         assert make.spmd_rank() == 0
 
     def test_rank_does_not_count_for_the_mpi_backend(self, monkeypatch):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from vecenvs.crew import EXIT_GRACE, Crew
 
 if TYPE_CHECKING:
+    from vecenvs.transport.shared import SharedBoard
     from vecenvs.vec_env import VecEnv
 
 _FIRST = 100  # among multiprocessing's finalizers: envs may use its queues while they are closed
@@ -24,7 +25,8 @@ class Lifetime:
     def __init__(self, vec: VecEnv, crew: Crew) -> None:
         self._pid = os.getpid()
         _open[vec] = crew
-        self._finalizer = weakref.finalize(vec, _abandon, crew, self._pid, type(vec).__name__)
+        self._boards: list[SharedBoard] = []
+        self._finalizer = weakref.finalize(vec, _abandon, crew, self._boards, self._pid, type(vec).__name__)
         self._finalizer.atexit = False  # _close_all does it then, in the right order
         _hook(self._pid)
 
@@ -32,6 +34,10 @@ class Lifetime:
     def forked(self) -> bool:
         """Whether this process is a fork of the one that made the VecEnv."""
         return self._pid != os.getpid()
+
+    def keep(self, board: SharedBoard) -> None:
+        """Note a board whose names stay until the end."""
+        self._boards.append(board)
 
     def end(self) -> bool:
         """Stop watching; tell whether this process is the one that may end the workers."""
@@ -51,12 +57,14 @@ def _hook(pid: int) -> None:
         _hooked = pid
 
 
-def _abandon(crew: Crew, pid: int, name: str) -> None:
+def _abandon(crew: Crew, boards: list[SharedBoard], pid: int, name: str) -> None:
     if pid == os.getpid():
         try:
             warnings.warn(f"{name} was not closed: call close() or use a with-statement", ResourceWarning, stacklevel=2)
         finally:  # a warning may be an error
             crew.close(EXIT_GRACE)
+            for board in boards:
+                board.forget()
 
 
 @atexit.register

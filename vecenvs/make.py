@@ -23,6 +23,7 @@ from vecenvs.wrappers.reward import check_scale
 
 RANK_STRIDE = 10_000  # between the seeds of two ranks' envs, as in baselines
 AUTO = "auto"
+_RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")  # by which launchers tell a process its rank
 _log = logging.getLogger("vecenvs")
 _MONITOR_KWARGS = ("allow_early_resets", "reset_keywords", "info_keywords", "override_existing")
 
@@ -124,11 +125,12 @@ def make_vec_env(
 
 
 def spmd_rank() -> int:
-    """Give this process's rank in MPI.COMM_WORLD if the program itself uses MPI, else 0. Never imports mpi4py."""
+    """Give this process's rank in MPI.COMM_WORLD, or what a launcher says it is, else 0. Never imports mpi4py."""
     mpi = sys.modules.get("mpi4py.MPI")
-    if mpi is None or not mpi.Is_initialized() or mpi.Is_finalized():
-        return 0
-    return int(mpi.COMM_WORLD.Get_rank())
+    if mpi is None or not mpi.Is_initialized():  # which may come later
+        told = (os.environ.get(name, "") for name in _RANK)
+        return next((int(rank) for rank in told if rank.isdecimal()), 0)
+    return 0 if mpi.Is_finalized() else int(mpi.COMM_WORLD.Get_rank())
 
 
 # What follows checks and settles the arguments of make_vec_env, one each.

@@ -109,7 +109,9 @@ class PoolVecEnv(VecEnv):
             self._board = board = self._lay_out()
             shared = board if isinstance(board, SharedBoard) else None
             self._crew.attach(self._board, shared.wake if shared else None)
-            if shared is not None and not restarts:  # a worker launched later still has to find it
+            if shared is not None and restarts:  # a worker launched later still has to find it
+                self._lifetime.keep(shared)
+            elif shared is not None:
                 shared.forget()
             self._infos = InfoColumns(self._info_attrs, board)
             self._episodes = Episodes(self._shards, board, self._infos)

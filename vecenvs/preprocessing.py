@@ -66,10 +66,10 @@ class Atari(Preprocessing):
     """Atari as in Mnih et al. 2015, by baselines' names and defaults (make_atari and wrap_deepmind).
 
     Up to `noop_max` no-ops at reset, every `frame_skip`-th frame (the pixel-wise maximum of the last two) in grey,
-    (*screen_size, 1) uint8, or float32 in [0, 1] with `scale`; FIRE after reset where the game has it; an episode per
-    life; rewards by their sign. `frame_stack` True stacks 4 frames, a number that many, oldest first, in the last axis.
-    The emulator's own frame skip is set to 1; `repeat_action_probability` stays as the id has it (0.25 in ALE/*-v5, 0
-    in *NoFrameskip-v4).
+    (height, width, 1) uint8, or float32 in [0, 1] with `scale`; FIRE after reset where the game has it; an episode per
+    life; rewards by their sign. `screen_size` is both, or (width, height). `frame_stack` True stacks 4 frames, a number
+    that many, oldest first, in the last axis. The emulator's own frame skip is set to 1; `repeat_action_probability`
+    stays as the id has it (0.25 in ALE/*-v5, 0 in *NoFrameskip-v4).
     """
 
     episode_life: bool = True

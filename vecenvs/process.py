@@ -13,8 +13,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from multiprocessing import process, resource_tracker
-from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Protocol
 
 import cloudpickle
 
@@ -108,7 +107,15 @@ def _main_without_false_file() -> Iterator[None]:
             main["__file__"] = file
 
 
-def run_worker(pipe: Connection, payload: list[Any], first: int, autoreset: str, caller: int) -> None:
+class Pipe(Protocol):
+    """What a worker needs of its way to the caller: a Connection of multiprocessing has it, and so has a Channel."""
+
+    def send_bytes(self, data: bytes, /) -> None: ...
+    def recv_bytes(self) -> bytes | bytearray: ...
+    def fileno(self) -> int: ...
+
+
+def run_worker(pipe: Pipe, payload: list[Any], first: int, autoreset: str, caller: int) -> None:
     """Make the envs, report them over `pipe`, and serve until told to close."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the caller closes its workers
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # held back by `child_environment`
@@ -157,7 +164,7 @@ def made_message(made: MadeEnvs | Failure, first: int, *, forked: bool) -> bytes
         return dumps((int(Answer.MADE), Failure.capture(first, "its env function", problem, portable=True)))
 
 
-def watch_caller(pid: int, names: list[str], pipe: Connection | None = None) -> None:
+def watch_caller(pid: int, names: list[str], pipe: Pipe | None = None) -> None:
     """End this process soon after process `pid` has ended, however that happened; remove `names` before.
 
     The envs get LEAVE seconds to close, as they may have processes of their own. A process that goes on as another
@@ -175,7 +182,7 @@ def watch_caller(pid: int, names: list[str], pipe: Connection | None = None) -> 
     threading.Thread(target=watch, name="vecenvs-watch-caller", daemon=True).start()
 
 
-def _wait_for_end(pid: int, pipe: Connection | None) -> bool:
+def _wait_for_end(pid: int, pipe: Pipe | None) -> bool:
     """Wait until process `pid` has ended (True), or the other side of `pipe`."""
     poll = select.poll()
     if pipe is not None:

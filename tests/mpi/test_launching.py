@@ -23,6 +23,7 @@ def test_unmodified_script(mpi: str, transport: str, way: str) -> None:
     assert "all is equal 3" in output
     assert f"['{way}']" in output
     assert output.count(RUNS) == 4
+    assert "Traceback" not in output  # of a thread, say, for which nobody waits
 
 
 @pytest.mark.parametrize("mpi", MPIS)
@@ -37,6 +38,7 @@ def test_our_launcher(mpi: str) -> None:
     output = run(launched(mpi, 5, TRAIN))
     assert "all is equal 4" in output
     assert output.count(RUNS) == 1
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize("mpi", MPIS)

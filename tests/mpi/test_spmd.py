@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from jobs import MPIS, PROGRAMS, ROOT, launched, run
+from jobs import MPIS, OPEN_MPI_FLAGS, PROGRAMS, ROOT, launched, mpirun, run
 
 EXAMPLES = ROOT / "examples"
 
@@ -31,6 +31,18 @@ def test_an_exception_on_one_rank_ends_them_all() -> None:
     code = "from mpi4py import MPI; w = MPI.COMM_WORLD; w.rank == 1 and 1 / 0; w.barrier()"
     for mpi in MPIS:
         assert "ZeroDivisionError" in run(launched(mpi, 3, "-c", code, flags=["--spmd"]), expect=1)
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_seeds_and_files_differ_where_nobody_has_imported_mpi(mpi: str, tmp_path: Path) -> None:
+    code = (
+        "import sys, vecenvs; from vecenvs.testing.envs import CountingEnv; "
+        f"vec = vecenvs.make_vec_env(CountingEnv, None, 1, 5, monitor_dir={str(tmp_path)!r}); vec.reset(); "
+        "print('seeds', vec.get_attr('seeds'), 'mpi4py' in sys.modules); vec.close()"
+    )
+    output = run(mpirun(mpi, 2, "-c", code), **OPEN_MPI_FLAGS)
+    assert {"seeds [[5]] False", "seeds [[10005]] False"} <= {*output.splitlines()}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.0.monitor.csv", "1.0.monitor.csv"]
 
 
 @pytest.mark.parametrize("mpi", MPIS)

@@ -12,7 +12,11 @@ from vecenvs.transport.local import LocalTransport
 
 
 class DummyVecEnv(PoolVecEnv):
-    """Steps its envs in the calling process. For cheap envs, few envs, and debugging."""
+    """Steps its envs in the calling process. For cheap envs, few envs, and debugging.
+
+    `common` are the arguments that every engine takes: autoreset, info_attrs, copy, step_timeout, on_failure and
+    max_restarts (see `vecenvs.pool.PoolVecEnv`). The last three have no effect here, where nothing is waited for.
+    """
 
     def __init__(self, env_fns: Sequence[EnvFn], **common: Any) -> None:
         super().__init__(env_fns, 1, **common)

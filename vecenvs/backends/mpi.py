@@ -34,6 +34,8 @@ class MpiVecEnv(PoolVecEnv):
     by one message per worker and step each way, over a TCP connection of their own to `address` (an IP address of
     rank 0's host; by default the one that leads to the worker's); where nodes cannot connect, or with
     `transport="mpi"`, by MPI messages. `stats()["workers"]` says for each which it is, and why.
+
+    `common` are the arguments that every engine takes (see `DummyVecEnv`).
     """
 
     def __init__(

@@ -41,6 +41,8 @@ class RayVecEnv(PoolVecEnv):
     message per worker and step each way, over a TCP connection of their own; where nodes cannot connect, or with
     `transport="calls"`, in actor calls. `stats()["workers"]` says for each which it is, and why. If an actor has not
     found a place on the cluster within `ready_timeout` seconds, BackendUnavailable says what it waits for.
+
+    `common` are the arguments that every engine takes (see `DummyVecEnv`).
     """
 
     def __init__(

@@ -32,7 +32,7 @@ class SubprocVecEnv(PoolVecEnv):
     or None for Python's default. With `caller_steps` the calling process steps the last shard itself while the
     workers step theirs (it counts in `num_workers`): the fastest on few cores when the caller would only wait.
     `pin_workers` ties each worker process to a CPU of its own (Linux). Only where nothing else has work for these CPUs:
-    two programs that pin meet on the same ones.
+    two programs that pin meet on the same ones. `common` are the arguments that every engine takes (see `DummyVecEnv`).
     """
 
     def __init__(

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--algo", metavar="CLASS", help="of a model.zip: PPO, SAC ... or package.module:Class")
     parser.add_argument("--stochastic", action="store_true", help="sample a model's actions, not its most likely ones")
     parser.add_argument("--normalize", metavar="FILE", type=Path, help="statistics that VecNormalize saved")
-    parser.add_argument("--backend", metavar="BACKEND", help="dummy, subproc (default for more than one env), mpi, ray")
+    parser.add_argument("--backend", metavar="BACKEND", help="dummy, subproc (default for several), mpi, ray, auto")
     parser.add_argument("--num-envs", metavar="N", type=_count, default=8, help="default: 8")
     parser.add_argument("--num-workers", metavar="N", type=_count, help="default: one per core")
     parser.add_argument("--env-kwargs", metavar="JSON", type=json_object, default={}, help="for gym.make")

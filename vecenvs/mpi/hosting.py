@@ -19,7 +19,7 @@ import time
 import types
 from multiprocessing import forkserver
 from multiprocessing.util import get_temp_dir
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import cloudpickle
 
@@ -143,7 +143,7 @@ def _main(end: socket.socket, order: Order, rank_pid: int) -> None:
     payload: list[Any] = list(order.env_fns)
     if order.shared:
         watch_caller(rank_pid, [])
-        run_worker(cast("Any", channel), payload, order.first, order.autoreset, order.caller)
+        run_worker(channel, payload, order.first, order.autoreset, order.caller)
     else:
         _run_packed(channel, order, rank_pid)
 

@@ -15,7 +15,7 @@ _CHUNK = 1 << 18
 
 
 class Channel:
-    """The worker's end. Has the two methods of a multiprocessing Connection that workers use."""
+    """The worker's end. Has the methods of a multiprocessing Connection that workers use."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -32,6 +32,9 @@ class Channel:
         """Wait for a message. EOFError if the other end is gone."""
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
         return self._read(length)
+
+    def fileno(self) -> int:
+        return self._end.fileno()
 
     def close(self) -> None:
         self._end.close()

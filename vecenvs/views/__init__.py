@@ -17,7 +17,11 @@ __all__ = ["as_gymnasium", "as_pfrl", "as_sb3", "from_gymnasium", "make_gymnasiu
 
 
 def as_sb3(vec: VecEnv) -> SB3View:
-    """See `vecenvs.views.sb3_view.as_sb3`, whose module, which imports Stable-Baselines3, is imported by this call."""
-    from vecenvs.views import sb3_view
+    """View `vec`, which must be in "same_step" mode, as a `stable_baselines3.common.vec_env.VecEnv`.
+
+    Closing the view closes `vec`; use one of them at a time. ValueError for another autoreset mode or `copy=False`,
+    BackendUnavailable if Stable-Baselines3 is not installed.
+    """
+    from vecenvs.views import sb3_view  # which imports Stable-Baselines3
 
     return sb3_view.as_sb3(vec)

@@ -29,7 +29,7 @@ class Portions(Inside):
         slots = parse_indices(indices, self.num_envs)
         if len(slots) < self.num_envs:
             kind = type(self.vector_env.unwrapped).__name__
-            raise VecEnvError(f"a {kind} steps all its {self.num_envs} envs at once: send an action for each of them")
+            raise VecEnvError(f"{kind} steps all its {self.num_envs} envs at once: send an action for each of them")
         order = np.argsort(slots)
         self._start([part[order] for part in parse_actions(self._actions.layout, actions, self.num_envs)])
         self._sent = True

@@ -200,7 +200,7 @@ class GymnasiumVecEnv(Portions):
         if len(slots) < self.num_envs:
             if not self._masks:
                 kind = type(self.vector_env.unwrapped).__name__
-                raise VecEnvError(f"a {kind} resets all its envs at once: call reset() without indices")
+                raise VecEnvError(f"{kind} resets all its envs at once: call reset() without indices")
             if isinstance(self.vector_env.unwrapped, SyncVectorEnv) and not self._fresh <= set(slots):
                 raise VecEnvError("a SyncVectorEnv resets some of its envs only once all have been: call reset() first")
             mask = np.zeros(self.num_envs, dtype=bool)
@@ -219,7 +219,7 @@ class GymnasiumVecEnv(Portions):
             return self.vector_env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         except (Error, TypeError, ValueError) as exc:
             kind = type(self.vector_env.unwrapped).__name__
-            raise VecEnvError(f"a {kind} takes no list of seeds ({exc}): give one int for all its envs") from exc
+            raise VecEnvError(f"{kind} takes no list of seeds ({exc}): give one int for all its envs") from exc
 
     def _began(self, slots: list[int], rows: Any, infos: list[dict[str, Any]]) -> Any:
         for slot in slots:

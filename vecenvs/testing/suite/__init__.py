@@ -4,10 +4,10 @@
 die, hang or be told to stop. A backend's own test file is three lines:
 
     class TestMine(WorkerConformance):
-        make_vec = staticmethod(lambda env_fns, **common: MyVecEnv(env_fns, num_workers=2, **common))
+        make_vec = staticmethod(lambda env_fns, **common: MyVecEnv(env_fns, num_workers=min(2, len(env_fns)), **common))
 
-Make it with two workers or more, so that of four envs the first and the third belong to different ones, and neither
-to the calling process.
+Make it with two workers or more where there are as many envs, so that of four envs the first and the third belong to
+different ones, and neither to the calling process.
 """
 
 from __future__ import annotations

@@ -1,0 +1,12 @@
+"""docs/ray.md: its blocks run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from doc_pages import run
+from ray_session import ENVIRONMENT, no_leaks  # noqa: F401
+
+
+def test_its_blocks_run(tmp_path: Path) -> None:
+    run("docs/ray.md", tmp_path, **ENVIRONMENT)

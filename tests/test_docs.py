@@ -1,0 +1,83 @@
+"""README, docs/ and the others: their Python blocks run, their commands are taken, their links lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from doc_pages import PAGES, ROOT, SHORTER, SUPPLIED, blocks, run
+
+from vecenvs.__main__ import Parser, commands
+
+# These start a Ray: they run beside the other tests of it.
+ELSEWHERE = {"docs/ray.md": "ray/test_ray_docs.py", "docs/replay.md": "replay/test_replay_docs.py"}
+WITH_CODE = [page for page in PAGES if blocks(page)]
+
+
+@pytest.mark.parametrize("page", [page for page in WITH_CODE if page not in ELSEWHERE])
+def test_its_blocks_run(page: str, tmp_path: Path) -> None:
+    run(page, tmp_path)
+
+
+def test_every_page_with_code_is_run() -> None:
+    assert {"README.md", "docs/async.md", "docs/gymnasium.md"} <= set(WITH_CODE)
+    assert {*ELSEWHERE, *SHORTER, *SUPPLIED} <= set(WITH_CODE)
+    for page, test in ELSEWHERE.items():
+        assert f'run("{page}"' in (Path(__file__).parent / test).read_text()
+
+
+def test_the_conformance_suite_as_docs_testing_has_it(tmp_path: Path) -> None:
+    """Its tests with a single env, and others that run fast."""
+    (tmp_path / "test_mine.py").write_text(blocks("docs/testing.md")[0])
+    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "one_env or mistake or no_envs"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"\b[2-9] passed", done.stdout), done.stdout
+
+
+def prose(page: str) -> str:
+    return re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(path: Path) -> set[str]:
+    """The names that GitHub gives a page's headings."""
+    heads = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_its_links_lead_somewhere(page: str) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if not link.startswith("https://"):
+            path, _, anchor = link.partition("#")
+            target = (ROOT / page).parent / path if path else ROOT / page
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target), link
+
+
+def test_readme_leads_to_every_page() -> None:
+    links = set(re.findall(r"\]\(([^)#\s]+)", prose("README.md")))
+    assert {page for page in PAGES if page not in ("README.md", "CHANGELOG.md")} <= links
+
+
+def commands_of(page: str) -> list[list[str]]:
+    """The lines of a page's command blocks that start one of our commands, without what is said beside them."""
+    lines = re.findall(r"^    python -m vecenvs (.*)$", (ROOT / page).read_text(), re.MULTILINE)
+    return [shlex.split(re.split(r"\s{2,}", line)[0], comments=True) for line in lines]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)])
+def test_its_commands_are_taken(page: str) -> None:
+    for command, *arguments in commands_of(page):
+        assert command in commands()
+        module = import_module(f"vecenvs.cli.{command}")
+        parser = Parser()
+        module.add_arguments(parser)
+        parser.parse_args(arguments)
