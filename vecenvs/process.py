@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pickle
 import select
@@ -22,7 +23,7 @@ from vecenvs.errors import VecEnvError
 from vecenvs.making import make_envs
 from vecenvs.protocol import Answer, Failure, MadeEnvs, can_pickle, dumps, loads
 from vecenvs.transport.memory import unlink_semaphores
-from vecenvs.transport.shared import Wiring, serve
+from vecenvs.transport.shared import Names, Wiring, serve
 from vecenvs.worker import close_envs
 
 # An MPI launcher's variables would make a child that imports mpi4py take itself for its parent's rank.
@@ -30,6 +31,7 @@ LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDI_", "HYDRA_", "MPI
 # One thread per worker: the workers themselves fill the cores.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 LEAVE = 2.0  # seconds for a worker that is to go to close its envs
+MOMENT = 0.05  # seconds from when a process that ends has closed its descriptors until it has ended
 
 _environment_lock = threading.Lock()
 _handlers: dict[int, Any] = {}  # of the signals that are held back now
@@ -108,14 +110,14 @@ def _main_without_false_file() -> Iterator[None]:
             main["__file__"] = file
 
 
-def run_worker(pipe: Connection, payload: list[Any], first: int, autoreset: str, caller: int) -> None:
+def run_worker(pipe: Connection, payload: list[Any], first: int, autoreset: str, caller: int, names: Names) -> None:
     """Make the envs, report them over `pipe`, and serve until told to close."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the caller closes its workers
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # held back by `child_environment`
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)  # a fork has the caller's: its asyncio loop would take our signals for its own
-    names: list[str] = []
-    watch_caller(caller, names, pipe)
+    all_names = [*names.own(), names.wake]
+    watch_caller(caller, all_names, pipe)
     limit_threads()
     envs: list[Any] = []
     try:
@@ -126,13 +128,15 @@ def run_worker(pipe: Connection, payload: list[Any], first: int, autoreset: str,
         wiring: Wiring = loads(pipe.recv_bytes())
         if isinstance(made, Failure):
             return
-        names.extend([*wiring.down, *wiring.up, wiring.wake])
         serve(envs, made, first, autoreset, wiring, lambda: pipe.send_bytes(dumps((int(Answer.REPLY), None))))
         envs = []  # closed, as told
-    except (EOFError, ConnectionError):  # the caller gave up while starting
-        return
     except Terminated:
         sys.exit(1)
+    except Exception as exc:
+        if _wait_for_end(caller, None, MOMENT):  # else this process may end before its thread that watches is told
+            unlink_semaphores(all_names)
+        elif not isinstance(exc, (EOFError, ConnectionError)):  # the caller gave up while starting
+            raise
     finally:
         close_envs(envs, first, remote=True)
 
@@ -175,21 +179,22 @@ def watch_caller(pid: int, names: list[str], pipe: Connection | None = None) -> 
     threading.Thread(target=watch, name="vecenvs-watch-caller", daemon=True).start()
 
 
-def _wait_for_end(pid: int, pipe: Connection | None) -> bool:
-    """Wait until process `pid` has ended (True), or the other side of `pipe`."""
+def _wait_for_end(pid: int, pipe: Connection | None, seconds: float = math.inf) -> bool:
+    """Wait until process `pid` has ended (True), or the other side of `pipe`, or so many seconds."""
+    deadline = time.monotonic() + seconds
     poll = select.poll()
     if pipe is not None:
         poll.register(pipe.fileno(), 0)  # which leaves POLLHUP
     with contextlib.suppress(AttributeError, OSError):  # not here, not in this kernel, not in this container
         descriptor = os.pidfd_open(pid)
         poll.register(descriptor, select.POLLIN)
-        return descriptor in dict(poll.poll())
+        return descriptor in dict(poll.poll(None if seconds == math.inf else 1e3 * seconds))
     while True:  # also where there is no such process any more
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
             return True
-        if poll.poll(500):
+        if poll.poll(min(500, 1e3 * seconds)) or time.monotonic() >= deadline:
             return False
 
 

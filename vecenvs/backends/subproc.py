@@ -18,7 +18,7 @@ from vecenvs.process import child_environment, run_worker
 from vecenvs.protocol import dumps, loads
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.local import LocalTransport
-from vecenvs.transport.shared import SharedTransport, Wiring
+from vecenvs.transport.shared import Names, SharedTransport, Wiring
 from vecenvs.transport.spin import Spin, spins
 
 START_METHODS = ("fork", "forkserver", "spawn")
@@ -68,7 +68,8 @@ class SubprocVecEnv(PoolVecEnv):
             return LocalTransport(env_fns, shard.start, self.autoreset)
         cpu = self._cpus[worker] if self._cpus else None
         spin = spins(usable_cores() - self._processes)
-        return ProcessTransport(self._context, worker, shard, env_fns, self.autoreset, spin, cpu)
+        names = Names.new(self._wake)
+        return ProcessTransport(self._context, worker, shard, env_fns, self.autoreset, names, spin, cpu)
 
     def _cpus_to_pin(self) -> list[int]:
         """One CPU per worker process: the last ones, as most programs begin on the first."""
@@ -90,10 +91,11 @@ class ProcessTransport(SharedTransport):
         shard: range,
         env_fns: Sequence[EnvFn],
         autoreset: str,
+        names: Names,
         spin: tuple[Spin, Spin],
         cpu: int | None,
     ) -> None:
-        super().__init__(len(shard), spin)
+        super().__init__(len(shard), names, spin)
         # A fork inherits the functions as they are; the others need them pickled, by value what no import reaches.
         forks = context.get_start_method() == "fork"
         payload = list(env_fns) if forks else _pickled(env_fns, shard.start)
@@ -107,7 +109,7 @@ class ProcessTransport(SharedTransport):
         _caller_ends.append(self._pipe)
         self._process = context.Process(
             target=_main,
-            args=(theirs, payload, shard.start, autoreset, os.getpid(), cpu),
+            args=(theirs, payload, shard.start, autoreset, os.getpid(), names, cpu),
             name=f"vecenvs-worker-{worker}",
             daemon=False,  # so that envs may have children
         )
@@ -196,7 +198,9 @@ def _pickled(env_fns: Sequence[EnvFn], first: int) -> list[bytes]:
     return blobs
 
 
-def _main(pipe: Connection, payload: list[Any], first: int, autoreset: str, caller: int, cpu: int | None) -> None:
+def _main(
+    pipe: Connection, payload: list[Any], first: int, autoreset: str, caller: int, names: Names, cpu: int | None
+) -> None:
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})
-    run_worker(pipe, payload, first, autoreset, caller)
+    run_worker(pipe, payload, first, autoreset, caller, names)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vecenvs.board import Arena
-from vecenvs.transport.memory import Semaphore, new_name
+from vecenvs.transport.memory import Semaphore
 from vecenvs.transport.spin import NEVER, Spin
 
 PAYLOAD = 1 << 16  # bytes; longer messages travel in pieces
@@ -29,11 +29,6 @@ class RingNames(NamedTuple):
 
     written: str
     read: str
-
-    @classmethod
-    def new(cls) -> RingNames:
-        """Give names that nothing has yet."""
-        return cls(new_name(), new_name())
 
 
 class _Ring:
