@@ -36,6 +36,7 @@ class Crew:
         self.wake: Semaphore | None = None  # released by workers whose transport `wakes`
         # In which they are told to step. The other way round they are waited for: see `arrange`.
         self.order: Sequence[int] = range(len(shards))
+        self._found: list[tuple[int, Message]] = []  # what an exception (Ctrl-C) has kept from being handed over, too
         self._attached = False
         self._launch = weakref.WeakMethod(launch)  # the crew outlives a VecEnv that nobody has closed
 
@@ -151,38 +152,38 @@ class Crew:
         if self.wake is not None:
             while self.wake.acquire(False):
                 continue
-        found = []
         for worker in workers:
             while (message := self.transports[worker].get(0)) is not None:
-                found.append((worker, message))
+                self._found.append((worker, message))
+        found, self._found = self._found, []
         return found
 
     def nudge(self, workers: Iterable[int]) -> list[tuple[int, Message]]:
         """Have those of the workers that live in this process, and work only while waited for, do one thing each."""
-        inline = [worker for worker in workers if self.transports[worker].inline]
-        found = [(worker, self.transports[worker].get(_INSTANT)) for worker in inline]
-        return [(worker, message) for worker, message in found if message is not None]
+        for worker in workers:
+            if self.transports[worker].inline and (message := self.transports[worker].get(_INSTANT)) is not None:
+                self._found.append((worker, message))
+        found, self._found = self._found, []
+        return found
 
     def rest(self, workers: Sequence[int], seconds: float) -> list[tuple[int, Message]]:
         """Sleep until one of these workers has something, at most `seconds`; then do as `sweep`."""
         seconds = min(LIVENESS, max(seconds, 0.0))
-        found = []
         if len(workers) == 1:
             message = self.transports[workers[0]].get(seconds)
             if message is not None:
-                found.append((workers[0], message))
+                self._found.append((workers[0], message))
         elif inline := [worker for worker in workers if self.transports[worker].inline]:
             message = self.transports[inline[0]].get(min(seconds, 2e-4))
             if message is not None:
-                found.append((inline[0], message))
+                self._found.append((inline[0], message))
         elif self.wake is not None and all(self.transports[worker].wakes for worker in workers):
             self.wake.acquire(True, seconds)
         elif all(watched := [self.transports[worker].watch() for worker in workers]):
             wait_for_any(watched, seconds)
         else:
             time.sleep(min(seconds, 2e-4))
-        found.extend(self.sweep(workers))
-        return found or self.look_after(workers)
+        return self.sweep(workers) or self.look_after(workers)
 
     def look_after(self, workers: Iterable[int]) -> list[tuple[int, Message]]:
         """See that these workers live; give what one that does not has left, or raise WorkerDied if nothing."""
@@ -196,11 +197,18 @@ class Crew:
 
     def close(self, close_grace: float = CLOSE_GRACE) -> list[Failure]:
         """Let every worker close its envs, all at once, then end them all; give what closing envs raised."""
-        failures = self._ask(close_grace)
-        deadline = time.monotonic() + EXIT_GRACE
+        try:
+            failures = self._ask(close_grace)
+            self._stop(EXIT_GRACE)
+        except BaseException:  # a Ctrl-C: no more patience
+            self._stop(0.0)
+            raise
+        return failures
+
+    def _stop(self, grace: float) -> None:
+        deadline = time.monotonic() + grace
         for transport in self.transports:
             transport.stop(max(deadline - time.monotonic(), 0.0))
-        return failures
 
     def _ask(self, grace: float) -> list[Failure]:
         deadline = time.monotonic() + grace

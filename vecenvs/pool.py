@@ -373,9 +373,11 @@ class PoolVecEnv(VecEnv):
         self.closed = True
         if not self._lifetime.end():  # in a fork of the caller: the workers are not its own
             return
-        failures = self._crew.close(CLOSE_GRACE)
-        if isinstance(self._board, SharedBoard):
-            self._board.forget()
+        try:
+            failures = self._crew.close(CLOSE_GRACE)
+        finally:
+            if isinstance(self._board, SharedBoard):
+                self._board.forget()
         for failure in failures:
             warnings.warn(f"{failure.summary} while being closed", RuntimeWarning, stacklevel=2)
 

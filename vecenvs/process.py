@@ -48,9 +48,45 @@ os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _restore_handlers() -> None:
-    for number, handler in _handlers.items():
-        signal.signal(number, handler)
-    _handlers.clear()
+    """Give every signal its handler back; what one of these raises meanwhile is raised at the end."""
+    raised: BaseException | None = None
+    while _handlers:
+        try:
+            number = next(iter(_handlers))
+            signal.signal(number, _handlers[number])
+            del _handlers[number]
+        except BaseException as exc:
+            raised = exc
+    if raised is not None:
+        raise raised
+
+
+class _HeldSignals:
+    """A block in which no signal's handler raises: all are called after it. Does nothing but in the main thread."""
+
+    def __init__(self) -> None:
+        self._noted: list[int] = []
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        try:
+            for number in signal.valid_signals():
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    _handlers[number] = handler
+                    signal.signal(number, lambda number, _: self._noted.append(number))
+        except BaseException:
+            _restore_handlers()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        # Each is called, whatever the one before it raises.
+        with contextlib.ExitStack() as calls:
+            for number in self._noted:
+                calls.callback(signal.raise_signal, number)
+            if threading.current_thread() is threading.main_thread():
+                calls.callback(_restore_handlers)
 
 
 @contextlib.contextmanager
@@ -62,17 +98,9 @@ def child_environment() -> Iterator[None]:
     child that is still importing would answer it with a traceback. So is every signal that has a handler: in the midst
     of a fork what it raises is lost, or sends the child into the caller's program.
     """
-    resource_tracker.ensure_running()  # multiprocessing would start it inside, and let Ctrl-C through again
-    with _environment_lock, _main_without_false_file():
+    with _HeldSignals(), _environment_lock, _main_without_false_file():
+        resource_tracker.ensure_running()  # multiprocessing would do so later, and let Ctrl-C through again
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        # The mask is this thread's: another thread may take the signal meanwhile, for the main thread to handle.
-        noted: list[int] = []
-        if threading.current_thread() is threading.main_thread():
-            _handlers.update((number, signal.getsignal(number)) for number in signal.valid_signals())
-            for number in [number for number, handler in _handlers.items() if not callable(handler)]:
-                del _handlers[number]
-            for number in _handlers:
-                signal.signal(number, lambda number, _: noted.append(number))
         removed = {k: v for k, v in os.environ.items() if k.startswith(LAUNCHER_VARIABLES)}
         added = [name for name in THREAD_VARIABLES if name not in os.environ]
         try:
@@ -85,10 +113,6 @@ def child_environment() -> Iterator[None]:
             os.environ.update(removed)
             for name in added:
                 del os.environ[name]
-            _restore_handlers()
-            signal.pthread_sigmask(signal.SIG_BLOCK, noted)  # so that none is lost when another one's handler raises
-            for number in noted:
-                signal.raise_signal(number)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
@@ -122,21 +146,22 @@ def run_worker(pipe: Connection, payload: list[Any], first: int, autoreset: str,
     envs: list[Any] = []
     try:
         signal.signal(signal.SIGTERM, _leave)
-        env_fns = [partial(_load_and_call, item) if isinstance(item, bytes) else item for item in payload]
-        envs, made = make_envs(env_fns, first, remote=True)
-        pipe.send_bytes(made_message(made, first, forked=not isinstance(payload[0], bytes)))
-        wiring: Wiring = loads(pipe.recv_bytes())
-        if isinstance(made, Failure):
-            return
-        serve(envs, made, first, autoreset, wiring, lambda: pipe.send_bytes(dumps((int(Answer.REPLY), None))))
-        envs = []  # closed, as told
+        try:
+            env_fns = [partial(_load_and_call, item) if isinstance(item, bytes) else item for item in payload]
+            envs, made = make_envs(env_fns, first, remote=True)
+            pipe.send_bytes(made_message(made, first, forked=not isinstance(payload[0], bytes)))
+            wiring: Wiring = loads(pipe.recv_bytes())
+            if isinstance(made, Failure):
+                return
+            serve(envs, made, first, autoreset, wiring, lambda: pipe.send_bytes(dumps((int(Answer.REPLY), None))))
+            envs = []  # closed, as told
+        except Exception as exc:
+            if _wait_for_end(caller, None, MOMENT):  # else this process may end before its thread that watches is told
+                unlink_semaphores(all_names)
+            elif not isinstance(exc, (EOFError, ConnectionError)):  # the caller gave up while starting
+                raise
     except Terminated:
         sys.exit(1)
-    except Exception as exc:
-        if _wait_for_end(caller, None, MOMENT):  # else this process may end before its thread that watches is told
-            unlink_semaphores(all_names)
-        elif not isinstance(exc, (EOFError, ConnectionError)):  # the caller gave up while starting
-            raise
     finally:
         close_envs(envs, first, remote=True)
 

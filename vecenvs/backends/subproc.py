@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import weakref
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -104,9 +105,10 @@ class ProcessTransport(SharedTransport):
                 "this is a daemonic process (of multiprocessing.Pool, say), which may start no others: use "
                 "DummyVecEnv here, or processes that are not (concurrent.futures.ProcessPoolExecutor)"
             )
+        self._stopped = False
         self._lost = False  # whether somebody else has learnt how it ended
         self._pipe, theirs = context.Pipe()
-        _caller_ends.append(self._pipe)
+        _caller_ends.add(self._pipe)
         self._process = context.Process(
             target=_main,
             args=(theirs, payload, shard.start, autoreset, os.getpid(), names, cpu),
@@ -154,10 +156,10 @@ class ProcessTransport(SharedTransport):
         return True
 
     def stop(self, grace: float) -> None:
-        if self._pipe.closed:
+        if self._stopped:
             return
         self._pipe.close()
-        _caller_ends.remove(self._pipe)
+        _caller_ends.discard(self._pipe)
         if self._process.pid is None:  # it could not be started
             return
         for end in (lambda: None, self._process.terminate, self._process.kill):
@@ -169,15 +171,17 @@ class ProcessTransport(SharedTransport):
             return
         if self._lost:
             self._process._popen.returncode = UNKNOWN  # noqa: SLF001  else it is kept for ever
+        self._stopped = True
         self._process.close()
 
 
-# The caller's ends of all pipes: a fork closes them, else it would keep them open when the caller has gone.
-_caller_ends: list[Connection] = []
+# The caller's ends of all pipes: a fork closes them, else it would keep them open when the caller has gone. Weakly, so
+# that a worker ends of which nobody knows, since an exception (Ctrl-C) came when it had just been launched.
+_caller_ends: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
 def _close_caller_ends() -> None:
-    for end in _caller_ends:
+    for end in list(_caller_ends):
         end.close()
     _caller_ends.clear()
 

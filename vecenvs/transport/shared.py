@@ -95,7 +95,7 @@ class SharedTransport(Transport):
         self._spin = spin
         self._down: RingWriter | None = None
         self._up: RingReader | None = None
-        self._inbox: deque[Message] = deque()
+        self._inbox: deque[tuple[int, bytes | None]] = deque()
         self._pid: NDArray[np.int64] | None = None  # a cell in which the worker writes it
 
     def attach(self, board: Board) -> None:
@@ -138,15 +138,26 @@ class SharedTransport(Transport):
         else:
             self._down.put(tag, encode(tag, body), self._stalled)
 
+    def sent(self) -> int | None:
+        return None if self._down is None else self._down.sent
+
     def get(self, timeout: float | None) -> Message | None:
         if self._inbox:
-            return self._inbox.popleft()
+            return self._decoded()
         if self._up is None:
             return self.boot_get(timeout)
         message = self._up.get(timeout)
         if message is None or message[1] is None:
             return message
-        return message[0], decode(*message)
+        self._inbox.append(message)
+        return self._decoded()
+
+    def _decoded(self) -> Message:
+        """Hand over the first message of the inbox. An exception of a signal's handler leaves it there."""
+        tag, data = self._inbox[0]
+        body = None if data is None else decode(tag, data)
+        del self._inbox[0]
+        return tag, body
 
     def cpu(self) -> int | None:
         if self._pid is None or self._spin[0] is not NEVER:  # there is a core for the caller alone
@@ -159,7 +170,7 @@ class SharedTransport(Transport):
         if gone:
             raise BrokenPipeError(f"the worker is gone ({exitcode})")
         if self._up is not None and (message := self._up.get(0)) is not None:
-            self._inbox.append((message[0], decode(*message)))
+            self._inbox.append(message)
 
 
 def _pid_cell(arena: Arena) -> NDArray[np.int64]:
