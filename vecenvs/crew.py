@@ -10,7 +10,7 @@ from typing import Any
 from vecenvs.alike import alike
 from vecenvs.board import Board
 from vecenvs.cpus import cpu_of
-from vecenvs.errors import SpaceMismatch, StepTimeout, VecEnvError, WorkerDied
+from vecenvs.errors import ClosedError, SpaceMismatch, StepTimeout, VecEnvError, WorkerDied
 from vecenvs.making import COMMON
 from vecenvs.protocol import Answer, Command, Failure, MadeEnvs, dumps, kind_of, loads, safe_text
 from vecenvs.transport import Message, Transport
@@ -38,6 +38,7 @@ class Crew:
         self.order: Sequence[int] = range(len(shards))
         self._found: list[tuple[int, Message]] = []  # what an exception (Ctrl-C) has kept from being handed over, too
         self._attached = False
+        self._closed = False
         self._launch = weakref.WeakMethod(launch)  # the crew outlives a VecEnv that nobody has closed
 
     def start(self) -> MadeEnvs:
@@ -70,9 +71,15 @@ class Crew:
         def ready(transport: Transport) -> None:
             self.transports[worker] = transport
 
+        self._check_open(worker)
         self.transports[worker].stop(0.0)
         launched = self._launched(worker, self.shards[worker])
         self.transports[worker] = Replacement(launched, board, briefing, check, ready, START_TIMEOUT)
+        try:
+            self._check_open(worker)
+        except ClosedError:  # meanwhile
+            launched.stop(0.0)
+            raise
 
     def launched(self) -> list[Transport]:
         """Give the transports as the backend made them, also of workers that are on their way."""
@@ -197,6 +204,7 @@ class Crew:
 
     def close(self, close_grace: float = CLOSE_GRACE) -> list[Failure]:
         """Let every worker close its envs, all at once, then end them all; give what closing envs raised."""
+        self._closed = True
         try:
             failures = self._ask(close_grace)
             self._stop(EXIT_GRACE)
@@ -254,8 +262,14 @@ class Crew:
             if not alike(theirs, ours):
                 raise SpaceMismatch(self.shards[worker][0], which, theirs, ours)
 
-    def died(self, worker: int) -> WorkerDied:
-        """Say that a worker has died."""
+    def _check_open(self, worker: int) -> None:
+        if self._closed:
+            raise self.died(worker)
+
+    def died(self, worker: int) -> WorkerDied | ClosedError:
+        """Say that a worker has died; or that another thread has ended it by `close`."""
+        if self._closed:
+            return ClosedError("what another thread was doing when close() was called,")
         transport = self.transports[worker]
         state = "lost" if self._attached else "starting"
         return WorkerDied(worker, self.shards[worker], transport.exit_status()[1], transport.where, state)

@@ -100,7 +100,10 @@ class Ledger:
                 try:
                     transports[worker].put(_STEP)
                 except ConnectionError:
-                    self.bury(self._crew.died(worker))
+                    died = self._crew.died(worker)
+                    if not isinstance(died, WorkerDied):
+                        raise died from None
+                    self.bury(died)
             except Exception as exc:  # it is dead for good: the others are told all the same
                 failed = failed or exc
         if failed is not None:

@@ -137,6 +137,8 @@ class ProcessTransport(SharedTransport):
         return None
 
     def exit_status(self) -> tuple[bool, int | None]:
+        if self._stopped:
+            return True, None
         gone = not self._is_alive()
         return gone, None if self._lost else self._process.exitcode
 
