@@ -197,6 +197,16 @@ def test_signals_wait_until_a_worker_has_been_started() -> None:
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+def test_a_directory_that_has_been_deleted(start_method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    with pytest.raises(VecEnvError, match=r"current directory.*has been deleted: os\.chdir.*'fork'"):
+        SubprocVecEnv(counting_fns(2), 1, start_method)
+    with SubprocVecEnv(counting_fns(2), 1, "fork") as vec:
+        vec.reset()
+
+
 class SleepyEnv(CountingEnv):
     """Takes a minute for a step."""
 

@@ -100,6 +100,8 @@ class ProcessTransport(SharedTransport):
         # A fork inherits the functions as they are; the others need them pickled, by value what no import reaches.
         forks = context.get_start_method() == "fork"
         payload = list(env_fns) if forks else _pickled(env_fns, shard.start)
+        if not forks:
+            _check_directory()
         if multiprocessing.current_process().daemon:
             raise VecEnvError(
                 "this is a daemonic process (of multiprocessing.Pool, say), which may start no others: use "
@@ -189,6 +191,17 @@ def _close_caller_ends() -> None:
 
 
 os.register_at_fork(after_in_child=_close_caller_ends)
+
+
+def _check_directory() -> None:
+    """Raise where other processes cannot begin in the current directory, as multiprocessing has them do."""
+    try:
+        os.getcwd()
+    except FileNotFoundError as exc:
+        raise VecEnvError(
+            "the current directory, in which worker processes are to begin, has been deleted: os.chdir to another one, "
+            "or use start_method='fork'"
+        ) from exc
 
 
 def _pickled(env_fns: Sequence[EnvFn], first: int) -> list[bytes]:
