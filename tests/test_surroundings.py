@@ -207,6 +207,24 @@ def test_a_directory_that_has_been_deleted(start_method: str, tmp_path: Path, mo
         vec.reset()
 
 
+def test_a_fork_that_leaves_by_sys_exit() -> None:
+    """multiprocessing, which has not made it, takes the workers for its children there, and complains."""
+    program = """
+import os, sys
+from vecenvs import SubprocVecEnv
+from vecenvs.testing.envs import counting_fns
+with SubprocVecEnv(counting_fns(2), 2, "fork") as vec:
+    vec.reset()
+    if not (child := os.fork()):
+        sys.exit(0)
+    print(os.waitpid(child, 0)[1])
+    vec.step([0, 0])
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("0\n", "", 0)
+
+
 class SleepyEnv(CountingEnv):
     """Takes a minute for a step."""
 

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import weakref
 from collections.abc import Sequence
+from multiprocessing import process
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -117,6 +118,7 @@ class ProcessTransport(SharedTransport):
             name=f"vecenvs-worker-{worker}",
             daemon=False,  # so that envs may have children
         )
+        _children.add(self._process)
         try:
             with child_environment():
                 self._process.start()
@@ -182,15 +184,20 @@ class ProcessTransport(SharedTransport):
 # The caller's ends of all pipes: a fork closes them, else it would keep them open when the caller has gone. Weakly, so
 # that a worker ends of which nobody knows, since an exception (Ctrl-C) came when it had just been launched.
 _caller_ends: weakref.WeakSet[Connection] = weakref.WeakSet()
+_children: weakref.WeakSet[process.BaseProcess] = weakref.WeakSet()
 
 
-def _close_caller_ends() -> None:
+def _disown() -> None:
+    """In a fork: leave alone what is its parent's. multiprocessing would try to join the children at its exit."""
     for end in list(_caller_ends):
         end.close()
     _caller_ends.clear()
+    for child in list(_children):
+        process._children.discard(child)  # type: ignore[attr-defined]  # noqa: SLF001
+    _children.clear()
 
 
-os.register_at_fork(after_in_child=_close_caller_ends)
+os.register_at_fork(after_in_child=_disown)
 
 
 def _check_directory() -> None:
