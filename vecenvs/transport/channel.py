@@ -15,11 +15,14 @@ _CHUNK = 1 << 18
 
 
 class Channel:
-    """The worker's end. Has the two methods of a multiprocessing Connection that workers use."""
+    """The worker's end. Has the methods of a multiprocessing Connection that workers use."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
         end.setblocking(True)
+
+    def fileno(self) -> int:
+        return self._end.fileno()
 
     def send_bytes(self, data: bytes) -> None:
         if len(data) < _CHUNK:
