@@ -16,6 +16,7 @@ import psutil
 import pytest
 from conftest import Configuration
 
+from vecenvs import DummyVecEnv
 from vecenvs.backends import BACKENDS, backend_class
 from vecenvs.backends.subproc import SubprocVecEnv
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, WorkerDied
@@ -188,6 +189,18 @@ def test_spaces_that_do_not_pickle(configuration: Configuration) -> None:
 def test_wrong_arguments(kwargs: dict[str, Any], message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         SubprocVecEnv(counting_fns(4), **kwargs).close()
+
+
+def test_a_method_seed_that_no_env_has() -> None:
+    """Code written for Gym asks for it."""
+    with (
+        DummyVecEnv(counting_fns(2)) as vec,
+        pytest.raises(
+            EnvError,
+            match=r"CountingEnv has no method 'seed', like all envs of Gymnasium: .* seed\(\.\.\.\).*reset\(seed=",
+        ),
+    ):
+        vec.env_method("seed", 3)
 
 
 def test_unknown_backend() -> None:

@@ -115,6 +115,33 @@ def test_a_caller_that_becomes_another_program(run) -> None:
     assert program.process.poll() is None
 
 
+@pytest.mark.parametrize("created", [1, 2, 5])
+def test_sigkill_of_a_caller_that_has_just_created_semaphores(created: int) -> None:
+    """The board's, and four of each worker: their names are told to the workers before there is one."""
+    program = f"""
+import os, signal
+from vecenvs import SubprocVecEnv
+from vecenvs.testing.envs import counting_fns
+from vecenvs.transport.memory import Semaphore
+caller, made, create = os.getpid(), [], Semaphore.__init__
+
+def create_and_die(self, *args, **kwargs):
+    create(self, *args, **kwargs)
+    made.append(self)
+    if len(made) == {created} and os.getpid() == caller:
+        os.kill(caller, signal.SIGKILL)
+
+Semaphore.__init__ = create_and_die
+SubprocVecEnv(counting_fns(2), 2, "fork")
+"""
+    before = leaks.shared_memory_files()
+    assert subprocess.run([sys.executable, "-c", program], timeout=PATIENCE, check=False).returncode == -signal.SIGKILL
+    left = leaks.wait_until_empty(lambda: leaks.files_left(before), PATIENCE)
+    for name in left:
+        (leaks.SHM / name).unlink()
+    assert not left
+
+
 def test_sigkill_of_everyone_at_once(run) -> None:
     """Nobody is left to clean up, so there must be nothing to clean."""
     program = run("stepping")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from typing import Any, cast
 
 import pytest
 
+from vecenvs.process import _wait_for_end
 from vecenvs.transport import stream
 from vecenvs.transport.channel import Channel, PolledEnd
 from vecenvs.transport.stream import Reception, Stream
@@ -138,3 +141,12 @@ def test_the_end_shows(reception: Reception) -> None:
         while not end.closed:
             taken += end.take()
         assert taken == [b"last"]
+
+
+def test_a_worker_watches_its_end() -> None:
+    """As it does the end of a pipe: whoever was there may have gone on as another program."""
+    theirs, ours = socket.socketpair()
+    channel = Channel(ours)
+    theirs.close()
+    assert not _wait_for_end(os.getpid(), cast("Any", channel))
+    channel.close()

@@ -14,6 +14,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -193,6 +195,69 @@ def test_signals_wait_until_a_worker_has_been_started() -> None:
         assert signal.getsignal(signal.SIGALRM) is handle
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+def test_a_directory_that_has_been_deleted(start_method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    with pytest.raises(VecEnvError, match=r"current directory.*has been deleted: os\.chdir.*'fork'"):
+        SubprocVecEnv(counting_fns(2), 1, start_method)
+    with SubprocVecEnv(counting_fns(2), 1, "fork") as vec:
+        vec.reset()
+
+
+def test_a_fork_that_leaves_by_sys_exit() -> None:
+    """multiprocessing, which has not made it, takes the workers for its children there, and complains."""
+    program = """
+import os, sys
+from vecenvs import SubprocVecEnv
+from vecenvs.testing.envs import counting_fns
+with SubprocVecEnv(counting_fns(2), 2, "fork") as vec:
+    vec.reset()
+    if not (child := os.fork()):
+        sys.exit(0)
+    print(os.waitpid(child, 0)[1])
+    vec.step([0, 0])
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("0\n", "", 0)
+
+
+class SleepyEnv(CountingEnv):
+    """Takes a minute for a step."""
+
+    def step(self, action: Any) -> Any:
+        time.sleep(60)
+        return super().step(action)
+
+
+@PROMPT
+@pytest.mark.parametrize("on_failure", ["raise", "restart"])
+def test_close_while_another_thread_is_in_a_step(on_failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That one is told so at once, and starts no new worker."""
+    monkeypatch.setattr("vecenvs.pool.CLOSE_GRACE", 0.2)
+    monkeypatch.setattr("vecenvs.crew.EXIT_GRACE", 0.2)
+    vec = SubprocVecEnv([SleepyEnv] * 2, 2, "fork", on_failure=on_failure)
+    vec.reset()
+    raised: list[Exception] = []
+
+    def step() -> None:
+        try:
+            vec.step([0, 0])
+        except Exception as exc:
+            raised.append(exc)
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    while not vec._ledger.stepping:
+        time.sleep(0.01)
+    vec.close()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    assert [type(exc) for exc in raised] == [ClosedError]
+    assert "another thread" in str(raised[0])
 
 
 @PROMPT

@@ -6,18 +6,19 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from vecenvs.arguments import deadline_of
-from vecenvs.errors import NotSteppingError, StepTimeout
+from vecenvs.errors import NotSteppingError, StepTimeout, WorkerDied
 from vecenvs.ledger import Ledger
 from vecenvs.protocol import Command, Extra, Failure
 from vecenvs.rows import env_error
 
 
 class Call(NamedTuple):
-    """An unanswered call: its slots in order, those of each worker still to answer, the results so far."""
+    """An unanswered call: its slots in order, those of each worker, who has still to answer, the replies so far."""
 
     slots: list[int]
     groups: dict[int, list[int]]
-    results: dict[int, Any]
+    waiting: dict[int, None]
+    replies: dict[int, Any]
 
 
 class Asking:
@@ -36,7 +37,7 @@ class Asking:
         for slot in slots:
             groups.setdefault(self._ledger.owner[slot], []).append(slot)
         self._ledger.request({w: (Command.CALL, (function, group, args, kwargs)) for w, group in groups.items()})
-        self.call = Call(slots, groups, {})
+        self.call = Call(slots, groups, dict.fromkeys(groups), {})
 
     def finish(self, timeout: float | None) -> list[Any]:
         """Give what the function returned, in the order of the slots.
@@ -45,22 +46,27 @@ class Asking:
         """
         if self.call is None:
             raise NotSteppingError("call_wait without a call_async before it")
-        slots, groups, results = self.call
+        slots, groups, waiting, replies = self.call
         deadline = deadline_of(timeout)
-        while groups:
-            worker, group = next(iter(groups.items()))
+        while waiting:
+            worker = next(iter(waiting))
             try:
-                reply = self._ledger.reply(groups, deadline)
-            except Exception:  # it cannot come any more
-                self.call = None
+                reply = self._ledger.reply(worker, deadline)
+            except Exception as exc:
+                if isinstance(exc, WorkerDied) or worker in self._ledger.dead:  # it cannot come any more
+                    self.call = None
                 raise
             if reply is None:
-                raise StepTimeout([slot for late in groups.values() for slot in late], timeout or 0.0, "call")
+                raise StepTimeout([slot for late in waiting for slot in groups[late]], timeout or 0.0, "call")
+            replies[worker] = reply
+            del waiting[worker]
+        self.call = None
+        results: dict[int, Any] = {}
+        for worker, group in groups.items():
+            reply = replies[worker]
             if isinstance(reply, Failure):  # of the whole call
                 reply = [reply._replace(slot=slot) for slot in group]
             results.update(zip(group, reply, strict=True))
-            del groups[worker]
-        self.call = None
         error = env_error(Extra(slot, {}, None, r) for slot, r in results.items() if isinstance(r, Failure))
         if error is not None:
             raise error
@@ -68,9 +74,7 @@ class Asking:
 
     def forget(self) -> None:
         """Wait no longer for the call's results, if there is one. Envs that are at it finish it first."""
-        if self.call is not None:
-            self._ledger.forsake(self.call.groups)
-            self.call = None
+        self.call = None
 
     def prepare(self, seeds: dict[int, Any], options: dict[int, Any]) -> None:
         """Give envs what their next reset is to get."""
@@ -84,15 +88,7 @@ class Asking:
         """Send one request to each worker and wait until all have carried theirs out. EnvError if one has failed."""
         ledger = self._ledger
         ledger.request(requests)
-        waiting, failures = dict.fromkeys(requests), []
-        while waiting:
-            try:
-                reply = ledger.reply(waiting)
-            except KeyboardInterrupt:
-                ledger.forsake(waiting)
-                raise
-            del waiting[next(iter(waiting))]
-            if isinstance(reply, Failure):
-                failures.append(reply)
+        replies = [ledger.reply(worker) for worker in requests]
+        failures = [reply for reply in replies if isinstance(reply, Failure)]
         if failures:
             raise failures[0].to_error()

@@ -81,6 +81,11 @@ def has_attr(env: Any, name: str) -> bool:
 
 def env_method(env: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     """Call a method of the outermost layer that has it."""
+    if name == "seed" and not has_attr(env, name):  # Gym's envs had it
+        raise AttributeError(
+            f"{type(env.unwrapped).__name__} has no method 'seed', like all envs of Gymnasium: seed the envs by the "
+            "VecEnv's own seed(...), which their next resets get, or by reset(seed=...)"
+        )
     return get_attr(env, name)(*args, **kwargs)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from vecenvs.alike import alike
 from vecenvs.board import Board
 from vecenvs.cpus import cpu_of
-from vecenvs.errors import SpaceMismatch, StepTimeout, VecEnvError, WorkerDied
+from vecenvs.errors import ClosedError, SpaceMismatch, StepTimeout, VecEnvError, WorkerDied
 from vecenvs.making import COMMON
 from vecenvs.protocol import Answer, Command, Failure, MadeEnvs, dumps, kind_of, loads, safe_text
 from vecenvs.transport import Message, Transport
@@ -36,7 +36,9 @@ class Crew:
         self.wake: Semaphore | None = None  # released by workers whose transport `wakes`
         # In which they are told to step. The other way round they are waited for: see `arrange`.
         self.order: Sequence[int] = range(len(shards))
+        self._found: list[tuple[int, Message]] = []  # what an exception (Ctrl-C) has kept from being handed over, too
         self._attached = False
+        self._closed = False
         self._launch = weakref.WeakMethod(launch)  # the crew outlives a VecEnv that nobody has closed
 
     def start(self) -> MadeEnvs:
@@ -69,9 +71,15 @@ class Crew:
         def ready(transport: Transport) -> None:
             self.transports[worker] = transport
 
+        self._check_open(worker)
         self.transports[worker].stop(0.0)
         launched = self._launched(worker, self.shards[worker])
         self.transports[worker] = Replacement(launched, board, briefing, check, ready, START_TIMEOUT)
+        try:
+            self._check_open(worker)
+        except ClosedError:  # meanwhile
+            launched.stop(0.0)
+            raise
 
     def launched(self) -> list[Transport]:
         """Give the transports as the backend made them, also of workers that are on their way."""
@@ -151,38 +159,38 @@ class Crew:
         if self.wake is not None:
             while self.wake.acquire(False):
                 continue
-        found = []
         for worker in workers:
             while (message := self.transports[worker].get(0)) is not None:
-                found.append((worker, message))
+                self._found.append((worker, message))
+        found, self._found = self._found, []
         return found
 
     def nudge(self, workers: Iterable[int]) -> list[tuple[int, Message]]:
         """Have those of the workers that live in this process, and work only while waited for, do one thing each."""
-        inline = [worker for worker in workers if self.transports[worker].inline]
-        found = [(worker, self.transports[worker].get(_INSTANT)) for worker in inline]
-        return [(worker, message) for worker, message in found if message is not None]
+        for worker in workers:
+            if self.transports[worker].inline and (message := self.transports[worker].get(_INSTANT)) is not None:
+                self._found.append((worker, message))
+        found, self._found = self._found, []
+        return found
 
     def rest(self, workers: Sequence[int], seconds: float) -> list[tuple[int, Message]]:
         """Sleep until one of these workers has something, at most `seconds`; then do as `sweep`."""
         seconds = min(LIVENESS, max(seconds, 0.0))
-        found = []
         if len(workers) == 1:
             message = self.transports[workers[0]].get(seconds)
             if message is not None:
-                found.append((workers[0], message))
+                self._found.append((workers[0], message))
         elif inline := [worker for worker in workers if self.transports[worker].inline]:
             message = self.transports[inline[0]].get(min(seconds, 2e-4))
             if message is not None:
-                found.append((inline[0], message))
+                self._found.append((inline[0], message))
         elif self.wake is not None and all(self.transports[worker].wakes for worker in workers):
             self.wake.acquire(True, seconds)
         elif all(watched := [self.transports[worker].watch() for worker in workers]):
             wait_for_any(watched, seconds)
         else:
             time.sleep(min(seconds, 2e-4))
-        found.extend(self.sweep(workers))
-        return found or self.look_after(workers)
+        return self.sweep(workers) or self.look_after(workers)
 
     def look_after(self, workers: Iterable[int]) -> list[tuple[int, Message]]:
         """See that these workers live; give what one that does not has left, or raise WorkerDied if nothing."""
@@ -196,11 +204,19 @@ class Crew:
 
     def close(self, close_grace: float = CLOSE_GRACE) -> list[Failure]:
         """Let every worker close its envs, all at once, then end them all; give what closing envs raised."""
-        failures = self._ask(close_grace)
-        deadline = time.monotonic() + EXIT_GRACE
+        self._closed = True
+        try:
+            failures = self._ask(close_grace)
+            self._stop(EXIT_GRACE)
+        except BaseException:  # a Ctrl-C: no more patience
+            self._stop(0.0)
+            raise
+        return failures
+
+    def _stop(self, grace: float) -> None:
+        deadline = time.monotonic() + grace
         for transport in self.transports:
             transport.stop(max(deadline - time.monotonic(), 0.0))
-        return failures
 
     def _ask(self, grace: float) -> list[Failure]:
         deadline = time.monotonic() + grace
@@ -246,8 +262,14 @@ class Crew:
             if not alike(theirs, ours):
                 raise SpaceMismatch(self.shards[worker][0], which, theirs, ours)
 
-    def died(self, worker: int) -> WorkerDied:
-        """Say that a worker has died."""
+    def _check_open(self, worker: int) -> None:
+        if self._closed:
+            raise self.died(worker)
+
+    def died(self, worker: int) -> WorkerDied | ClosedError:
+        """Say that a worker has died; or that another thread has ended it by `close`."""
+        if self._closed:
+            return ClosedError("what another thread was doing when close() was called,")
         transport = self.transports[worker]
         state = "lost" if self._attached else "starting"
         return WorkerDied(worker, self.shards[worker], transport.exit_status()[1], transport.where, state)

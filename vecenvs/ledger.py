@@ -19,7 +19,7 @@ from vecenvs.crew import LIVENESS, Crew
 from vecenvs.errors import AlreadySteppingError, StepTimeout, VecEnvError, WorkerDied, describe_indices
 from vecenvs.lock_step import LockStep
 from vecenvs.patience import NEVER, Patience, Pending
-from vecenvs.protocol import Answer, Command, Extra, Failure, RowBody, kind_of, slot_of, tag
+from vecenvs.protocol import Answer, Command, Extra, Failure, RowBody, slot_of, tag
 from vecenvs.transport import Message
 
 # Plain ints compare faster.
@@ -58,7 +58,8 @@ class Ledger:
         self._restarts_left = restarts
         self._briefing = weakref.WeakMethod(briefing)  # a VecEnv that nobody uses any more goes at once
         self._next_look = 0.0
-        self._forsaken = [0] * len(crew.shards)  # how many of each worker's next replies nobody waits for
+        self._request = 0  # the number of the last one: nobody waits for replies to others
+        self._arrived: deque[tuple[int, Message]] = deque()  # what has come and is not noted yet
         self._until_arranged = _ARRANGE
         self._untold: deque[int] = deque()  # of a lock-step: workers that have not been told to step
         self._unsent: deque[tuple[int, Commands]] = deque()  # of resets: what workers have not been sent
@@ -73,6 +74,8 @@ class Ledger:
         lock_step.plain = True
         if lock_step.infos:
             lock_step.infos = {}
+        if lock_step.extras:  # a Ctrl-C came before they were handed out
+            lock_step.extras = []
         self._until_arranged -= 1
         if not self._until_arranged:
             self._until_arranged = _ARRANGE
@@ -90,7 +93,8 @@ class Ledger:
         transports, untold = self._crew.transports, self._untold
         failed: Exception | None = None
         while untold:
-            worker = untold.popleft()
+            worker = untold[0]
+            del untold[0]  # no call, at whose end the exception of a signal's handler might come
             try:
                 if self._objects:
                     self._put_step(worker)
@@ -98,7 +102,10 @@ class Ledger:
                 try:
                     transports[worker].put(_STEP)
                 except ConnectionError:
-                    self.bury(self._crew.died(worker))
+                    died = self._crew.died(worker)
+                    if not isinstance(died, WorkerDied):
+                        raise died from None
+                    self.bury(died)
             except Exception as exc:  # it is dead for good: the others are told all the same
                 failed = failed or exc
         if failed is not None:
@@ -149,43 +156,31 @@ class Ledger:
             self.command(slot, Command.STEP_ONE, self._board.actions.objects(slot, 1))
 
     def request(self, requests: dict[int, tuple[Command, Any]]) -> None:
-        """Send one request to each worker. If one cannot be sent, nobody waits for the others' replies."""
-        asked: list[int] = []
+        """Send one request to each worker. From then on nobody waits for replies to those before it."""
+        self._request += 1
         try:
             for worker, (command, body) in requests.items():
-                self._crew.put(worker, command, body)
-                asked.append(worker)
-        except BaseException as exc:
-            self.forsake(asked)
-            if isinstance(exc, WorkerDied):
-                self.bury(exc)
-                raise exc.but("replaced") from None
-            raise
+                self._crew.put(worker, tag(command, self._request), body)
+        except WorkerDied as died:
+            self.bury(died)
+            raise died.but("replaced") from None
 
-    def reply(self, waiting: Collection[int], deadline: float | None = None) -> Any:
-        """Wait for the REPLY of the first of these workers, taking rows that come before it; None after the deadline.
+    def reply(self, worker: int, deadline: float | None = None) -> Any:
+        """Wait for a worker's REPLY to the last request, taking rows that come before it; None after the deadline.
 
-        If it cannot come, that is raised, and nobody waits for the replies of the others.
+        If it cannot come, that is raised.
         """
-        worker, *others = waiting
+        awaited = tag(Answer.REPLY, self._request)
         try:
             while True:
                 message = self._crew.get(worker, deadline)
-                if message is None or (kind_of(message[0]) == Answer.REPLY and not self._forsaken[worker]):
+                if message is None or message[0] == awaited:
                     return message and message[1]
-                self._take(worker, message)
+                self._arrived.append((worker, message))
+                self._take_arrived()
         except WorkerDied as died:
-            self.forsake(others)
             self.bury(died)
             raise died.but("replaced") from None
-        except Exception:  # its replacement could not be started
-            self.forsake(others)
-            raise
-
-    def forsake(self, workers: Iterable[int]) -> None:
-        """Drop the next reply of each of these workers when it comes."""
-        for worker in workers:
-            self._forsaken[worker] += 1
 
     def _put_step(self, worker: int) -> None:
         shard = self._crew.shards[worker]
@@ -194,10 +189,20 @@ class Ledger:
     def _command(self, slot: int, command: Pending) -> None:
         if slot in self.leftover:  # overtaken
             self.drop(slot)
+        owner = self.owner[slot]
+        transport = self._crew.transports[owner]
+        sent = transport.sent()
         if slot not in self.pending:
-            self._due[self.owner[slot]] += 1
+            self._due[owner] += 1
         self.pending[slot] = command
-        self._put(self.owner[slot], tag(command.kind, slot), command.body)
+        try:
+            self._put(owner, tag(command.kind, slot), command.body)
+        except BaseException:
+            unsent = sent is not None and transport.sent() == sent
+            if unsent and self.pending.get(slot) is command and transport is self._crew.transports[owner]:
+                del self.pending[slot]  # a Ctrl-C: nobody has been told
+                self._due[owner] -= 1
+            raise
 
     def _put(self, worker: int, tag: int, body: object) -> None:
         """Send a command that is already noted."""
@@ -229,10 +234,12 @@ class Ledger:
                     if kind != _PLAIN:
                         self.lock_step.plain = False
                 else:
-                    self._take(worker, message)
+                    self._arrived.append((worker, message))
+                    self._take_arrived()
                 continue
             try:  # this one is late, and another one may have died meanwhile
-                self._take_all(self._crew.sweep(list(stepping)) or self._crew.look_after(list(stepping)))
+                self._arrived.extend(self._crew.sweep(list(stepping)) or self._crew.look_after(list(stepping)))
+                self._take_arrived()
             except WorkerDied as died:
                 self.bury(died)
             if limit is not None and stepping and time.monotonic() >= limit:
@@ -250,7 +257,8 @@ class Ledger:
         self.sweep()
         self._look_around()
         if deadline is not None and time.monotonic() >= deadline and not enough():  # who polls
-            self._take_all(self._crew.nudge(self._busy_workers()))
+            self._arrived.extend(self._crew.nudge(self._busy_workers()))
+            self._take_arrived()
         while not enough():
             limit = self._limit(deadline)
             if limit is not None and time.monotonic() >= limit:
@@ -258,7 +266,8 @@ class Ledger:
                 continue
             try:
                 seconds = LIVENESS if limit is None else limit - time.monotonic()
-                self._take_all(self._crew.rest(self._busy_workers(), seconds))
+                self._arrived.extend(self._crew.rest(self._busy_workers(), seconds))
+                self._take_arrived()
             except WorkerDied as died:
                 self.bury(died)
 
@@ -269,7 +278,8 @@ class Ledger:
             return
         self._next_look = now + LIVENESS
         try:
-            self._take_all(self._crew.look_after(self._busy_workers()))
+            self._arrived.extend(self._crew.look_after(self._busy_workers()))
+            self._take_arrived()
         except WorkerDied as died:
             self.bury(died)
         if self._patience.late():
@@ -288,7 +298,8 @@ class Ledger:
 
     def sweep(self) -> None:
         """Take every row that is there, without waiting."""
-        self._take_all(self._crew.sweep(self._busy_workers()))
+        self._arrived.extend(self._crew.sweep(self._busy_workers()))
+        self._take_arrived()
 
     def drop(self, slot: int) -> None:
         """Strike a ready row: it is being handed out, or overtaken by a reset."""
@@ -299,17 +310,26 @@ class Ledger:
     def _busy_workers(self) -> list[int]:
         return [worker for worker, due in enumerate(self._due) if due or worker in self.stepping]
 
-    def _take_all(self, messages: Iterable[tuple[int, Message]]) -> None:
-        failed: list[tuple[int, Message]] = []
-        for worker, message in messages:
-            if message[0] == Answer.NOT_STARTED:  # that raises: nobody else's message shall be lost by it
-                failed.append((worker, message))
+    def _take_arrived(self) -> None:
+        """Note what has come, and strike who did not start, which raises.
+
+        A message in the midst of which an exception of a signal's handler (Ctrl-C) comes is noted again next time.
+        """
+        arrived, failed = self._arrived, None
+        while arrived:
+            worker, message = arrived[0]
+            if message[0] == Answer.NOT_STARTED:
+                if failed is not None:
+                    break
+                failed = worker, message[1]
             else:
                 self._take(worker, message)
-        for worker, message in failed:
-            self._take(worker, message)
+            del arrived[0]
+        if failed is not None:
+            self._strike(*failed)
 
     def _take(self, worker: int, message: Message) -> None:
+        """Note a message. Nothing is noted twice if it is taken again."""
         kind, body = message[0] & 0xFF, message[1]
         if self._timed:
             self._patience.hear(worker)
@@ -317,10 +337,7 @@ class Ledger:
             self._starting.discard(worker)
             self._patience.begin(worker, self._crew.shards[worker])
             return
-        if kind == Answer.NOT_STARTED:
-            self._strike(worker, body)
-        if kind == Answer.REPLY and self._forsaken[worker]:
-            self._forsaken[worker] -= 1
+        if kind == Answer.REPLY:  # to a request that nobody waits for any more
             return
         if kind == _INFO_ROWS:
             self.lock_step.note_infos(worker, body)
@@ -339,7 +356,9 @@ class Ledger:
         elif kind in (_ROWS, _PLAIN):
             shard = self._crew.shards[worker]
             self._board.observations.take_objects(shard.start, len(shard), body.objects)
-            self.lock_step.note(worker, body, plain=kind == _PLAIN)
+            if worker in self.stepping:
+                self.lock_step.note(worker, body, plain=kind == _PLAIN)
+                del self.stepping[worker]
             self._stepped(worker)
         else:
             raise VecEnvError(f"worker {worker} gave an answer of kind {kind} out of turn")
@@ -409,7 +428,8 @@ class Ledger:
     def _restart(self, worker: int) -> None:
         self._restarts_left -= 1
         self.restarts += 1
-        self._forsaken[worker] = 0
+        for late in [each for each in self._arrived if each[0] == worker]:
+            self._arrived.remove(late)
         try:
             self._crew.replace(worker, self._board, self._brief(worker))
         except Exception as exc:  # no process, no rank, no room

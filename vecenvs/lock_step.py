@@ -26,11 +26,11 @@ class LockStep:
         self._unpackers = [InfoUnpacker() for _ in shards]
 
     def note(self, worker: int, body: RowBody, *, plain: bool) -> None:
-        """Keep what came with a shard's rows."""
+        """Keep what came with a shard's rows. If a signal's handler raises here, no extras have been kept yet."""
         self.plain = self.plain and plain
         if body.infos is not None:
             self.note_infos(worker, body.infos)
-        self.extras.extend(body.extras)
+        self.extras += body.extras
 
     def note_infos(self, worker: int, infos: Infos | bytes | Announced) -> None:
         """Keep the infos of a whole shard, packed unless it is in this process."""

@@ -46,6 +46,7 @@ from vecenvs.outcomes import Outcomes
 from vecenvs.protocol import Command, Extra
 from vecenvs.rows import Row, env_error
 from vecenvs.transport import Transport
+from vecenvs.transport.memory import new_name
 from vecenvs.transport.shared import SharedBoard
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
 
@@ -97,6 +98,7 @@ class PoolVecEnv(VecEnv):
         self.num_envs = n = len(env_fns)
         self._env_fns = list(env_fns)
         self._shards = split(n, num_workers)
+        self._wake = new_name()  # of a shared board's semaphore, for workers to know from the start
         self._step_slots: set[int] | None = None  # of a lock-step in which the others are being reset
         self._counters = dict.fromkeys(("steps", "received", "resets"), 0)
         self._crew = Crew(self._shards, self._launch)
@@ -142,7 +144,7 @@ class PoolVecEnv(VecEnv):
 
     def _lay_out(self) -> Board:
         """Give the columns, now that the spaces are known: shared, for workers in other processes."""
-        return SharedBoard(self.observation_space, self.action_space, self.num_envs, self._info_attrs)
+        return SharedBoard(self.observation_space, self.action_space, self.num_envs, self._info_attrs, self._wake)
 
     # Stepping in lock-step
 
@@ -379,9 +381,11 @@ class PoolVecEnv(VecEnv):
         self.closed = True
         if not self._lifetime.end():  # in a fork of the caller: the workers are not its own
             return
-        failures = self._crew.close(CLOSE_GRACE)
-        if isinstance(self._board, SharedBoard):
-            self._board.forget()
+        try:
+            failures = self._crew.close(CLOSE_GRACE)
+        finally:
+            if isinstance(self._board, SharedBoard):
+                self._board.forget()
         for failure in failures:
             warnings.warn(f"{failure.summary} while being closed", RuntimeWarning, stacklevel=2)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pickle
 import select
@@ -21,7 +22,7 @@ from vecenvs.errors import VecEnvError
 from vecenvs.making import make_envs
 from vecenvs.protocol import Answer, Failure, MadeEnvs, can_pickle, dumps, loads
 from vecenvs.transport.memory import unlink_semaphores
-from vecenvs.transport.shared import Wiring, serve
+from vecenvs.transport.shared import Names, Wiring, serve
 from vecenvs.worker import close_envs
 
 # An MPI launcher's variables would make a child that imports mpi4py take itself for its parent's rank.
@@ -29,6 +30,7 @@ LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDI_", "HYDRA_", "MPI
 # One thread per worker: the workers themselves fill the cores.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 LEAVE = 2.0  # seconds for a worker that is to go to close its envs
+MOMENT = 0.05  # seconds from when a process that ends has closed its descriptors until it has ended
 
 _environment_lock = threading.Lock()
 _handlers: dict[int, Any] = {}  # of the signals that are held back now
@@ -45,9 +47,45 @@ os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _restore_handlers() -> None:
-    for number, handler in _handlers.items():
-        signal.signal(number, handler)
-    _handlers.clear()
+    """Give every signal its handler back; what one of these raises meanwhile is raised at the end."""
+    raised: BaseException | None = None
+    while _handlers:
+        try:
+            number = next(iter(_handlers))
+            signal.signal(number, _handlers[number])
+            del _handlers[number]
+        except BaseException as exc:
+            raised = exc
+    if raised is not None:
+        raise raised
+
+
+class _HeldSignals:
+    """A block in which no signal's handler raises: all are called after it. Does nothing but in the main thread."""
+
+    def __init__(self) -> None:
+        self._noted: list[int] = []
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        try:
+            for number in signal.valid_signals():
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    _handlers[number] = handler
+                    signal.signal(number, lambda number, _: self._noted.append(number))
+        except BaseException:
+            _restore_handlers()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        # Each is called, whatever the one before it raises.
+        with contextlib.ExitStack() as calls:
+            for number in self._noted:
+                calls.callback(signal.raise_signal, number)
+            if threading.current_thread() is threading.main_thread():
+                calls.callback(_restore_handlers)
 
 
 @contextlib.contextmanager
@@ -59,17 +97,9 @@ def child_environment() -> Iterator[None]:
     child that is still importing would answer it with a traceback. So is every signal that has a handler: in the midst
     of a fork what it raises is lost, or sends the child into the caller's program.
     """
-    resource_tracker.ensure_running()  # multiprocessing would start it inside, and let Ctrl-C through again
-    with _environment_lock, _main_without_false_file():
+    with _HeldSignals(), _environment_lock, _main_without_false_file():
+        resource_tracker.ensure_running()  # multiprocessing would do so later, and let Ctrl-C through again
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        # The mask is this thread's: another thread may take the signal meanwhile, for the main thread to handle.
-        noted: list[int] = []
-        if threading.current_thread() is threading.main_thread():
-            _handlers.update((number, signal.getsignal(number)) for number in signal.valid_signals())
-            for number in [number for number, handler in _handlers.items() if not callable(handler)]:
-                del _handlers[number]
-            for number in _handlers:
-                signal.signal(number, lambda number, _: noted.append(number))
         removed = {k: v for k, v in os.environ.items() if k.startswith(LAUNCHER_VARIABLES)}
         added = [name for name in THREAD_VARIABLES if name not in os.environ]
         try:
@@ -82,10 +112,6 @@ def child_environment() -> Iterator[None]:
             os.environ.update(removed)
             for name in added:
                 del os.environ[name]
-            _restore_handlers()
-            signal.pthread_sigmask(signal.SIG_BLOCK, noted)  # so that none is lost when another one's handler raises
-            for number in noted:
-                signal.raise_signal(number)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
@@ -115,29 +141,32 @@ class Pipe(Protocol):
     def fileno(self) -> int: ...
 
 
-def run_worker(pipe: Pipe, payload: list[Any], first: int, autoreset: str, caller: int) -> None:
+def run_worker(pipe: Pipe, payload: list[Any], first: int, autoreset: str, caller: int, names: Names) -> None:
     """Make the envs, report them over `pipe`, and serve until told to close."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the caller closes its workers
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # held back by `child_environment`
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)  # a fork has the caller's: its asyncio loop would take our signals for its own
-    names: list[str] = []
-    watch_caller(caller, names, pipe)
+    all_names = [*names.own(), names.wake]
+    watch_caller(caller, all_names, pipe)
     limit_threads()
     envs: list[Any] = []
     try:
         signal.signal(signal.SIGTERM, _leave)
-        env_fns = [partial(_load_and_call, item) if isinstance(item, bytes) else item for item in payload]
-        envs, made = make_envs(env_fns, first, remote=True)
-        pipe.send_bytes(made_message(made, first, forked=not isinstance(payload[0], bytes)))
-        wiring: Wiring = loads(pipe.recv_bytes())
-        if isinstance(made, Failure):
-            return
-        names.extend([*wiring.down, *wiring.up, wiring.wake])
-        serve(envs, made, first, autoreset, wiring, lambda: pipe.send_bytes(dumps((int(Answer.REPLY), None))))
-        envs = []  # closed, as told
-    except (EOFError, ConnectionError):  # the caller gave up while starting
-        return
+        try:
+            env_fns = [partial(_load_and_call, item) if isinstance(item, bytes) else item for item in payload]
+            envs, made = make_envs(env_fns, first, remote=True)
+            pipe.send_bytes(made_message(made, first, forked=not isinstance(payload[0], bytes)))
+            wiring: Wiring = loads(pipe.recv_bytes())
+            if isinstance(made, Failure):
+                return
+            serve(envs, made, first, autoreset, wiring, lambda: pipe.send_bytes(dumps((int(Answer.REPLY), None))))
+            envs = []  # closed, as told
+        except Exception as exc:
+            if _wait_for_end(caller, None, MOMENT):  # else this process may end before its thread that watches is told
+                unlink_semaphores(all_names)
+            elif not isinstance(exc, (EOFError, ConnectionError)):  # the caller gave up while starting
+                raise
     except Terminated:
         sys.exit(1)
     finally:
@@ -182,21 +211,22 @@ def watch_caller(pid: int, names: list[str], pipe: Pipe | None = None) -> None:
     threading.Thread(target=watch, name="vecenvs-watch-caller", daemon=True).start()
 
 
-def _wait_for_end(pid: int, pipe: Pipe | None) -> bool:
-    """Wait until process `pid` has ended (True), or the other side of `pipe`."""
+def _wait_for_end(pid: int, pipe: Pipe | None, seconds: float = math.inf) -> bool:
+    """Wait until process `pid` has ended (True), or the other side of `pipe`, or so many seconds."""
+    deadline = time.monotonic() + seconds
     poll = select.poll()
     if pipe is not None:
         poll.register(pipe.fileno(), 0)  # which leaves POLLHUP
     with contextlib.suppress(AttributeError, OSError):  # not here, not in this kernel, not in this container
         descriptor = os.pidfd_open(pid)
         poll.register(descriptor, select.POLLIN)
-        return descriptor in dict(poll.poll())
+        return descriptor in dict(poll.poll(None if seconds == math.inf else 1e3 * seconds))
     while True:  # also where there is no such process any more
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
             return True
-        if poll.poll(500):
+        if poll.poll(min(500, 1e3 * seconds)) or time.monotonic() >= deadline:
             return False
 
 

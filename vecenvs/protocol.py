@@ -24,7 +24,10 @@ Message = tuple[int, Any]  # a tag and a body
 
 
 class Command(IntEnum):
-    """Tag, and the answers it gets. `slot` is carried in the tag's upper bits: see `tag`."""
+    """Tag, and the answers it gets. `slot` is carried in the tag's upper bits: see `tag`.
+
+    What is answered by a REPLY is a request: its number is there instead, also in the REPLY's tag.
+    """
 
     STEP = 1  # step every slot of the shard -> one ROWS
     STEP_ONE = 2  # step one slot -> ROW
@@ -183,9 +186,19 @@ def decode(tag: int, data: Any) -> Any:
     try:
         return loads(data)
     except Exception as exc:  # whatever a __setstate__ or a __init__ raises, or a module that is not here
+        if _can_load(data):  # the second time: it was a signal's handler that raised
+            raise
         text = f"{type(exc).__name__}: {safe_text(exc)}"
         problem = VecEnvError(f"a value (in an info, say) was pickled but cannot be unpickled again: {text}")
         return Failure.capture(-1, "unpickling", problem, portable=True)
+
+
+def _can_load(data: Any) -> bool:
+    try:
+        loads(data)
+    except Exception:  # as above
+        return False
+    return True
 
 
 _INFO_ROWS = int(Answer.INFO_ROWS)

@@ -111,7 +111,7 @@ class Worker:
             return _ROWS, RowBody(self.host.fail(self.host.all, why))
         if kind in (Command.STEP_ONE, Command.RESET, Command.AWAIT_RESET):
             return tag(Answer.ROW, slot), RowBody(self.host.fail([slot - self._first], why))
-        return (int(Answer.CLOSED), []) if kind == Command.CLOSE else (int(Answer.REPLY), why)
+        return (int(Answer.CLOSED), []) if kind == Command.CLOSE else (tag(Answer.REPLY, slot), why)
 
     def settle(self) -> None:
         """Do what had to wait until a step was answered: begin the resets that it calls for, raise a Ctrl-C."""
@@ -150,15 +150,19 @@ class Worker:
     def _send_first_row(self, local: int, outcome: ResetOutcome, kind: Answer = Answer.ROW) -> None:
         self._send(tag(kind, self._first + local), self.host.first_row(local, outcome))
 
-    def _on_prepare(self, _: int, body: tuple[dict[int, Any], dict[int, Any]]) -> None:
+    def _reply(self, local: int, body: Any) -> None:
+        """Answer a request: its number stands where other commands have a slot."""
+        self._send(tag(Answer.REPLY, self._first + local), body)
+
+    def _on_prepare(self, number: int, body: tuple[dict[int, Any], dict[int, Any]]) -> None:
         seeds, options = body
         for slot in {*seeds, *options}:
             self.host.hold(slot - self._first, seeds.get(slot), options.get(slot))
-        self._send(Answer.REPLY, None)
+        self._reply(number, None)
 
-    def _on_resume(self, _: int, lost: dict[int, tuple[Any, int | None]]) -> None:
+    def _on_resume(self, number: int, lost: dict[int, tuple[Any, int | None]]) -> None:
         self.host.resume(lost)
-        self._send(Answer.REPLY, None)
+        self._reply(number, None)
 
     def _on_fail(self, _: int, body: tuple[Sequence[int], Failure]) -> None:
         slots, why = body
@@ -203,7 +207,9 @@ class Worker:
 
     # Everything else
 
-    def _on_call(self, _: int, body: tuple[Callable[..., Any], list[int], tuple[Any, ...], dict[str, Any]]) -> None:
+    def _on_call(
+        self, number: int, body: tuple[Callable[..., Any], list[int], tuple[Any, ...], dict[str, Any]]
+    ) -> None:
         function, slots, args, kwargs = body
         results: list[Any] = []
         for slot in slots:
@@ -214,15 +220,15 @@ class Worker:
             except ENV_ERRORS as exc:
                 results.append(Failure.capture(slot, _describe(function, args), exc, portable=self._remote))
         try:
-            self._send(Answer.REPLY, results)
+            self._reply(number, results)
         except Exception:  # some result that no pickle takes
             doing = _describe(function, args)
             checked = [_portable_result(slot, doing, result) for slot, result in zip(slots, results, strict=True)]
-            self._send(Answer.REPLY, checked)
+            self._reply(number, checked)
 
-    def _on_open_info(self, _: int, specs: Specs) -> None:
+    def _on_open_info(self, number: int, specs: Specs) -> None:
         self.host.open_info(specs)
-        self._send(Answer.REPLY, None)
+        self._reply(number, None)
 
     def _on_close(self, _: int, __: Any) -> None:
         self._send(Answer.CLOSED, close_envs(self.host.envs, self._first, remote=self._remote))

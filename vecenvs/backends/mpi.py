@@ -20,6 +20,7 @@ from vecenvs.mpi.session import Session
 from vecenvs.mpi.ways import WAYS, PackedHosted, SharedHosted
 from vecenvs.pool import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
+from vecenvs.transport.shared import Names
 from vecenvs.transport.spin import NEVER, Spin, spins
 
 
@@ -72,15 +73,15 @@ class MpiVecEnv(PoolVecEnv):
         env_fns = [_pickled(self._env_fns[slot], slot) for slot in shard]
         while True:
             peer = self._used[worker] = self._session.least_busy(list(self._used.values()))
-            shared = self._transport == "auto" and peer.shares
-            order = Order(env_fns, shard.start, self.autoreset, self._info_attrs, shared, list(sys.path), os.getpid())
+            names = Names.new(self._wake) if self._transport == "auto" and peer.shares else None
+            order = Order(env_fns, shard.start, self.autoreset, self._info_attrs, names, list(sys.path), os.getpid())
             try:
                 line = self._session.host(peer, order)
                 break
             except BrokenPipeError:  # this rank is gone, and from now on known to be
                 del self._used[worker]
-        if shared:
-            return SharedHosted(line, len(shard), partial(_spins, self._session, self._used, peer))
+        if names is not None:
+            return SharedHosted(line, len(shard), names, partial(_spins, self._session, self._used, peer))
         why = "rank 0's memory cannot be opened there" if self._transport == "auto" else "asked for"
         return PackedHosted(line, shard, self._transport, self._address, why)
 

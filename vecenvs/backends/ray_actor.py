@@ -80,8 +80,7 @@ class EnvActor:
         Ends with process `caller`, whatever ended that.
         """
         opened = Semaphore(ready)
-        names = [*wiring.down, *wiring.up, wiring.wake]
-        watch_caller(caller, names)
+        watch_caller(caller, [*wiring.names.own(), wiring.names.wake])
         try:
             serve(self._envs, self._checked(), self._first, self._autoreset, wiring, opened.release)
             self._envs = []

@@ -18,7 +18,7 @@ from vecenvs.cpus import usable_cores
 from vecenvs.errors import describe_indices
 from vecenvs.protocol import loads
 from vecenvs.transport import Message, Transport
-from vecenvs.transport.shared import SharedBoard
+from vecenvs.transport.shared import Names, SharedBoard
 from vecenvs.transport.spin import Spin, spins
 from vecenvs.transport.stream import OutOfReach, have_connect
 
@@ -190,9 +190,9 @@ class ActorTransport(Transport):
     def _choose(self, board: Board) -> SharedActor | StreamActor | CallActor:
         """Take the best way there is, or the one that is wanted, and say why."""
         self.why = "asked for" if self._wanted != "auto" else self._why_not_shared(board)
-        if not self.why:
+        if not self.why and isinstance(board, SharedBoard):
             self.way = "shared"
-            return SharedActor(self._actor, len(self._shard), self._spins())
+            return SharedActor(self._actor, len(self._shard), Names.new(board.wake.name), self._spins())
         if self._wanted != "calls":
             connection = self._connect()
             if connection is not None:

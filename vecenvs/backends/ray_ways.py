@@ -17,7 +17,7 @@ from vecenvs.protocol import Answer, Command, kind_of, slot_of
 from vecenvs.transport import Message
 from vecenvs.transport.memory import Semaphore, unlink_semaphores
 from vecenvs.transport.packed import PackedTransport
-from vecenvs.transport.shared import SharedBoard, SharedTransport, Wiring
+from vecenvs.transport.shared import Names, SharedBoard, SharedTransport, Wiring
 from vecenvs.transport.spin import Spin
 from vecenvs.transport.stream import HEARSAY, Stream
 
@@ -48,8 +48,8 @@ def last_words_of(call: Any, seconds: float = 0.0) -> str:
 class SharedActor(SharedTransport):
     """An actor on the caller's node: one endless actor call, and all else through its rings."""
 
-    def __init__(self, actor: Any, count: int, spin: tuple[Spin, Spin]) -> None:
-        super().__init__(count, spin)
+    def __init__(self, actor: Any, count: int, names: Names, spin: tuple[Spin, Spin]) -> None:
+        super().__init__(count, names, spin)
         self._actor = actor
         self._serving: Any = None
         self._ready: Semaphore | None = None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import weakref
 from collections.abc import Sequence
+from multiprocessing import process
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -18,7 +20,7 @@ from vecenvs.process import child_environment, run_worker
 from vecenvs.protocol import dumps, loads
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.local import LocalTransport
-from vecenvs.transport.shared import SharedTransport, Wiring
+from vecenvs.transport.shared import Names, SharedTransport, Wiring
 from vecenvs.transport.spin import Spin, spins
 
 START_METHODS = ("fork", "forkserver", "spawn")
@@ -68,7 +70,8 @@ class SubprocVecEnv(PoolVecEnv):
             return LocalTransport(env_fns, shard.start, self.autoreset)
         cpu = self._cpus[worker] if self._cpus else None
         spin = spins(usable_cores() - self._processes)
-        return ProcessTransport(self._context, worker, shard, env_fns, self.autoreset, spin, cpu)
+        names = Names.new(self._wake)
+        return ProcessTransport(self._context, worker, shard, env_fns, self.autoreset, names, spin, cpu)
 
     def _cpus_to_pin(self) -> list[int]:
         """One CPU per worker process: the last ones, as most programs begin on the first."""
@@ -90,27 +93,32 @@ class ProcessTransport(SharedTransport):
         shard: range,
         env_fns: Sequence[EnvFn],
         autoreset: str,
+        names: Names,
         spin: tuple[Spin, Spin],
         cpu: int | None,
     ) -> None:
-        super().__init__(len(shard), spin)
+        super().__init__(len(shard), names, spin)
         # A fork inherits the functions as they are; the others need them pickled, by value what no import reaches.
         forks = context.get_start_method() == "fork"
         payload = list(env_fns) if forks else _pickled(env_fns, shard.start)
+        if not forks:
+            _check_directory()
         if multiprocessing.current_process().daemon:
             raise VecEnvError(
                 "this is a daemonic process (of multiprocessing.Pool, say), which may start no others: use "
                 "DummyVecEnv here, or processes that are not (concurrent.futures.ProcessPoolExecutor)"
             )
+        self._stopped = False
         self._lost = False  # whether somebody else has learnt how it ended
         self._pipe, theirs = context.Pipe()
-        _caller_ends.append(self._pipe)
+        _caller_ends.add(self._pipe)
         self._process = context.Process(
             target=_main,
-            args=(theirs, payload, shard.start, autoreset, os.getpid(), cpu),
+            args=(theirs, payload, shard.start, autoreset, os.getpid(), names, cpu),
             name=f"vecenvs-worker-{worker}",
             daemon=False,  # so that envs may have children
         )
+        _children.add(self._process)
         try:
             with child_environment():
                 self._process.start()
@@ -133,6 +141,8 @@ class ProcessTransport(SharedTransport):
         return None
 
     def exit_status(self) -> tuple[bool, int | None]:
+        if self._stopped:
+            return True, None
         gone = not self._is_alive()
         return gone, None if self._lost else self._process.exitcode
 
@@ -152,10 +162,10 @@ class ProcessTransport(SharedTransport):
         return True
 
     def stop(self, grace: float) -> None:
-        if self._pipe.closed:
+        if self._stopped:
             return
         self._pipe.close()
-        _caller_ends.remove(self._pipe)
+        _caller_ends.discard(self._pipe)
         if self._process.pid is None:  # it could not be started
             return
         for end in (lambda: None, self._process.terminate, self._process.kill):
@@ -167,20 +177,38 @@ class ProcessTransport(SharedTransport):
             return
         if self._lost:
             self._process._popen.returncode = UNKNOWN  # noqa: SLF001  else it is kept for ever
+        self._stopped = True
         self._process.close()
 
 
-# The caller's ends of all pipes: a fork closes them, else it would keep them open when the caller has gone.
-_caller_ends: list[Connection] = []
+# The caller's ends of all pipes: a fork closes them, else it would keep them open when the caller has gone. Weakly, so
+# that a worker ends of which nobody knows, since an exception (Ctrl-C) came when it had just been launched.
+_caller_ends: weakref.WeakSet[Connection] = weakref.WeakSet()
+_children: weakref.WeakSet[process.BaseProcess] = weakref.WeakSet()
 
 
-def _close_caller_ends() -> None:
-    for end in _caller_ends:
+def _disown() -> None:
+    """In a fork: leave alone what is its parent's. multiprocessing would try to join the children at its exit."""
+    for end in list(_caller_ends):
         end.close()
     _caller_ends.clear()
+    for child in list(_children):
+        process._children.discard(child)  # type: ignore[attr-defined]  # noqa: SLF001
+    _children.clear()
 
 
-os.register_at_fork(after_in_child=_close_caller_ends)
+os.register_at_fork(after_in_child=_disown)
+
+
+def _check_directory() -> None:
+    """Raise where other processes cannot begin in the current directory, as multiprocessing has them do."""
+    try:
+        os.getcwd()
+    except FileNotFoundError as exc:
+        raise VecEnvError(
+            "the current directory, in which worker processes are to begin, has been deleted: os.chdir to another one, "
+            "or use start_method='fork'"
+        ) from exc
 
 
 def _pickled(env_fns: Sequence[EnvFn], first: int) -> list[bytes]:
@@ -196,7 +224,9 @@ def _pickled(env_fns: Sequence[EnvFn], first: int) -> list[bytes]:
     return blobs
 
 
-def _main(pipe: Connection, payload: list[Any], first: int, autoreset: str, caller: int, cpu: int | None) -> None:
+def _main(
+    pipe: Connection, payload: list[Any], first: int, autoreset: str, caller: int, names: Names, cpu: int | None
+) -> None:
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})
-    run_worker(pipe, payload, first, autoreset, caller)
+    run_worker(pipe, payload, first, autoreset, caller, names)

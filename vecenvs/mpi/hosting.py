@@ -29,6 +29,7 @@ from vecenvs.process import Terminated, child_environment, limit_threads, run_wo
 from vecenvs.protocol import Answer, Failure, dumps, loads
 from vecenvs.transport.channel import Channel, PolledEnd
 from vecenvs.transport.packed import PackedWorker, steps_shard
+from vecenvs.transport.shared import Names
 from vecenvs.transport.stream import Invitation
 from vecenvs.worker import close_envs
 
@@ -40,7 +41,7 @@ class Order(NamedTuple):
     first: int
     autoreset: str
     info_attrs: tuple[str, ...]
-    shared: bool
+    names: Names | None  # of the semaphores of one that shares rank 0's memory
     sys_path: list[str]
     caller: int  # rank 0's process
 
@@ -90,7 +91,7 @@ class Hosted:
         theirs.close()
         self.sentinel = self._process.sentinel
         self.in_lock_step = False
-        self._packed = not order.shared
+        self._packed = order.names is None
         self._ends: list[tuple[float, str]] = []
 
     def put(self, data: bytearray) -> None:
@@ -141,9 +142,9 @@ def _main(end: socket.socket, order: Order, rank_pid: int) -> None:
     channel = Channel(end)
     sys.path.extend(path for path in order.sys_path if path not in sys.path)
     payload: list[Any] = list(order.env_fns)
-    if order.shared:
+    if order.names is not None:
         watch_caller(rank_pid, [])
-        run_worker(channel, payload, order.first, order.autoreset, order.caller)
+        run_worker(channel, payload, order.first, order.autoreset, order.caller, order.names)
     else:
         _run_packed(channel, order, rank_pid)
 

@@ -21,8 +21,8 @@ from vecenvs.mpi.session import Line
 from vecenvs.protocol import Answer, dumps, kind_of, loads
 from vecenvs.transport import Message
 from vecenvs.transport.packed import PackedTransport
-from vecenvs.transport.shared import SharedTransport, Wiring
-from vecenvs.transport.spin import NEVER, Spin
+from vecenvs.transport.shared import Names, SharedTransport, Wiring
+from vecenvs.transport.spin import Spin
 from vecenvs.transport.stream import HEARSAY, OutOfReach, Stream, have_connect
 
 BOOT_TIMEOUT = 30.0  # seconds for a worker to answer when it has made its envs
@@ -32,8 +32,8 @@ WAYS = ("auto", "messages", "mpi")
 class SharedHosted(SharedTransport):
     """A worker on rank 0's node: MPI messages until its rings stand, and news of its end."""
 
-    def __init__(self, line: Line, count: int, find_spins: Callable[[], tuple[Spin, Spin]]) -> None:
-        super().__init__(count, (NEVER, NEVER))
+    def __init__(self, line: Line, count: int, names: Names, find_spins: Callable[[], tuple[Spin, Spin]]) -> None:
+        super().__init__(count, names)
         self._line = line
         self._find_spins = find_spins
         self.where = line.where

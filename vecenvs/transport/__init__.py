@@ -35,6 +35,13 @@ class Transport(abc.ABC):
         worker is gone.
         """
 
+    def sent(self) -> int | None:
+        """Give a number that changes with every `put`; None if there is none.
+
+        If a signal's handler raises within `put`, it tells whether the command has gone.
+        """
+        return None
+
     def watch(self) -> tuple[int, int] | None:
         """Give a descriptor, and the events of `select.poll` on it that call for a `get`; None if none ever tells."""
         return None

@@ -28,6 +28,7 @@ class LocalTransport(Transport):
         self._autoreset = autoreset
         self._commands: deque[tuple[int, Any]] = deque()
         self._answers: deque[Message] = deque()
+        self._at_once = 0  # commands that have not been queued
         self._answered = threading.Event()  # for the threads of async resets, which answer by themselves
         self._worker: Worker | None = None
         self._envs, made = make_envs(env_fns, first, remote=False)
@@ -47,17 +48,22 @@ class LocalTransport(Transport):
         kind = tag & 0xFF
         if kind == _AWAIT_RESET and self._worker is not None:
             self._worker.handle(tag, body)  # only asks for what a thread is doing
+            self._at_once += 1
         elif kind == _RESET and isinstance(body, dict):  # one by one, so that a Ctrl-C need not wait for the others
             self._commands.extend((tag, {slot: wanted}) for slot, wanted in body.items())
         else:
             self._commands.append((tag, body))
 
+    def sent(self) -> int | None:
+        return len(self._commands) + self._at_once
+
     def get(self, timeout: float | None) -> Message | None:
         answers, worker = self._answers, self._worker
         if answers or timeout == 0:
-            return answers.popleft() if answers else None
+            return self._first_answer()
         if self._commands and worker is not None:
-            tag, body = self._commands.popleft()
+            tag, body = self._commands[0]
+            del self._commands[0]
             if tag == _STEP:
                 try:
                     message = worker.step(body)
@@ -74,7 +80,14 @@ class LocalTransport(Transport):
             self._answered.clear()
             if not answers:
                 self._answered.wait(timeout)
-        return answers.popleft() if answers else None
+        return self._first_answer()
+
+    def _first_answer(self) -> Message | None:
+        if not self._answers:
+            return None
+        message = self._answers[0]
+        del self._answers[0]  # after `popleft`, a call, the exception of a signal's handler might come
+        return message
 
     def exit_status(self) -> tuple[bool, int | None]:
         return False, None

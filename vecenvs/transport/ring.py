@@ -14,11 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from vecenvs.board import Arena
-from vecenvs.transport.memory import Semaphore, new_name
+from vecenvs.transport.memory import Semaphore
 from vecenvs.transport.spin import NEVER, Spin
 
 PAYLOAD = 1 << 16  # bytes; longer messages travel in pieces
 _MORE = 0  # tag of a piece that is not the last one
+_FORGET = -1  # tag that calls back the pieces before it
 _FIELDS = 4  # tag, offset, length, and the entry's number, counted from 1
 ENTRY_BYTES = 8 * _FIELDS
 _MOMENT = 1e-3  # seconds
@@ -30,11 +31,6 @@ class RingNames(NamedTuple):
     written: str
     read: str
 
-    @classmethod
-    def new(cls) -> RingNames:
-        """Give names that nothing has yet."""
-        return cls(new_name(), new_name())
-
 
 class _Ring:
     def __init__(self, arena: Arena, capacity: int, names: RingNames, *, create: bool) -> None:
@@ -43,6 +39,7 @@ class _Ring:
         entries = arena.take((capacity * _FIELDS,), np.dtype(np.int64))
         self._entries = entries.data.cast("B").cast("q")  # an item costs half of what numpy takes
         self._payload = arena.take((PAYLOAD,), np.dtype(np.uint8)).data
+        self._taken = arena.take((1,), np.dtype(np.int64)).data  # number of the last entry whose payload has been read
         self._end = capacity * _FIELDS
         self._at = 0
         self._number = 1  # of the next entry
@@ -56,17 +53,36 @@ class RingWriter(_Ring):
     ) -> None:
         super().__init__(arena, capacity, names, create=create)
         self._wake = wake
-        self._unread: deque[int] = deque()  # lengths of payloads that the reader still has to take
+        self._unread: deque[int] = deque()  # numbers of entries whose payloads the reader still has to take
         self._offset = 0
+        self._vain = 0  # entries of messages that were broken off
+
+    @property
+    def sent(self) -> int:
+        """A number that every whole message changes."""
+        return self._number - self._vain
 
     def put(self, tag: int, payload: bytes, stalled: Callable[[], None] | None = None, wake: bool = False) -> None:
-        """Append a message. Waits for room if its payload needs some, calling `stalled` again and again meanwhile."""
+        """Append a message. Waits for room if its payload needs some, calling `stalled` again and again meanwhile.
+
+        If a signal's handler raises, either all of it has been appended or, for the reader, nothing.
+        """
         rest = memoryview(payload)
         piece = PAYLOAD // 2
-        while len(rest) > piece:
-            self.enter(_MORE, self._place(rest[:piece], stalled), piece, wake)
-            rest = rest[piece:]
-        self.enter(tag, self._place(rest, stalled), len(rest), wake)
+        number = self._number
+        try:
+            while len(rest) > piece:
+                self.enter(_MORE, self._place(rest[:piece], stalled), piece, wake)
+                rest = rest[piece:]
+            self.enter(tag, self._place(rest, stalled), len(rest), wake)
+        except BaseException:
+            if self._unread and self._unread[-1] == self._number:  # placed, but not entered
+                self._unread.pop()
+            if self._number < number + max(1, -(-len(payload) // piece)):
+                if self._number > number:
+                    self.enter(_FORGET)
+                self._vain += self._number - number
+            raise
 
     def enter(self, tag: int, offset: int = 0, length: int = 0, wake: bool = False) -> None:
         """Append a message whose payload has been placed, or that has none."""
@@ -84,22 +100,25 @@ class RingWriter(_Ring):
 
     def _place(self, data: memoryview, stalled: Callable[[], None] | None) -> int:
         """Copy `data` to where it does not touch what is still unread; give its offset."""
-        while self._unread and self._read.acquire(False):
-            self._unread.popleft()
-        if not self._unread:
+        while self._read.acquire(False):
+            continue
+        unread, taken = self._unread, self._taken
+        while unread and unread[0] <= taken[0]:
+            unread.popleft()
+        if not unread:
             self._offset = 0  # the first pages over and over: unused ones cost no memory
         length = len(data)
-        if self._offset + length > PAYLOAD or len(self._unread) * 4 * _FIELDS > self._end:
-            while self._unread:
-                if self._read.acquire(True, 0.05):
-                    self._unread.popleft()
-                elif stalled is not None:
+        if self._offset + length > PAYLOAD or len(unread) * 4 * _FIELDS > self._end:
+            while unread and unread[-1] > taken[0]:
+                if not self._read.acquire(True, 0.05) and stalled is not None:
                     stalled()
+            unread.clear()
             self._offset = 0
         offset = self._offset
         self._payload[offset : offset + length] = data
         self._offset = offset + length
-        self._unread.append(length)
+        if length:
+            unread.append(self._number)
         return offset
 
 
@@ -112,6 +131,7 @@ class RingReader(_Ring):
         super().__init__(arena, capacity, names, create=create)
         self._spin = spin
         self._usual = 0.0  # running mean of the waits, in seconds
+        self._data: bytes | None = None  # copied for an entry that has not been handed over, and told to the writer
         self._pieces: list[bytes] = []
 
     def get(self, timeout: float | None) -> tuple[int, bytes | None] | None:
@@ -128,21 +148,32 @@ class RingReader(_Ring):
                 if found:  # for an entry that has been taken without it
                     continue
                 return None
+            # An exception of a signal's handler comes at the end of a call. After the last one here the entry is
+            # taken; before that the next `get` finds things as they are.
             tag, offset, length = entries[at], entries[at + 1], entries[at + 2]
+            data = self._take(tag, offset, length) if length else None
             at += _FIELDS
             self._at = 0 if at == self._end else at
             self._number += 1
-            if not length:
-                return tag, None
-            data = bytes(self._payload[offset : offset + length])
+            if tag > _MORE:
+                return tag, data
+            if tag == _FORGET:
+                self._pieces = []
+
+    def _take(self, tag: int, offset: int, length: int) -> bytes:
+        """Read an entry's payload, and tell the writer; give it with the pieces before it."""
+        if self._data is None:
+            self._data = bytes(self._payload[offset : offset + length])
             self._read.release()
-            if tag == _MORE:
-                self._pieces.append(data)
-                continue
-            if self._pieces:
-                data = b"".join([*self._pieces, data])
-                self._pieces.clear()
-            return tag, data
+        data = self._data
+        if tag == _MORE:
+            self._pieces += [data]
+        elif self._pieces:
+            data = b"".join([*self._pieces, data])
+            self._pieces = []
+        self._data = None
+        self._taken[0] = self._number
+        return data
 
     def _wait(self, timeout: float | None) -> bool:
         acquire, clock, (least, most) = self._written.acquire, time.perf_counter, self._spin

@@ -28,6 +28,26 @@ from vecenvs.worker import Worker
 _LOOK = 1.0  # seconds between a waiting worker's looks at its ring: see `RingReader.get`
 
 
+class Names(NamedTuple):
+    """The names of all semaphores of one worker. It removes them if it outlives the caller.
+
+    So it has to know them before there is any: whoever launches a worker process tells it.
+    """
+
+    down: RingNames
+    up: RingNames
+    wake: str  # the board's, which all workers have
+
+    @classmethod
+    def new(cls, wake: str) -> Names:
+        """Give names that nothing has yet."""
+        return cls(RingNames(new_name(), new_name()), RingNames(new_name(), new_name()), wake)
+
+    def own(self) -> list[str]:
+        """Give those that no other worker has."""
+        return [*self.down, *self.up]
+
+
 class Wiring(NamedTuple):
     """What a worker needs to find its caller's memory."""
 
@@ -35,27 +55,24 @@ class Wiring(NamedTuple):
     n: int
     rings: Address
     entries: int
-    down: RingNames
-    up: RingNames
-    wake: str
+    names: Names
     info_attrs: tuple[str, ...]
     spin: Spin
 
 
 class SharedBoard(Board):
-    """A board in a segment, with the semaphore that wakes a caller waiting for any of several workers."""
+    """A board in a segment, with the semaphore, named `wake`, of a caller that waits for any of several workers."""
 
-    def __init__(self, observation_space: Any, action_space: Any, n: int, info_attrs: Sequence[str] = ()) -> None:
+    def __init__(self, observation_space: Any, action_space: Any, n: int, info_attrs: Sequence[str], wake: str) -> None:
         sizing = Arena()
         Board(observation_space, action_space, n, sizing, info_attrs)
         self.segment = Segment(sizing.size)
-        name = new_name()
         try:
-            self.wake = Semaphore(name, create=True)
+            self.wake = Semaphore(wake, create=True)
             super().__init__(observation_space, action_space, n, Arena(self.segment.buffer), info_attrs)
         except BaseException:
             self.segment.forget()
-            unlink_semaphores([name])
+            unlink_semaphores([wake])
             raise
 
     def forget(self) -> None:
@@ -67,38 +84,38 @@ class SharedBoard(Board):
 class SharedTransport(Transport):
     """The rings. A backend's subclass adds the process: `boot_send`, `boot_get`, `exit_status`, `stop`.
 
-    `spin` says how long this side and the worker try before they sleep.
+    `names` are those that the worker has been told, `spin` says how long this side and it try before they sleep.
     """
 
     wakes = True
 
-    def __init__(self, count: int, spin: tuple[Spin, Spin] = (NEVER, NEVER)) -> None:
+    def __init__(self, count: int, names: Names, spin: tuple[Spin, Spin] = (NEVER, NEVER)) -> None:
         self._entries = 2 * count + 64
+        self._names = names
         self._spin = spin
         self._down: RingWriter | None = None
         self._up: RingReader | None = None
-        self._inbox: deque[Message] = deque()
+        self._inbox: deque[tuple[int, bytes | None]] = deque()
         self._pid: NDArray[np.int64] | None = None  # a cell in which the worker writes it
 
     def attach(self, board: Board) -> None:
         if not isinstance(board, SharedBoard):
             raise TypeError("a worker in another process needs a SharedBoard")
         segment = Segment(256 + 2 * (self._entries * ENTRY_BYTES + PAYLOAD + 256))
-        down_names, up_names = RingNames.new(), RingNames.new()
+        names = self._names
         wiring = Wiring(
-            board.segment.address, board.n, segment.address, self._entries, down_names, up_names, board.wake.name,
-            board.info_attrs, self._spin[1],
-        )  # fmt: skip
+            board.segment.address, board.n, segment.address, self._entries, names, board.info_attrs, self._spin[1]
+        )
         try:
             arena = Arena(segment.buffer)
             self._pid = _pid_cell(arena)
-            self._down = RingWriter(arena, self._entries, down_names, create=True)
-            up = RingReader(arena, self._entries, up_names, self._spin[0], create=True)
+            self._down = RingWriter(arena, self._entries, names.down, create=True)
+            up = RingReader(arena, self._entries, names.up, self._spin[0], create=True)
             self.boot_send(wiring)
             answer = self.boot_get(30.0)
         finally:
             segment.forget()
-            unlink_semaphores([*down_names, *up_names])
+            unlink_semaphores(names.own())
         if answer is None and self.exit_status()[0]:
             raise BrokenPipeError("the worker is gone")
         if answer is None or kind_of(answer[0]) != Answer.REPLY:
@@ -121,15 +138,26 @@ class SharedTransport(Transport):
         else:
             self._down.put(tag, encode(tag, body), self._stalled)
 
+    def sent(self) -> int | None:
+        return None if self._down is None else self._down.sent
+
     def get(self, timeout: float | None) -> Message | None:
         if self._inbox:
-            return self._inbox.popleft()
+            return self._decoded()
         if self._up is None:
             return self.boot_get(timeout)
         message = self._up.get(timeout)
         if message is None or message[1] is None:
             return message
-        return message[0], decode(*message)
+        self._inbox.append(message)
+        return self._decoded()
+
+    def _decoded(self) -> Message:
+        """Hand over the first message of the inbox. An exception of a signal's handler leaves it there."""
+        tag, data = self._inbox[0]
+        body = None if data is None else decode(tag, data)
+        del self._inbox[0]
+        return tag, body
 
     def cpu(self) -> int | None:
         if self._pid is None or self._spin[0] is not NEVER:  # there is a core for the caller alone
@@ -142,7 +170,7 @@ class SharedTransport(Transport):
         if gone:
             raise BrokenPipeError(f"the worker is gone ({exitcode})")
         if self._up is not None and (message := self._up.get(0)) is not None:
-            self._inbox.append((message[0], decode(*message)))
+            self._inbox.append(message)
 
 
 def _pid_cell(arena: Arena) -> NDArray[np.int64]:
@@ -157,8 +185,8 @@ def serve(
     board = Board(made.observation_space, made.action_space, wiring.n, arena, wiring.info_attrs)
     rings = Arena(open_segment(wiring.rings))
     _pid_cell(rings)[0] = os.getpid()
-    down = RingReader(rings, wiring.entries, wiring.down, spin=wiring.spin)
-    up = RingWriter(rings, wiring.entries, wiring.up, wake=Semaphore(wiring.wake))
+    down = RingReader(rings, wiring.entries, wiring.names.down, spin=wiring.spin)
+    up = RingWriter(rings, wiring.entries, wiring.names.up, wake=Semaphore(wiring.names.wake))
 
     row = int(Answer.ROW)
 

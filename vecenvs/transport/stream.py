@@ -128,7 +128,11 @@ class Stream:
         """Take the next message, waiting up to `timeout` seconds. None if there is none, early if none can come."""
         if not self._inbox:
             self._wait(timeout)
-        return self._inbox.popleft() if self._inbox else None
+        if not self._inbox:
+            return None
+        message = self._inbox[0]
+        del self._inbox[0]  # after `popleft`, a call, the exception of a signal's handler might come
+        return message
 
     def watch(self) -> tuple[int, int] | None:
         """As `Transport.watch`."""

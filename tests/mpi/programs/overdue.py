@@ -22,7 +22,7 @@ if __name__ == "__main__":
     start_server()
     mpi = SimpleNamespace(Status=lambda: None, BYTE=None)
     server = Server(mpi, SimpleNamespace(Get_rank=lambda: 1, Isend=isend), root_here=True)
-    hosted = server._hosted[7] = Hosted(7, Order([], 0, "same_step", (), False, sys.path, os.getpid()))
+    hosted = server._hosted[7] = Hosted(7, Order([], 0, "same_step", (), None, sys.path, os.getpid()))
     os.kill(hosted._process.pid, signal.SIGKILL)
     select.select([hosted.sentinel], [], [])
     hosted.stop(0.0)

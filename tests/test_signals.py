@@ -1,0 +1,82 @@
+"""What a signal's handler raises (Ctrl-C, SIGALRM) comes after any call into C: nothing is lost by it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+import numpy as np
+import pytest
+
+from vecenvs import SubprocVecEnv
+from vecenvs.pool import PoolVecEnv
+from vecenvs.testing.envs import counting_fns
+
+PATIENCE = 5.0  # seconds for what takes far less
+ROOM = "x" * 70_000  # more than a ring takes at once
+
+
+class TimeIsUp(Exception):
+    """What a handler raises."""
+
+
+class RaiseAfter:
+    """A profile function that raises when the library's own code has called so many functions written in C."""
+
+    def __init__(self, calls: int) -> None:
+        self.left = calls
+        self.where = ""
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        if event == "c_return" and "vecenvs" in frame.f_globals.get("__name__", ""):
+            self.left -= 1
+            if self.left < 0:
+                sys.setprofile(None)
+                self.where = f"{frame.f_globals['__name__']}, line {frame.f_lineno}"
+                raise TimeIsUp
+
+
+def take_what_is_due(vec: PoolVecEnv) -> None:
+    """Do as a program that goes on."""
+    if vec._ledger.stepping:
+        vec.step_wait(timeout=PATIENCE)
+    while vec._ledger.due:
+        vec.recv(timeout=PATIENCE)
+
+
+def send_and_receive(vec: PoolVecEnv) -> None:
+    vec.send(np.zeros(4, dtype=np.int64))
+    vec.recv(4)
+
+
+def set_long(vec: PoolVecEnv) -> None:
+    vec.set_attr("long", [ROOM] * 4)
+
+
+@pytest.mark.parametrize(
+    "do", [lambda vec: vec.step([0] * 4), lambda vec: vec.reset(), send_and_receive, set_long],
+    ids=["step", "reset", "send", "set_attr"],
+)  # fmt: skip
+def test_an_exception_after_any_call(do: Callable[[PoolVecEnv], None]) -> None:
+    with SubprocVecEnv(counting_fns(4), 2, "fork") as vec:
+        vec.reset(seed=0)
+        for calls in range(10_000):
+            at = RaiseAfter(calls)
+            sys.setprofile(at)
+            try:
+                do(vec)
+            except Exception:
+                assert at.where
+            finally:
+                sys.setprofile(None)
+            if not at.where:
+                break
+            try:
+                take_what_is_due(vec)
+                assert vec.get_attr("tag") == [0, 1, 2, 3]
+                vec.reset()
+                assert [info["t"] for info in vec.step([0] * 4)[3]] == [1] * 4
+            except Exception as exc:
+                raise AssertionError(f"after an exception in {at.where}") from exc
+        assert calls > 10
