@@ -24,11 +24,10 @@ from vecenvs.transport import Message
 
 # Plain ints compare faster.
 _ROW, _ROWS, _PLAIN, _STEP = int(Answer.ROW), int(Answer.ROWS), int(Answer.PLAIN_ROWS), int(Command.STEP)
-_INFO_ROWS, _OF_SLOT = int(Answer.INFO_ROWS), frozenset({_ROW, int(Answer.EARLY_ROW)})
+_INFO_ROWS = int(Answer.INFO_ROWS)
 _BARE = frozenset({_ROWS, _PLAIN})
 _ARRANGE = 256  # steps between looks at which worker shares the caller's core
 
-Commands = dict[int, Any]  # by slot, what each is told
 Briefing = Callable[[int, Collection[int], int], list[tuple[Command, Any]]]
 
 
@@ -62,7 +61,6 @@ class Ledger:
         self._arrived: deque[tuple[int, Message]] = deque()  # what has come and is not noted yet
         self._until_arranged = _ARRANGE
         self._untold: deque[int] = deque()  # of a lock-step: workers that have not been told to step
-        self._unsent: deque[tuple[int, Commands]] = deque()  # of resets: what workers have not been sent
         self._starting: set[int] = set()  # workers that replace others and have not said STARTED
 
     # Commands
@@ -115,39 +113,6 @@ class Ledger:
         """Give one slot a command."""
         since = NEVER if self.owner[slot] in self._starting else time.monotonic()
         self._command(slot, Pending(since, kind, body))
-
-    def reset_together(self, wanted: Commands) -> None:
-        """Reset some slots for who waits for all of them: one command per worker, with the body of each slot's RESET.
-
-        No options: where they could not be unpickled, nobody would know which slots they were for.
-        """
-        noted: dict[int, Pending] = {}
-        unsent: dict[int, Commands] = {}
-        due = list(self._due)
-        now = time.monotonic()
-        for slot, body in wanted.items():
-            if slot in self.leftover:  # overtaken
-                self.drop(slot)
-            worker = self.owner[slot]
-            due[worker] += slot not in self.pending
-            noted[slot] = Pending(NEVER if worker in self._starting else now, Command.RESET, {slot: body})
-            unsent.setdefault(worker, {})[slot] = body
-        commands = deque(unsent.items())
-        # A Ctrl-C may come at any call: what is noted and not sent by then, `gather` sends.
-        self.pending |= noted
-        self._due, self._unsent = due, commands
-        self._send_unsent()
-
-    def _send_unsent(self) -> None:
-        failed: Exception | None = None
-        while self._unsent:
-            worker, wanted = self._unsent.popleft()
-            try:
-                self._put(worker, tag(Command.RESET, next(iter(wanted))), wanted)
-            except Exception as exc:  # it is dead for good: the others are told all the same
-                failed = failed or exc
-        if failed is not None:
-            raise failed
 
     def step_slots(self, slots: Iterable[int]) -> None:
         """Step some slots, each by itself."""
@@ -251,9 +216,12 @@ class Ledger:
         waited_for: Collection[int],
         deadline: float | None = None,
         timeout: float | None = None,
+        whom: Callable[[], Sequence[int]] | None = None,
     ) -> None:
-        """Take rows as they come until `enough`; StepTimeout names those of `waited_for` that are missing."""
-        self._send_unsent()
+        """Take rows as they come until `enough`; StepTimeout names those of `waited_for` that are missing.
+
+        `whom` names the workers to wait for next, if not all that have something to do.
+        """
         self.sweep()
         self._look_around()
         if deadline is not None and time.monotonic() >= deadline and not enough():  # who polls
@@ -266,7 +234,11 @@ class Ledger:
                 continue
             try:
                 seconds = LIVENESS if limit is None else limit - time.monotonic()
-                self._arrived.extend(self._crew.rest(self._busy_workers(), seconds))
+                workers = self._busy_workers() if whom is None else whom()
+                found = self._crew.rest(workers, seconds)
+                if not found and whom is not None:  # the others are seen to, too
+                    found = self._crew.look_after(self._busy_workers())
+                self._arrived.extend(found)
                 self._take_arrived()
             except WorkerDied as died:
                 self.bury(died)
@@ -287,14 +259,17 @@ class Ledger:
 
     def await_rows(self, slots: Collection[int], deadline: float | None = None, timeout: float | None = None) -> None:
         """Wait until all of these slots have a row ready."""
-        waiting, ready = list(slots), self.ready
+        place = {worker: k for k, worker in enumerate(self._crew.order)}
+        owner, ready = self.owner, self.ready
+        waiting = sorted(slots, key=lambda slot: place[owner[slot]])
 
         def enough() -> bool:
             while waiting and waiting[-1] in ready:
                 waiting.pop()
             return not waiting
 
-        self.gather(enough, set(slots), deadline, timeout)
+        # One worker after another, as in `finish_step`: who waits for any of them is woken for each row.
+        self.gather(enough, set(slots), deadline, timeout, lambda: [owner[waiting[-1]]])
 
     def sweep(self) -> None:
         """Take every row that is there, without waiting."""
@@ -344,10 +319,10 @@ class Ledger:
             self._stepped(worker)
             return
         if type(body) is Failure:
-            slots = [slot_of(message[0])] if kind in _OF_SLOT else list(self._crew.shards[worker])
+            slots = [slot_of(message[0])] if kind == _ROW else list(self._crew.shards[worker])
             body = self._lose_rows(worker, slots, body)
         body = body or RowBody([])
-        if kind in _OF_SLOT:
+        if kind == _ROW:
             slot = slot_of(message[0])
             self._board.observations.take_objects(slot, 1, body.objects)
             del self.pending[slot]

@@ -211,21 +211,15 @@ class PoolVecEnv(VecEnv):
         self._ledger.step_slots(slots)
 
     def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
-        self._begin_resets(self._parse_slots("reset", indices), seed, options, together=False)
-
-    def _begin_resets(self, slots: list[int], seed: Seeds, options: Options, *, together: bool) -> None:
-        """Tell these slots to reset; `together` if nobody asks for any of the rows before all have come."""
+        slots = self._parse_slots("reset", indices)
         seeds, all_options = parse_seeds(seed, slots), parse_options(options, slots)
         self._check_free("reset", slots, autoresets=False)
         if options is not None:
             self._crew.check_portable("options", all_options)
         self._ledger.settle(slots, drop=True)
         self._episodes.note_seeds(seeds)
-        if together and options is None:
-            self._ledger.reset_together({slot: (seeds[slot], None) for slot in slots})
-        else:
-            for slot in slots:
-                self._ledger.command(slot, Command.RESET, {slot: (seeds[slot], all_options[slot])})
+        for slot in slots:
+            self._ledger.command(slot, Command.RESET, {slot: (seeds[slot], all_options[slot])})
         self._counters["resets"] += len(slots)
 
     def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
@@ -253,7 +247,7 @@ class PoolVecEnv(VecEnv):
 
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
         slots = self._parse_slots("reset", indices)
-        self._begin_resets(slots, seed, options, together=True)
+        self.reset_async(slots, seed=seed, options=options)
         ready = self._ledger.ready
         self._ledger.await_rows(slots)
         error = env_error(extra for slot in slots if (extra := ready[slot]) is not None)

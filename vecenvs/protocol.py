@@ -31,7 +31,7 @@ class Command(IntEnum):
 
     STEP = 1  # step every slot of the shard -> one ROWS
     STEP_ONE = 2  # step one slot -> ROW
-    RESET = 3  # body {slot: (seed, options)} -> an EARLY_ROW each, but for the last slot a ROW
+    RESET = 3  # body {slot: (seed, options)} -> a ROW each
     AWAIT_RESET = 4  # an async autoreset of one slot: report its first row -> ROW
     CALL = 5  # body (function, slots, args, kwargs) -> REPLY with a list of results or Failures
     PREPARE = 6  # body ({slot: seed}, {slot: options}) for the next reset of each slot -> REPLY None
@@ -48,7 +48,6 @@ class Answer(IntEnum):
     INFO_ROWS = 30  # the same, and every env has an info; body: InfoPacker's bytes, never pickled; in process a list
     ROWS = 32  # the same where there is more; body None or RowBody
     ROW = 33  # one slot has its row; body None or RowBody
-    EARLY_ROW = 39  # the same, which nobody need be woken for: another one of the same command follows
     REPLY = 34  # body as the command says
     CLOSED = 36  # body: a list of Failures, of what envs raised in close()
     MADE = 35  # body MadeEnvs or Failure: unasked, the first message of every worker

@@ -139,16 +139,14 @@ class Worker:
         self._send(tag(Answer.ROW, slot), self.host.step(range(local, local + 1), actions.rows(slot, 1)))
 
     def _on_reset(self, _: int, wanted: dict[int, tuple[Any, Any]]) -> None:
-        left = len(wanted)
         for slot, (seed, options) in wanted.items():
             local = slot - self._first
             self._overtake(local)
             self.host.hold(local, seed, options)
-            left -= 1
-            self._send_first_row(local, self.host.try_reset(local), Answer.EARLY_ROW if left else Answer.ROW)
+            self._send_first_row(local, self.host.try_reset(local))
 
-    def _send_first_row(self, local: int, outcome: ResetOutcome, kind: Answer = Answer.ROW) -> None:
-        self._send(tag(kind, self._first + local), self.host.first_row(local, outcome))
+    def _send_first_row(self, local: int, outcome: ResetOutcome) -> None:
+        self._send(tag(Answer.ROW, self._first + local), self.host.first_row(local, outcome))
 
     def _reply(self, local: int, body: Any) -> None:
         """Answer a request: its number stands where other commands have a slot."""

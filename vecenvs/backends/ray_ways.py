@@ -141,6 +141,11 @@ class CallActor(PackedTransport):
         self._wake = board.wake.release if isinstance(board, SharedBoard) else None
 
     def put(self, tag: int, body: object = None) -> None:
+        # Each slot's first row shall come when it is there: one call each, not one for all that ends with the last.
+        if kind_of(tag) == Command.RESET and isinstance(body, dict) and len(body) > 1:
+            for slot, wanted in body.items():
+                super().put(tag, {slot: wanted})
+            return
         if kind_of(tag) == Command.AWAIT_RESET:
             self._awaited.add(slot_of(tag))
             self._pause = LATE[0]

@@ -15,7 +15,7 @@ from vecenvs.protocol import Answer, Command
 from vecenvs.transport import Message, Transport
 from vecenvs.worker import Worker, close_envs
 
-_AWAIT_RESET, _RESET, _STEP = int(Command.AWAIT_RESET), int(Command.RESET), int(Command.STEP)
+_AWAIT_RESET, _STEP = int(Command.AWAIT_RESET), int(Command.STEP)
 
 
 class LocalTransport(Transport):
@@ -45,12 +45,9 @@ class LocalTransport(Transport):
         self._worker = Worker(self._envs, self._first, board, self._autoreset, answer, remote=False)
 
     def put(self, tag: int, body: object = None) -> None:
-        kind = tag & 0xFF
-        if kind == _AWAIT_RESET and self._worker is not None:
+        if tag & 0xFF == _AWAIT_RESET and self._worker is not None:
             self._worker.handle(tag, body)  # only asks for what a thread is doing
             self._at_once += 1
-        elif kind == _RESET and isinstance(body, dict):  # one by one, so that a Ctrl-C need not wait for the others
-            self._commands.extend((tag, {slot: wanted}) for slot, wanted in body.items())
         else:
             self._commands.append((tag, body))
 

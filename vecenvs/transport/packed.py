@@ -22,7 +22,7 @@ from vecenvs.worker import Worker
 
 _HEADER = struct.Struct("=qq")  # tag, bytes of rows; the pickled body is the rest
 _OF_SHARD = frozenset({int(Command.STEP), int(Answer.ROWS), int(Answer.INFO_ROWS), int(Answer.PLAIN_ROWS)})
-_OF_SLOT = frozenset({int(Command.STEP_ONE), int(Answer.ROW), int(Answer.EARLY_ROW)})
+_OF_SLOT = frozenset({int(Command.STEP_ONE), int(Answer.ROW)})
 
 
 def steps_shard(data: bytes | bytearray) -> bool:
