@@ -274,3 +274,29 @@ class TestTheWatch:
         with pytest.raises(AssertionError, match=path.name), leaks.no_leaks(patience=0.1):
             path.touch()
         path.unlink()
+
+    def test_a_file_of_another_program(self, tmp_path: Path) -> None:
+        """Who has made a semaphore maps it under another name than who has opened it."""
+        name = f"/vecenvs-test-{os.getpid()}"
+        program = (
+            "import sys, time\n"
+            "from pathlib import Path\n"
+            "from vecenvs.transport.memory import Semaphore, unlink_semaphores\n"
+            "name, folder = sys.argv[1], Path(sys.argv[2])\n"
+            "made = Semaphore(name, create=True)\n"
+            "(folder / 'ready').touch()\n"
+            f"for _ in range(int({PATIENCE} / 0.02)):\n"
+            "    time.sleep(0.02)\n"
+            "    if (folder / 'stop').exists():\n"
+            "        break\n"
+            "unlink_semaphores([name])\n"
+        )
+        with leaks.no_leaks(patience=0.1):
+            # By way of a shell that ends: then it is no descendant of this process.
+            command = [sys.executable, "-c", program, name, str(tmp_path)]
+            subprocess.run(["sh", "-c", '"$@" >/dev/null 2>&1 &', "sh", *command], check=True)
+            ready = leaks.wait_until_empty(lambda: [] if (tmp_path / "ready").exists() else ["not yet"], PATIENCE)
+            assert not ready
+        assert f"sem.{name[1:]}" in leaks.shared_memory_files()
+        (tmp_path / "stop").touch()
+        assert not leaks.wait_until_empty(lambda: leaks.shared_memory_files() & {f"sem.{name[1:]}"}, PATIENCE)

@@ -25,7 +25,7 @@ import psutil
 import pytest
 
 import vecenvs
-from vecenvs import DummyVecEnv, SubprocVecEnv
+from vecenvs import DummyVecEnv, SubprocVecEnv, process
 from vecenvs.errors import ClosedError, VecEnvError, WorkerDied
 from vecenvs.process import _wait_for_end, child_environment
 from vecenvs.testing.envs import CountingEnv, FailingEnv, counting_fns
@@ -193,6 +193,25 @@ def test_signals_wait_until_a_worker_has_been_started() -> None:
             reached.append(os.waitpid(child, 0)[1])
         assert reached == [0]
         assert signal.getsignal(signal.SIGALRM) is handle
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_signal_just_before_the_handlers_are_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker has been started by then; the signal is handled all the same."""
+    restore = process._restore_handlers
+    handled: list[int] = []
+
+    def raise_and_restore() -> None:
+        signal.raise_signal(signal.SIGALRM)
+        restore()
+
+    before = signal.signal(signal.SIGALRM, lambda number, _: handled.append(number))
+    monkeypatch.setattr(process, "_restore_handlers", raise_and_restore)
+    try:
+        with child_environment():
+            pass
+        assert handled == [signal.SIGALRM]
     finally:
         signal.signal(signal.SIGALRM, before)
 

@@ -80,12 +80,16 @@ class _HeldSignals:
             raise
 
     def __exit__(self, *_: object) -> None:
-        # Each is called, whatever the one before it raises.
+        with contextlib.ExitStack() as calls:  # the last one first, and each whatever the others raise
+            calls.callback(self._call_handlers)
+            if threading.current_thread() is threading.main_thread():
+                calls.callback(_restore_handlers)
+
+    def _call_handlers(self) -> None:
+        """Only when they are back: what comes before that is still noted."""
         with contextlib.ExitStack() as calls:
             for number in self._noted:
                 calls.callback(signal.raise_signal, number)
-            if threading.current_thread() is threading.main_thread():
-                calls.callback(_restore_handlers)
 
 
 @contextlib.contextmanager

@@ -109,13 +109,21 @@ def _is_worker_of_forkserver(process: Any) -> bool:
 
 
 def _in_use_elsewhere(name: str) -> bool:
-    """Tell whether processes map the file `name`, none of which descends from this one."""
+    """Tell whether processes map the file `name`, none of which descends from this one.
+
+    Files are known by their numbers: who has made a semaphore maps it under the name that glibc gave it before its own.
+    """
     import psutil
 
+    try:
+        found = (SHM / name).stat()
+    except FileNotFoundError:  # it has gone meanwhile
+        return False
+    numbers = f" {os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x} {found.st_ino} "
     ours = {os.getpid(), *(process.pid for process in psutil.Process().children(recursive=True))}
     users = set()
     for pid in map(int, filter(str.isdigit, os.listdir("/proc") if SHM.is_dir() else [])):
         with contextlib.suppress(OSError):  # it has ended, or is another user's
-            if f"{SHM / name}\n" in Path(f"/proc/{pid}/maps").read_text():
+            if numbers in Path(f"/proc/{pid}/maps").read_text():
                 users.add(pid)
     return bool(users) and not users & ours
