@@ -269,7 +269,7 @@ class Crew:
     def died(self, worker: int) -> WorkerDied | ClosedError:
         """Say that a worker has died; or that another thread has ended it by `close`."""
         if self._closed:
-            return ClosedError("what another thread was doing when close() was called,")
+            return ClosedError("going on with a call, which close() in another thread has ended,")
         transport = self.transports[worker]
         state = "lost" if self._attached else "starting"
         return WorkerDied(worker, self.shards[worker], transport.exit_status()[1], transport.where, state)
