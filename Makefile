@@ -1,5 +1,7 @@
 # make demo   make .venv, install, run the benchmark on CartPole over every backend there is: table and chart
-# make test   make .venv, install what the tests need, run them
+# make test   make .venv, install what the tests need, run those of the short tier: some minutes
+# make test-all   run all tests: before a release
+# make chaos  random schedules with kills, stops and Ctrl-C: SECONDS=600 for each of ENGINES="dummy subproc caller mpi ray"
 # make lint   ruff and mypy        make constraints   pin the newest versions        make clean
 #
 # Versions come from constraints.txt. PYTHON=python3.12 picks another interpreter for a new .venv,
@@ -16,11 +18,16 @@ LINT_EXTRAS := bench,testing,dev
 
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
-# Most tests wait more than they compute. Whole files, since those of one share what they have started (a Ray).
-TEST_PROCESSES := -n 2 --dist loadfile
+SECONDS ?= 600
+ENGINES ?=
+CHAOS_ARGS ?=
+# Most tests wait more than they compute. tests/conftest.py groups those that share what they have started (a Ray).
+TEST_PROCESSES := -n 4 --dist loadgroup
+# Programs that tests start read this package's bytecode rather than compile it, each anew, whatever this shell says.
+TEST_ENVIRONMENT := PYTHONDONTWRITEBYTECODE=
 TORCH := torch==2.13.0
 
-.PHONY: demo test lint constraints clean
+.PHONY: demo test test-all chaos lint constraints clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -29,7 +36,13 @@ demo: $(VENV)/.extras-$(DEMO_EXTRAS)
 	$(BIN)/python -m vecenvs bench CartPole-v1 --json demo/cartpole.json --chart demo/cartpole.png $(DEMO_ARGS)
 
 test: $(VENV)/.extras-$(TEST_EXTRAS) $(VENV)/mpich/.stamp
-	$(BIN)/python -m pytest $(TEST_PROCESSES) $(PYTEST_ARGS)
+	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest $(TEST_PROCESSES) -m "not long" $(PYTEST_ARGS)
+
+test-all: $(VENV)/.extras-$(TEST_EXTRAS) $(VENV)/mpich/.stamp
+	$(TEST_ENVIRONMENT) VECENVS_SCHEDULES=$${VECENVS_SCHEDULES:-100} $(BIN)/python -m pytest $(TEST_PROCESSES) $(PYTEST_ARGS)
+
+chaos: $(VENV)/.extras-$(TEST_EXTRAS)
+	PYTHONPATH=tests $(BIN)/python -m chaos --seconds $(SECONDS) $(if $(ENGINES),--engine $(ENGINES)) $(CHAOS_ARGS)
 
 # The tests' second MPI: one virtual environment holds one.
 $(VENV)/mpich/.stamp: setup.py constraints.txt tests/mpi/setup_mpich.sh | $(BIN)/python

@@ -1,17 +1,22 @@
-"""The one place that says on which backends the tests run, and the watch for leaks.
+"""The one place that says on which backends the tests run, in which tier and which process, and the watch for leaks.
 
 `--backend NAME` (repeatable), or VECENVS_TEST_BACKENDS="mpi ray", chooses; without either it is those that need nothing
 installed. A test that asks for the fixture `configuration` runs on each configuration of the chosen backends that is in
 the `matrix` its class (or module) names. A backend that is named but cannot be imported fails its tests.
+
+The tests have two tiers. Those marked `long` are left out by `make test`; `make test-all` runs them, too. A
+configuration can mark its tests so. A class of tests with an attribute `short`, a suite, has all marked so that is not
+in this suite.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +43,8 @@ class Configuration:
     name: str
     backend: str
     kwargs: dict[str, Any] = field(default_factory=dict)
+    long: bool = False
+    """Whether its tests belong to the long tier."""
 
     def make_vec(self, env_fns: Any, **common: Any) -> VecEnv:
         """Make the VecEnv; no more workers than envs."""
@@ -56,33 +63,46 @@ def workers(backend: str, num_workers: int, label: str = "", **kwargs: Any) -> C
     return Configuration("-".join(parts), backend, {"num_workers": num_workers, **kwargs})
 
 
-def subproc(label: str, num_workers: int) -> Configuration:
+def subproc(label: str, num_workers: int, *, long: bool = False) -> Configuration:
     """SubprocVecEnv by a start method, or "caller": by fork, the caller stepping the last shard."""
     kwargs = {"start_method": "fork", "caller_steps": True} if label == "caller" else {"start_method": label}
-    return workers("subproc", num_workers, label, **kwargs)
+    return replace(workers("subproc", num_workers, label, **kwargs), long=long)
 
 
+DUMMY = [Configuration("dummy", "dummy")]
+
+# What workers do once they run is the same code by every start method. `fork` starts fastest and has all tests in the
+# short tier; `spawn` and `forkserver` have there what they can differ in: starts and restarts, and what travels then.
 MATRICES: dict[str, dict[str, list[Configuration]]] = {
-    # Every start method and number of workers, for what is worth the time.
+    # Every start method and number of workers.
     "wide": {
-        "dummy": [Configuration("dummy", "dummy")],
+        "dummy": DUMMY,
         "subproc": [
-            *(subproc("fork", k) for k in (1, 2, 3, 4, 5)),
-            *(subproc(label, k) for label in ("forkserver", "spawn", "caller") for k in (1, 2, 3, 5)),
+            *(subproc("fork", k, long=k in (1, 4)) for k in (1, 2, 3, 4, 5)),
+            *(subproc("caller", k, long=k in (2, 5)) for k in (1, 2, 3, 5)),
+            *(subproc(label, k, long=k != 2) for label in ("forkserver", "spawn") for k in (1, 2, 3, 5)),
         ],
     },
     # One of each kind, for the contract.
-    "each": {
-        "dummy": [Configuration("dummy", "dummy")],
-        "subproc": [subproc("fork", 2), subproc("caller", 3), subproc("spawn", 2)],
-    },
+    "each": {"dummy": DUMMY, "subproc": [subproc("fork", 2), subproc("caller", 3), subproc("spawn", 2)]},
     # What starts slowly.
-    "spawned": {"dummy": [], "subproc": [subproc("spawn", 2)]},
+    "started": {"dummy": [], "subproc": [subproc("spawn", 2), subproc("forkserver", 2)]},
     # Those with processes, for what only these can do; "each" has the third start method.
     "workers": {"dummy": [], "subproc": [subproc("fork", 2), subproc("caller", 3), subproc("forkserver", 2)]},
+    # The same, for what workers do once they run.
+    "running": {
+        "dummy": [],
+        "subproc": [subproc("fork", 2), subproc("caller", 3), subproc("forkserver", 2, long=True)],
+    },
     # Those that start fast, for what takes many of them.
-    "fast": {"dummy": [Configuration("dummy", "dummy")], "subproc": [subproc("fork", 2), subproc("caller", 3)]},
+    "fast": {"dummy": DUMMY, "subproc": [subproc("fork", 2), subproc("caller", 3)]},
 }
+
+
+def pytest_configure() -> None:
+    """Heed Ctrl-C, and have the programs that tests start heed it: where a script runs us by `&` it comes ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> list[str]:
@@ -115,11 +135,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             for backend in chosen_backends(metafunc.config)
             for configuration in matrix.get(backend, [workers(backend, 2)])
         ]
-        metafunc.parametrize("configuration", chosen or [NOWHERE], ids=lambda configuration: configuration.name)
+        params = [
+            pytest.param(configuration, id=configuration.name, marks=[pytest.mark.long] if configuration.long else [])
+            for configuration in chosen or [NOWHERE]
+        ]
+        metafunc.parametrize("configuration", params)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect, so that it is counted, what none of the chosen backends has to pass."""
+    """Choose tiers; deselect, so that it is counted, what none of the chosen backends has to pass."""
+    for item in items:
+        short = getattr(getattr(item, "cls", None), "short", object)
+        if short is not object and not hasattr(short, getattr(item, "originalname", "")):
+            item.add_marker(pytest.mark.long)
     nowhere = [
         item
         for item in items
@@ -128,6 +156,38 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if nowhere:
         config.hook.pytest_deselected(items=nowhere)
         items[:] = [item for item in items if item not in nowhere]
+
+
+@pytest.hookimpl(optionalhook=True)  # the tests' second MPI has no pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Have one process run each group. The marker `xdist_group` has no effect under pytest 9.2 and pytest-xdist 3.8."""
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid) or nodeid
+
+    return ByGroup(config, log)
+
+
+SHARE_A_RAY = ("test_ray_manners", "test_ray_env_wrapper", "test_ray_multiprocess_env", "test_replay_ray")
+BEGIN_A_RAY = ("tests/ray/", "tests/replay/test_replay_docs", "tests/examples/test_replay_examples")
+
+
+def group_of(nodeid: str) -> str | None:
+    """Name the tests that one process runs, one after another; None where any process may run this one."""
+    path, _, name = nodeid.partition("::")
+    if path.endswith("test_ray_contract.py"):
+        return f"{path}::{name.partition('::')[0]}"  # one way to an actor
+    if Path(path).stem in SHARE_A_RAY:
+        return "a Ray"
+    if path.startswith(BEGIN_A_RAY):
+        return "other Rays"
+    if path.startswith("tests/mpi/"):
+        return "mpich" if "mpich" in name else "openmpi"
+    return None
 
 
 @pytest.fixture(autouse=True)

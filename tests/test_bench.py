@@ -134,6 +134,15 @@ class TestReport:
         assert "- broken failed with 8 envs: ValueError: no" in out
         assert "- how it was measured" in out
 
+    def test_warns_when_the_limit_itself_went_up_and_down(self) -> None:
+        """As `tune` does: then something else has been running."""
+        held = a_session()
+        (warning,) = [note for note in report.notes(held, "") if "something else" in note]
+        assert warning.startswith("The limit itself went from 1.00 k to 3.00 k steps/s meanwhile")
+        quiet = replace(held, turns=[turn for turn in held.turns if turn.contestant != LIMIT or turn.round])
+        assert report.limit_of(quiet.turns) == report.Spread(2500, 2000, 3000)
+        assert not [note for note in report.notes(quiet, "") if "something else" in note]
+
     def test_warns_when_episodes_are_longer_than_the_turns(self) -> None:
         held = replace(a_session(), episodes=limit.Episodes(500.0, 0.05))
         warning = [note for note in report.notes(held, "") if "--seconds" in note]

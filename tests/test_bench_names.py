@@ -100,7 +100,7 @@ class TestBackendSyntax:
     @pytest.mark.parametrize(
         ("text", "says"),
         [
-            ("subprocess", "unknown backend 'subprocess': there are dummy, subproc"),
+            ("subprocess", "unknown backend 'subprocess' .did you mean 'subproc'.*: there are dummy, subproc"),
             ("subproc+caller", "options follow a colon"),
             ("subproc:fast", "'fast' is neither"),
             ("dummy:w=2", "dummy has no option 'num_workers'; it has .*autoreset"),

@@ -75,7 +75,7 @@ class TestOutputThatNobodyReads:
             ["run", *SMALL, "--backend", "dummy", "--steps", "20", "--quiet"],
             ["bench", *SMALL, "--backends", "dummy", *QUICK, "--no-chart", "--json", "out"],
             ["tune", *SMALL, "--budget", "0.5", "--json", "out"],
-            ["plot", str(Path(__file__).parent / "data" / "monitor"), "--out", "out.png"],
+            ["plot", str(Path(__file__).parent / "data" / "monitor"), "--smooth", "1", "--out", "out.png"],
             ["doctor"],
         ],
         ids=" ".join,

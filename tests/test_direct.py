@@ -12,8 +12,8 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit, TransformReward
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vecenvs.direct import direct_step
 from vecenvs.testing.envs import CountingEnv
+from vecenvs.worker.direct import direct_step
 from vecenvs.wrappers import Monitor
 
 Env = gymnasium.Env[Any, Any]

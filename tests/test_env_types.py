@@ -12,8 +12,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from vecenvs.env_types import ENV_TYPES, check_env_type, find_spec, get_env_type
-from vecenvs.preprocessing import Atari, Preprocessing, Retro, preprocessing, stack_frames
+from vecenvs.make.env_types import ENV_TYPES, check_env_type, find_spec, get_env_type
+from vecenvs.make.preprocessing import Atari, Preprocessing, Retro, preprocessing, stack_frames
 from vecenvs.wrappers import EpisodicLife, FireReset, Monitor, clip_action, clip_reward, scale_reward
 from vecenvs.wrappers.retro import StochasticFrameSkip
 

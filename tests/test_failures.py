@@ -18,7 +18,7 @@ from conftest import Configuration
 
 from vecenvs import DummyVecEnv
 from vecenvs.backends import BACKENDS, backend_class
-from vecenvs.backends.subproc import SubprocVecEnv
+from vecenvs.backends.subproc import ProcessTransport, SubprocVecEnv
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, WorkerDied
 from vecenvs.testing.envs import CountingEnv, FailingEnv, GatedEnv, counting_fns
 from vecenvs.testing.leaks import wait_until_empty
@@ -147,7 +147,7 @@ def test_an_env_without_spaces(configuration: Configuration) -> None:
 
 def test_an_env_of_the_old_gym_package(configuration: Configuration) -> None:
     """Its spaces are none of Gymnasium's: the batches would be of objects."""
-    with pytest.raises(EnvError, match=r"env 1\b.*observation_space a .*OldBox, .*shimmy's GymV26") as caught:
+    with pytest.raises(EnvError, match=r"env 1\b.*observation_space is a .*OldBox, .*shimmy's GymV26") as caught:
         configuration.make_vec([CountingEnv, OldGymPackageEnv, CountingEnv])
     assert caught.value.index == 1
 
@@ -309,6 +309,29 @@ def test_a_stopped_worker(worker_pids: Callable[[], list[int]]) -> None:
         assert set(caught.value.indices) == {0, 1}
         os.kill(pid, signal.SIGCONT)
         assert vec.step_wait()[0][:, 2].tolist() == [1] * 4
+
+
+@PROMPT
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_a_replacement_killed_while_it_opens_the_memory(
+    start_method: str, worker_pids: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one takes its place."""
+    send, killed = ProcessTransport.boot_send, []
+
+    def kill_and_send(transport: ProcessTransport, wiring: Any) -> None:
+        if len(killed) < 2:
+            killed.append(transport._process.pid)
+            os.kill(killed[-1], signal.SIGKILL)
+        send(transport, wiring)
+
+    with SubprocVecEnv(counting_fns(4), 2, start_method, on_failure="restart", max_restarts=3) as vec:
+        vec.reset()
+        monkeypatch.setattr(ProcessTransport, "boot_send", kill_and_send)
+        os.kill(worker_pids()[0], signal.SIGKILL)
+        assert vec.step([0] * 4)[3][0]["worker_restarted"] is True
+        assert vec.stats()["restarts"] == 3
+        assert len(killed) == 2
 
 
 @PROMPT

@@ -11,12 +11,12 @@ import pytest
 from gymnasium import Env, spaces
 
 from vecenvs import DummyVecEnv
-from vecenvs.board import Arena, Board
+from vecenvs.batch.board import Arena, Board
+from vecenvs.batch.infos import InfoUnpacker
 from vecenvs.errors import EnvError
-from vecenvs.infos import InfoUnpacker
-from vecenvs.protocol import Answer, Command
 from vecenvs.testing.envs import CountingEnv, FailingEnv
-from vecenvs.worker import Worker
+from vecenvs.transport.protocol import Answer, Command
+from vecenvs.worker.worker import Worker
 
 
 class TellingEnv(Env[Any, Any]):
@@ -55,8 +55,8 @@ class TellingEnv(Env[Any, Any]):
 def worker_of(*envs: TellingEnv, remote: bool) -> tuple[Worker, list[tuple[int, Any]]]:
     answers: list[tuple[int, Any]] = []
     board = Board(envs[0].observation_space, envs[0].action_space, len(envs), Arena())
-    worker = Worker(envs, 0, board, "same_step", lambda tag, body: answers.append((tag, body)), remote=remote)
-    worker.handle(Command.RESET, dict.fromkeys(range(len(envs)), (None, None)))
+    worker = Worker(envs, 0, board, "same_step", lambda _, tag, body: answers.append((tag, body)), remote=remote)
+    worker.handle(1, Command.RESET, dict.fromkeys(range(len(envs)), (None, None)))
     answers.clear()
     return worker, answers
 
@@ -84,7 +84,7 @@ def test_other_rows_of_a_failed_step_have_their_own_infos() -> None:
 @pytest.mark.parametrize("todo", ["misfit", "reward", "raise"])
 def test_an_env_that_has_failed_says_nothing_else(todo: str, remote: bool) -> None:
     worker, answers = worker_of(TellingEnv(), TellingEnv({1: todo}), TellingEnv({1: "silent"}), remote=remote)
-    worker.handle(Command.STEP, None)
+    worker.handle(2, Command.STEP, None)
     ((_, body),) = answers
     assert [extra.slot for extra in body.extras if extra.failure] == [1]
     assert [extra.slot for extra in body.extras].count(1) == 1
@@ -136,7 +136,7 @@ def test_an_info_that_no_pickle_takes_costs_nobody_elses() -> None:
     envs = [TellingEnv({1: "lock"}), TellingEnv()]
     worker, answers = worker_of(*envs, remote=True)
 
-    def refuse_locks(tag: int, body: Any) -> None:
+    def refuse_locks(_: int, tag: int, body: Any) -> None:
         if (
             body is not None
             and type(body) is not bytes
@@ -146,7 +146,7 @@ def test_an_info_that_no_pickle_takes_costs_nobody_elses() -> None:
         answers.append((tag, body))
 
     worker._answer = refuse_locks
-    worker.handle(Command.STEP, None)
+    worker.handle(3, Command.STEP, None)
     ((tag, body),) = answers
     assert tag == Answer.ROWS
     assert "its info['lock'] cannot be pickled" in body.extras[0].failure.summary
@@ -154,8 +154,8 @@ def test_an_info_that_no_pickle_takes_costs_nobody_elses() -> None:
     assert [info["t"] for info in unpacker.unpack(body.infos)] == [1, 1]
     answers.clear()
     envs[0].script.clear()
-    worker.handle(Command.RESET, {0: (None, None)})
-    worker.handle(Command.STEP, None)
+    worker.handle(4, Command.RESET, {0: (None, None)})
+    worker.handle(5, Command.STEP, None)
     assert [info["t"] for info in unpacker.unpack(answers[-1][1])] == [2, 2]
 
 

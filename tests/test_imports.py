@@ -15,19 +15,24 @@ import vecenvs
 
 ROOT = Path(vecenvs.__file__).parent
 
-# From the bottom up. A name stands for a module or a package of vecenvs; those in one layer may import each other.
+# From the bottom up: the modules and packages of vecenvs in one layer, which may import each other, and what they are.
+# `python tests/test_imports.py` writes this into the pages that show it.
 LAYERS = [
-    {"errors", "images", "cpus"},
-    {"protocol", "layout", "columns", "actions", "board", "calls", "info_channel", "infos", "alike"}
-    | {"stepping", "direct", "old_gym"},
-    {"vec_env", "arguments", "host", "worker", "making", "rows", "info_columns"},
-    {"transport", "process", "crew", "patience", "lock_step", "ledger", "asking", "lifetime", "pool"}
-    | {"episodes", "outcomes"},
-    {"backends", "mpi"},
-    {"wrapper", "wrappers", "views", "compat", "replay"},
-    {"preprocessing", "env_types", "env_fn", "make"},
-    {"bench", "plots", "cli", "__main__"},
+    ("errors calls cpus images batch", "exceptions; functions run on one env by name; cores; columns of a batch"),
+    ("vec_env", "the contract"),
+    (
+        "arguments transport worker",
+        "checks of arguments; what carries commands and rows; all that runs where envs live",
+    ),
+    ("pool wrappers plots", "the caller's side of any engine; wrappers of VecEnvs and envs; curves"),
+    ("mpi backends", "launch and supervise workers: in process, as processes, MPI ranks or Ray actors"),
+    ("views make replay", "VecEnvs as other libraries see them; `make_vec_env`; the replay buffer between actors"),
+    ("compat", "other libraries' names"),
+    ("bench", "measuring"),
+    ("cli __main__", "the command line"),
 ]
+PAGES = [ROOT.parent / "docs" / "design.md", ROOT.parent / "CONTRIBUTING.md"]
+TABLE = re.compile(r"(?<=<!-- layers -->\n).*?(?=<!-- /layers -->)", re.DOTALL)
 ANYWHERE = {"__init__", "testing"}  # see all layers; nothing imports them
 OPTIONAL = ["ray", "mpi4py", "torch", "matplotlib", "stable_baselines3", "psutil", "rich", "pytest", "hypothesis"]
 
@@ -37,10 +42,10 @@ def modules() -> list[Path]:
 
 
 def layer_of(name: str) -> int:
-    for height, names in enumerate(LAYERS):
-        if name in names:
+    for height, (names, _) in enumerate(LAYERS):
+        if name in names.split():
             return height
-    raise AssertionError(f"vecenvs.{name} is in no layer: name it in tests/test_imports.py and in docs/design.md")
+    raise AssertionError(f"vecenvs.{name} is in no layer: name it in LAYERS here")
 
 
 def part_of(path: Path) -> str:
@@ -75,6 +80,20 @@ def test_imports_go_down_only(path: Path) -> None:
         assert layer_of(other) <= layer_of(part), f"{path.name} imports vecenvs.{other}, which is above it"
 
 
+def table() -> str:
+    """Return the layers as the pages show them, from the top down."""
+    rows = [
+        "    " + f"{'  '.join(f'{n}/' if (ROOT / n).is_dir() else f'{n}.py' for n in names.split()):<48} {what}"
+        for names, what in reversed(LAYERS)
+    ]
+    return "\n" + "\n".join(rows) + "\n\n"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_show_the_layers(page: Path) -> None:
+    assert TABLE.findall(page.read_text()) == [table()], "run: python tests/test_imports.py"
+
+
 def test_every_layer_is_named() -> None:
     for path in modules():
         assert part_of(path) in ANYWHERE or layer_of(part_of(path)) >= 0
@@ -86,7 +105,9 @@ def test_no_import_is_relative() -> None:
         assert not relative, path
 
 
-@pytest.mark.parametrize("module", ["vecenvs", "vecenvs.pool", "vecenvs.backends.subproc", "vecenvs.testing.envs"])
+@pytest.mark.parametrize(
+    "module", ["vecenvs", "vecenvs.pool.pool_vec_env", "vecenvs.backends.subproc", "vecenvs.testing.envs"]
+)
 def test_importing_brings_no_optional_library(module: str) -> None:
     code = f"import {module}, sys; found = set({OPTIONAL!r}) & set(sys.modules); sys.exit(str(found) if found else 0)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT.parent, check=False)
@@ -109,3 +130,8 @@ def test_one_place_steps_and_one_resets() -> None:
         path.name: {*uses_of_an_env(ast.parse(path.read_text()))} for path in modules() if part_of(path) != "bench"
     }
     assert {name: uses for name, uses in found.items() if uses} == {"direct.py": {"step"}, "host.py": {"reset"}}
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        page.write_text(TABLE.sub(lambda _: table(), page.read_text()))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vecenvs.infos import TRUNCATED_KEY, Announced, InfoPacker, InfoUnpacker
+from vecenvs.batch.infos import TRUNCATED_KEY, Announced, InfoPacker, InfoUnpacker
 
 VALUES = {
     float: st.floats(),

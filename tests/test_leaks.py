@@ -117,7 +117,7 @@ def test_a_caller_that_becomes_another_program(run) -> None:
 
 @pytest.mark.parametrize("created", [1, 2, 5])
 def test_sigkill_of_a_caller_that_has_just_created_semaphores(created: int) -> None:
-    """The board's, and four of each worker: their names are told to the workers before there is one."""
+    """The board's, and two of each worker: their names are told to the workers before there is one."""
     program = f"""
 import os, signal
 from vecenvs import SubprocVecEnv
@@ -148,6 +148,16 @@ def test_sigkill_of_everyone_at_once(run) -> None:
     program.wait_ready()
     for pid in program.alive():
         os.kill(pid, signal.SIGKILL)
+    program.process.wait()
+    program.assert_all_gone()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_signal_to_the_process_group(run, number: signal.Signals) -> None:
+    """Also in restart mode, where workers that are launched later have to find what they share with the caller."""
+    program = run("stepping", on_failure="restart")
+    program.wait_ready()
+    os.killpg(program.process.pid, number)
     program.process.wait()
     program.assert_all_gone()
 

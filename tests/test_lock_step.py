@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vecenvs import SubprocVecEnv
-from vecenvs.crew import LIVENESS
+from vecenvs.pool.workers import LIVENESS
 from vecenvs.testing.envs import GatedEnv
 
 

@@ -17,13 +17,16 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from vecenvs import DummyVecEnv, backends, make
+from vecenvs import DummyVecEnv, backends
 from vecenvs.backends import auto
 from vecenvs.errors import EnvError, VecEnvError
-from vecenvs.make import make_vec_env
+from vecenvs.make import make_vec_env as make
+from vecenvs.make.make_vec_env import make_vec_env
 from vecenvs.mpi import job
 from vecenvs.testing.envs import CountingEnv, DyingEnv
 from vecenvs.wrappers import Monitor, load_results
+
+VECTOR = gym.make_vec("CartPole-v1", num_envs=2)
 
 
 @pytest.fixture
@@ -196,7 +199,7 @@ class TestSeeds:
             assert vec.get_attr("seeds") == [[4]]
 
     def test_mpi_is_never_imported(self):
-        code = "import sys, vecenvs.make as m; m.spmd_rank(); sys.exit('mpi4py' in sys.modules)"
+        code = "import sys, vecenvs.make.make_vec_env as m; m.spmd_rank(); sys.exit('mpi4py' in sys.modules)"
         assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0
 
 
@@ -246,6 +249,19 @@ class TestEnvIds:
         vec = vec_env(env_id, env_kwargs={"length": 2})
         assert vec.get_attr("length") == [2] * 3
         assert all(vec.env_is_wrapped(Monitor))
+
+    def test_iterators_of_functions(self, configuration):
+        """As Gymnasium takes them, by every class."""
+        cls = backends.backend_class(configuration.backend)
+        fns = {tag: functools.partial(CountingEnv, tag) for tag in range(3)}
+        for make_one in (cls, functools.partial(make_vec_env, backend=configuration.backend)):
+            for given in (iter(fns.values()), (fn for fn in fns.values()), fns.values(), tuple(fns.values())):
+                with make_one(given) as vec:
+                    assert vec.get_attr("tag") == [0, 1, 2]
+            with pytest.raises(ValueError, match="empty"):
+                make_one(iter(()))
+            with pytest.raises(TypeError, match=r"\[0\]"):
+                make_one({5: CountingEnv})
 
     @pytest.mark.parametrize("num_env", [1, 4])
     def test_list_of_functions(self, vec_env, num_env):
@@ -627,7 +643,18 @@ class TestBadArguments:
             ({"env_type": "arcade"}, ValueError, "unknown env_type 'arcade'.*classic_control"),
             ({"env_type": "atari"}, ValueError, "of type 'classic_control'"),
             ({"env_type": 4}, TypeError, "env_type must be a name or None, not 4: the number of envs is num_env=4"),
+            ({"env_type": np.arange(3)}, TypeError, "env_type must be a name or None, not array"),
+            ({"env_type": ["plain"]}, TypeError, "env_type must be a name or None, not "),
             ({"num_env": 0}, ValueError, "num_env must be at least 1, not 0"),
+            ({"num_env": 2**63}, ValueError, "num_env must be at most [0-9]+, not 9223372036854775808"),
+            ({"num_env": 10**12}, ValueError, "num_env must be at most"),
+            ({"backend": np.array(["dummy", "x"])}, ValueError, "unknown backend array"),
+            ({"force_dummy": np.arange(3)}, TypeError, "force_dummy must be True or False, not array"),
+            ({"flatten_dict_observations": np.arange(3)}, TypeError, "flatten_dict_observations must be True or False"),
+            ({"info_attrs": np.arange(3)}, TypeError, "info_attrs must be a tuple of attribute names"),
+            ({"reward_scale": 10**400}, ValueError, "reward_scale is too large a number"),
+            ({"autoreset": np.arange(3)}, ValueError, "autoreset array.* is none of"),
+            ({"env_id": np.array("CartPole-v1")}, TypeError, "env_id must be an env id, a function"),
             ({"num_env": -2}, ValueError, "num_env must be at least 1"),
             ({"num_env": 2.0}, TypeError, "num_env must be an int, not 2.0"),
             ({"num_env": True}, TypeError, "num_env must be an int"),
@@ -644,7 +671,7 @@ class TestBadArguments:
             ({"reward_scale": float("nan")}, ValueError, "reward_scale must be finite"),
             ({"gamestate": "Level1"}, ValueError, "gamestate='Level1' is for env_type='retro' only"),
             ({"initializer": 3}, TypeError, "initializer must be a function"),
-            ({"backend": "threads"}, ValueError, "unknown backend 'threads': the backends are dummy, subproc"),
+            ({"backend": "threads"}, ValueError, "unknown backend 'threads': there are dummy, subproc, .*auto"),
             ({"backend": "subproc", "force_dummy": True}, ValueError, "force_dummy contradicts backend='subproc'"),
             ({"backend": "dummy", "num_workers": 2}, ValueError, "'dummy' has no workers"),
             ({"backend": "subproc", "num_workers": 0}, ValueError, "num_workers must be at least 1"),
@@ -654,6 +681,12 @@ class TestBadArguments:
             ({"monitor_kwargs": {"filename": "x"}}, TypeError, "unknown monitor_kwargs 'filename': there are"),
             ({"wrapper_class": 3}, TypeError, "wrapper_class must be"),
             ({"wrapper_class": [Noted, 3]}, TypeError, "wrapper_class must be .* not 3"),
+            ({"backend": "SubprocVecEnv"}, ValueError, r"did you mean 'subproc'\?"),
+            ({"backend": "async"}, ValueError, r"did you mean 'subproc'\?"),
+            ({"backend": "dumy"}, ValueError, r"did you mean 'dummy'\?"),
+            ({"backend": "mpi4py"}, ValueError, r"did you mean 'mpi'\?"),
+            ({"env_id": VECTOR}, TypeError, "from_gymnasium makes a VecEnv of it"),
+            ({"env_id": [VECTOR]}, TypeError, "from_gymnasium makes a VecEnv of it"),
             ({"n_envs": 3}, TypeError, r"no argument 'n_envs' \(did you mean 'num_env'\?\): it has .*step_timeout"),
             ({"vec_env_cls": 3}, TypeError, r"no argument 'vec_env_cls' \(did you mean 'backend'\?\)"),
             ({"backend": "subproc", "context": "fork"}, TypeError, r"'context' \(did you mean 'start_method'\?\)"),
@@ -675,6 +708,9 @@ class TestBadArguments:
         [
             ({"env_id": lambda: NO_ENV}, "env_id gave a str, which is no gymnasium.Env"),
             ({"wrapper_class": lambda env: None}, "wrapper_class .* gave a NoneType"),
+            ({"env_id": lambda: object()}, "without 'reset', 'step', 'close', 'observation_space', 'action_space': it"),
+            ({"env_id": lambda: VECTOR}, "gave a CartPoleVectorEnv, which steps several .*from_gymnasium makes"),
+            ({"env_id": lambda: DummyVecEnv([CountingEnv])}, "gave a DummyVecEnv, .*it is a VecEnv already"),
             ({"env_kwargs": {"gravitas": 3}}, "gravitas"),
             ({"monitor_kwargs": {"info_keywords": "success"}}, "info_keywords should be a sequence"),
             ({"env_id": CountingEnv, "env_type": "atari"}, "CountingEnv.* is no Atari env"),

@@ -47,7 +47,7 @@ def test_an_odd_value_is_in_the_means_of_its_windows_alone(odd: float, tmp_path:
     assert trailing_mean(np.array([np.inf, -np.inf, 1.0, 2.0]), 2)[2:].tolist() == [-np.inf, 1.5]
     write(tmp_path / "monitor.csv", [(r, 10, k) for k, r in enumerate(values)])
     found = curve("a", load_seeds([tmp_path]), window=2)
-    assert found.mean.tolist() == found.low.tolist() == found.high.tolist() == trailing_mean(values, 2).tolist()
+    assert found.mean.tolist() == found.low.tolist() == found.high.tolist() == trailing_mean(values, 2)[1:].tolist()
 
 
 def test_one_seed_is_all_its_envs_in_the_order_of_time(tmp_path: Path) -> None:
@@ -55,13 +55,31 @@ def test_one_seed_is_all_its_envs_in_the_order_of_time(tmp_path: Path) -> None:
     write(tmp_path / "1.monitor.csv", [(2, 5, 1.0), (4, 5, 3.0)], t_start=101.0)
     seeds = load_seeds([tmp_path])
     found = curve("a", seeds, window=2)
-    assert found.x.tolist() == [10, 15, 25, 30]
-    assert found.mean.tolist() == [1, 1.5, 2.5, 3.5]
+    assert found.x.tolist() == [15, 25, 30]
+    assert found.mean.tolist() == [1.5, 2.5, 3.5]
     assert (found.low == found.mean).all()
     assert (found.seeds, found.episodes, found.steps) == (1, 4, 30)
     assert curve("a", seeds, x="episodes", window=1).x.tolist() == [1, 2, 3, 4]
     assert curve("a", seeds, x="time", y="l", window=1).x.tolist() == [1, 2, 3, 4]
     assert curve("a", seeds, y="l", window=1).mean.tolist() == [10, 5, 10, 5]
+
+
+def test_a_random_policy_does_not_seem_to_learn(tmp_path: Path) -> None:
+    """Of envs that run side by side the short episodes end first: a mean over the first few is low."""
+    rng = np.random.default_rng(0)
+    for env in range(64):
+        lengths = rng.geometric(0.02, 40)
+        write(tmp_path / f"{env}.monitor.csv", [(n, n, t) for n, t in zip(lengths, np.cumsum(lengths), strict=True)])
+    seeds = load_seeds([tmp_path])
+    values = seeds[0].r
+    found = curve("a", seeds, x="episodes", window=400)
+    assert found.x[0] == 400
+    assert found.mean[0] == pytest.approx(values[:400].mean())
+    assert len(found.x) == len(values) - 399
+    everything = curve("a", seeds, x="episodes", window=len(values))
+    assert everything.mean.tolist() == pytest.approx([values.mean()])
+    with pytest.raises(ValueError, match=f"has {len(values)} finished episodes, .* --smooth {len(values)} takes"):
+        curve("a", seeds, window=len(values) + 1)
 
 
 def test_mean_and_spread_over_seeds(tmp_path: Path) -> None:
@@ -72,7 +90,7 @@ def test_mean_and_spread_over_seeds(tmp_path: Path) -> None:
     sem = levels.std(ddof=1) / np.sqrt(3)
     widths = {"std": (levels.std(), levels.std()), "sem": (sem, sem), "range": (3.0, 4.0), "none": (0.0, 0.0)}
     for spread, (below, above) in widths.items():
-        found = curve("a", seeds, spread=spread)
+        found = curve("a", seeds, window=1, spread=spread)
         assert (found.x[0], found.x[-1]) == (10, 40)  # the shortest seed's end
         np.testing.assert_allclose(found.mean, 5.0)
         np.testing.assert_allclose(found.low, 5.0 - below)
@@ -124,7 +142,8 @@ def test_the_command_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str], a
 def test_one_episode_and_other_formats(tmp_path: Path) -> None:
     write(tmp_path / "monitor.csv", [(1, 1, 1.0)])
     for ending in ("svg", "pdf"):
-        assert main(["plot", str(tmp_path), "-y", "l", "-o", str(tmp_path / f"c.{ending}"), "--title", "x"]) == 0
+        out = ["-o", str(tmp_path / f"c.{ending}")]
+        assert main(["plot", str(tmp_path), "-y", "l", "--smooth", "1", *out, "--title", "x"]) == 0
         assert (tmp_path / f"c.{ending}").stat().st_size > 1000
 
 
@@ -134,7 +153,7 @@ def test_names_are_shown_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     for name in names:
         write(tmp_path / name / "monitor.csv", [(1, 1, 1.0), (2, 1, 2.0)])
-    assert main(["plot", *names, "-o", "c.svg", "--title", title]) == 0
+    assert main(["plot", *names, "--smooth", "2", "-o", "c.svg", "--title", title]) == 0
     # Letters are shapes there; what they spell stands beside them as a comment.
     written = re.findall("<!-- (.*) -->", (tmp_path / "c.svg").read_text())
     assert [text for text in written if text in (*names, title)] == [title, *names]

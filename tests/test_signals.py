@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vecenvs import SubprocVecEnv
-from vecenvs.pool import PoolVecEnv
+from vecenvs.pool.pool_vec_env import PoolVecEnv
 from vecenvs.testing.envs import counting_fns
 
 PATIENCE = 5.0  # seconds for what takes far less
@@ -39,9 +39,9 @@ class RaiseAfter:
 
 def take_what_is_due(vec: PoolVecEnv) -> None:
     """Do as a program that goes on."""
-    if vec._ledger.stepping:
+    if vec._commands.in_step:
         vec.step_wait(timeout=PATIENCE)
-    while vec._ledger.due:
+    while vec._commands.due or vec._held:
         vec.recv(timeout=PATIENCE)
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from typing import Any, cast
 
 import pytest
 
-from vecenvs.process import _wait_for_end
 from vecenvs.transport import stream
 from vecenvs.transport.channel import Channel, PolledEnd
-from vecenvs.transport.stream import Reception, Stream
+from vecenvs.transport.stream import Invitation, OutOfReach, Reach, Reception, Stream
+from vecenvs.worker.process import _wait_for_end
 
 
 @pytest.fixture
@@ -24,26 +26,124 @@ def reception() -> Iterator[Reception]:
         yield reception
 
 
-def test_who_has_the_token_is_welcome(reception: Reception) -> None:
-    theirs = reception.invitation.accept()
-    with closing(theirs), closing(reception.welcome()) as ours:
+def join(reception: Reception) -> tuple[socket.socket, socket.socket]:
+    """Connect as a worker does; return the caller's end and the worker's."""
+    theirs = reception.invitation.connect()
+    with ThreadPoolExecutor(1) as pool:
+        ours = pool.submit(reception.welcome)
+        reception.invitation.prove(theirs)
+        return ours.result(), theirs
+
+
+def test_who_has_the_key_is_welcome(reception: Reception) -> None:
+    ours, theirs = join(reception)
+    with closing(theirs), closing(ours):
         assert ours.getpeername() == theirs.getsockname()
         for end in (ours, theirs):
             assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert theirs.gettimeout() is None, "a worker waits for commands as long as it takes"
 
 
-@pytest.mark.parametrize("said", [b"", b"x", b"x" * 32, b"x" * 64])
+@pytest.mark.parametrize("said", [b"", b"x", b"x" * 32, b"x" * 64, b"x" * 128])
 def test_others_are_sent_away(reception: Reception, said: bytes) -> None:
-    """And whoever comes after them with the token is welcome."""
+    """And a worker that comes after them is welcome. They learn nothing but a challenge."""
     host, port, _ = reception.invitation
     with closing(socket.create_connection((host, port))) as stranger:
         stranger.sendall(said)
         stranger.shutdown(socket.SHUT_WR)
-        with closing(reception.invitation.accept()) as theirs, closing(reception.welcome()) as ours:
+        ours, theirs = join(reception)
+        with closing(theirs), closing(ours):
             assert ours.getpeername() == theirs.getsockname()
+        heard = b""
         with suppress(ConnectionResetError):
-            assert stranger.recv(1) == b""
+            while piece := stranger.recv(100):
+                heard += piece
+        assert len(heard) in (0, 32)
+
+
+def test_the_key_is_not_sent(reception: Reception) -> None:
+    """Nor is a proof good for another connection."""
+    host, port, key = reception.invitation
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        imposter = Invitation(*listener.getsockname(), key)
+        with ThreadPoolExecutor(1) as pool, closing(imposter.connect()) as theirs:
+            waiting = pool.submit(imposter.prove, theirs)
+            with closing(listener.accept()[0]) as connection:
+                connection.sendall(b"c" * 32)
+                said = b""
+                while len(said) < 64:
+                    said += connection.recv(64)
+            with pytest.raises(ConnectionError):
+                waiting.result()
+    assert key not in said
+    with closing(socket.create_connection((host, port))) as thief:
+        thief.sendall(said)
+        ours, theirs = join(reception)
+        with closing(theirs), closing(ours):
+            assert ours.getpeername() == theirs.getsockname()
+
+
+@pytest.mark.parametrize("answer", [b"p" * 32, b"", None])
+def test_a_worker_wants_proof_of_the_caller(answer: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one to whom its own proof is sent back (None), and it hangs up."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        invitation = Invitation(*listener.getsockname(), b"k" * 32)
+        theirs = invitation.connect()
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(invitation.prove, theirs)
+            with closing(listener.accept()[0]) as connection:
+                connection.sendall(b"c" * 32)
+                said = b""
+                while len(said) < 64:
+                    said += connection.recv(64)
+                connection.sendall(said[32:] if answer is None else answer)
+                connection.shutdown(socket.SHUT_WR)
+                with pytest.raises(ConnectionError):
+                    waiting.result()
+        assert theirs.fileno() == -1
+
+
+class Dribble(threading.Thread):
+    """Sends a byte now and then, so that no single `recv` takes long."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(daemon=True)
+        self._connection = connection
+        self._enough = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        with suppress(OSError):
+            while not self._enough.wait(0.02):
+                self._connection.send(b"x")
+
+    def end(self) -> None:
+        self._enough.set()
+        self.join(5)
+        self._connection.close()
+
+
+def test_one_deadline_for_all_that_a_stranger_says(reception: Reception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 bytes at this rate take longer than the reception may."""
+    monkeypatch.setattr(stream, "CONNECT_TIMEOUT", 0.2)
+    host, port, _ = reception.invitation
+    stranger = Dribble(socket.create_connection((host, port)))
+    with pytest.raises(TimeoutError, match="no worker has connected to"):
+        reception.welcome()
+    assert stranger.is_alive(), "it was still talking"
+    stranger.end()
+
+
+def test_one_deadline_for_all_that_a_false_caller_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "CONNECT_TIMEOUT", 0.2)
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        invitation = Invitation(*listener.getsockname(), b"k" * 32)
+        theirs = invitation.connect()
+        caller = Dribble(listener.accept()[0])
+        with pytest.raises(TimeoutError):
+            invitation.prove(theirs)
+        assert caller.is_alive(), "it was still talking"
+        caller.end()
 
 
 def test_nobody_comes(reception: Reception, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,28 +152,54 @@ def test_nobody_comes(reception: Reception, monkeypatch: pytest.MonkeyPatch) -> 
         reception.welcome()
 
 
-def test_a_silent_stranger_keeps_nobody_out(reception: Reception, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "TOKEN_TIMEOUT", 0.05)
+def test_silent_strangers_keep_nobody_out(reception: Reception) -> None:
+    """However many: when there are too many, the first of them is sent away."""
     host, port, _ = reception.invitation
-    with closing(socket.create_connection((host, port))), closing(reception.invitation.accept()) as theirs:
-        with closing(reception.welcome()) as ours:
-            assert ours.getpeername() == theirs.getsockname()
-        monkeypatch.setattr(stream, "CONNECT_TIMEOUT", 0.1)
-        with closing(socket.create_connection((host, port))), pytest.raises(TimeoutError):
-            reception.welcome()
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    strangers = [socket.create_connection((host, port)) for _ in range(100)]
+    ours, theirs = join(reception)
+    for each in strangers:
+        each.close()
+    with closing(theirs), closing(ours):
+        assert ours.getpeername() == theirs.getsockname()
+    if before:
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_host_that_was_out_of_reach_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at once: each of its workers would take as long. Other hosts are, at once."""
+    asked: list[str] = []
+
+    def ask(invitation: Invitation) -> str | None:
+        asked.append(invitation.host)
+        return "no route"
+
+    reach = Reach()
+    known = []
+    for peer in ("a", "a", "b"):
+        with pytest.raises(OutOfReach, match=r"cannot connect to 127.0.0.1 \(no route\)") as caught:
+            reach.connect(peer, lambda: "127.0.0.1", ask)
+        known.append(caught.value.known)
+    assert known == [False, True, False]
+    assert len(asked) == 2
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + stream.RETRY + 1.0)
+    with pytest.raises(OutOfReach):
+        reach.connect("a", lambda: "127.0.0.1", ask)
+    assert len(asked) == 3
 
 
 def test_a_closed_reception_refuses(reception: Reception) -> None:
     reception.close()
     with pytest.raises(ConnectionRefusedError):
-        reception.invitation.accept()
+        reception.invitation.connect()
 
 
 def test_messages_come_whole_and_in_order(reception: Reception) -> None:
     """Also those that no buffer holds, while the other end sends as much."""
     messages = [b"", b"a", b"b" * 3_000_000, b"c"]
-    channel = Channel(reception.invitation.accept())
-    end = PolledEnd(reception.welcome())
+    ours, theirs = join(reception)
+    channel, end = Channel(theirs), PolledEnd(ours)
     with closing(channel), closing(end):
         returned = []
 
@@ -95,8 +221,8 @@ def test_messages_come_whole_and_in_order(reception: Reception) -> None:
 @pytest.mark.parametrize("timeout", [0.0, 5.0])
 def test_large_messages_leave_while_answers_are_asked_for(reception: Reception, timeout: float) -> None:
     """Also by who never waits for this worker alone."""
-    channel = Channel(reception.invitation.accept())
-    ours = Stream(reception.welcome())
+    connection, theirs = join(reception)
+    channel, ours = Channel(theirs), Stream(connection)
     message = bytes(20_000_000)
 
     def answer() -> None:
@@ -116,13 +242,15 @@ def test_large_messages_leave_while_answers_are_asked_for(reception: Reception, 
 
 def test_a_worker_that_is_gone(reception: Reception) -> None:
     """What it has said before is not lost, then nobody waits for it, and commands are refused."""
-    channel = Channel(reception.invitation.accept())
-    ours = Stream(reception.welcome())
+    connection, theirs = join(reception)
+    channel, ours = Channel(theirs), Stream(connection)
     channel.send_bytes(b"last")
     channel.close()
     ours.send(b"unheard")
     ours.send(b"unheard")
-    assert ours.receive(5.0) == b"last"
+    for _ in range(2):
+        assert ours.receive(5.0) == b"last", "until it has been dropped"
+    ours.drop()
     begun = time.monotonic()
     assert ours.receive(60.0) is None
     assert time.monotonic() - begun < 30.0
@@ -132,8 +260,8 @@ def test_a_worker_that_is_gone(reception: Reception) -> None:
 
 
 def test_the_end_shows(reception: Reception) -> None:
-    channel = Channel(reception.invitation.accept())
-    end = PolledEnd(reception.welcome())
+    ours, theirs = join(reception)
+    channel, end = Channel(theirs), PolledEnd(ours)
     channel.send_bytes(b"last")
     channel.close()
     with closing(end):
@@ -150,3 +278,40 @@ def test_a_worker_watches_its_end() -> None:
     theirs.close()
     assert not _wait_for_end(os.getpid(), cast("Any", channel))
     channel.close()
+
+
+def connected(reception: Reception) -> tuple[socket.socket, Stream]:
+    """Return a worker's end as it is, and the caller's."""
+    theirs = reception.invitation.connect()
+    with ThreadPoolExecutor(1) as pool:
+        proved = pool.submit(reception.invitation.prove, theirs)
+        ours = Stream(reception.welcome())
+        proved.result()
+    return theirs, ours
+
+
+def test_a_machine_that_is_silent_is_asked(reception: Reception) -> None:
+    theirs, ours = connected(reception)
+    with theirs, closing(ours), socket.socket(fileno=os.dup(ours.fileno())) as same:
+        for connection in (theirs, same):
+            assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            idle, interval, trials = (
+                connection.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            )
+            assert idle + interval * trials == stream.SILENCE
+
+
+def test_one_that_lives_and_does_not_read_is_not_given_up(
+    reception: Reception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with more under way than the connection takes up, and not with a limit that is long over."""
+    monkeypatch.setattr(stream, "SILENCE", 0.1)
+    theirs, ours = connected(reception)
+    with theirs, closing(ours), socket.socket(fileno=os.dup(ours.fileno())) as same:
+        assert same.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
+        ours.send(bytes(1 << 24))
+        assert ours.watch() == (ours.fileno(), select.POLLIN | select.POLLOUT)  # some of it is left
+        for _ in range(30):
+            assert not ours.closed
+            time.sleep(0.1)

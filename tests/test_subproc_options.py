@@ -31,7 +31,7 @@ class MyVecEnv(DummyVecEnv):
     [
         (SubprocVecEnv, {"context": "spawn"}, r"has no argument 'context' \(did you mean 'start_method'\?\): it has"),
         (SubprocVecEnv, {"n_workers": 2}, r"has no argument 'n_workers' \(did you mean .*'num_workers'.*\?\)"),
-        (DummyVecEnv, {"start_method": "fork"}, "has no argument 'start_method': it has env_fns, autoreset"),
+        (DummyVecEnv, {"start_method": "fork"}, r"has no argument 'start_method' .*: it has env_fns, autoreset"),
         (DummyVecEnv, {"num_workers": 2}, "has no argument 'num_workers': it has env_fns, autoreset"),
         (MyVecEnv, {}, "has no argument 'speed': it has env_fns"),
     ],
@@ -65,22 +65,22 @@ if sys.platform == "linux":
     def test_workers_without_a_core_to_spare_tell_where_they_are() -> None:
         cores = usable_cores()
         with SubprocVecEnv([FNS[0]] * cores, cores, pin_workers=True) as vec:
-            places = [{transport.cpu()} for transport in vec._crew.transports]
+            places = [{transport.cpu()} for transport in vec._workers.transports]
             assert places == vec.call(cpus_of, None)
 
 
 def test_rows_do_not_depend_on_the_order_of_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The caller moves from one worker's CPU to the other's and on to its own."""
     here = itertools.cycle([0, 1, 1, 2])
-    monkeypatch.setattr("vecenvs.crew.cpu_of", lambda: next(here))
-    monkeypatch.setattr("vecenvs.ledger._ARRANGE", 3)
+    monkeypatch.setattr("vecenvs.pool.workers.cpu_of", lambda: next(here))
+    monkeypatch.setattr("vecenvs.pool.commands._ARRANGE", 3)
     actions = np.zeros(len(FNS), dtype=np.int64)
     with SubprocVecEnv(FNS, 2) as vec, DummyVecEnv(FNS) as reference:
-        for worker, transport in enumerate(vec._crew.transports):
+        for worker, transport in enumerate(vec._workers.transports):
             monkeypatch.setattr(transport, "cpu", lambda worker=worker: worker)
         assert_same(vec.reset(seed=1), reference.reset(seed=1))
         orders = set()
         for _ in range(40):
             assert_same(vec.step(actions), reference.step(actions))
-            orders.add(tuple(vec._crew.order))
+            orders.add(tuple(vec._workers.order))
         assert orders == {(0, 1), (1, 0)}

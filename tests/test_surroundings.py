@@ -25,11 +25,12 @@ import psutil
 import pytest
 
 import vecenvs
-from vecenvs import DummyVecEnv, SubprocVecEnv, process
+from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.errors import ClosedError, VecEnvError, WorkerDied
-from vecenvs.process import _wait_for_end, child_environment
 from vecenvs.testing.envs import CountingEnv, FailingEnv, counting_fns
 from vecenvs.testing.suite.deaths import PROMPT
+from vecenvs.worker import process
+from vecenvs.worker.process import _wait_for_end, child_environment
 
 FORK = multiprocessing.get_context("fork")
 PATIENCE = 20.0  # seconds; what is waited for takes far less
@@ -170,7 +171,7 @@ def test_an_exception_at_the_end_of_the_constructor(monkeypatch: pytest.MonkeyPa
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vecenvs.pool.Asking", interrupt)
+    monkeypatch.setattr("vecenvs.pool.pool_vec_env.RemoteCalls", interrupt)
     with pytest.raises(KeyboardInterrupt):
         SubprocVecEnv(counting_fns(2), 2, "fork")
     assert not [child for child in multiprocessing.active_children() if "vecenvs" in child.name]
@@ -256,8 +257,8 @@ class SleepyEnv(CountingEnv):
 @pytest.mark.parametrize("on_failure", ["raise", "restart"])
 def test_close_while_another_thread_is_in_a_step(on_failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """That one is told so at once, and starts no new worker."""
-    monkeypatch.setattr("vecenvs.pool.CLOSE_GRACE", 0.2)
-    monkeypatch.setattr("vecenvs.crew.EXIT_GRACE", 0.2)
+    monkeypatch.setattr("vecenvs.pool.pool_vec_env.CLOSE_GRACE", 0.2)
+    monkeypatch.setattr("vecenvs.pool.workers.EXIT_GRACE", 0.2)
     vec = SubprocVecEnv([SleepyEnv] * 2, 2, "fork", on_failure=on_failure)
     vec.reset()
     raised: list[Exception] = []
@@ -270,7 +271,7 @@ def test_close_while_another_thread_is_in_a_step(on_failure: str, monkeypatch: p
 
     thread = threading.Thread(target=step)
     thread.start()
-    while not vec._ledger.stepping:
+    while not vec._commands.stepping:
         time.sleep(0.01)
     vec.close()
     thread.join(PATIENCE)

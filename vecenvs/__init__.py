@@ -2,9 +2,9 @@
 
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.backends.subproc import SubprocVecEnv
-from vecenvs.make import make_vec_env
+from vecenvs.make.make_vec_env import make_vec_env
 from vecenvs.vec_env import Batch, VecEnv
-from vecenvs.wrapper import VecEnvWrapper
+from vecenvs.wrappers.base import VecEnvWrapper
 
 __version__ = "0.1.0.dev0"
 

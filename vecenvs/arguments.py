@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import itertools
+import json
 import math
 import operator
 import os
@@ -18,6 +19,7 @@ from gymnasium.vector import VectorEnv
 
 from vecenvs.errors import NotSteppingError
 from vecenvs.vec_env import Indices, Options, Seeds, VecEnv
+from vecenvs.worker.stepping import shown
 
 
 def check_vec_env(taker: str, given: Any) -> None:
@@ -37,15 +39,39 @@ def check_vec_env(taker: str, given: Any) -> None:
     raise TypeError(f"{taker} takes a VecEnv, not {kind}: {remedy}")
 
 
+def listed(given: Any) -> Any:
+    """Return a list of what an iterator, or another iterable that is no sequence, gives; anything else as it is."""
+    iterable = isinstance(given, Iterable) and not isinstance(given, Sequence) and not callable(given)
+    try:
+        return list(given) if iterable else given
+    except TypeError:  # an array of no axis, say
+        return given
+
+
+def way_of_several(env: Any) -> str:
+    """Say how what steps several envs by itself is used here; "" if `env` is no such thing."""
+    if isinstance(env, VectorEnv):
+        return "vecenvs.views.from_gymnasium makes a VecEnv of it"
+    if isinstance(env, VecEnv):
+        return "it is a VecEnv already, to be used as it is"
+    if hasattr(env, "num_envs") and hasattr(env, "step_async"):  # Stable-Baselines3's and baselines'
+        return "give the functions that make its single envs"
+    return ""
+
+
 def check_env_fns(env_fns: Any) -> None:
     """Refuse what is no list of functions, naming the entry."""
     if callable(env_fns) or not isinstance(env_fns, Sequence):
-        raise TypeError(f"env_fns must be a list of functions that make an env each, not {env_fns!r}")
+        way = way_of_several(env_fns)
+        raise TypeError(
+            f"env_fns must be a list of functions that make an env each, not {env_fns!r}{f': {way}' if way else ''}"
+        )
     if not env_fns:
         raise ValueError("env_fns is empty: give one function per env")
     for i, env_fn in enumerate(env_fns):
         if not callable(env_fn):
-            raise TypeError(f"env_fns[{i}] is {env_fn!r}: give a function that makes an env (lambda: gym.make(...))")
+            way = way_of_several(env_fn) or "give a function that makes an env (lambda: gym.make(...))"
+            raise TypeError(f"env_fns[{i}] is {env_fn!r}: {way}")
 
 
 def arguments_of(cls: type, *, eval_str: bool = False) -> dict[str, inspect.Parameter]:
@@ -71,10 +97,16 @@ def check_arguments(who: str, given: Iterable[str], known: Collection[str]) -> N
     """Refuse an argument that is not known, with the nearest of those that are, and all of them."""
     for name in given:
         if name not in known:
-            elsewhere = [ours for ours in (_ELSEWHERE.get(name),) if ours in known]
-            near = " or ".join(map(repr, elsewhere or difflib.get_close_matches(name, known, 2, 0.7)))
-            meant = f" (did you mean {near}?)" if near else ""
-            raise TypeError(f"{who} has no argument {name!r}{meant}: it has {', '.join(known)}")
+            elsewhere = [ours for ours in (_ELSEWHERE.get(name, ""),) if ours in known]
+            raise TypeError(
+                f"{who} has no argument {name!r}{did_you_mean(name, known, elsewhere)}: it has {', '.join(known)}"
+            )
+
+
+def did_you_mean(name: Any, known: Iterable[str], meant: Sequence[str] = ()) -> str:
+    """Return " (did you mean 'x'?)" with `meant`, or the nearest of `known`; "" if none is near."""
+    near = meant or difflib.get_close_matches(str(name).lower(), list(known), 2, 0.65)
+    return f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""
 
 
 def parse_int(name: str, value: Any, least: int | None = None) -> int:
@@ -90,11 +122,51 @@ def parse_int(name: str, value: Any, least: int | None = None) -> int:
     return number
 
 
+MOST_ENVS = 2**24  # more than fit on any machine, and few enough for a list
+
+
+def parse_count(name: str, value: Any) -> int:
+    """Refuse what is no number of envs."""
+    number = parse_int(name, value, 1)
+    if number > MOST_ENVS:
+        raise ValueError(f"{name} must be at most {MOST_ENVS}, not {number}")
+    return number
+
+
 def parse_number(name: str, value: Any) -> float:
     """Refuse what is no number. True is none."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (Real, np.integer, np.floating)):
         raise TypeError(f"{name} must be a number, not {value!r}")
-    return float(value)
+    return _float(name, value)
+
+
+def _float(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is too large a number: {shown(value)}") from None
+
+
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
+    """Refuse what is none of some words."""
+    if not isinstance(value, str) or value not in choices:  # in this order: an array equals a word item by item
+        raise ValueError(f"{name} {value!r} is none of {', '.join(choices)}")
+
+
+def parse_flag(name: str, value: Any) -> bool:
+    """Refuse what is neither true nor false, as an array."""
+    try:
+        return bool(value)
+    except Exception:  # numpy's ValueError, or what a foreign __bool__ raises
+        raise TypeError(f"{name} must be True or False, not {value!r}") from None
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return what JSON text says. ValueError for anything else, text that is nested too deeply to be read included."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def check_path(name: str, value: Any) -> str:
@@ -138,7 +210,7 @@ def parse_timeout(timeout: float | None, name: str = "timeout") -> float | None:
         raise TypeError(f"{name} must be seconds or None, not {timeout!r}")
     if not timeout >= 0:
         raise ValueError(f"{name} must be seconds from 0 on, not {timeout!r}")
-    return float(timeout)
+    return _float(name, timeout)
 
 
 def parse_limit(timeout: float | None, name: str) -> float:
@@ -155,7 +227,8 @@ def deadline_of(timeout: float | None) -> float | None:
 
 def check_names(what: str, names: Any, kind: str = "attribute names") -> tuple[str, ...]:
     """Refuse what is no sequence of distinct names."""
-    found = None if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
+    names = listed(names)
+    found = tuple(names) if isinstance(names, Sequence) and not isinstance(names, str) else None
     if found is None or not all(isinstance(name, str) and name for name in found):
         raise TypeError(f"{what} must be a tuple of {kind}, not {names!r}")
     if len(set(found)) != len(found):

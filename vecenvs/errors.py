@@ -63,6 +63,10 @@ class EnvError(VecEnvError):
         return type(self), (self.index, *self.args, self.remote_traceback), self.__dict__
 
 
+class RepeatedEnvError(EnvError, ValueError):
+    """An env function gave an env that another one had given already. A ValueError, as with Stable-Baselines3."""
+
+
 class ResetNeededError(VecEnvError):
     """An env was stepped that must be reset first: it is new, has failed, or ended its episode under "disabled".
 
@@ -79,12 +83,15 @@ class RemoteError(Exception):
     """Stands in as `__cause__` for an exception that could not be brought over from its worker."""
 
 
+UNGUARDED = 113  # the exit code of a worker that found itself in a script without a guard
+GUARD = (
+    "with start methods spawn and forkserver each worker imports the script anew, so everything that the script does "
+    "must stand below `if __name__ == '__main__':`"
+)
+
 # What follows from a worker's death, by how things stand.
 _AFTER_DEATH = {
-    "starting": (
-        "Its envs have not been made: what the process has printed may tell why. With spawn and forkserver a script "
-        "needs `if __name__ == '__main__':` around all that it does"
-    ),
+    "starting": ("Its envs have not been made: what the process has printed may tell why"),
     "lost": "Its envs are lost: close() this VecEnv and make a new one, or construct it with on_failure='restart'",
     "replaced": "Another worker takes its place, whose envs begin new episodes: what was asked may be asked again",
     "spent": "Its envs are lost, as all max_restarts have been used: find out what ends it, and make a new VecEnv",
@@ -109,10 +116,13 @@ class WorkerDied(VecEnvError):
         self.indices = tuple(indices)
         self.exitcode = exitcode
         self.signal = -exitcode if exitcode is not None and exitcode < 0 else None
-        super().__init__(
-            f"worker {worker}{where} with envs {describe_indices(self.indices)} died ({describe_exit(exitcode)}). "
-            f"{_AFTER_DEATH[state]}"
-        )
+        whose = f"worker {worker}{where} with envs {describe_indices(self.indices)}"
+        if state == "starting" and exitcode == UNGUARDED:
+            super().__init__(
+                f"the script has no guard: {GUARD}, or use start_method='fork' ({whose} has ended for that)"
+            )
+        else:
+            super().__init__(f"{whose} died ({describe_exit(exitcode)}). {_AFTER_DEATH[state]}")
 
     def but(self, state: str) -> WorkerDied:
         """The same death in another state of things."""
@@ -129,6 +139,20 @@ class StepTimeout(VecEnvError, TimeoutError):
         super().__init__(
             f"envs {describe_indices(self.indices)} did not finish their {what} within {seconds:g} s. "
             "Wait again for their rows, or close()"
+        )
+
+
+class StartTimeout(VecEnvError, TimeoutError):
+    """A worker has not made the envs `indices` within `start_timeout` seconds."""
+
+    def __init__(self, worker: int, indices: Sequence[int], seconds: float, where: str = "") -> None:
+        self._given = (worker, tuple(indices), seconds, where)
+        self.worker = worker
+        self.indices = tuple(indices)
+        self.seconds = seconds
+        super().__init__(
+            f"worker {worker}{where} did not start within {seconds:g} s: envs {describe_indices(self.indices)} have "
+            "not been made. Give a longer start_timeout if they need it, or find out what they wait for"
         )
 
 
@@ -152,13 +176,16 @@ class ClosedError(VecEnvError):
 class SpaceMismatch(VecEnvError):
     """Env `index` has another observation space, action space or render mode than env 0: a batch needs equal ones."""
 
-    def __init__(self, index: int, which: str, theirs: object, ours: object) -> None:
-        self._given = (index, which, theirs, ours)
+    def __init__(self, index: int, which: str, theirs: object, ours: object, by_bounds: bool = False) -> None:
+        self._given = (index, which, theirs, ours, by_bounds)
         self.index = index
         super().__init__(
             f"env {index} has {which} {theirs}, but env 0 has {ours}. All envs of one VecEnv must agree: "
-            f"{_remedy(theirs, ours)}"
+            f"{_remedy(theirs, ours)}{_OTHER_BOUNDS if by_bounds else ''}"
         )
+
+
+_OTHER_BOUNDS = ". Where only the bounds differ, observation_mode='different' takes them, with the space of env 0"
 
 
 def _remedy(theirs: object, ours: object) -> str:

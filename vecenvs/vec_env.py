@@ -7,6 +7,11 @@ A VecEnv steps `num_envs` environments at once. Env i has *slot* i of every batc
 * `rewards` are float32 (n,), `dones` bool (n,) = terminated | truncated, `infos` a list of n distinct dicts.
 * All arrays returned are the caller's own: no later call changes them (unless constructed with `copy=False`).
 * Trajectories depend on the seed, the env's index and the actions alone, not on the engine or its layout.
+* What an env gives must be what it says: a reward that is no number (None, "1.5"), a `terminated` or `truncated` that
+  is neither True nor False (nor 1 nor 0), an observation of another shape or with numbers that the space's dtype does
+  not hold is an EnvError. Keys that a Dict space does not have are ignored.
+* An autoreset calls `env.reset()` and names `seed` and `options` only where `seed` or `set_options` gave some. A reset
+  that is asked for names `seed`, None if there is none.
 
 Infos: every row of a step has "TimeLimit.truncated" (truncated and not terminated); the row on which an episode ends
 has "terminal_observation"; a row whose observation is the first of an episode has "episode_start": True. The env's own
@@ -29,7 +34,7 @@ import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from gymnasium import spaces
@@ -45,6 +50,25 @@ Seeds = int | Sequence[int | None] | np.random.SeedSequence | None
 Options = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
 
 Self = TypeVar("Self", bound="VecEnv")
+
+# What there is here instead of the insides of other libraries' VecEnvs.
+_ENVS = "its envs, wherever they are, are asked by get_attr, set_attr, env_method and call(function, indices)"
+_WORKERS = "its workers are its own to start, watch and end: stats() tells of them"
+_VIEWER = "there is no viewer: envs made with render_mode='human' show themselves, render() gives images of others"
+
+
+class NotHere:
+    """A name that another library's class has and this one has not: AttributeError, with what to use instead."""
+
+    def __init__(self, remedy: str) -> None:
+        self._remedy = remedy
+        self._name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> NoReturn:
+        raise AttributeError(f"{owner.__name__!r} object has no attribute {self._name!r}: {self._remedy}")
 
 
 @dataclass
@@ -142,7 +166,8 @@ class VecEnv(abc.ABC):
         """Wait until `min_envs` rows are there, and give what is there, up to `max_envs`, first ready first.
 
         StepTimeout after `timeout` seconds; nothing is lost by it. NotSteppingError if nothing is pending, ValueError
-        if `min_envs` is more than what is. If the first row in turn is of an env that raised, its EnvError is raised.
+        if `min_envs` is more than what is. An env that raised counts as a row: if it is the first in turn, its EnvError
+        is raised; else the rows before it are given, which may be fewer than `min_envs`, and the next `recv` raises.
         """
 
     @property
@@ -190,12 +215,31 @@ class VecEnv(abc.ABC):
 
     # The envs behind it
 
+    # What VecEnvs of baselines, Stable-Baselines3 and Gymnasium have of their workers.
+    remotes, work_remotes, parent_pipes = (NotHere(_ENVS) for _ in range(3))
+    processes, ps, waiting = (NotHere(_WORKERS) for _ in range(3))
+    viewer, get_viewer = NotHere(_VIEWER), NotHere(_VIEWER)
+    state = NotHere("what its envs have is read by get_attr('state')")
+
     @property
     def envs(self) -> list[Any]:
         """The envs themselves, where they live in the caller's process (DummyVecEnv); AttributeError elsewhere.
 
-        To be looked at and changed, as baselines, SB3 and Gymnasium's SyncVectorEnv let one, but not to be stepped.
+        To be looked at and changed, as baselines, SB3 and Gymnasium's SyncVectorEnv let one, but not to be stepped. An
+        env that is put in another's place (`envs[i] = ...`, or all by `vec.envs = [...]`), and a `step` that is
+        patched, acts from the next step on. For that, once this was read, every step looks up each env's own `step`.
         """
+        return self._envs_here()
+
+    @envs.setter
+    def envs(self, envs: list[Any]) -> None:
+        here, given = self.envs, list(envs)
+        if len(given) != len(here):
+            raise ValueError(f"{len(given)} envs in the place of {len(here)}: give one for each slot")
+        here[:] = given
+
+    def _envs_here(self) -> list[Any]:
+        """Return the list of the envs itself, not a copy."""
         raise AttributeError(
             f"{type(self).__name__!r} object has no attribute 'envs': its envs are in other processes, to be asked by "
             "get_attr, set_attr and env_method"
@@ -232,7 +276,10 @@ class VecEnv(abc.ABC):
         return all(self.call(calls.has_attr, None, name))
 
     def env_method(self, name: str, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
-        """Call a method of each env, of its outermost wrapper that has it; give what they return."""
+        """Call a method of each env, of its outermost wrapper that has it; give what they return.
+
+        `env_method("reset")` counts as a reset: an env that needed one can be stepped. No row or info tells of it.
+        """
         calls.check_name(name)
         return self.call(calls.env_method, indices, name, *args, **kwargs)
 
@@ -261,7 +308,8 @@ class VecEnv(abc.ABC):
         `mode`, which baselines and SB3 give here, must be the one that the envs were made with (VecEnvError): Gymnasium
         fixes it then.
         """
-        if mode is not None and mode != self.render_mode:
+        asked: Any = mode
+        if asked is not None and not (isinstance(asked, str) and asked == self.render_mode):
             raise VecEnvError(
                 f"render(mode={mode!r}) of envs made with render_mode={self.render_mode!r}: "
                 f"make them with gymnasium.make(..., render_mode={mode!r})"

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
+import random
+import re
 import types
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 from vecenvs import wrappers
 from vecenvs.backends.dummy import DummyVecEnv as CoreDummyVecEnv
+from vecenvs.compat import baselines
 from vecenvs.compat.baselines import (
     AlreadySteppingError,
     DummyVecEnv,
@@ -417,3 +423,178 @@ def test_wrappers_of_this_library_by_baselines_arguments(tmp_path: Path) -> None
         for _ in range(3):
             venv.step([0, 0])
         assert Path(str(venv.video_path)).parent == tmp_path
+
+
+def test_what_other_vec_envs_have() -> None:
+    """The error says what to use; `hasattr` is False, and a property's own error stays."""
+    with SubprocVecEnv(counting_fns(2), context="fork") as venv, VecFrameStack(venv, 2) as stacked:
+        for vec in (venv, stacked):
+            for name, words in (
+                ("remotes", r"get_attr, set_attr, env_method and call\(function, indices\)"),
+                ("ps", r"stats\(\) tells of them"),
+                ("viewer", "render_mode='human' show themselves"),
+                ("state", r"what its envs have is read by get_attr\('state'\)"),
+            ):
+                assert not hasattr(vec, name)
+                with pytest.raises(AttributeError, match=f"'{type(vec).__name__}' .* no attribute '{name}': .*{words}"):
+                    getattr(vec, name)
+            with pytest.raises(AttributeError, match="no attribute 'envs': its envs are in other processes"):
+                _ = vec.envs
+            with pytest.raises(AttributeError, match="no attribute '_hidden'$"):
+                _ = vec._hidden
+
+
+# The public names of baselines' modules, by what programs import from.
+UPSTREAM = {
+    "common.cmd_util": "make_vec_env make_env make_mujoco_env make_robotics_env arg_parser common_arg_parser "
+    "mujoco_arg_parser robotics_arg_parser atari_arg_parser parse_unknown_args",
+    "bench": "Monitor load_results",
+    "bench.monitor": "ResultsWriter get_monitor_files LoadMonitorResultsError",
+    "common": "set_global_seeds",
+    "common.atari_wrappers": "NoopResetEnv FireResetEnv EpisodicLifeEnv MaxAndSkipEnv ClipRewardEnv WarpFrame "
+    "FrameStack ScaledFloatFrame LazyFrames make_atari wrap_deepmind",
+    "common.vec_env": "AlreadySteppingError NotSteppingError VecEnv VecEnvWrapper VecEnvObservationWrapper "
+    "CloudpickleWrapper",
+    "common.vec_env.vec_env": "clear_mpi_env_vars",
+    "common.vec_env.dummy_vec_env": "DummyVecEnv",
+    "common.vec_env.subproc_vec_env": "SubprocVecEnv",
+    "common.vec_env.shmem_vec_env": "ShmemVecEnv",
+    "common.vec_env.vec_frame_stack": "VecFrameStack",
+    "common.vec_env.vec_normalize": "VecNormalize",
+    "common.vec_env.vec_monitor": "VecMonitor",
+    "common.vec_env.vec_remove_dict_obs": "VecExtractDictObs",
+    "common.vec_env.vec_video_recorder": "VecVideoRecorder",
+}
+PAGE = (Path(__file__).parents[2] / "docs" / "migrating.md").read_text()
+ROWS = re.findall(r"^\| `(\.[\w.]+)? import ([\w, ]+)` \| `((?:from|import) [^`]+)`(.*) \|$", PAGE, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("module", "names", "new", "more"), ROWS, ids=[f"{row[0]} {row[1]}" for row in ROWS])
+def test_imports_as_docs_migrating_has_them(module: str, names: str, new: str, more: str) -> None:
+    """What a row tells to write works, and gives the same names where they are baselines'."""
+    found: dict[str, Any] = {}
+    exec(new, found)  # noqa: S102
+    told = [name for name in names.split(", ") if name in re.findall(r"\w+", new)]
+    assert all(name in found for name in told)
+    if "vecenvs.compat.baselines import" in new and not more:
+        assert told == names.split(", ")
+    if module == ".common.vec_env":
+        assert set(found) - {"__builtins__"} <= {*baselines.__all__, "cloudpickle"}
+
+
+def test_docs_migrating_has_every_import() -> None:
+    there = {(module.lstrip("."), name) for module, names, *_ in ROWS for name in names.split(", ")}
+    assert {(module, name) for module, names in UPSTREAM.items() for name in names.split()} <= there
+    assert ("", "bench") in there
+
+
+def parameters(function: Any) -> list[str]:
+    return [name for name in inspect.signature(function).parameters if name != "self"]
+
+
+def test_arguments_are_baselines() -> None:
+    """By the same names at the same places; what comes after them is this library's."""
+    envs = "reward_scale gamestate flatten_dict_observations wrapper_kwargs env_kwargs logger_dir initializer"
+    vec_envs = "wrapper_kwargs env_kwargs start_index reward_scale flatten_dict_observations gamestate initializer"
+    for function, names in (
+        (baselines.make_vec_env, f"env_id env_type num_env seed {vec_envs} force_dummy"),
+        (baselines.make_env, f"env_id env_type mpi_rank subrank seed {envs}"),
+        (baselines.make_atari, "env_id max_episode_steps"),
+        (baselines.wrap_deepmind, "env episode_life clip_rewards frame_stack scale"),
+        (baselines.Monitor.__init__, "env filename allow_early_resets reset_keywords info_keywords"),
+        (baselines.set_global_seeds, "i"),
+    ):
+        assert parameters(function)[: len(names.split())] == names.split()
+
+
+def test_monitor_as_in_bench(tmp_path: Path) -> None:
+    """A reset in mid-episode is an error, as it is not by `vecenvs.wrappers.Monitor`."""
+    env = baselines.Monitor(CountingEnv(length=3), str(tmp_path / "0"))
+    env.reset()
+    env.step(0)
+    with pytest.raises(RuntimeError, match="allow_early_resets=True"):
+        env.reset()
+    for _ in range(2):
+        info = env.step(0)[-1]
+    env.close()
+    assert info["episode"]["l"] == 3
+    assert baselines.load_results(str(tmp_path)).l.tolist() == [3]
+    for nothing in ("", None):
+        assert baselines.Monitor(CountingEnv(), nothing).results_writer is None
+    with DummyVecEnv([lambda: baselines.Monitor(CountingEnv(length=3), None)] * 2) as venv:
+        venv.reset()
+        for _ in range(3):
+            infos = venv.step([0, 0])[-1]
+        assert [info["episode"]["l"] for info in infos] == [3, 3]
+
+
+def test_make_env_is_what_make_vec_env_has(tmp_path: Path) -> None:
+    """The same wrappers, the same seed, the same file; the second reset goes on from the first."""
+    calls = []
+    env = baselines.make_env(
+        "CartPole-v1", "classic_control", 0, 2, 7, 0.5, logger_dir=tmp_path, initializer=lambda **kw: calls.append(kw)
+    )
+    assert calls == [{"mpi_rank": 0, "subrank": 2}]
+    with baselines.make_vec_env("CartPole-v1", "classic_control", 1, 7, start_index=2, reward_scale=0.5) as venv:
+        for _ in range(2):
+            assert_same(env.reset()[0], venv.reset()[0])
+            obs, reward, *_ = env.step(1)
+            row = venv.step([1])
+            assert_same(obs, row[0][0])
+            assert reward == row[1][0] == 0.5
+    assert env.reset(seed=3)[0].tolist() == gym.make("CartPole-v1").reset(seed=3)[0].tolist()
+    env.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["0.2.monitor.csv"]
+    with pytest.raises(ValueError, match="unknown env_type"):
+        baselines.make_env("CartPole-v1", "arcade")
+
+
+GAME = "BreakoutNoFrameskip-v4"
+
+
+@pytest.mark.parametrize("frame_stack", [False, True])
+def test_atari_as_make_vec_env_has_it(frame_stack: bool) -> None:
+    """Rewards and ends are the same, step by step; pixels but for rounding: grey is made of colours here."""
+    env = baselines.wrap_deepmind(baselines.make_atari(GAME), frame_stack=frame_stack)
+    kwargs = {"frame_stack": frame_stack}
+    with baselines.make_vec_env(GAME, "atari", 1, None, kwargs) as venv:
+        assert env.observation_space == venv.observation_space
+        rows = env.reset(seed=5)[0], venv.reset(seed=5)[0]
+        rng = np.random.default_rng(0)
+        ends = 0
+        for _ in range(250):
+            assert rows[0].shape == rows[1].shape == (84, 84, 4 if frame_stack else 1)
+            assert np.abs(rows[0].astype(int) - rows[1]).max() <= 3
+            action = rng.integers(4)
+            obs, reward, terminated, truncated, _ = env.step(action)
+            row, rewards, dones, _ = venv.step([action])
+            assert (reward, terminated or truncated) == (rewards[0], dones[0])
+            if dones[0]:
+                ends += 1
+                obs = env.reset()[0]
+            rows = obs, row[0]
+        assert ends > 1
+
+
+def test_make_atari_alone() -> None:
+    env = baselines.make_atari(GAME, max_episode_steps=3)
+    assert env.observation_space == spaces.Box(0, 255, (210, 160, 3), np.uint8)
+    env.reset(seed=0)
+    assert [env.step(0)[3] for _ in range(3)] == [False, False, True]
+    scaled = baselines.wrap_deepmind(env, scale=True)
+    assert scaled.observation_space == spaces.Box(0.0, 1.0, (84, 84, 1), np.float32)
+    obs = scaled.reset(seed=0)[0]
+    assert scaled.observation_space.contains(obs)
+    assert 0.0 < obs.max() <= 1.0
+    with pytest.raises(ValueError, match="'classic_control'"):
+        baselines.make_atari("CartPole-v1")
+
+
+def test_set_global_seeds() -> None:
+    draws = []
+    for seed in (3, 3, 4, None):
+        baselines.set_global_seeds(seed)
+        draws.append((random.random(), np.random.random(), torch.rand(1).item()))  # noqa: NPY002
+    assert draws[0] == draws[1]
+    for others in draws[2:]:
+        assert all(one != other for one, other in zip(draws[0], others, strict=True))

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from conftest import Configuration
@@ -122,6 +123,80 @@ def test_sub_environments(configuration: Configuration) -> None:
     handles[1].set_attr("length", 9)
     assert [handle.get_attr("length") for handle in env.get_sub_environments()] == [5, 9, 5]
     assert handles[2].env_method("add", 10, times=2) == 22
+    env.stop()
+
+
+def test_what_rllibs_class_has_inside(configuration: Configuration) -> None:
+    env = make(configuration, CountingEnv)
+    with pytest.raises(AttributeError, match=r"'RemoteVectorEnv' .* 'actors': get_sub_environments\(\) gives a handle"):
+        _ = env.actors
+    with pytest.raises(AttributeError, match=r"'pending': an env is pending from send_actions or try_reset until"):
+        _ = env.pending
+    with pytest.raises(AttributeError, match="no attribute 'moon'$"):
+        _ = env.moon
+    env.stop()
+
+
+class OldCounting:
+    """Counts steps; speaks as Gym did before 0.26. Ends after two, or is cut off by a `limit`."""
+
+    def __init__(self, tag: int, limit: bool) -> None:
+        self.observation_space, self.action_space = spaces.Box(-99, 99, (2,), np.int64), spaces.Discrete(3)
+        self.tag, self.limit, self.seeds, self.closed = tag, limit, [], False
+
+    def seed(self, seed: int) -> None:
+        self.seeds.append(seed)
+
+    def reset(self) -> Any:
+        self.steps = 0
+        return np.array([self.tag, 0])
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        done = self.steps == 2
+        info = {"TimeLimit.truncated": True} if done and self.limit else {}
+        return np.array([self.tag, self.steps]), float(action), done, info
+
+
+class OldGymnasiumEnv(OldCounting, gymnasium.Env[Any, Any]):
+    """The same as a subclass of Gymnasium's class, as some were ported."""
+
+
+@pytest.mark.parametrize("kind", [OldCounting, OldGymnasiumEnv])
+@pytest.mark.parametrize("limit", [False, True])
+def test_envs_from_before_gymnasium(configuration: Configuration, kind: Any, limit: bool) -> None:
+    """As multi-agent envs are: seeds go to their own method, the end's reason is in the info."""
+    env = make(configuration, lambda i: kind(i, limit), cls=RemoteBaseEnv, seed=10)
+    assert env.poll()[0][1]["agent0"].tolist() == [1, 0]
+    handles = env.get_sub_environments()
+    assert [handle.get_attr("seeds") for handle in handles] == [[10], [11], [12]]
+    handles[2].set_attr("tag", 7)
+    assert handles[2].get_attr("tag") == 7
+    for t in (1, 2):
+        env.send_actions(by_agent({0: 2, 2: 1}))
+        obs, rewards, terminateds, truncateds, *_ = env.poll()
+        assert [obs[i]["agent0"].tolist() for i in (0, 2)] == [[0, t], [7, t]]
+        assert rewards == by_agent({0: 2.0, 2: 1.0})
+        over = {"agent0": True, "__all__": True}
+        assert (terminateds[0] == over, truncateds[0] == over) == (t == 2 and not limit, t == 2 and limit)
+    env.try_reset(0)
+    assert env.poll()[0][0]["agent0"].tolist() == [0, 0]
+    env.try_reset(0, options={"level": 1})
+    with pytest.raises(EnvError, match="takes no options"):
+        env.poll()
+    env.stop()
+
+
+def test_what_no_env_gives(configuration: Configuration) -> None:
+    class Three(OldCounting):
+        def step(self, action: Any) -> Any:
+            return np.zeros(2, np.int64), 0.0, False
+
+    env = make(configuration, lambda i: Three(i, False))
+    env.poll()
+    env.send_actions(by_agent({0: 1}))
+    with pytest.raises(EnvError, match=r"Three.step\(\) must give four or five values"):
+        env.poll()
     env.stop()
 
 

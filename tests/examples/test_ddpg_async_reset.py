@@ -110,6 +110,7 @@ def test_the_replay_buffer_wraps_around(example: ModuleType) -> None:
     assert replay.next_obs[:, 0].tolist() == [5.0, 6.0, 3.0, 4.0]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_it_runs_and_draws_its_curve(example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "curve.png"

@@ -1,4 +1,4 @@
-"""examples/replay_ray.py and examples/replay_dqn.py, as a user runs them, and their arithmetic."""
+"""examples/replay_ray.py, replay_dqn.py and replay_actors.py, as a user runs them, and their arithmetic."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_replay_ray_tells_of_each_update() -> None:
     done = run("replay_ray.py", "--updates", "6", *FEW)
@@ -51,6 +52,7 @@ def test_replay_ray_tells_of_each_update() -> None:
     assert "6/6" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_ctrl_c_ends_replay_ray_and_all_it_started() -> None:
     command = [sys.executable, "-u", str(EXAMPLES / "replay_ray.py"), "--updates", "1000000", *FEW]
@@ -87,6 +89,7 @@ def test_the_table_of_replay_ray_learns_what_an_end_is() -> None:
         assert np.count_nonzero(weights) == 1
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_replay_dqn_runs_until_its_goal() -> None:
     small = ("--updates", "40", "--evaluate-every", "20", "--min-size", "70", "--hidden", "8", "--explorers", "2")
@@ -124,3 +127,31 @@ def test_the_update_of_replay_dqn() -> None:
     best = future.numpy()[np.arange(8), values.argmax(1).numpy()]  # chosen by the one, valued by the other
     targets = reward + 0.5 * np.where(terminated, 0.0, best)
     np.testing.assert_allclose(values.numpy()[np.arange(8), action], targets, atol=0.1)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(120)
+def test_replay_actors_share_a_server() -> None:
+    """Each round the learner, an actor, has more of what the explorers, actors as well, have pushed."""
+    small = ("--rounds", "3", "--explorers", "2", "--fragments", "2", "--updates", "5", "--capacity", "200")
+    done = run("replay_actors.py", *small)
+    assert done.returncode == 0, done.stdout
+    told = re.findall(r"round +(\d)  stored (\d+)  inserted (\d+)  sampled (\d+)", done.stdout)
+    rounds, stored, inserted, sampled = ([int(each[k]) for each in told] for k in range(4))
+    assert rounds == [1, 2, 3], done.stdout
+    assert inserted == sorted(inserted)
+    assert inserted[2] > inserted[0] >= stored[0] >= 128
+    assert max(stored) <= 200
+    assert sampled[-1] >= 3 * 5 * 128
+    assert "Traceback" not in done.stdout
+
+
+def test_the_table_of_replay_actors_learns_what_an_end_is() -> None:
+    example = load("replay_actors")
+    batch = {"obs": np.array([3, 3]), "action": np.array([1, 1]), "next_obs": np.array([3, 3]), "reward": np.ones(2)}
+    for terminated, value in ((True, 1.0), (False, 20.0)):
+        values = np.zeros((16, 4))
+        for _ in range(2000):
+            example.update(values, {**batch, "terminated": np.array([terminated] * 2)}, gamma=0.95)
+        assert values[3, 1] == pytest.approx(value, abs=1e-6)
+        assert np.count_nonzero(values) == 1

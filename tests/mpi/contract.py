@@ -9,13 +9,9 @@ from mpi4py import MPI
 
 from vecenvs.backends.mpi import MpiVecEnv
 from vecenvs.testing.suite import (
-    AftermathConformance,
     DeathConformance,
     LifecycleConformance,
-    OwnershipConformance,
-    RestartConformance,
     ScheduleConformance,
-    TimeoutConformance,
     WorkerConformance,
     WorldConformance,
 )
@@ -39,16 +35,8 @@ class TestWorlds(WorldConformance):
     make_vec = staticmethod(make)
 
 
-class TestRelay(
-    OwnershipConformance,
-    LifecycleConformance,
-    DeathConformance,
-    AftermathConformance,
-    RestartConformance,
-    ScheduleConformance,
-    TimeoutConformance,
-):
-    """What a relayed message could do otherwise than one by a connection; the rest is the same code."""
+class TestEnds(LifecycleConformance, DeathConformance, ScheduleConformance):
+    """What MPI can make a difference to first: how workers begin and end."""
 
     make_vec = staticmethod(make)
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 NAMES = ("vecenvs-a", "vecenvs-b")
@@ -37,11 +38,36 @@ class Hosts:
         pid = (self.folder / NAMES[host]).read_text()
         return ["nsenter", "--target", pid, "--net", "--uts", "--mount", *line]
 
-    def mpirun_args(self, mpi: str, ranks: Sequence[int]) -> str:
-        """Arguments that place so many ranks on each host, the first ones on the first."""
+    def kill(self, host: int) -> None:
+        """Kill every process of a host, as when it is lost: the launcher's, which are the oldest, last.
+
+        They die one after another here; the other order leaves rank 0 no time to see a connection end.
+        """
+        holder = (self.folder / NAMES[host]).read_text()
+        there = os.readlink(f"/proc/{holder}/ns/net")
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with suppress(OSError):  # it has just ended
+                if pid != holder and os.readlink(f"/proc/{pid}/ns/net") == there:
+                    found.append(int(pid))
+        for number in sorted(found, reverse=True):
+            with suppress(OSError):
+                os.kill(number, signal.SIGKILL)
+
+    def cut(self, host: int) -> None:
+        """Cut its link."""
+        _run(*self.on(host, "ip", "link", "set", "veth0", "down"))
+
+    def mpirun_args(self, mpi: str, ranks: Sequence[int], *, by_link: bool = False) -> str:
+        """Arguments that place so many ranks on each host, the first ones on the first.
+
+        With `by_link` all of MPI's messages go over the link. MPICH's do not by default: UCX sees that both hosts are
+        one machine.
+        """
         where = ",".join(f"{name}:{count}" for name, count in zip(NAMES, ranks, strict=True))
         if mpi == "mpich":
-            return f"-hosts {where} -launcher ssh -launcher-exec {self.agent} -iface veth0"
+            netmod = " -genv MPIR_CVAR_CH4_NETMOD ofi" if by_link else ""
+            return f"-hosts {where} -launcher ssh -launcher-exec {self.agent} -iface veth0{netmod}"
         return (
             f"--host {where} --prtemca plm_ssh_agent {self.agent} --prtemca prte_if_include veth0 "
             "--mca btl_tcp_if_include veth0 --mca pml ob1 --mca btl self,sm,tcp -x PYTHONPATH -x VECENVS_TEST_JOB"

@@ -26,6 +26,7 @@ def test_unmodified_script(mpi: str, transport: str, way: str) -> None:
     assert "Traceback" not in output  # of a thread, say, for which nobody waits
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mpi", MPIS)
 def test_script_on_rank_0_only(mpi: str) -> None:
     output = run(mpirun(mpi, 3, "-m", "vecenvs.mpi", TRAIN), **OPEN_MPI_FLAGS)
@@ -41,6 +42,7 @@ def test_our_launcher(mpi: str) -> None:
     assert "Traceback" not in output
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mpi", MPIS)
 def test_code_and_module(mpi: str) -> None:
     assert run(launched(mpi, 2, "-c", "import sys; print('argv', sys.argv)", "x")).count("argv ['-c', 'x']") == 1
@@ -69,6 +71,7 @@ def test_launched_by_the_other_mpi() -> None:
         ({"step_timeout": "2"}, "step_timeout must be seconds or None, not '2'"),
         ({"info_attrs": 5}, "info_attrs must be a tuple of attribute names, not 5"),
         ({"num_workers": "2"}, "num_workers must be an int, not '2'"),
+        ({"comm": 2}, "comm must be a communicator .* the number of workers is num_workers=2"),
         ({"num_workers": 0}, "num_workers must be at least 1, not 0"),
         ({"transport": "pigeon"}, "transport 'pigeon' is none of"),
         ({"address": 5}, "address must be an IP address .*, not 5"),
@@ -80,6 +83,7 @@ def test_wrong_arguments(wrong: dict[str, Any], message: str) -> None:
         MpiVecEnv([CountingEnv] * 4, **wrong)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mpi", MPIS)
 def test_wrong_arguments_on_every_rank(mpi: str) -> None:
     """No rank serves before the arguments are right; of the functions those of rank 0 count alone."""
@@ -88,6 +92,7 @@ def test_wrong_arguments_on_every_rank(mpi: str) -> None:
     assert "shape (4, 3)" in output
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mpi", MPIS)
 def test_sub_communicator(mpi: str) -> None:
     output = run(launched(mpi, 5, str(PROGRAMS / "groups.py"), flags=["--spmd"]))
@@ -103,6 +108,7 @@ def test_workers_connect_to_an_address() -> None:
     assert "RuntimeWarning" not in output
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("address", "problem"),
     [("192.0.2.1", "OSError|Cannot assign"), ("no-such-host.invalid", "Name or service not known|Temporary failure")],

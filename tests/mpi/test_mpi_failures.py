@@ -13,6 +13,7 @@ TRAIN = str(PROGRAMS / "train.py")
 ENDLESS = str(PROGRAMS / "endless.py")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mpi", MPIS)
 def test_exception_in_the_script(mpi: str) -> None:
     assert "the script's own mistake" in run(launched(mpi, 3, TRAIN, "fail"), expect=1)
@@ -60,6 +61,7 @@ def test_a_hosted_process_that_ends_when_it_is_overdue() -> None:
     assert "[('exited', 7, -9)] {}" in run([PYTHONS["openmpi"], str(PROGRAMS / "overdue.py")])
 
 
+@pytest.mark.long
 def test_a_killed_rank_when_fault_tolerant(tmp_path: Path) -> None:
     with job(launched("openmpi", 4, ENDLESS, str(tmp_path), flags=["--fault-tolerant"])) as running:
         running.pid_of("rank0", tmp_path)
@@ -80,6 +82,7 @@ def test_a_killed_rank_is_replaced(tmp_path: Path) -> None:
     assert "the end" in output
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", ["raise", "restart"])
 def test_a_killed_rank_that_the_launcher_lets_pass(policy: str, tmp_path: Path) -> None:
     """As srun does: the job goes on without the rank, and ends as failed, since MPI cannot be finalised any more."""
@@ -95,6 +98,7 @@ def test_a_killed_rank_that_the_launcher_lets_pass(policy: str, tmp_path: Path) 
     assert "has lost a rank" in output
 
 
+@pytest.mark.long
 def test_a_killed_rank_0_that_the_launcher_lets_pass(tmp_path: Path) -> None:
     line = mpirun("openmpi", 3, ENDLESS, str(tmp_path))
     with job([line[0], "--enable-recovery", *line[1:]], **OPEN_MPI_FLAGS) as running:
@@ -107,6 +111,7 @@ def test_fault_tolerance_needs_open_mpi() -> None:
     assert "needs Open MPI" in run(launched("mpich", 2, TRAIN, flags=["--fault-tolerant"]), expect=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mpi", MPIS)
 def test_processes_beside_mpi(mpi: str) -> None:
     output = run(launched(mpi, 2, str(PROGRAMS / "neighbours.py"), flags=["--spmd"]))

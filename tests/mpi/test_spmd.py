@@ -22,11 +22,13 @@ def test_what_one_rank_gets_wrong_is_an_error_on_all(mpi: str) -> None:
     assert output.count("all errors agree") == 3
 
 
+@pytest.mark.long
 def test_helpers_on_tensors() -> None:
     output = run(launched("openmpi", 3, str(PROGRAMS / "spmd_torch.py"), flags=["--spmd"]), OMP_NUM_THREADS="1")
     assert output.count("torch helpers agree") == 3
 
 
+@pytest.mark.long
 def test_an_exception_on_one_rank_ends_them_all() -> None:
     code = "from mpi4py import MPI; w = MPI.COMM_WORLD; w.rank == 1 and 1 / 0; w.barrier()"
     for mpi in MPIS:
@@ -45,6 +47,7 @@ def test_seeds_and_files_differ_where_nobody_has_imported_mpi(mpi: str, tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0.0.monitor.csv", "1.0.monitor.csv"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mpi", MPIS)
 def test_example_spmd(mpi: str, tmp_path: Path) -> None:
     arguments = ("--iterations", "3", "--num-envs", "2", "--monitor-dir", str(tmp_path))
@@ -55,6 +58,7 @@ def test_example_spmd(mpi: str, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.long
 def test_example_train() -> None:
     output = run(launched("openmpi", 3, str(EXAMPLES / "mpi_train.py"), "--iterations", "2", "--num-envs", "8"))
     assert output.count("mean return") == 2

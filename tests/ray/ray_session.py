@@ -39,14 +39,11 @@ ENVIRONMENT = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray_session() -> Iterator[None]:
-    """Ray, initialised for this process before the test, as by a user."""
+    """Ray, initialised for this process before the test, as by a user. It is gone before tests that need none."""
     import ray
 
-    if ray.is_initialized():  # by the fixture of another module
-        yield
-        return
     with leaks.no_leaks(patience=20.0), pytest.MonkeyPatch.context() as patch:
         for name, value in ENVIRONMENT.items():
             patch.setenv(name, value)

@@ -1,12 +1,11 @@
 """The conformance suite on Ray, by each of the ways to an actor.
 
-Every test starts actors, so that by default it is the parts in which Ray can make a difference;
-VECENVS_TEST_RAY=all runs all of it every way (some minutes more).
+Every test starts actors, which takes a while: the short tier has the parts in which the way to an actor can make a
+difference.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -14,17 +13,12 @@ from ray_session import EXEMPT, OPTIONS, ray_session  # noqa: F401
 
 from vecenvs.backends.ray import RayVecEnv
 from vecenvs.testing.suite import (
-    AftermathConformance,
     Conformance,
     DeathConformance,
-    ErrorConformance,
     LifecycleConformance,
-    RestartConformance,
     RowConformance,
     ScheduleConformance,
-    TimeoutConformance,
     WorkerConformance,
-    WorldConformance,
 )
 
 pytestmark = pytest.mark.usefixtures("ray_session")
@@ -44,49 +38,32 @@ class OnRay(Conformance):
         return vec
 
 
-class WhereRayMatters(
-    ErrorConformance,
-    LifecycleConformance,
-    DeathConformance,
-    AftermathConformance,
-    RestartConformance,
-    ScheduleConformance,
-    TimeoutConformance,
-):
-    """What actors do; without what shared columns and rings do alike for every engine, or the caller alone."""
+class WhereRayMatters(LifecycleConformance, DeathConformance, ScheduleConformance):
+    """How actors begin and end; what shared columns and rings do, other engines' tests have."""
 
 
-class WhereMessagesMatter(
-    WorldConformance,
-    RowConformance,
-    LifecycleConformance,
-    DeathConformance,
-    RestartConformance,
-    ScheduleConformance,
-    TimeoutConformance,
-):
-    """Rows, failures, and the end; the messages are MPI's, over which the whole contract runs, with every space."""
+class WhereMessagesMatter(RowConformance, ScheduleConformance):
+    """Rows, and when answers come."""
 
 
-ALL = os.environ.get("VECENVS_TEST_RAY") == "all"
-
-
-class TestShared(OnRay, WorkerConformance if ALL else WhereRayMatters):
+class TestShared(OnRay, WorkerConformance):
     """Same node: rows in shared memory."""
 
+    short = WhereRayMatters
 
-class TestMessages(OnRay, WorkerConformance if ALL else WhereMessagesMatter):
+
+class TestMessages(OnRay, WorkerConformance):
     """As between nodes: rows in messages over a connection."""
 
+    short = WhereMessagesMatter
     transport = way = "messages"
 
 
-class WhereCallsMatter(WorldConformance, RowConformance, ScheduleConformance, DeathConformance, TimeoutConformance):
-    """The messages are those of the connection: what is different is when answers come, and how an end shows."""
-
-
-class TestCalls(OnRay, WorkerConformance if ALL else WhereCallsMatter):
+class TestCalls(OnRay, WorkerConformance):
     """Between nodes that let only Ray through: messages in actor calls."""
+
+    short = WhereMessagesMatter
 
     transport = way = "calls"
     last_words = False  # what a call returns is sent by Ray, some time after
+    tells_progress = False  # before the call returns there is no way to

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from ray_session import ROOT, no_leaks, run_script  # noqa: F401
+
+pytestmark = pytest.mark.long
 
 
 def test_ray_cluster() -> None:

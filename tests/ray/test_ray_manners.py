@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,11 +23,14 @@ from ray_session import ENVIRONMENT, OPTIONS, ROOT, kill, no_leaks, ray_session,
 
 from vecenvs.backends import backend_class
 from vecenvs.backends.ray import RayVecEnv
+from vecenvs.backends.ray_actor import EnvActor, Home
 from vecenvs.backends.ray_cluster import shorten
+from vecenvs.backends.ray_request import NoPlace, Placing, Request
 from vecenvs.compat.ray_multiprocess_env import RayVectorEnv
 from vecenvs.errors import BackendUnavailable, WorkerDied
 from vecenvs.testing import leaks
 from vecenvs.testing.envs import CountingEnv, counting_fns
+from vecenvs.transport import stream
 from vecenvs.transport.spin import ALONE, NEVER, SHARED
 from vecenvs.transport.stream import Reception
 
@@ -39,6 +44,7 @@ def make(**kwargs):
 """
 
 
+@pytest.mark.long
 def test_it_stops_what_it_started() -> None:
     """With the last of two VecEnvs; and starts anew. More workers than cores are no obstacle."""
     run_script(
@@ -75,16 +81,17 @@ from vecenvs.backends.ray import RayVecEnv
 from vecenvs.errors import BackendUnavailable
 from vecenvs.testing.envs import CountingEnv
 ray_cluster.KNOCKING = 0.2
-with pytest.raises(BackendUnavailable, match="the Ray at 127.0.0.1:1 .*nobody listens.*RAY_AUTH_MODE"):
+with pytest.raises(BackendUnavailable, match="join the Ray at 127.0.0.1:1 .nothing listens.*RAY_ADDRESS.*[?]$"):
     RayVecEnv([CountingEnv], ray_init_kwargs={"address": "127.0.0.1:1"})
 os.environ["RAY_ADDRESS"] = "127.0.0.1:1"
-with pytest.raises(BackendUnavailable, match="nobody listens"):
+with pytest.raises(BackendUnavailable, match="nothing listens"):
     RayVecEnv([CountingEnv])
 print("all said")
 """
     assert "all said" in run_script(text)
 
 
+@pytest.mark.long
 def test_what_its_user_has_shut_down_does_not_count_any_more() -> None:
     """Neither is the user's next Ray taken for its own, nor its own next one ended under a VecEnv that uses it."""
     run_script(
@@ -105,6 +112,7 @@ assert ray.is_initialized()
     )
 
 
+@pytest.mark.long
 def test_a_program_that_ends_without_closing(tmp_path: Path) -> None:
     """Its envs are closed all the same, before Ray ends their actors."""
     run_script(
@@ -113,6 +121,7 @@ def test_a_program_that_ends_without_closing(tmp_path: Path) -> None:
     assert sorted((tmp_path / "closed").read_text().split()) == ["0", "1"]
 
 
+@pytest.mark.long
 def test_a_killed_caller_leaves_nothing() -> None:
     """Neither processes (found by a token in their environment) nor names of semaphores (`no_leaks` looks)."""
     token = uuid.uuid4().hex
@@ -142,11 +151,13 @@ def test_a_killed_caller_leaves_nothing() -> None:
 class TestGuest:
     """On a Ray that runs."""
 
+    @pytest.mark.long
     def test_it_is_left_running(self) -> None:
         with RayVecEnv(counting_fns(2), 1, actor_options=OPTIONS) as vec:
             vec.reset()
         assert ray.is_initialized()
 
+    @pytest.mark.long
     def test_another_process_joins_and_leaves(self) -> None:
         """By RAY_ADDRESS; the actors it had are gone with it, the cluster is not."""
         address = ray.get_runtime_context().gcs_address
@@ -167,6 +178,7 @@ class TestGuest:
         assert "envs 0, 1" in str(caught.value)
         assert "ready_timeout" in str(caught.value)
 
+    @pytest.mark.long
     def test_what_others_hold(self) -> None:
         with RayVecEnv(counting_fns(2), 2), pytest.raises(BackendUnavailable, match="0 CPU is free now"):
             RayVecEnv(counting_fns(2), 1, ready_timeout=1.0)
@@ -210,10 +222,10 @@ class TestGuest:
     def test_workers_try_before_they_sleep_where_cores_are_spare(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """As SubprocVecEnv's: nobody with more workers than cores, the caller only with a core of its own."""
         with RayVecEnv(counting_fns(2), 2, actor_options=OPTIONS) as vec:
-            transport: Any = vec._crew.transports[0]
+            transport: Any = vec._workers.transports[0]
             for cores, expected in ((3, (ALONE, ALONE)), (2, (NEVER, SHARED)), (1, (NEVER, NEVER))):
-                monkeypatch.setattr("vecenvs.backends.ray_transport.usable_cores", lambda cores=cores: cores)
-                assert transport._spins() == expected
+                monkeypatch.setattr("vecenvs.backends.ray_fleet.usable_cores", lambda cores=cores: cores)
+                assert transport._fleet.spins() == expected
 
     def test_memory_that_cannot_be_opened(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Then messages carry the rows, and stats() says why."""
@@ -257,11 +269,88 @@ class TestGuest:
             assert vec.reset()[:, 0].tolist() == [0, 1]
             assert vec.stats()["transports"] == {"calls": 1}
 
+    def test_what_knows_no_key_is_not_spoken_to(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What connects in the worker's place, here with another key, takes no part; neither does the worker."""
+        monkeypatch.setattr(stream, "CONNECT_TIMEOUT", 0.5)
+        welcome = Reception.welcome
+
+        def of_another(self: Reception) -> socket.socket:
+            self.invitation = self.invitation._replace(key=b"k" * 32)
+            return welcome(self)
+
+        monkeypatch.setattr(Reception, "welcome", of_another)
+        with pytest.warns(RuntimeWarning, match="no worker has connected"):
+            vec = RayVecEnv(counting_fns(2), 1, actor_options=OPTIONS, transport="messages")
+        with vec:
+            assert vec.reset()[:, 0].tolist() == [0, 1]
+            assert vec.stats()["transports"] == {"calls": 1}
+
+    @pytest.mark.long
+    @pytest.mark.parametrize("transport", ["auto", "messages"])
+    def test_restarts_keep_no_descriptors(self, transport: str) -> None:
+        with RayVecEnv(
+            counting_fns(2), 1, actor_options=OPTIONS, transport=transport, on_failure="restart", max_restarts=9
+        ) as vec:
+            vec.reset()
+            counts = []
+            for restarts in range(1, 7):
+                os.kill(vec.stats()["workers"][0]["pid"], signal.SIGKILL)
+                while vec.stats()["restarts"] < restarts:
+                    vec.step([0, 0])
+                vec.step([0, 0])
+                counts.append(len(os.listdir("/proc/self/fd")))
+            assert counts[-1] - counts[0] < 5, counts  # Ray's own come and go
+
+    def test_closing_waits_for_no_exit_code(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of actors that have been told to close, and whose processes go on: there would be none for that long."""
+        monkeypatch.setattr("vecenvs.backends.ray_transport.REAPED", 100.0)
+        with RayVecEnv(counting_fns(2), 2, actor_options=OPTIONS) as vec:
+            vec.reset()
+
+    @pytest.mark.long
+    def test_a_replacement_without_a_place_of_its_own(self) -> None:
+        """It goes to the given node if any would do, and needs no CPU; whatever else it needs it has to find."""
+        node = ray.get_runtime_context().get_node_id()
+        for options, placement, bound_for in (
+            ({"num_cpus": 2}, "spread", node),
+            ({"num_cpus": 2}, NodeAffinitySchedulingStrategy(node, soft=False), node),
+            ({"num_cpus": 2, "resources": {"sim": 1}}, None, None),
+            ({"num_cpus": 1, "num_gpus": 1}, "local", None),
+            ({"num_cpus": 1, "label_selector": {"kind": "moon"}}, None, None),
+        ):
+            asked = Request(options, placement, node, 9.0, "actor_options")
+            shared = asked.without_cpus(node)
+            assert shared.bound_for == bound_for
+            assert shared._options == {**options, "num_cpus": 0}
+            assert not asked.modest
+            assert shared.queue is asked.queue
+
+    def test_who_waits_for_a_place_is_patient_while_others_find_theirs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Many processes on few cores start one after the other."""
+        node = ray.get_runtime_context().get_node_id()
+        clock = SimpleNamespace(monotonic=lambda: now)
+        monkeypatch.setattr("vecenvs.backends.ray_request.time", clock)
+        request = Request({"num_cpus": 1}, None, node, 10.0, "actor_options")
+        now = 0.0
+        waiting = ray.remote(EnvActor).options(resources={"moon": 1}).remote(0, 1, "async")
+        last = Placing(request, waiting, "the last worker")
+        now = 9.0
+        assert last.home(0) is None
+        found = SimpleNamespace(home=SimpleNamespace(remote=lambda: ray.put(Home(node, "", 0))))
+        Placing(request, found, "another worker")
+        for now in (11.0, 20.0):  # noqa: B007  the clock reads it
+            assert last.home(0) is None
+        now = 22.0
+        with pytest.raises(NoPlace, match="no place for the last worker within 10 s"):
+            last.home(0)
+        ray.kill(waiting)
+
     @pytest.mark.parametrize("name", ["max_restarts", "max_task_retries", "lifetime", "name"])
     def test_options_that_are_not_for_the_user(self, name: str) -> None:
         with pytest.raises(ValueError, match=name):
             RayVecEnv(counting_fns(2), 1, actor_options={name: 1})
 
+    @pytest.mark.long
     @pytest.mark.parametrize("transport", ["auto", "messages", "calls"])
     def test_large_rows_are_the_readers_own(self, transport: str) -> None:
         """More than what Ray sends inline: it then hands out read-only views of its object store."""
@@ -276,12 +365,13 @@ class TestGuest:
             infos[0]["array"][:] = 0
             assert actions.max() == 3.0
 
+    @pytest.mark.long
     @pytest.mark.parametrize("transport", ["auto", "messages", "calls"])
     def test_a_shard_whose_actor_is_killed_by_ray(self, transport: str) -> None:
         """The error says where it was, and what Ray says of its end."""
         vec = RayVecEnv(counting_fns(2), 2, actor_options=OPTIONS, transport=transport)
         vec.reset()
-        kill(vec._crew.transports[1]._actor)
+        kill(vec._workers.transports[1]._actor)
 
         def step_on() -> None:
             for _ in range(2000):  # Ray calls an actor dead shortly before its process is
@@ -357,6 +447,7 @@ def test_ray_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"ready_timeout": "a"}, "ready_timeout must be seconds or None, not 'a'"),
         ({"transport": "pigeon"}, "transport 'pigeon' is none of"),
         ({"placement": "moon"}, "placement 'moon' is neither"),
+        ({"on_lost_node": "stay"}, "on_lost_node 'stay' is none of move, wait"),
         ({"placement": 5}, "placement: .*scheduling_strategy"),
         (
             {"actor_options": "num_cpus"},

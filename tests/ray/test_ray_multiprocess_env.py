@@ -65,6 +65,21 @@ def test_attributes_and_properties(cartpoles: Any) -> None:
     assert ray.get(cartpoles[1].get_attr.remote("unwrapped.gravity")) == 9.8
 
 
+def test_attributes_through_wrappers(cartpoles: Any) -> None:
+    """What is set reaches the env that has it, not the wrapper around it."""
+    actor = cartpoles[0]
+    assert ray.get(actor.get_attr.remote("gravity")) == 9.8
+    ray.get(actor.set_attr.remote("gravity", 3.5))
+    assert ray.get(actor.get_attr.remote("unwrapped.gravity")) == 3.5
+    ray.get(actor.set_attr.remote("unwrapped.force_mag", 4.0))
+    assert ray.get(actor.get_attr.remote("force_mag")) == 4.0
+    ray.get(actor.set_attr.remote("_max_episode_steps", 2))
+    ray.get(actor.reset.remote())
+    assert [ray.get(actor.step.remote(0))[3] for _ in range(2)] == [False, True]
+    with pytest.raises(AttributeError, match="neither CartPoleEnv nor its wrappers have an attribute 'moon'"):
+        ray.get(actor.get_attr.remote("moon"))
+
+
 def test_pfrl_interface(cartpoles: Any) -> None:
     """Seeds, masks that skip, last observations."""
     batch_env = RayVectorEnv(cartpoles)

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 from ray_session import ENVIRONMENT, ROOT, no_leaks  # noqa: F401
 
+pytestmark = pytest.mark.long
 
-@pytest.mark.parametrize("scenario", ["compare", "mixed", "lost", "restart"])
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("scenario", ["compare", "mixed", "lost", "restart", "move", "wait"])
 def test_nodes(scenario: str) -> None:
     script = Path(__file__).with_name("two_nodes.py")
     found = subprocess.run(
@@ -20,7 +23,7 @@ def test_nodes(scenario: str) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=55,
+        timeout=100,
         check=False,
     )
     assert found.returncode == 0, found.stderr[-4000:]

@@ -10,6 +10,8 @@ from ray_session import ENVIRONMENT, ROOT, no_leaks  # noqa: F401
 
 from vecenvs.testing import leaks
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.timeout(120)
 @pytest.mark.filterwarnings("default")  # Jupyter's own, about event loops and sockets

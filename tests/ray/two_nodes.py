@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from vecenvs import DummyVecEnv
+from vecenvs.backends import ray_transport
 from vecenvs.backends.ray import RayVecEnv
 from vecenvs.errors import NotSteppingError, WorkerDied
 from vecenvs.testing.envs import CountingEnv
@@ -94,6 +97,86 @@ def restart(cluster: Cluster) -> None:
         assert all(w["node"] != node for w in vec.stats()["workers"])
 
 
+def move(cluster: Cluster) -> None:
+    """A lost node, and no room elsewhere: its worker moves to the node of the living one, whose CPU both share."""
+    with (
+        RayVecEnv(
+            FNS, 2, actor_options={"num_cpus": 1}, placement="spread", on_failure="restart", ready_timeout=1.0
+        ) as vec,
+        noted() as notes,
+    ):
+        lost, mine = lose_one(cluster, vec)
+        back = until_restarted(vec)
+        assert back == lost
+        for _ in range(3):
+            obs = vec.step(ACTIONS)[0]
+        steps = (obs[:, 1] - 1) * 5 + obs[:, 2]  # of this env, over all its episodes
+        assert (steps[lost] == 3).all()
+        assert (steps[mine] == vec.stats()["steps"]).all(), "the others notice nothing"
+        head = ray.get_runtime_context().get_node_id()
+        assert [w["node"] for w in vec.stats()["workers"]] == [head] * 2
+        assert vec.stats()["restarts"] >= 1  # a first one may have gone to the lost node, of which Ray hears late
+        assert any("shares the CPUs of others" in note and "0 CPU is free" in note for note in notes), notes
+
+
+def wait(cluster: Cluster) -> None:
+    """A lost node, and its worker waits for another one, longer than a start may take; the others go on meanwhile."""
+    with RayVecEnv(
+        FNS, 2, actor_options={"num_cpus": 1}, placement="spread", on_failure="restart", ready_timeout=8.0,
+        on_lost_node="wait", start_timeout=6.0,
+    ) as vec, noted() as notes:  # fmt: skip
+        lost, mine = lose_one(cluster, vec)
+        vec.send(ACTIONS)
+        end = time.monotonic() + 40.0
+        while not notes and time.monotonic() < end:  # Ray has still to hear of the loss
+            again = vec.recv(1, timeout=20.0).indices.tolist()
+            vec.send([ACTIONS[i] for i in again], again)
+            time.sleep(0.01)
+        assert any("waits for a place" in note for note in notes), notes
+        for _ in range(60):
+            again = vec.recv(1, timeout=5.0).indices.tolist()
+            assert set(again) <= set(mine)
+            vec.send([ACTIONS[i] for i in again], again)
+            time.sleep(0.05)
+        cluster.add_node(**SMALL)
+        batch = vec.recv(4, timeout=40.0)
+        assert {i for i, info in zip(batch.indices, batch.infos, strict=True) if "worker_restarted" in info} == {*lost}
+        vec.step(ACTIONS)
+        assert len({w["node"] for w in vec.stats()["workers"]}) == 2
+
+
+def lose_one(cluster: Cluster, vec: RayVecEnv) -> tuple[list[int], list[int]]:
+    """Lose the node of one of two workers; return its envs, and the others."""
+    vec.reset(seed=0)
+    vec.step(ACTIONS)
+    where = [w["transport"] for w in vec.stats()["workers"]].index("messages")
+    remove(cluster)
+    return ([2, 3], [0, 1]) if where else ([0, 1], [2, 3])
+
+
+def until_restarted(vec: RayVecEnv) -> list[int]:
+    """Step until a worker has been replaced; return its envs."""
+    for _ in range(3000):
+        _, _, dones, infos = vec.step(ACTIONS)
+        back = [i for i, info in enumerate(infos) if info.get("worker_restarted")]
+        if back:
+            assert dones[back].all()
+            return back
+        time.sleep(0.01)
+    raise AssertionError("nothing noticed")
+
+
+@contextlib.contextmanager
+def noted() -> Iterator[list[str]]:
+    """Collect what is logged."""
+    notes: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: notes.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("vecenvs").addHandler(handler)
+    yield notes
+    logging.getLogger("vecenvs").removeHandler(handler)
+
+
 def step_on(vec: RayVecEnv, seconds: float) -> None:
     """Step until something happens."""
     end = time.monotonic() + seconds
@@ -114,11 +197,14 @@ _first_added = ""
 
 def main(scenario: str) -> None:
     global _first_added  # noqa: PLW0603
+    ray_transport.PATIENCE = 5.0
     cluster = Cluster(initialize_head=True, head_node_args={**SMALL, "include_dashboard": False})
     try:
         _first_added = cluster.add_node(resources={"there": 1}, **SMALL).unique_id
         ray.init(address=cluster.address, logging_level="error")
-        {"compare": compare, "mixed": mixed, "lost": lost, "restart": restart}[scenario](cluster)
+        {"compare": compare, "mixed": mixed, "lost": lost, "restart": restart, "move": move, "wait": wait}[scenario](
+            cluster
+        )
     finally:
         ray.shutdown()
         cluster.shutdown()

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numbered import ACTION, HIGH, OBS, numbers, transitions
 
+from vecenvs.batch.layout import SpaceLayout
 from vecenvs.errors import BackendUnavailable
-from vecenvs.layout import SpaceLayout
 from vecenvs.replay import ReplayBuffer, Schema
 from vecenvs.replay.storage import storage_classes
 from vecenvs.testing.envs import NESTED, SPACES

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from gymnasium import spaces
+from hostile_files import HEADERS, HUGE, TEXTS, array, as_bytes, mutations, read_or_refuse, rewritten
 from numbered import ACTION, HIGH, OBS, numbers, transitions
 
 from vecenvs.replay import ReplayBuffer, checkpoint
@@ -143,3 +145,101 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
         buffer.save(tmp_path / "buffer.npz", {"what JSON does not take": object()})
     assert [path.name for path in tmp_path.iterdir()] == ["buffer.npz"]
     buffer.restore(tmp_path / "buffer.npz")
+
+
+class TestHostileFiles:
+    """A file that is refused leaves the buffer as it was."""
+
+    @pytest.fixture(params=[False, True], ids=["uniform", "prioritized"])
+    def prioritized(self, request: pytest.FixtureRequest) -> bool:
+        return bool(request.param)
+
+    @pytest.fixture
+    def path(self, tmp_path: Path, prioritized: bool) -> Path:
+        path = tmp_path / "buffer.npz"
+        buffer_of(23, prioritized=prioritized).save(path, {"note": 1})
+        return path
+
+    @pytest.fixture
+    def kept(self, prioritized: bool) -> ReplayBuffer:
+        return buffer_of(7, prioritized=prioritized, **({} if prioritized else {"seed": 3}))
+
+    def read(self, path: Path, buffer: ReplayBuffer) -> bool:
+        before = self.state_of(buffer)
+        ours = read_or_refuse(lambda: buffer.restore(path), ValueError, path.name)
+        assert ours or self.state_of(buffer) == before
+        return ours
+
+    def state_of(self, buffer: ReplayBuffer) -> Any:
+        rows = buffer._storage.rows_at(np.arange(len(buffer)))
+        random = None if buffer.prioritized else buffer._rng.bit_generator.state
+        return len(buffer), buffer.inserted, buffer._first, rows.tolist(), random
+
+    def test_damaged(self, path: Path, kept: ReplayBuffer) -> None:
+        content = path.read_bytes()
+        found = []
+        for damaged in mutations(content, 700):
+            path.write_bytes(damaged)
+            found.append(self.read(path, kept))
+        assert {True, False} == set(found)
+
+    @pytest.mark.parametrize("member", ["header", "rows", "priorities"])
+    @pytest.mark.parametrize("content", HEADERS, ids=range(len(HEADERS)))
+    def test_members_made_to_do_harm(self, path: Path, kept: ReplayBuffer, member: str, content: bytes) -> None:
+        rewritten(path, **{member: content})
+        assert not self.read(path, kept)
+
+    @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
+    def test_headers_that_are_no_headers(self, path: Path, kept: ReplayBuffer, text: str) -> None:
+        rewritten(path, header=as_bytes(text))
+        assert not self.read(path, kept)
+
+    def test_rows_left_out(self, path: Path, kept: ReplayBuffer) -> None:
+        rewritten(path, rows=None)
+        assert not self.read(path, kept)
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("inserted", 9), ("inserted", -1), ("inserted", int(HUGE)), ("inserted", 2.5), ("inserted", None),
+            ("extra", []), ("extra", None), ("random", 5), ("schema", []), ("schema", {}), ("schema", None),
+        ],
+    )  # fmt: skip
+    def test_headers_of_other_kinds(self, path: Path, kept: ReplayBuffer, name: str, value: Any) -> None:
+        self.change(path, {name: value})
+        assert not self.read(path, kept)
+
+    @pytest.mark.parametrize("value", [{}, {"bit_generator": "MT19937"}, {"bit_generator": "PCG64", "state": {}}])
+    def test_states_that_no_generator_has(self, path: Path, kept: ReplayBuffer, value: Any) -> None:
+        self.change(path, {"random": value})
+        assert not self.read(path, kept)
+
+    @pytest.mark.parametrize("value", ["x", None, -1.0, float("nan"), float("inf"), int(HUGE), [], True])
+    def test_largest_priorities_that_are_none(self, path: Path, kept: ReplayBuffer, value: Any) -> None:
+        self.change(path, {"max_priority": value})
+        assert not self.read(path, kept)
+
+    @pytest.mark.parametrize(
+        "columns",
+        [None, 5, [[]], [["obs", "<f4"]], [["obs", "no dtype", [2]]], [["obs", "<f4", 2]], [[[], "<f4", [2]]]],
+    )
+    def test_layouts_that_are_none(self, path: Path, kept: ReplayBuffer, columns: Any) -> None:
+        self.change(path, {"schema": {**kept.schema.describe(), "columns": columns}})
+        assert not self.read(path, kept)
+
+    @pytest.mark.parametrize("value", [-1.0, np.nan, np.inf])
+    def test_priorities_that_are_none(self, path: Path, kept: ReplayBuffer, value: float) -> None:
+        rewritten(path, priorities=array(np.full(10, value, np.float32)))
+        assert not self.read(path, kept)
+
+    def test_a_bomb(self, path: Path, kept: ReplayBuffer) -> None:
+        """What is compressed may be gigabytes of zeros: it is not unpacked to see what it is."""
+        rewritten(path, zipfile.ZIP_DEFLATED)
+        assert not self.read(path, kept)
+        with pytest.raises(ValueError, match="is compressed"):
+            kept.restore(path)
+
+    def change(self, path: Path, changes: dict[str, Any]) -> None:
+        with np.load(path) as members:
+            header = json.loads(members["header"].tobytes())
+        rewritten(path, header=as_bytes(json.dumps({**header, **changes})))

@@ -8,6 +8,8 @@ import pytest
 from doc_pages import run
 from ray_session import ENVIRONMENT, no_leaks  # noqa: F401
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.timeout(120)
 def test_its_blocks_run(tmp_path: Path) -> None:

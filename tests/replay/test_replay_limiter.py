@@ -127,3 +127,15 @@ def test_numbers_that_are_none(value: Any) -> None:
     for name in ("alpha", "gamma"):
         with pytest.raises(TypeError, match=f"{name} must be a number, not "):
             ReplayBuffer(Discrete(2), Discrete(2), 10, **{name: value})
+
+
+@pytest.mark.parametrize(
+    "state",
+    [[], 5, {}, {"inserts": 1}, {"inserts": 1, "samples": None}, {"inserts": 1.5, "samples": 2},
+     {"inserts": int("9" * 400), "samples": 2}, {"inserts": 1, "samples": 2, "samples_per_insert": "x"}],
+)  # fmt: skip
+def test_states_that_are_none(state: Any) -> None:
+    with pytest.raises(ValueError, match="two counts and a ratio"):
+        RateLimiter.check_state(state)
+    for limiter in (RateLimiter(), RateLimiter(2.0, 5, 10)):
+        limiter.check_state(limiter.state())

@@ -20,7 +20,7 @@ from ray_session import no_leaks, ray_session, run_script  # noqa: F401
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.errors import BackendUnavailable, ClosedError, SpaceMismatch, VecEnvError
-from vecenvs.replay import ExplorerDied, ExplorerError, Replay, ReplayServer, SampleTimeout, ServerDied
+from vecenvs.replay import ExplorerDied, ExplorerError, Replay, ReplayBuffer, ReplayServer, SampleTimeout, ServerDied
 from vecenvs.testing.envs import CountingEnv, FailingEnv, counting_fns
 from vecenvs.testing.envs.failing import ToyError
 
@@ -104,6 +104,12 @@ class TestServer:
             assert server.call(lambda owner, more: owner.ignored_priorities + more, 2) == 7
             with pytest.raises(AttributeError, match="moon"):
                 server.set_attr("moon", 1)
+            with pytest.raises(
+                TypeError, match=r"'buffer' is a ReplayBuffer, which cannot .*get_attr\('buffer.part'\)"
+            ):
+                server.get_attr("buffer")
+            with pytest.raises(TypeError, match=r"what the function returned is a ReplayBuffer.*return numbers"):
+                server.call(lambda owner: owner.buffer)
         with pytest.raises(ClosedError, match="sample"):
             server.sample()
         server.stop()
@@ -136,6 +142,17 @@ class TestServer:
             assert server.stats()["inserted"] == 40
         with pytest.raises(ValueError, match="another layout: its n_step is 1, here it is 2"):
             serve(n_step=2, restore=tmp_path / "saved.npz")
+
+    def test_a_checkpoint_with_counts_that_are_none(self, tmp_path: Path) -> None:
+        """What is stored stays, as it does with every file that is refused."""
+        buffer = ReplayBuffer(OBS, ACTION, 50)
+        buffer.add(transitions(0, 20))
+        buffer.save(tmp_path / "saved.npz", {"limiter": {"inserts": "x"}})
+        with serve() as server:
+            server.insert(transitions(20, 30))
+            with pytest.raises(ValueError, match=r"saved.npz is no saved replay buffer.*two counts and a ratio"):
+                server.restore(tmp_path / "saved.npz")
+            assert set(numbers(server.sample())) <= set(range(20, 30))
 
     def test_who_is_faster_waits(self) -> None:
         """Two samples per insert, 20 to and fro: neither side gets further ahead, and both go on."""
@@ -226,6 +243,7 @@ class TestExplorers:
             with pytest.raises(TypeError, match="ray_init_kwargs must be a mapping"):
                 make(ray_init_kwargs=5)
 
+    @pytest.mark.long
     def test_without_a_ready_timeout(self) -> None:
         for unlimited in (None, float("inf")):
             with serve(ready_timeout=unlimited) as server:
@@ -263,6 +281,7 @@ class TestExplorers:
             with pytest.raises(ClosedError):
                 call()
 
+    @pytest.mark.long
     def test_processes_inside(self) -> None:
         """A SubprocVecEnv in the actor; it is gone with it (the leak check looks)."""
         with start(lambda _: SubprocVecEnv(counting_fns(2), 2, start_method="forkserver")) as replay:
@@ -283,6 +302,7 @@ class TestExplorers:
             inserted = replay.stats()["inserted"]
             wait_until(lambda: replay.stats()["inserted"] > inserted)
 
+    @pytest.mark.long
     def test_when_none_is_left(self) -> None:
         """The last error comes again, in place of waiting for good."""
         with start(lambda _: DummyVecEnv([lambda: FailingEnv(7, at=3)])) as replay:
@@ -290,6 +310,7 @@ class TestExplorers:
                 with pytest.raises(ExplorerError, match="failed in step"):
                     replay.sample()
 
+    @pytest.mark.long
     def test_what_fails_at_the_start(self) -> None:
         with pytest.raises(ExplorerError, match="raised ToyError in make_vec") as caught:
             start(_fail)
@@ -304,6 +325,7 @@ class TestExplorers:
         with pytest.raises(ExplorerDied, match="explorer 0 died"):
             start(lambda _: os._exit(3))
 
+    @pytest.mark.long
     def test_a_replacement_without_a_place(self) -> None:
         """Another actor was waiting for the CPUs of an explorer that dies: the learner hears of it."""
         options = {"explorer_options": {"num_cpus": 2}, "server_options": {"num_cpus": 0}}
@@ -325,12 +347,14 @@ class TestExplorers:
             replay.sample()
             assert replay.stats()["replaced"] == 0
 
+    @pytest.mark.long
     def test_too_many_deaths(self) -> None:
         with start(max_restarts=0) as replay:
             os.kill(replay.explorers.call(lambda _: os.getpid())[0], signal.SIGKILL)
             with pytest.raises(ExplorerDied, match="max_restarts=0"):
                 sample_on(replay)
 
+    @pytest.mark.long
     def test_a_stuck_learner_does_not_fill_the_memory(self) -> None:
         """With a ratio explorers stop when the learner does; whoever asks them gets an answer all the same."""
         with start(samples_per_insert=1.0, fragment_size=20) as replay:
@@ -369,6 +393,7 @@ def test_importing_brings_neither_ray_nor_cpprb() -> None:
     run_script("import sys, vecenvs.replay; assert not {'ray', 'cpprb', 'torch'} & set(sys.modules)")
 
 
+@pytest.mark.long
 def test_a_program_that_does_not_stop_it() -> None:
     """It ends, with a Ray of its own, and leaves nothing; dropping a Replay is warned of, and stops it."""
     text = """
@@ -399,6 +424,7 @@ print("left open")
     assert "left open" in run_script(text)
 
 
+@pytest.mark.long
 def test_ray_that_its_user_has_shut_down() -> None:
     """Whatever is asked then says so, and starts no other Ray; stopping works, beside another Ray as well."""
     text = """

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from vecenvs.layout import SpaceLayout
+from vecenvs.batch.layout import SpaceLayout
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import SampledEnv
 from vecenvs.views import as_gymnasium

@@ -28,7 +28,7 @@ from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, FailingEnv, GatedEnv, RenderingEnv, ToyError, counting_fns
 from vecenvs.views import as_gymnasium, from_gymnasium
 from vecenvs.views.gymnasium_errors import OutOfReachError
-from vecenvs.wrapper import VecEnvWrapper
+from vecenvs.wrappers.base import VecEnvWrapper
 
 every_mode = pytest.mark.parametrize("mode", list(MODES))
 
@@ -532,3 +532,10 @@ def test_the_autoreset_mode_must_be_known() -> None:
     with pytest.raises(ValueError, match="autoreset='next_step', but the vector env does SameStep"):
         from_gymnasium(silent, autoreset="next_step")
     silent.close()
+
+
+def test_what_envpool_makes_for_another_interface() -> None:
+    """Its other functions give vector envs, but none of Gymnasium's: not an env to be put into a DummyVecEnv."""
+    kind = type("CartPoleDMEnvPool", (), {"__module__": "envpool.classic_control.registration"})
+    with pytest.raises(TypeError, match="not CartPoleDMEnvPool: envpool.make_gymnasium gives one"):
+        from_gymnasium(kind())

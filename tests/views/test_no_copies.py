@@ -10,10 +10,10 @@ import pytest
 from gymnasium import spaces
 
 from vecenvs import DummyVecEnv
-from vecenvs.layout import SpaceLayout
+from vecenvs.batch.layout import SpaceLayout
 from vecenvs.testing.envs import SampledEnv
 from vecenvs.views import as_gymnasium, as_pfrl, as_sb3
-from vecenvs.wrapper import VecEnvWrapper
+from vecenvs.wrappers.base import VecEnvWrapper
 
 VIEWS = {
     "gymnasium, next_step": (as_gymnasium, "next_step"),

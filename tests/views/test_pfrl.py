@@ -21,7 +21,7 @@ from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, StepTime
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, FailingEnv, GatedEnv, SampledEnv, counting_fns
 from vecenvs.views.pfrl_view import MODES, PfrlView, as_pfrl
-from vecenvs.wrapper import VecEnvWrapper
+from vecenvs.wrappers.base import VecEnvWrapper
 
 matrix = "fast"
 

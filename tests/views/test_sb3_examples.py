@@ -11,7 +11,7 @@ import pytest
 import torch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(180)]
 
 
 @pytest.fixture(autouse=True, scope="module")

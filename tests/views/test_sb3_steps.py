@@ -16,13 +16,16 @@ from stable_baselines3.common.vec_env import DummyVecEnv as SB3DummyVecEnv
 from stable_baselines3.common.vec_env import SubprocVecEnv as SB3SubprocVecEnv
 from stable_baselines3.common.vec_env import VecCheckNan as SB3VecCheckNan
 from stable_baselines3.common.vec_env import VecEnv as SB3VecEnv
+from upstream_envs import Drawing, LooksForSeed, Louder, SeedOfItsOwn
 
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.errors import BackendUnavailable, ClosedError, EnvError
-from vecenvs.make import make_vec_env
+from vecenvs.make.make_vec_env import make_vec_env
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import SPACES, CountingEnv, FailingEnv, RenderingEnv, SampledEnv, counting_fns
+from vecenvs.views import from_gymnasium
 from vecenvs.views.sb3_view import SB3View, as_sb3
+from vecenvs.wrappers import VecMonitor
 
 matrix = "fast"
 
@@ -294,3 +297,147 @@ def test_seeds_of_make_vec_env_hold_unless_sb3_gives_its_own() -> None:
     view.reset()
     assert view.get_attr("seeds") == [[30, 5], [31, 6]]
     view.close()
+
+
+@pytest.mark.parametrize("env", [LooksForSeed, SeedOfItsOwn])
+def test_envs_that_look_for_the_argument_seed(view_of: Any, env: Any) -> None:
+    """An autoreset names none, as with SB3: so seeded runs repeat, and do not repeat their episodes."""
+    assert compare_runs(view_of([env] * 3), SB3DummyVecEnv([env] * 3), steps=12) == 12
+
+
+def rewards_of(env: Any, actions: Any) -> list[float]:
+    found: list[float] = env.step(actions)[1].tolist()
+    return found
+
+
+def test_envs_exchanged_in_mid_episode() -> None:
+    """They act at once: one put in another's place, all of them, and a patched step."""
+    fns = [functools.partial(gymnasium.make, "CartPole-v1") for _ in range(3)]
+    both = [as_sb3(DummyVecEnv(fns)), SB3DummyVecEnv(fns)]
+    told: list[Any] = [[], []]
+    for venv, rewards in zip(both, told, strict=True):
+        actions = np.zeros(3, np.int64)
+        venv.seed(1)
+        venv.reset()
+        rewards.append(rewards_of(venv, actions))
+        venv.envs[1] = Louder(venv.envs[1])
+        rewards.append(rewards_of(venv, actions))
+        patched = venv.envs[2]
+        patched.step = Louder(gymnasium.make("CartPole-v1")).step
+        patched.step.__self__.reset()
+        rewards.append(rewards_of(venv, actions))
+        del patched.step
+        venv.envs = [Louder(env) for env in venv.envs]
+        rewards.append(rewards_of(venv, actions))
+        venv.close()
+    assert told[0] == told[1] == [[1, 1, 1], [1, 101, 1], [1, 101, 101], [101, 201, 101]]
+
+
+def test_only_envs_in_this_process_can_be_exchanged(view_of: Any) -> None:
+    view = view_of(counting_fns(2))
+    if isinstance(view.vec, DummyVecEnv):
+        with pytest.raises(ValueError, match="1 envs in the place of 2"):
+            view.envs = [CountingEnv()]
+        return
+    with pytest.raises(AttributeError, match="its envs are in other processes"):
+        view.envs = []
+
+
+class Boxed(Drawing):
+    """Takes integers of a Box, and adds them."""
+
+    def __init__(self) -> None:
+        super().__init__(actions=spaces.Box(0, 9, (2,), np.int64))
+
+
+def test_floats_for_a_box_of_integers(view_of: Any) -> None:
+    actions = np.array([[1.0, 2.0], [3.0, 4.0]])
+    view, theirs = view_of([Boxed] * 2), SB3DummyVecEnv([Boxed] * 2)
+    for venv in (view, theirs):
+        venv.reset()
+        for dtype in (np.float64, np.float32, np.int64):
+            assert rewards_of(venv, actions.astype(dtype)) == [3, 7]
+    with pytest.raises(TypeError, match="float64, but the action space takes int64"):
+        view.step(actions + 0.5)
+    with pytest.raises(TypeError, match="float64"):
+        view.step(actions * np.nan)
+
+
+class Talkative(Drawing):
+    """Says more than its space has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Dict({"x": spaces.Box(0.0, 1.0, (2,), np.float32)})
+
+    def draw(self) -> Any:
+        return {"more": "?", "x": super().draw()}
+
+
+def test_keys_that_the_space_does_not_have(view_of: Any) -> None:
+    view, theirs = view_of([Talkative] * 2), SB3DummyVecEnv([Talkative] * 2)
+    for venv in (view, theirs):
+        venv.seed(3)
+    assert_same(view.reset(), dict(theirs.reset()))
+    for _ in range(4):
+        assert_same(view.step([0, 0])[0], dict(theirs.step([0, 0])[0]))
+
+
+def test_steps_before_the_first_reset(view_of: Any) -> None:
+    """Are let through where the env allows them."""
+    view, theirs = view_of([Drawing] * 2), SB3DummyVecEnv([Drawing] * 2)
+    for _ in range(5):
+        assert_same(view.step([1, 2])[:3], theirs.step([1, 2])[:3])
+    strict = view_of([functools.partial(gymnasium.make, "CartPole-v1")])
+    with pytest.raises(EnvError, match=r"Cannot call env.step\(\) before calling env.reset"):
+        strict.step([0])
+
+
+def test_a_step_before_the_reset_of_envs_out_of_reach() -> None:
+    """Is refused as any other."""
+    for make in (gymnasium.vector.SyncVectorEnv, gymnasium.vector.AsyncVectorEnv):
+        view = as_sb3(from_gymnasium(make([Drawing] * 2, autoreset_mode="SameStep")))
+        with pytest.raises(EnvError, match=r"call reset\(\) first"):
+            view.step([0, 0])
+        view.reset()
+        view.step([0, 0])
+        view.close()
+
+
+def test_envs_exchanged_through_wrappers() -> None:
+    with DummyVecEnv([Drawing] * 2) as vec:
+        wrapped = VecMonitor(vec)
+        wrapped.reset()
+        wrapped.envs = [Louder(env) for env in wrapped.envs]
+        assert wrapped.step([1, 2])[1].tolist() == [101, 102]
+        assert vec.unwrapped.envs is wrapped.envs
+    assert wrapped.envs == []
+
+
+def test_a_step_before_the_reset_of_some(view_of: Any) -> None:
+    """Those that the VecEnv has reset before it was viewed go on."""
+    view = view_of(counting_fns(2))
+    view.vec.reset([0])
+    assert view.step([0, 0])[0][:, 1:].tolist() == [[1, 1], [0, 1]]
+
+
+def test_a_reset_by_env_method(view_of: Any) -> None:
+    view, theirs = view_of([Drawing] * 2), SB3DummyVecEnv([Drawing] * 2)
+    for venv in (view, theirs):
+        venv.env_method("reset", seed=5)
+    assert_same(view.step([1, 2])[:3], theirs.step([1, 2])[:3])
+
+
+def test_envs_whose_bounds_differ(view_of: Any) -> None:
+    """The space is that of the first, and so with SB3."""
+    fns = [functools.partial(Drawing, high=high) for high in (1.0, 2.0, 3.0)]
+    view, theirs = view_of(fns, observation_mode="different"), SB3DummyVecEnv(fns)
+    assert view.observation_space == theirs.observation_space
+    assert compare_runs(view, theirs, steps=6) == 6
+
+
+def test_one_env_given_twice() -> None:
+    env = Drawing()
+    for make in (lambda fns: as_sb3(DummyVecEnv(fns)), SB3DummyVecEnv):
+        with pytest.raises(ValueError, match=r"(?i)instance|new gymnasium.Env each time"):
+            make([lambda: gymnasium.Wrapper(env), lambda: env])

@@ -40,7 +40,7 @@ from vecenvs.views.sb3_view import SB3View, as_sb3
 from vecenvs.wrappers.monitor import Monitor
 
 matrix = "fast"
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(180)]
 
 EnvFns = list[Callable[[], Any]]
 

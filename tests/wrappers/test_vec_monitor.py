@@ -15,8 +15,8 @@ from vec_plays import MODES, VECTOR, env_fns, rows_by_recv, rows_by_step
 from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.testing.envs import DyingEnv, SampledEnv, counting_fns
 from vecenvs.views import from_gymnasium
-from vecenvs.wrapper import VecEnvWrapper
 from vecenvs.wrappers import Monitor, VecMonitor, VecNormalize, load_results
+from vecenvs.wrappers.base import VecEnvWrapper
 
 
 @pytest.mark.parametrize("mode", MODES)

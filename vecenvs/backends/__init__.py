@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from vecenvs.arguments import did_you_mean
 
 if TYPE_CHECKING:
-    from vecenvs.pool import PoolVecEnv
+    from vecenvs.pool.pool_vec_env import PoolVecEnv
 
 BACKENDS: dict[str, str] = {
     "dummy": "vecenvs.backends.dummy:DummyVecEnv",
@@ -16,10 +19,28 @@ BACKENDS: dict[str, str] = {
 }
 
 
-def backend_class(name: str) -> type[PoolVecEnv]:
+# What engines are called elsewhere: in Gymnasium, and by the names of classes.
+_ELSEWHERE = {
+    "sync": "dummy",
+    "async": "subproc",
+    "multiprocessing": "subproc",
+    "process": "subproc",
+    "fork": "subproc",
+}
+
+
+def unknown_backend(name: Any, others: Sequence[str] = ()) -> str:
+    """Say that there is no backend of this name, which ones there are, and which one may be meant."""
+    known = [*BACKENDS, *others]
+    text = str(getattr(name, "__name__", name)).lower().removesuffix("vecenv").removesuffix("vectorenv")
+    meant = [text] if text in known else [_ELSEWHERE[text]] if text in _ELSEWHERE else []
+    return f"unknown backend {name!r}{did_you_mean(text, known, meant)}: there are {', '.join(known)}"
+
+
+def backend_class(name: Any) -> type[PoolVecEnv]:
     """Import an engine. ValueError for an unknown name, BackendUnavailable if its library is missing."""
-    if name not in BACKENDS:
-        raise ValueError(f"backend {name!r} is none of {', '.join(BACKENDS)}")
+    if not isinstance(name, str) or name not in BACKENDS:
+        raise ValueError(unknown_backend(name))
     module, _, attribute = BACKENDS[name].partition(":")
     found: type[PoolVecEnv] = getattr(importlib.import_module(module), attribute)
     return found

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from vecenvs.board import Board
-from vecenvs.pool import EnvFn, PoolVecEnv, plain_board
+from vecenvs.batch.board import Board
+from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv, plain_board
 from vecenvs.transport import Transport
 from vecenvs.transport.local import LocalTransport
 
@@ -15,18 +15,21 @@ class DummyVecEnv(PoolVecEnv):
     """Steps its envs in the calling process. For cheap envs, few envs, and debugging.
 
     `common` are the arguments that every engine takes: autoreset, info_attrs, copy, step_timeout, on_failure and
-    max_restarts (see `vecenvs.pool.PoolVecEnv`). The last three have no effect here, where nothing is waited for.
+    max_restarts (see `PoolVecEnv` in `vecenvs.pool`). The last three have no effect here, where nothing is waited for.
     """
 
-    def __init__(self, env_fns: Sequence[EnvFn], **common: Any) -> None:
+    def __init__(self, env_fns: Iterable[EnvFn], **common: Any) -> None:
         super().__init__(env_fns, 1, **common)
 
-    @property
-    def envs(self) -> list[Any]:
-        return [] if self.closed else self.call(_itself, None)
+    def _envs_here(self) -> list[Any]:
+        if self.closed:
+            return []
+        self.call(_itself, None)  # which is refused while commands are unanswered
+        return self._local.envs()
 
     def _launch(self, worker: int, shard: range) -> Transport:
-        return LocalTransport([self._env_fns[slot] for slot in shard], shard.start, self.autoreset)
+        self._local = LocalTransport([self._env_fns[slot] for slot in shard], shard.start, self.autoreset)
+        return self._local
 
     def _lay_out(self) -> Board:
         return plain_board(self, self._info_attrs)

@@ -5,23 +5,25 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import cloudpickle
+import numpy as np
 
-from vecenvs.arguments import check_env_fns, parse_int
+from vecenvs.arguments import check_choice, check_env_fns, parse_int, parse_timeout
 from vecenvs.errors import VecEnvError
 from vecenvs.mpi.hosting import Order
 from vecenvs.mpi.job import session_of
 from vecenvs.mpi.nodes import Peer
 from vecenvs.mpi.session import Session
 from vecenvs.mpi.ways import WAYS, PackedHosted, SharedHosted
-from vecenvs.pool import EnvFn, PoolVecEnv
+from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
 from vecenvs.transport.shared import Names
 from vecenvs.transport.spin import NEVER, Spin, spins
+from vecenvs.transport.stream import Reach
 
 
 class MpiVecEnv(PoolVecEnv):
@@ -41,30 +43,38 @@ class MpiVecEnv(PoolVecEnv):
 
     def __init__(
         self,
-        env_fns: Sequence[EnvFn],
+        env_fns: Iterable[EnvFn],
         comm: Any = None,
         num_workers: int | None = None,
         transport: str = "auto",
         address: str | None = None,
         **common: Any,
     ) -> None:
-        if transport not in WAYS:
-            raise ValueError(f"transport {transport!r} is none of {', '.join(WAYS)}")
+        check_choice("transport", transport, WAYS)
         if address is not None and not isinstance(address, str):
             raise TypeError(f"address must be an IP address of rank 0's host, as text, or None, not {address!r}")
+        if isinstance(comm, (int, np.integer)):
+            raise TypeError(
+                f"comm must be a communicator of mpi4py's or None, not {comm!r}: it is the second argument, and the "
+                f"number of workers is num_workers={comm!r}"
+            )
         if num_workers is not None:
             parse_int("num_workers", num_workers, 1)
         self._comm = comm
         self._transport = transport
         self._address = address
+        # The longest that anything else may take while workers start, if the user has set a limit.
+        limit = parse_timeout(common.get("start_timeout"), "start_timeout")
+        self._limit = {} if limit is None else {"patience": limit}
         self._used: dict[int, Peer] = {}
+        self._reach = Reach()
         super().__init__(env_fns, num_workers, **common)
         self._session.vec_envs.add(self)
 
     def _begin(self, env_fns: Sequence[EnvFn], num_workers: int | None) -> int:
         # What every rank gets wrong has been raised on every rank. Only rank 0's functions count: the others may have
         # none, and must not end while it waits for them.
-        self._session = session_of(self._comm)
+        self._session = session_of(self._comm, **self._limit)
         check_env_fns(env_fns)
         return max(1, min(len(env_fns), len(self._session.peers))) if num_workers is None else num_workers
 
@@ -83,11 +93,11 @@ class MpiVecEnv(PoolVecEnv):
         if names is not None:
             return SharedHosted(line, len(shard), names, partial(_spins, self._session, self._used, peer))
         why = "rank 0's memory cannot be opened there" if self._transport == "auto" else "asked for"
-        return PackedHosted(line, shard, self._transport, self._address, why)
+        return PackedHosted(line, shard, self._transport, self._address, why, self._reach, **self._limit)
 
     def stats(self) -> dict[str, Any]:
         """As every VecEnv, and `workers`: a dict of rank, host, pid (the rank's), transport and why for each."""
-        workers = [t.describe() for t in self._crew.launched() if isinstance(t, SharedHosted | PackedHosted)]
+        workers = [t.describe() for t in self._workers.launched() if isinstance(t, SharedHosted | PackedHosted)]
         ways = Counter(worker["transport"] for worker in workers)
         return {**super().stats(), "transports": dict(ways), "workers": workers}
 

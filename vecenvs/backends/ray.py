@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import atexit
-import os
 import time
 import weakref
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import cloudpickle
 
-from vecenvs.arguments import check_env_fns, parse_limit, split
-from vecenvs.backends.ray_actor import EnvActor
+from vecenvs.arguments import check_choice, check_env_fns, listed, parse_limit, split
 from vecenvs.backends.ray_cluster import Session, check_init_kwargs, check_ray, default_workers
+from vecenvs.backends.ray_fleet import MOVE, ON_LOST_NODE, Fleet
 from vecenvs.backends.ray_request import Request, check_options
 from vecenvs.backends.ray_transport import ActorTransport
-from vecenvs.crew import EXIT_GRACE
 from vecenvs.errors import VecEnvError
-from vecenvs.pool import EnvFn, PoolVecEnv
+from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
+from vecenvs.pool.workers import EXIT_GRACE
 from vecenvs.transport import Transport
 
 TRANSPORTS = ("auto", "messages", "calls")
@@ -39,15 +38,19 @@ class RayVecEnv(PoolVecEnv):
 
     An actor on the caller's node steps through shared memory; others, and all with `transport="messages"`, by one
     message per worker and step each way, over a TCP connection of their own; where nodes cannot connect, or with
-    `transport="calls"`, in actor calls. `stats()["workers"]` says for each which it is, and why. If an actor has not
-    found a place on the cluster within `ready_timeout` seconds, BackendUnavailable says what it waits for.
+    `transport="calls"`, in actor calls. `stats()["workers"]` says for each which it is, and why.
+
+    If for `ready_timeout` seconds no actor finds a place on the cluster, BackendUnavailable says what they wait for.
+    With `on_failure="restart"`, and after a node has been lost, there may be no place for a worker's replacement. By
+    `on_lost_node` it then moves ("move") to where workers are fewest, and shares the CPUs that they hold; or it waits
+    ("wait") for a place for as long as it takes, while the others go on.
 
     `common` are the arguments that every engine takes (see `DummyVecEnv`).
     """
 
     def __init__(
         self,
-        env_fns: Sequence[EnvFn],
+        env_fns: Iterable[EnvFn],
         num_workers: int | None = None,
         ray_init_kwargs: Mapping[str, Any] | None = None,
         actor_options: Mapping[str, Any] | None = None,
@@ -55,25 +58,26 @@ class RayVecEnv(PoolVecEnv):
         *,
         transport: str = "auto",
         ready_timeout: float = 60.0,
+        on_lost_node: str = MOVE,
         **common: Any,
     ) -> None:
         self.closed = True  # until everything stands
         check_ray()
-        check_env_fns(env_fns)
-        if transport not in TRANSPORTS:
-            raise ValueError(f"transport {transport!r} is none of {', '.join(TRANSPORTS)}")
+        fns: list[EnvFn] = listed(env_fns)
+        check_env_fns(fns)
+        check_choice("transport", transport, TRANSPORTS)
+        check_choice("on_lost_node", on_lost_node, ON_LOST_NODE)
         if num_workers is not None:
-            split(len(env_fns), num_workers)
+            split(len(fns), num_workers)
         check_init_kwargs(ray_init_kwargs)
         check_options(actor_options, placement, "actor_options")
-        self._transport = transport
+        self._transport, self._on_lost_node = transport, on_lost_node
         self._init_kwargs, self._actor_options, self._placement = ray_init_kwargs, actor_options, placement
         self._waits = parse_limit(ready_timeout, "ready_timeout")
-        self._launched: list[ActorTransport] = []
         try:
-            super().__init__(env_fns, num_workers, **common)
+            super().__init__(fns, num_workers, **common)
         except BaseException:
-            if hasattr(self, "_session"):
+            if hasattr(self, "_fleet"):
                 self._leave()
             raise
         atexit.unregister(_close_all)
@@ -85,22 +89,20 @@ class RayVecEnv(PoolVecEnv):
         weakref.finalize(self, self._session.release).atexit = False
         # A Ray of our own steps as many VecEnvs at once as its user wants; other people's has other work to place.
         options = {"num_cpus": 0 if self._session.own else 1, **(self._actor_options or {})}
-        self._request = Request(options, self._placement, self._session.node, self._waits, "actor_options")
-        self._actor_class = self._request.actor_class(EnvActor)
+        request = Request(options, self._placement, self._session.node, self._waits, "actor_options")
+        self._fleet = Fleet(self._session, request, self.autoreset, self._transport, self._on_lost_node)
         return default_workers(len(env_fns), options["num_cpus"]) if num_workers is None else num_workers
 
     def _launch(self, worker: int, shard: range) -> Transport:
         env_fns = [_pickled(self._env_fns[slot], slot) for slot in shard]
-        launched = ActorTransport(
-            self._session, self._request, self._actor_class, shard, env_fns, self.autoreset, self._transport,
-            self._launched,
-        )  # fmt: skip
-        self._launched.append(launched)
+        replaces = worker in self._fleet.actors
+        self._fleet.reap(worker, time.monotonic())
+        self._fleet.actors[worker] = launched = ActorTransport(self._fleet, shard, env_fns, replaces=replaces)
         return launched
 
     def stats(self) -> dict[str, Any]:
         """As every VecEnv, and `workers`: a dict of node, ip, pid, transport and why for each."""
-        workers = [t.describe() for t in self._crew.launched() if isinstance(t, ActorTransport)]
+        workers = [t.describe() for t in self._workers.launched() if isinstance(t, ActorTransport)]
         ways = Counter(worker["transport"] for worker in workers)
         return {**super().stats(), "transports": dict(ways), "workers": workers}
 
@@ -110,9 +112,7 @@ class RayVecEnv(PoolVecEnv):
 
     def _leave(self) -> None:
         """Wait for the processes on this node, all at once, and need Ray no longer."""
-        deadline = time.monotonic() + EXIT_GRACE
-        while self._launched and self._session.pid == os.getpid():
-            self._launched.pop().reap(deadline)
+        self._fleet.reap_all(time.monotonic() + EXIT_GRACE)
         self._session.release()
 
 

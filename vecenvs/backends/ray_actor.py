@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,15 +19,15 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from vecenvs.making import make_envs
-from vecenvs.process import limit_threads, watch_caller
-from vecenvs.protocol import Answer, MadeEnvs, dumps
 from vecenvs.transport.channel import Channel
 from vecenvs.transport.memory import Address, Semaphore, open_segment
 from vecenvs.transport.packed import PackedWorker
+from vecenvs.transport.protocol import Answer, MadeEnvs, dumps
 from vecenvs.transport.shared import Wiring, serve
 from vecenvs.transport.stream import Invitation
-from vecenvs.worker import close_envs
+from vecenvs.worker.making import make_envs
+from vecenvs.worker.process import limit_threads, watch_caller
+from vecenvs.worker.worker import close_envs
 
 
 class Home(NamedTuple):
@@ -47,6 +48,7 @@ class EnvActor:
         self._envs: list[Any] = []
         self._made: MadeEnvs | None = None
         self._worker: PackedWorker | None = None
+        self._connection: socket.socket | None = None
         self._channel: Channel | None = None
         self._answers: SimpleQueue[bytes] = SimpleQueue()  # threads of async resets answer too
 
@@ -63,13 +65,14 @@ class EnvActor:
         limit_threads()
         self._envs, made = make_envs([partial(_make, env_fn) for env_fn in env_fns], self._first, remote=True)
         self._made = made if isinstance(made, MadeEnvs) else None
-        return dumps((int(Answer.MADE), made))
+        return dumps((0, int(Answer.MADE), made))
 
-    def reaches(self, address: Address, semaphore: str) -> str | None:
+    def reaches(self, address: Address, semaphore: str | None) -> str | None:
         """Try to open the caller's memory; None if that works, else why not."""
         try:
             open_segment(address).release()
-            Semaphore(semaphore)
+            if semaphore is not None:
+                Semaphore(semaphore)
         except (OSError, ValueError) as exc:
             return f"{type(exc).__name__}: {exc}"
         return None
@@ -80,7 +83,7 @@ class EnvActor:
         Ends with process `caller`, whatever ended that.
         """
         opened = Semaphore(ready)
-        watch_caller(caller, [*wiring.names.own(), wiring.names.wake])
+        watch_caller(caller, list(wiring.names))
         try:
             serve(self._envs, self._checked(), self._first, self._autoreset, wiring, opened.release)
             self._envs = []
@@ -88,18 +91,25 @@ class EnvActor:
             self.leave()
 
     def connect(self, invitation: Invitation) -> str | None:
-        """Connect to the caller; None if that works, else why not."""
+        """Connect to the caller, who calls `prove` next; None if that works, else why not."""
         try:
-            self._channel = Channel(invitation.accept())
+            self._connection = invitation.connect()
         except OSError as exc:
             return f"{type(exc).__name__}: {exc}"
         return None
+
+    def prove(self, invitation: Invitation) -> None:
+        """Take the connection for the caller's once it has proved to be that."""
+        if self._connection is not None:
+            with contextlib.suppress(OSError):  # the caller waits in vain, and says so
+                invitation.prove(self._connection)
+                self._channel = Channel(self._connection)
 
     def stream(self, n: int, info_attrs: tuple[str, ...]) -> None:
         """Step the envs, of a VecEnv of `n`, by messages over the connection, until told to close or hung up on."""
         channel = self._channel
         if channel is None:
-            raise RuntimeError("stream() before connect()")
+            raise RuntimeError("stream() before prove()")
         try:
             worker = self._packed(n, info_attrs, channel.send_bytes)
             while worker.handle(memoryview(channel.recv_bytes())):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import sys
@@ -17,6 +18,8 @@ from vecenvs.errors import BackendUnavailable
 OWN_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 KNOCKING = 10.0  # seconds for the head of a cluster to come up
 OWN_ARGUMENTS: dict[str, Any] = {"include_dashboard": False, "logging_level": "error"}
+
+_log = logging.getLogger("vecenvs")
 
 
 class Connection:
@@ -62,6 +65,8 @@ class Session(Connection):
         super().__init__()
         if self.node != Session._node:  # not the one that others here have used: that has been shut down since
             Session._node, Session._connected, Session._own, Session._users = self.node, connected, own, 0
+            how = "started a" if own else "joined the" if connected else "this program is connected to the"
+            _log.info("%s Ray at %s", how, ray.get_runtime_context().gcs_address)
         Session._users += 1
         self._held = True
         self.own = Session._own
@@ -94,17 +99,32 @@ def connect(num_workers: int | None, kwargs: dict[str, Any]) -> bool:
 
     quiet = {"logging_level": OWN_ARGUMENTS["logging_level"], **kwargs}
     address = kwargs.get("address", os.environ.get("RAY_ADDRESS"))
+    up = False
     try:
         if address is not None:
             _knock(str(address))
+        up = True
         return _init(quiet, kwargs, num_workers)
     except (ConnectionError, ray.exceptions.AuthenticationError) as exc:
         where = f"the Ray at {address}" if address is not None else "the Ray that runs on this machine"
         raise BackendUnavailable(
-            f"{where} does not let this program in ({shorten(str(exc))}). Is it up (`ray status`), and is that its "
-            "address (RAY_ADDRESS, ray_init_kwargs)? Where it wants a token, copy ~/.ray/auth_token from the machine "
-            "that began it, or begin it with RAY_AUTH_MODE=disabled and set that here too"
+            f"this program cannot join {where} ({shorten(str(exc))}). Is it up (`ray status`), and is that its "
+            f"address (RAY_ADDRESS, ray_init_kwargs)?{_about_tokens() if up else ''}"
         ) from exc
+
+
+def _about_tokens() -> str:
+    """Say what this program needs for a cluster with token authentication, and has not set yet."""
+    copied = "a copy of ~/.ray/auth_token of the machine on which it was begun"
+    if os.environ.get("RAY_AUTH_MODE", "").lower() == "token":
+        return (
+            f" Token authentication is on here (RAY_AUTH_MODE=token): if the cluster was begun with it, this machine "
+            f"needs {copied}; if without, set RAY_AUTH_MODE=disabled"
+        )
+    return (
+        " If the cluster was begun with token authentication, begin this program with RAY_AUTH_MODE=token (where an "
+        f"address is given Ray uses no token by itself), on a machine that has {copied}"
+    )
 
 
 def _init(quiet: dict[str, Any], kwargs: dict[str, Any], num_workers: int | None) -> bool:
@@ -129,7 +149,7 @@ def _init(quiet: dict[str, Any], kwargs: dict[str, Any], num_workers: int | None
 
 
 def _knock(address: str) -> None:
-    """Raise ConnectionError if nobody listens at `host:port`: Ray itself would go on trying for many minutes."""
+    """Raise ConnectionError if nothing listens at `host:port`: Ray itself would go on trying for many minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
         return
@@ -140,7 +160,7 @@ def _knock(address: str) -> None:
             return
         except OSError as exc:
             if time.monotonic() >= end:
-                raise ConnectionError(f"nobody listens there: {exc}") from exc
+                raise ConnectionError(f"nothing listens there: {exc}") from exc
             time.sleep(0.5)
 
 

@@ -14,16 +14,21 @@ from vecenvs.errors import BackendUnavailable
 # main thread. So these options are not for the user to set.
 FIXED = ("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups", "lifetime", "name", "namespace")
 
+OTHER_NEEDS = ("label_selector", "fallback_strategy", "runtime_env")
 SETUP_LOG = "/tmp/ray/session_latest/logs/runtime_env_setup-*.log"
 LOOK = 0.2  # seconds between looks at how long it takes
+
+
+class NoPlace(BackendUnavailable):
+    """Ray has no place for an actor, or has found none in time."""
 
 
 class Request:
     """The options and the placement of actors that a user at `node` wants, told to Ray and, in words, to the user.
 
     `placement` is None for Ray's default, "local" for that node, "spread" for Ray's SPREAD, a placement group, or one
-    of Ray's own strategies. An actor that has no place `seconds` after it was asked for is waited for no longer;
-    `options_name` is the argument that `options` came by. `check_options` has passed both.
+    of Ray's own strategies. `seconds` are how long an actor may wait for a place (see `Placing`); `options_name` is the
+    argument that `options` came by. `check_options` has passed both.
     """
 
     def __init__(
@@ -33,6 +38,30 @@ class Request:
         self._strategy = _strategy(placement, node)
         self.seconds = seconds
         self._options_name = options_name
+        self._node = node
+        self.queue = Queue()
+        # Whether it needs nothing: there is a place for it on any node, and it never waits for more than its process.
+        others = [name for name in OTHER_NEEDS if self._options.get(name)]
+        self.modest = not self._needs() and not others and self._strategy in (None, "SPREAD")
+
+    @property
+    def bound_for(self) -> str | None:
+        """The node to which it is tied, if any."""
+        return getattr(self._strategy, "node_id", None)
+
+    def without_cpus(self, node: str) -> Request:
+        """Return the request of an actor on `node` that shares CPUs which others hold.
+
+        Whatever else it needs it must have, and then any node that has it will do.
+        """
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        options = {**self._options, "num_cpus": 0}
+        shared = Request(options, None, self._node, self.seconds, self._options_name)
+        if shared.modest:  # Soft: should this node be lost as well, Ray takes another one.
+            shared._strategy = NodeAffinitySchedulingStrategy(node, soft=True)
+        shared.queue = self.queue
+        return shared
 
     def actor_class(self, cls: type) -> Callable[..., Any]:
         """Make an actor class with all that."""
@@ -44,11 +73,11 @@ class Request:
         )
         return made
 
-    def explain(self, who: str, words: str) -> str:
+    def explain(self, who: str, words: str, seconds: float) -> str:
         """Say what `who` needs, why it has no place, and what to do. `words` is what Ray says of it, if anything."""
-        when, words = ("", f" (Ray: {words})") if words else (f" within {self.seconds:g} s", "")
+        when, words = ("", f" (Ray: {words})") if words else (f" within {seconds:g} s", "")
         return (
-            f"Ray has found no place for {who}{when}: {self._why()}{words}. It needs "
+            f"Ray has found no place for {who}{when}: {self.why()}{words}. It needs "
             f"{_join(self._needs())}. Have fewer of them, ask for less ({self._options_name}, placement), free or add "
             "nodes, or give a longer ready_timeout where nodes are still being added"
         )
@@ -70,13 +99,14 @@ class Request:
             amounts[f"accelerator_type:{options['accelerator_type']}"] = 0.001  # as Ray counts it
         return {name: float(amount) for name, amount in amounts.items() if amount}
 
-    def _why(self) -> str:
+    def why(self) -> str:
+        """Say why an actor may have no place."""
         import ray
 
         group = getattr(self._strategy, "placement_group", None)
         if group is not None:
             return _why_in_group(group)
-        needs, only = self._needs(), getattr(self._strategy, "node_id", None)
+        needs, only = self._needs(), self.bound_for
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and only in (None, node["NodeID"])]
         if not nodes:
             return f"no living node is {only}, to which placement ties it"
@@ -89,7 +119,7 @@ class Request:
             return f"none of its {len(nodes)} nodes has all of it at once, so it can never be"
         available = ray.available_resources()
         free = {name: available.get(name, 0.0) for name in needs}
-        others = [name for name in ("label_selector", "fallback_strategy", "runtime_env") if self._options.get(name)]
+        others = [name for name in OTHER_NEEDS if self._options.get(name)]
         if all(free[name] >= amount for name, amount in needs.items()):
             told = (
                 " and ".join(f"{name}={self._options[name]}" for name in others) or "one node that has all of it free"
@@ -100,21 +130,49 @@ class Request:
         return f"of what it needs {_join(free)} is free now, other actors and tasks hold the rest"
 
 
-class Placing:
-    """The place of one actor, called `who` in errors, from the answer to its `home` on."""
+class Queue:
+    """Actors that have no place yet, and the time at which one of them found a place last."""
 
-    def __init__(self, request: Request, actor: Any, who: str) -> None:
+    def __init__(self) -> None:
+        self._calls: list[Any] = []
+        self._moved = 0.0
+
+    def enter(self, call: Any) -> None:
+        """Add an actor by a call to it, which is answered when it runs."""
+        self._calls.append(call)
+
+    def moved(self) -> float:
+        """Return when an actor has found a place last, by the monotonic clock, as far as anyone has looked."""
+        import ray
+
+        if self._calls:
+            placed, self._calls = ray.wait(self._calls, num_returns=len(self._calls), timeout=0, fetch_local=False)
+            if placed:
+                self._moved = time.monotonic()
+        return self._moved
+
+
+class Placing:
+    """The place of one actor, called `who` in errors, from the answer to its `home` on.
+
+    It may take `seconds`, by default those of the request, in which none of the actors of the request finds a place:
+    where Ray starts many processes on few cores, one after the other does, and none has to hurry.
+    """
+
+    def __init__(self, request: Request, actor: Any, who: str, seconds: float | None = None) -> None:
         self._request = request
         self._call = actor.home.remote()
+        request.queue.enter(self._call)
         self._who = who
+        self.seconds = request.seconds if seconds is None else seconds
         self._since = time.monotonic()
         self._home: Home | None = None
 
     def home(self, timeout: float | None) -> Home | None:
         """Tell where the actor runs; None if it has no place yet after `timeout` seconds.
 
-        BackendUnavailable if Ray says that there is none, or has found none in the time that the request allows. An
-        actor that has died meanwhile raises Ray's RayActorError.
+        NoPlace if Ray says that there is none, or has found none in the time allowed; BackendUnavailable if it cannot
+        set up the runtime_env. An actor that has died meanwhile raises Ray's RayActorError.
         """
         if self._home is not None:
             return self._home
@@ -126,10 +184,16 @@ class Placing:
             except ray.exceptions.RuntimeEnvSetupError as exc:
                 raise BackendUnavailable(self._request.explain_setup(self._who, str(exc))) from None
             except ray.exceptions.ActorUnschedulableError as exc:
-                raise BackendUnavailable(self._request.explain(self._who, str(exc).rstrip(". \n"))) from None
-        elif time.monotonic() - self._since > self._request.seconds:
-            raise BackendUnavailable(self._request.explain(self._who, ""))
+                words = str(exc).rstrip(". \n")
+                raise NoPlace(self._request.explain(self._who, words, self.seconds)) from None
+        elif not self._request.modest and self._waited() > self.seconds:
+            raise NoPlace(self._request.explain(self._who, "", self.seconds))
         return self._home
+
+    def _waited(self) -> float:
+        now = time.monotonic()
+        waited = now - self._since
+        return waited if waited <= self.seconds else now - max(self._since, self._request.queue.moved())
 
     def wait(self) -> Home:
         """As `home`, for as long as the request allows. BackendUnavailable if the actor has died as well."""

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from vecenvs.board import Board
-from vecenvs.protocol import Answer, Command, kind_of, slot_of
+from vecenvs.batch.board import Board
 from vecenvs.transport import Message
 from vecenvs.transport.memory import Semaphore, unlink_semaphores
 from vecenvs.transport.packed import PackedTransport
+from vecenvs.transport.protocol import Answer, Command, kind_of, slot_of
 from vecenvs.transport.shared import Names, SharedBoard, SharedTransport, Wiring
 from vecenvs.transport.spin import Spin
 from vecenvs.transport.stream import HEARSAY, Stream
@@ -41,8 +41,17 @@ def last_words_of(call: Any, seconds: float = 0.0) -> str:
     try:
         ray.get(call)
     except ray.exceptions.RayError as exc:
+        forget_frames(exc)
         return str(exc)
     return ""
+
+
+def forget_frames(exc: BaseException) -> None:
+    """Break the cycle of an exception of `ray.get`, whose frame refers to it.
+
+    It would keep what the frames that called that refer to, a transport and its memory, until garbage is collected.
+    """
+    exc.__traceback__ = None
 
 
 class SharedActor(SharedTransport):
@@ -71,7 +80,7 @@ class SharedActor(SharedTransport):
                     return None
         finally:
             unlink_semaphores([self._ready.name])
-        return Answer.REPLY, None
+        return 0, int(Answer.REPLY), None
 
     def exit_status(self) -> tuple[bool, int | None]:
         self.last_words = self.last_words or last_words_of(self._serving)
@@ -97,8 +106,11 @@ class StreamActor(PackedTransport):
     def deliver(self, data: bytes) -> None:
         self._stream.send(data)
 
-    def collect(self, timeout: float | None) -> bytearray | None:
+    def collect(self, timeout: float | None) -> memoryview | None:
         return self._stream.receive(timeout)
+
+    def drop(self) -> None:
+        self._stream.drop()
 
     def watch(self) -> tuple[int, int] | None:
         return self._stream.watch()
@@ -124,6 +136,7 @@ class CallActor(PackedTransport):
         self._actor = actor
         self._calls: set[Any] = set()  # under way: Ray forgets a future that nobody holds
         self._come: SimpleQueue[bytes] = SimpleQueue()
+        self._first: bytes | None = None  # the oldest of these, while it has not been dropped
         self._wake: Callable[[], None] | None = None
         self._awaited: set[int] = set()  # slots whose async reset may end when no call is under way to return it
         self._look = 0.0  # when to look for those
@@ -140,21 +153,16 @@ class CallActor(PackedTransport):
         ray.get(self._actor.begin.remote(board.n, board.info_attrs))
         self._wake = board.wake.release if isinstance(board, SharedBoard) else None
 
-    def put(self, tag: int, body: object = None) -> None:
-        # Each slot's first row shall come when it is there: one call each, not one for all that ends with the last.
-        if kind_of(tag) == Command.RESET and isinstance(body, dict) and len(body) > 1:
-            for slot, wanted in body.items():
-                super().put(tag, {slot: wanted})
-            return
+    def put(self, number: int, tag: int, body: object = None) -> None:
         if kind_of(tag) == Command.AWAIT_RESET:
             self._awaited.add(slot_of(tag))
             self._pause = LATE[0]
-        super().put(tag, body)
+        super().put(number, tag, body)
 
     def get(self, timeout: float | None) -> Message | None:
         message = super().get(timeout)
-        if self._awaited and message is not None and kind_of(message[0]) == Answer.ROW:
-            self._awaited.discard(slot_of(message[0]))
+        if self._awaited and message is not None and kind_of(message[1]) == Answer.ROW:
+            self._awaited.discard(slot_of(message[1]))
         return message
 
     def deliver(self, data: bytes) -> None:
@@ -176,11 +184,16 @@ class CallActor(PackedTransport):
                 self._pause = min(2 * self._pause, LATE[1])
                 self._watch(self._actor.late.remote())
             until = min(end, self._look) if self._awaited else end
+            if self._first is not None:
+                return self._first
             try:
-                return self._come.get(until > now, max(until - now, 0.0))
+                self._first = self._come.get(until > now, max(until - now, 0.0))
             except Empty:
                 if self.last_words or time.monotonic() >= end:
                     return None
+
+    def drop(self) -> None:
+        self._first = None
 
     def _watch(self, call: Any) -> None:
         future = call.future()

@@ -5,25 +5,27 @@ from __future__ import annotations
 import multiprocessing
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from multiprocessing import process
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import cloudpickle
 
-from vecenvs.arguments import check_env_fns, parse_int
+from vecenvs.arguments import check_choice, check_env_fns, listed, parse_flag, parse_int
 from vecenvs.cpus import allowed_cpus, usable_cores
-from vecenvs.errors import BackendUnavailable, VecEnvError
-from vecenvs.pool import EnvFn, PoolVecEnv
-from vecenvs.process import child_environment, run_worker
-from vecenvs.protocol import dumps, loads
+from vecenvs.errors import GUARD, UNGUARDED, BackendUnavailable, VecEnvError
+from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.local import LocalTransport
+from vecenvs.transport.protocol import dumps, loads
 from vecenvs.transport.shared import Names, SharedTransport, Wiring
 from vecenvs.transport.spin import Spin, spins
+from vecenvs.worker import preload
+from vecenvs.worker.process import child_environment, run_worker
 
 START_METHODS = ("fork", "forkserver", "spawn")
+WORKER = "vecenvs-worker-"  # and its number: what the process of a worker is called
 UNKNOWN = 255  # the exit code of a process that somebody else has waited for
 
 
@@ -39,25 +41,26 @@ class SubprocVecEnv(PoolVecEnv):
 
     def __init__(
         self,
-        env_fns: Sequence[EnvFn],
+        env_fns: Iterable[EnvFn],
         num_workers: int | None = None,
         start_method: str | None = None,
         caller_steps: bool = False,
         pin_workers: bool = False,
         **common: Any,
     ) -> None:
-        check_env_fns(env_fns)
-        if start_method is not None and start_method not in START_METHODS:
-            raise ValueError(f"start_method {start_method!r} is none of {', '.join(START_METHODS)}")
+        fns: list[EnvFn] = listed(env_fns)
+        check_env_fns(fns)
+        if start_method is not None:
+            check_choice("start_method", start_method, START_METHODS)
         if num_workers is None:
-            workers = max(1, min(len(env_fns), usable_cores()))
+            workers = max(1, min(len(fns), usable_cores()))
         else:
             workers = parse_int("num_workers", num_workers)
         self._context = multiprocessing.get_context(start_method)
-        self._caller_steps = caller_steps
-        self._processes = workers - bool(caller_steps)
-        self._cpus = self._cpus_to_pin() if pin_workers else []
-        super().__init__(env_fns, workers, **common)
+        self._caller_steps = parse_flag("caller_steps", caller_steps)
+        self._processes = workers - self._caller_steps
+        self._cpus = self._cpus_to_pin() if parse_flag("pin_workers", pin_workers) else []
+        super().__init__(fns, workers, **common)
 
     def stats(self) -> dict[str, Any]:
         """As every VecEnv, and `start_method` and `caller_steps`."""
@@ -102,6 +105,7 @@ class ProcessTransport(SharedTransport):
         forks = context.get_start_method() == "fork"
         payload = list(env_fns) if forks else _pickled(env_fns, shard.start)
         if not forks:
+            _leave_if_unguarded()
             _check_directory()
         if multiprocessing.current_process().daemon:
             raise VecEnvError(
@@ -115,15 +119,25 @@ class ProcessTransport(SharedTransport):
         self._process = context.Process(
             target=_main,
             args=(theirs, payload, shard.start, autoreset, os.getpid(), names, cpu),
-            name=f"vecenvs-worker-{worker}",
+            name=f"{WORKER}{worker}",
             daemon=False,  # so that envs may have children
         )
         _children.add(self._process)
+        # Where an exception (Ctrl-C) comes before anything else has a reference to this.
+        self._finalizer = weakref.finalize(self, _end, self._process, self._pipe, os.getpid())
+        self._finalizer.atexit = False
         try:
-            with child_environment():
+            with child_environment(), preload.preloading(context.get_start_method()):
                 self._process.start()
             theirs.close()
-        except BaseException:  # a Ctrl-C held back until now, say: nobody else knows of this process yet
+        except (EOFError, ConnectionError) as exc:  # Process.start, of a fork server that has ended
+            theirs.close()
+            self.stop(0.0)
+            raise VecEnvError(
+                f"multiprocessing's fork server has ended as it started: {GUARD}. If it has, what the server has "
+                "printed may tell why"
+            ) from exc
+        except BaseException:  # a Ctrl-C held back until now, say
             theirs.close()
             self.stop(0.0)
             raise
@@ -179,10 +193,19 @@ class ProcessTransport(SharedTransport):
             self._process._popen.returncode = UNKNOWN  # noqa: SLF001  else it is kept for ever
         self._stopped = True
         self._process.close()
+        self._finalizer.detach()
 
 
-# The caller's ends of all pipes: a fork closes them, else it would keep them open when the caller has gone. Weakly, so
-# that a worker ends of which nobody knows, since an exception (Ctrl-C) came when it had just been launched.
+def _end(process: Any, pipe: Connection, caller: int) -> None:
+    """End a process that nothing refers to any more."""
+    pipe.close()
+    if process.pid is not None and os.getpid() == caller:
+        process.kill()
+        process.join()
+        process.close()
+
+
+# The caller's ends of all pipes: a fork closes them, else it would keep them open when the caller has gone.
 _caller_ends: weakref.WeakSet[Connection] = weakref.WeakSet()
 _children: weakref.WeakSet[process.BaseProcess] = weakref.WeakSet()
 
@@ -198,6 +221,17 @@ def _disown() -> None:
 
 
 os.register_at_fork(after_in_child=_disown)
+
+
+def _leave_if_unguarded() -> None:
+    """End a worker, or a fork server, that is still importing the caller's script, which starts processes once more.
+
+    The script does so for want of a guard. multiprocessing would raise, in each worker, at length and before the caller
+    can say what to do. So this process ends at once and in silence: it is the caller that tells, by the exit code.
+    """
+    this = process.current_process()
+    if getattr(this, "_inheriting", False) and (this.name.startswith(WORKER) or preload.in_server):
+        os._exit(UNGUARDED)
 
 
 def _check_directory() -> None:

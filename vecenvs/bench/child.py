@@ -13,7 +13,7 @@ from typing import Any
 import cloudpickle
 
 from vecenvs.bench.workloads import BadRequest
-from vecenvs.process import child_environment
+from vecenvs.worker.process import child_environment
 
 _LISTENERS_GONE = (EOFError, BrokenPipeError, ConnectionResetError)
 

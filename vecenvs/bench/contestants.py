@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 
 from vecenvs.arguments import arguments_of
-from vecenvs.backends import BACKENDS, backend_class
+from vecenvs.backends import BACKENDS, backend_class, unknown_backend
 from vecenvs.bench.measure import Stepper
 from vecenvs.bench.workloads import BadRequest, Workload
 
@@ -53,8 +53,7 @@ def parse(text: str) -> Backend:
     """
     name, _, rest = text.partition(":")
     if name not in BACKENDS:
-        there = ", ".join(BACKENDS)
-        raise BadRequest(f"unknown backend {name!r}: there are {there}; options follow a colon: subproc:w=2,caller")
+        raise BadRequest(f"{unknown_backend(name)}; options follow a colon: subproc:w=2,caller")
     known = _options_of(name)
     options: dict[str, Any] = {}
     for option in filter(None, rest.split(",")):

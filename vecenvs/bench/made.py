@@ -10,10 +10,10 @@ from gymnasium.envs.registration import EnvSpec
 
 from vecenvs.bench.contestants import Backend, MakesVec
 from vecenvs.bench.workloads import GymEnv, Workload
-from vecenvs.env_fn import EnvFn, Recipe, this_process
-from vecenvs.env_types import check_env_type
-from vecenvs.make import make_vec_env
-from vecenvs.preprocessing import preprocessing
+from vecenvs.make.env_fn import EnvFn, Recipe, this_process
+from vecenvs.make.env_types import check_env_type
+from vecenvs.make.make_vec_env import make_vec_env
+from vecenvs.make.preprocessing import preprocessing
 
 
 def from_make_vec_env(workload: Workload) -> MakesVec:

@@ -15,6 +15,7 @@ from vecenvs.bench.weigh import Footprint
 if TYPE_CHECKING:
     from rich.table import Table
 
+_RESTLESS = 1.5  # largest over smallest reading of the limit: beyond it something else has been running
 _RESETS_MATTER = 0.01  # as a share of a bare loop's time
 _WIDE = 1000  # columns: more than any table needs
 
@@ -105,6 +106,11 @@ def notes(held: Session, how: str) -> list[str]:
         "a share is taken of the readings before and after a round.",
         how,
     ]
+    if limit.max > _RESTLESS * limit.min:
+        said.append(
+            f"The limit itself went from {count(limit.min)} to {count(limit.max)} steps/s meanwhile: something else is "
+            "running here, and shares may be a matter of chance. Measure again on an idle machine."
+        )
     steps, share = held.episodes.steps, held.episodes.reset_share
     if steps is not None and share > _RESETS_MATTER and held.shortest < 3 * steps:
         said.append(

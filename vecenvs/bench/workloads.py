@@ -27,7 +27,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from vecenvs.env_types import find_spec
+from vecenvs.make.env_types import find_spec
 
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 

@@ -64,7 +64,7 @@ def _cores() -> Iterator[Finding]:
 
 
 def _threads() -> Iterator[Finding]:
-    from vecenvs.process import THREAD_VARIABLES
+    from vecenvs.worker.process import THREAD_VARIABLES
 
     given = {name: os.environ[name] for name in THREAD_VARIABLES if os.environ.get(name, "1") != "1"}
     if given:

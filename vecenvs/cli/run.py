@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _made(args: argparse.Namespace) -> VecEnv:
     """Make the envs; whatever is wrong with the arguments shows here."""
-    from vecenvs.make import make_vec_env
+    from vecenvs.make.make_vec_env import make_vec_env
     from vecenvs.wrappers import VecNormalize
 
     env_kwargs = {**args.env_kwargs, **({"render_mode": "rgb_array"} if args.video is not None else {})}

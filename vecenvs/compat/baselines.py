@@ -1,9 +1,9 @@
-"""OpenAI baselines' VecEnv classes over the core: `from vecenvs.compat.baselines import SubprocVecEnv`.
+"""OpenAI baselines' names over the core: `from vecenvs.compat.baselines import SubprocVecEnv, make_vec_env`.
 
-The names and arguments of `baselines.common.vec_env`, its wrappers among them, for Gymnasium envs. What differs: infos
-have the keys that every VecEnv of this library gives, reset takes seeds, and there is no viewer: an env shows itself if
-it is made with `render_mode="human"`. What baselines' wrappers forward by magic (`env.ob_rms`) is where it is
-(`env.venv.ob_rms`).
+What programs import of its `common.vec_env`, `common.cmd_util`, `bench` and `common.atari_wrappers`, with the same
+arguments, for Gymnasium envs; docs/migrating.md has the imports line by line. What differs: infos have the keys that
+every VecEnv of this library gives, reset takes seeds, and there is no viewer: an env shows itself if it is made with
+`render_mode="human"`. What baselines' wrappers forward by magic (`env.ob_rms`) is where it is (`env.venv.ob_rms`).
 
 Wrappers of your own go on as they are. A VecEnv of your own that is no wrapper, but steps a batch by itself, is best
 written as a `gymnasium.vector.VectorEnv` and taken by `vecenvs.views.from_gymnasium`.
@@ -12,17 +12,19 @@ written as a `gymnasium.vector.VectorEnv` and taken by `vecenvs.views.from_gymna
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vecenvs.alike import alike
-from vecenvs.arguments import arguments_of, check_arguments, check_env_fns, parse_int
+from vecenvs.arguments import arguments_of, check_arguments, check_env_fns, listed, parse_int
 from vecenvs.backends import dummy, subproc
-from vecenvs.columns import Columns
+from vecenvs.batch.alike import alike
+from vecenvs.batch.columns import Columns
+from vecenvs.batch.layout import SpaceLayout
+from vecenvs.compat.baselines_envs import Monitor, make_atari, make_env, set_global_seeds, wrap_deepmind
 from vecenvs.compat.baselines_wrappers import (
     VecExtractDictObs,
     VecFrameStack,
@@ -31,16 +33,20 @@ from vecenvs.compat.baselines_wrappers import (
     VecVideoRecorder,
 )
 from vecenvs.errors import AlreadySteppingError, NotSteppingError, SpaceMismatch
-from vecenvs.layout import SpaceLayout
-from vecenvs.pool import EnvFn
+from vecenvs.make.make_vec_env import make_vec_env
+from vecenvs.pool.pool_vec_env import EnvFn
 from vecenvs.vec_env import Batch, VecEnv
-from vecenvs.wrapper import VecEnvWrapper
+from vecenvs.wrappers import LoadMonitorResultsError, ResultsWriter, get_monitor_files, load_results
+from vecenvs.wrappers.base import VecEnvWrapper
 from vecenvs.wrappers.vec_rows import TERMINAL, VecRowsWrapper
 
 __all__ = [
     "AlreadySteppingError",
     "DummyVecEnv",
+    "LoadMonitorResultsError",
+    "Monitor",
     "NotSteppingError",
+    "ResultsWriter",
     "ShmemVecEnv",
     "SubprocVecEnv",
     "VecEnv",
@@ -51,6 +57,13 @@ __all__ = [
     "VecMonitor",
     "VecNormalize",
     "VecVideoRecorder",
+    "get_monitor_files",
+    "load_results",
+    "make_atari",
+    "make_env",
+    "make_vec_env",
+    "set_global_seeds",
+    "wrap_deepmind",
 ]
 
 SpacePair = tuple[spaces.Space[Any], spaces.Space[Any]]
@@ -73,7 +86,7 @@ class SubprocVecEnv(subproc.SubprocVecEnv):
 
     def __init__(
         self,
-        env_fns: Sequence[EnvFn],
+        env_fns: Iterable[EnvFn],
         spaces: SpacePair | None = None,
         context: str = "spawn",
         in_series: int = 1,
@@ -81,11 +94,12 @@ class SubprocVecEnv(subproc.SubprocVecEnv):
     ) -> None:
         known = [name for name in arguments_of(SubprocVecEnv) if name not in ("num_workers", "start_method")]
         check_arguments(type(self).__name__, common, known)
-        check_env_fns(env_fns)
-        num_workers, rest = divmod(len(env_fns), parse_int("in_series", in_series, 1))
+        fns: list[EnvFn] = listed(env_fns)
+        check_env_fns(fns)
+        num_workers, rest = divmod(len(fns), parse_int("in_series", in_series, 1))
         if rest:
-            raise ValueError(f"{len(env_fns)} envs cannot be divided into processes of in_series={in_series}")
-        super().__init__(env_fns, num_workers, start_method=context, **common)
+            raise ValueError(f"{len(fns)} envs cannot be divided into processes of in_series={in_series}")
+        super().__init__(fns, num_workers, start_method=context, **common)
         _check_spaces(self, spaces)
 
 
@@ -93,7 +107,7 @@ class ShmemVecEnv(SubprocVecEnv):
     """The same, one env in each process: here all of them share memory with the caller."""
 
     def __init__(
-        self, env_fns: Sequence[EnvFn], spaces: SpacePair | None = None, context: str = "spawn", **common: Any
+        self, env_fns: Iterable[EnvFn], spaces: SpacePair | None = None, context: str = "spawn", **common: Any
     ) -> None:
         super().__init__(env_fns, spaces, context, **common)
 

@@ -6,12 +6,13 @@ from one row to the next, so both are object spaces. What the env says of each a
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypedDict
 
 import gymnasium as gym
 from gymnasium import spaces
+
+from vecenvs.compat.old_env import call_reset, takes_seed
 
 ALL = "__all__"
 AGENT = "agent0"
@@ -78,20 +79,12 @@ class MultiAgentAdapter(gym.Env[ByAgent, ByAgent]):
         self.action_space = DictOfAgents()
         self.metadata = dict(getattr(inner, "metadata", None) or {})
         self.render_mode = getattr(inner, "render_mode", None)
-        parameters = inspect.signature(inner.reset).parameters
-        self._takes_seed = "seed" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        self._takes_seed = takes_seed(inner)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ByAgent, dict[str, Any]]:
-        if self._takes_seed:
-            result = self.inner.reset(seed=seed, options=options)
-        else:
-            if options is not None:
-                raise TypeError(f"{type(self.inner).__name__}.reset() takes no options")
-            if seed is not None and hasattr(self.inner, "seed"):
-                self.inner.seed(seed)
-            result = self.inner.reset()
+        result = call_reset(self.inner, self._takes_seed, seed, options)
         obs, infos = result if isinstance(result, tuple) else (result, {})
         obs = self._dict("reset", "observations", obs)
         nobody = {ALL: False}

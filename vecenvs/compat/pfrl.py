@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from vecenvs.arguments import arguments_of, check_arguments
 from vecenvs.backends.subproc import SubprocVecEnv
 from vecenvs.errors import ClosedError
-from vecenvs.pool import EnvFn
+from vecenvs.pool.pool_vec_env import EnvFn
 from vecenvs.views.pfrl_view import PfrlView, register
 
 
@@ -25,7 +25,7 @@ class MultiprocessVectorEnv(PfrlView):
     without having been closed is closed then, silently; unlike there, a second `close` does nothing.
     """
 
-    def __init__(self, env_fns: Sequence[EnvFn], *, time_limit: str = "done", **kwargs: Any) -> None:
+    def __init__(self, env_fns: Iterable[EnvFn], *, time_limit: str = "done", **kwargs: Any) -> None:
         known = [name for name in ("time_limit", *arguments_of(SubprocVecEnv)) if name != "autoreset"]
         check_arguments(type(self).__name__, kwargs, known)
         register()

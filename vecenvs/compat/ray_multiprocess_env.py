@@ -8,16 +8,16 @@ infos. For throughput use `RayVecEnv`, which steps many envs per actor: here eve
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from vecenvs import calls
 from vecenvs.backends.ray_cluster import check_ray
+from vecenvs.batch.values import own
 from vecenvs.errors import EnvError, WorkerDied
-from vecenvs.protocol import own
 
 
 def make_remote_class(cls: type, name: str, env_class: type) -> Any:
@@ -25,7 +25,8 @@ def make_remote_class(cls: type, name: str, env_class: type) -> Any:
 
     The actor has every public method of `env_class` that `cls` does not define itself, and carries it out on that env.
     Actors have methods alone: an attribute or property of `env_class` becomes a method without arguments that reads
-    it (`env.action_space.remote()`), and `get_attr(name)` and `set_attr(name, value)` reach those of the instance.
+    it (`env.action_space.remote()`), and `get_attr(name)` and `set_attr(name, value)` reach those of the instance as
+    VecEnv's do: through wrappers, `name` may be dotted.
     """
     check_ray()
     import ray
@@ -228,14 +229,14 @@ def _reader(holder: str, name: str) -> Callable[..., Any]:
 
 def _getter(holder: str) -> Callable[..., Any]:
     def get_attr(self: Any, name: str) -> Any:
-        return functools.reduce(getattr, name.split("."), getattr(self, holder))
+        return calls.get_attr(getattr(self, holder), name)
 
     return get_attr
 
 
 def _setter(holder: str) -> Callable[..., Any]:
     def set_attr(self: Any, name: str, value: Any) -> None:
-        setattr(getattr(self, holder), name, own(value))
+        calls.set_attr(getattr(self, holder), name, own(value))
 
     return set_attr
 

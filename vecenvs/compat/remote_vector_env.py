@@ -26,7 +26,9 @@ from typing import Any
 
 from vecenvs.arguments import arguments_of, check_arguments, parse_int, parse_timeout
 from vecenvs.backends import backend_class
+from vecenvs.batch.layout import SpaceLayout
 from vecenvs.compat.multi_agent import AGENT, AgentRows, MultiAgentAdapter, agent_row, dones, infos_of_dones, lone_row
+from vecenvs.compat.old_env import adapted
 from vecenvs.compat.sub_environment import SubEnvironment
 from vecenvs.errors import (
     AlreadySteppingError,
@@ -37,8 +39,7 @@ from vecenvs.errors import (
     VecEnvError,
     describe_indices,
 )
-from vecenvs.layout import SpaceLayout
-from vecenvs.vec_env import Batch, Seeds
+from vecenvs.vec_env import Batch, NotHere, Seeds
 
 ASYNC_RESET_RETURN = "async_reset_return"
 """What `try_reset` gives, RLlib's own word: the first observation will come by `poll`."""
@@ -66,8 +67,9 @@ class _Called:
 class RemoteEnvs(_Called):
     """What the classes of both generations have in common: everything but the form of `poll`.
 
-    `make_env(i)` makes env i, in its worker: a Gymnasium env, or with `multiagent` a PettingZoo ParallelEnv or an env
-    of dicts as RLlib's (see MultiAgentAdapter). All envs begin to reset at once, with the seeds that `seed` gives as in
+    `make_env(i)` makes env i, in its worker: a Gymnasium env, one of the old interface (see OldEnvAdapter; its spaces
+    must be Gymnasium's), or with `multiagent` a PettingZoo ParallelEnv or an env of dicts as RLlib's (see
+    MultiAgentAdapter). All envs begin to reset at once, with the seeds that `seed` gives as in
     `VecEnv.reset`; `poll` gives their first rows.
 
     `backend` is "subproc", "dummy", "mpi" or "ray", and `backend_kwargs` are its own. As in RLlib each env has a
@@ -141,6 +143,14 @@ class RemoteEnvs(_Called):
         with _free("try_reset", slots):
             self._vec.reset_async(slots, seed=seed, options=options)
         return ASYNC_RESET_RETURN
+
+    # The insides of RLlib's class.
+    actors = NotHere(
+        "get_sub_environments() gives a handle of each env, whose get_attr, set_attr and env_method reach it"
+    )
+    pending = NotHere(
+        "an env is pending from send_actions or try_reset until a poll has given its row; poll() waits for them"
+    )
 
     def get_sub_environments(self, as_dict: bool = False) -> list[SubEnvironment] | dict[int, SubEnvironment]:
         """Give a handle of each env, or a dict of them by env id."""
@@ -277,4 +287,4 @@ class RemoteBaseEnv(RemoteEnvs):
 
 def _make(make_env: Callable[[int], Any], index: int, multiagent: bool) -> Any:
     env = make_env(index)
-    return MultiAgentAdapter(env) if multiagent else env
+    return MultiAgentAdapter(env) if multiagent else adapted(env)

@@ -13,11 +13,13 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from vecenvs.errors import BackendUnavailable
-from vecenvs.mpi import launch
+from vecenvs.mpi import launch, status_file
 from vecenvs.mpi.job import abort_on_exception, session_of
 from vecenvs.mpi.library import load_mpi
+from vecenvs.mpi.supervise import Supervisor
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -28,22 +30,39 @@ def main(argv: Sequence[str] | None = None) -> None:
     kind, program = _program(options)
     try:
         if options.ranks is not None:
-            again = ["-m", "vecenvs.mpi", *(["--spmd"] if options.spmd else []), *kind, *program]
-            line, environ = launch.command(
-                load_mpi(initialize=False),
-                options.ranks,
-                again,
-                shlex.split(options.mpirun_args),
-                fault_tolerant=options.fault_tolerant,
-            )
-            os.execvpe(line[0], line, environ)
+            _launch(options, [*kind, *program])
+        if options.status is not None:
+            status_file.begin(options.status)
         if options.spmd:
             abort_on_exception(load_mpi())
         else:
             session_of()  # the worker ranks never return from here
     except BackendUnavailable as exc:
         sys.exit(f"vecenvs.mpi: {exc}")
-    _run(kind, program)
+    try:
+        _run(kind, program)
+    except SystemExit as exc:
+        if not exc.code:
+            status_file.succeed()
+        raise
+    status_file.succeed()
+
+
+def _launch(options: argparse.Namespace, program: list[str]) -> NoReturn:
+    """Become mpirun; or where nodes may be lost, watch over it."""
+    mpi, mpirun_args = load_mpi(initialize=False), shlex.split(options.mpirun_args)
+    again = ["-m", "vecenvs.mpi", *(["--spmd"] if options.spmd else [])]
+    if one_node := not launch.names_hosts(mpirun_args):
+        supervisor = None
+    else:
+        supervisor = Supervisor(alone=not options.spmd)
+        again += ["--status", str(supervisor.status)]
+    line, environ = launch.command(
+        mpi, options.ranks, [*again, *program], mpirun_args, fault_tolerant=options.fault_tolerant, one_node=one_node
+    )
+    if supervisor is not None:
+        sys.exit(supervisor.run(line, environ))
+    os.execvpe(line[0], line, environ)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--spmd", action="store_true", help="run the script on every rank; an exception ends them all")
     parser.add_argument("--fault-tolerant", action="store_true", help="survive the loss of ranks (Open MPI, with -n)")
     parser.add_argument("--mpirun-args", default="", metavar="ARGS", help="more for mpirun: '--hostfile nodes'")
+    parser.add_argument("--status", help=argparse.SUPPRESS)  # which -n gives to the ranks
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="run a module, as python -m does")
     parser.add_argument("-c", dest="code", nargs=argparse.REMAINDER, help="run a piece of code, as python -c does")
     parser.add_argument("script", nargs=argparse.REMAINDER, help="the script and its arguments")

@@ -14,7 +14,7 @@ import numpy as np
 
 from vecenvs.errors import VecEnvError, describe_indices
 from vecenvs.mpi.library import load_mpi
-from vecenvs.protocol import safe_text
+from vecenvs.transport.protocol import safe_text
 
 T = TypeVar("T")
 

@@ -23,15 +23,15 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from vecenvs.making import make_envs
 from vecenvs.mpi import fork_server
-from vecenvs.process import Terminated, child_environment, limit_threads, run_worker, watch_caller
-from vecenvs.protocol import Answer, Failure, dumps, loads
 from vecenvs.transport.channel import Channel, PolledEnd
 from vecenvs.transport.packed import PackedWorker, steps_shard
+from vecenvs.transport.protocol import Answer, Failure, dumps, loads
 from vecenvs.transport.shared import Names
 from vecenvs.transport.stream import Invitation
-from vecenvs.worker import close_envs
+from vecenvs.worker.making import make_envs
+from vecenvs.worker.process import Terminated, child_environment, limit_threads, run_worker, watch_caller
+from vecenvs.worker.worker import close_envs
 
 
 class Order(NamedTuple):
@@ -99,7 +99,7 @@ class Hosted:
         self.relay.put(data)
         self.in_lock_step = self._packed and steps_shard(data)
 
-    def take(self) -> list[bytearray]:
+    def take(self) -> list[bytes]:
         """Give what it has sent."""
         messages = self.relay.take()
         if messages:
@@ -160,10 +160,9 @@ def _run_packed(relayed: Channel, order: Order, rank_pid: int) -> None:
     connection: Channel | None = None
     try:
         envs, made = make_envs([cloudpickle.loads(item) for item in order.env_fns], first, remote=True)
-        relayed.send_bytes(dumps((int(Answer.MADE), made)))
+        relayed.send_bytes(dumps((0, int(Answer.MADE), made)))
         while isinstance(word := loads(relayed.recv_bytes()), Invitation):
-            connection, problem = _connected(word)
-            relayed.send_bytes(dumps(problem))
+            connection = _connected(word, relayed)
         if isinstance(made, Failure):
             return
         serve: Serve = word
@@ -171,7 +170,7 @@ def _run_packed(relayed: Channel, order: Order, rank_pid: int) -> None:
         if connection is not None and serve.by_connection:
             channel = connection
         worker = PackedWorker(envs, made, order.slots, serve.n, order.autoreset, channel.send_bytes, order.info_attrs)
-        relayed.send_bytes(dumps((int(Answer.REPLY), None)))
+        relayed.send_bytes(dumps((0, int(Answer.REPLY), None)))
         while worker.handle(memoryview(channel.recv_bytes())):
             continue
         envs = []
@@ -183,12 +182,19 @@ def _run_packed(relayed: Channel, order: Order, rank_pid: int) -> None:
         close_envs(envs, first, remote=True)
 
 
-def _connected(invitation: Invitation) -> tuple[Channel | None, str | None]:
-    """Connect to rank 0; else say why not."""
+def _connected(invitation: Invitation, relayed: Channel) -> Channel | None:
+    """Connect to rank 0, and tell it whether that works; None unless it does and rank 0 proves to be there."""
     try:
-        return Channel(invitation.accept()), None
+        connection = invitation.connect()
     except OSError as exc:
-        return None, f"{type(exc).__name__}: {exc}"
+        relayed.send_bytes(dumps(f"{type(exc).__name__}: {exc}"))
+        return None
+    relayed.send_bytes(dumps(None))
+    try:
+        invitation.prove(connection)
+    except OSError:  # rank 0 waits in vain, and says so
+        return None
+    return Channel(connection)
 
 
 def _leave(_: int, __: object) -> None:

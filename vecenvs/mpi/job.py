@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib.util
 import os
 import signal
@@ -12,13 +13,14 @@ from types import TracebackType
 from typing import Any
 
 from vecenvs.errors import BackendUnavailable, VecEnvError
+from vecenvs.mpi import status_file
 from vecenvs.mpi.abort import abort, flush
 from vecenvs.mpi.library import HOW_TO_LAUNCH, explain_size_one, load_mpi, was_launched
-from vecenvs.mpi.nodes import is_running, private_copy
+from vecenvs.mpi.nodes import ARRIVAL_TIMEOUT, is_running, private_copy
 from vecenvs.mpi.serving import serve
-from vecenvs.mpi.session import Session
+from vecenvs.mpi.session import ANSWER, NOTICE, Session
 from vecenvs.mpi.waiting import wait_for
-from vecenvs.process import watch_caller
+from vecenvs.worker.process import watch_caller
 
 FINALIZE_PATIENCE = 1.0
 
@@ -28,9 +30,10 @@ _told_to_leave = False
 _pid = 0
 
 
-def session_of(comm: Any = None) -> Session:
+def session_of(comm: Any = None, patience: float = ARRIVAL_TIMEOUT) -> Session:
     """Give the session of a communicator (default: all ranks). On ranks other than its 0 this serves and never returns.
 
+    VecEnvError if not all ranks of the communicator come here, or do not answer, within `patience` seconds.
     BackendUnavailable if MPI is missing, was not launched, or was launched by another MPI's mpirun.
     """
     global _we_initialised  # noqa: PLW0603  a fact about the process
@@ -47,10 +50,10 @@ def session_of(comm: Any = None) -> Session:
     if comm.Get_size() < mpi.COMM_WORLD.Get_size() and not _sessions:
         abort_on_exception(mpi)  # ranks that are not ours to end would wait for this one
     try:
-        private, root_here = private_copy(mpi, comm)
+        private, root_here = private_copy(mpi, comm, patience)
         if private.Get_rank() != 0:
             serve(mpi, private, root_here)
-        session = Session(mpi, private)
+        session = Session(mpi, private, patience)
     except VecEnvError:
         abort_on_exception(mpi)  # unless the script handles it
         raise
@@ -79,16 +82,23 @@ def _end_all() -> None:
     if os.getpid() != _pid:  # a fork of rank 0: no rank
         return
     mpi = load_mpi()
-    if broken := not all(session.can_finalize() for _, session in _sessions):
-        print("vecenvs: the job has lost a rank and ends as failed", file=sys.stderr, flush=True)  # noqa: T201
+    patience = NOTICE if _told_to_leave else ANSWER
+    if broken := not all(session.can_finalize(patience) for _, session in _sessions):
+        outcome = "" if status_file.incomplete() else " and ends as failed"
+        texts = [
+            *(text for _, session in _sessions for text in session.report_lost()),
+            f"the job has lost a rank{outcome}",
+        ]
+        print("".join(f"vecenvs: {text}\n" for text in texts), end="", file=sys.stderr, flush=True)  # noqa: T201
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the launcher's answer to ranks that end without MPI
     for _, session in _sessions:
-        session.end()
+        session.end("abandon" if broken else "end")
     if broken:
         if _told_to_leave:  # the launcher is ending the job already; asked to abort it as well, srun gets stuck
             flush()
             os._exit(128 + signal.SIGTERM)
         abort(mpi.COMM_WORLD)
+    status_file.ending()
     if _we_initialised:
         mpi.Finalize()
         # A rank 0 that fails has the others killed by the launcher: let them remove their files first.
@@ -113,5 +123,6 @@ def _leave(number: int, _: object) -> None:
     _told_to_leave = True
     for _, session in _sessions:
         for text in session.report_lost():
-            os.write(2, f"vecenvs: {text}\n".encode())
+            with contextlib.suppress(OSError):  # of a launcher that is gone
+                os.write(2, f"vecenvs: {text}\n".encode())
     raise SystemExit(128 + number)

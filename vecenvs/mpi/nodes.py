@@ -38,15 +38,15 @@ class Probe(NamedTuple):
     pid: int  # rank 0's process
 
 
-def private_copy(mpi: Any, comm: Any) -> tuple[Any, bool]:
+def private_copy(mpi: Any, comm: Any, patience: float) -> tuple[Any, bool]:
     """Duplicate `comm`, so that our messages never meet the user's; tell whether rank 0 is on this node.
 
     Collective over `comm`. Nodes are what MPI says (its split by shared memory). VecEnvError if not all ranks come.
     """
     private, request = comm.Idup()
-    if not wait_for(request.Test, ARRIVAL_TIMEOUT):
+    if not wait_for(request.Test, patience):
         raise VecEnvError(
-            f"not all {comm.Get_size()} ranks reached their first MpiVecEnv within {ARRIVAL_TIMEOUT:g} s. Every rank "
+            f"not all {comm.Get_size()} ranks reached their first MpiVecEnv within {patience:g} s. Every rank "
             "of its communicator must construct it (the worker ranks serve from there on), or none but rank 0 may run "
             "the script: python -m vecenvs.mpi train.py"
         )

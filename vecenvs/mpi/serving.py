@@ -21,8 +21,8 @@ from vecenvs.mpi.hosting import Hosted, forget_server, start_server
 from vecenvs.mpi.mail import CONTROL, Mail
 from vecenvs.mpi.nodes import introduce
 from vecenvs.mpi.waiting import LONGEST, Patience
-from vecenvs.process import watch_caller
-from vecenvs.protocol import dumps, loads
+from vecenvs.transport.protocol import dumps, loads
+from vecenvs.worker.process import watch_caller
 
 END_GRACE = 1.0  # seconds for hosted processes to leave when rank 0 has ended
 LEAVE_GRACE = 3.0  # seconds after SIGTERM in which rank 0 may still end things in order
@@ -112,6 +112,8 @@ class Server:
             number, grace = rest
             if number in self._hosted:
                 self._hosted[number].stop(grace)
+        elif what == "ping":
+            self._say("pong")
         elif what == "end":
             self._serving = False
         elif what == "abandon":  # finalising MPI would wait for a rank that is gone

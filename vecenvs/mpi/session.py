@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import socket
+import time
 import weakref
 from collections import deque
 from collections.abc import Iterable
@@ -12,14 +14,18 @@ from typing import Any
 
 from vecenvs.cpus import allowed_cpus, usable_cores
 from vecenvs.errors import VecEnvError, describe_indices
+from vecenvs.mpi import status_file
+from vecenvs.mpi.hang_ups import HangUps
 from vecenvs.mpi.hosting import Order
 from vecenvs.mpi.mail import CONTROL, Mail
-from vecenvs.mpi.nodes import ARRIVAL_TIMEOUT, Peer, ProbeTarget, is_running
+from vecenvs.mpi.nodes import Peer, ProbeTarget, is_running
 from vecenvs.mpi.waiting import Habit, wait_for
-from vecenvs.protocol import dumps, loads
+from vecenvs.transport.protocol import dumps, loads
+from vecenvs.transport.stream import HEARSAY, SILENCE
 
 STOP_MARGIN = 2.0  # seconds beyond what a stop may take by its own rules
 NOTICE = 0.5  # seconds for MPI to notice that a rank is gone, if it ever does
+ANSWER = 10.0  # seconds for a rank to answer: it looks for messages every 20 ms, but its machine may be busy
 EAGER = 4096  # bytes: MPI hands over larger messages only when both sides look
 EAGER_PATIENCE = 0.03  # as long as a rank may rest
 
@@ -56,10 +62,17 @@ class Line:
         self.inbox.append(data)
 
     def receive(self, timeout: float | None) -> bytearray | None:
-        """Take the next message, waiting up to `timeout` seconds. None if there is none, early if none can come."""
+        """Return the oldest message that has not been dropped, waiting up to `timeout` seconds.
+
+        None if there is none, early if none can come.
+        """
         if not self.inbox:
             wait_for(self._heard, timeout, self._habit)
-        return self.inbox.popleft() if self.inbox else None
+        return self.inbox[0] if self.inbox else None
+
+    def drop(self) -> None:
+        """Forget the message that `receive` returns."""
+        self.inbox.popleft()
 
     def _heard(self) -> bool:
         self.session.poll()
@@ -79,14 +92,18 @@ class Line:
             grace = max(grace, 0.1)
             with contextlib.suppress(BrokenPipeError):
                 self.session.control(self.peer.rank, "stop", self.number, grace)
-            wait_for(lambda: self.exit_status()[0], 2 * grace + STOP_MARGIN)
+            session = self.session
+            session.ask([self.peer])
+            wait_for(
+                lambda: self.exit_status()[0] or session.is_silent(self.peer, STOP_MARGIN), 2 * grace + STOP_MARGIN
+            )
         self.session.hang_up(self)
 
 
 class Session:
     """The worker ranks of one communicator."""
 
-    def __init__(self, mpi: Any, private: Any) -> None:
+    def __init__(self, mpi: Any, private: Any, patience: float) -> None:
         self.ended = False
         self.vec_envs: weakref.WeakSet[Any] = weakref.WeakSet()
         self._mpi = mpi
@@ -98,21 +115,23 @@ class Session:
         self._lines: dict[int, Line] = {}
         self.peers: dict[int, Peer] = {}
         self._lost: list[Peer] = []
-        self.out_of_reach: dict[tuple[str, str | None], str] = {}  # host and address -> why nobody there can connect
-        self._meet()
+        self.hang_ups = HangUps()
+        self._asked: dict[int, float] = {}  # ranks that have not answered -> since when
+        self._heard: dict[int, float] = {}  # rank -> when it last said something
+        self._meet(patience)
 
-    def _meet(self) -> None:
+    def _meet(self, patience: float) -> None:
         """Learn who the worker ranks are."""
         target = ProbeTarget()
         try:
             for rank in range(1, self._size):
                 self.control(rank, "probe", target.probe)
-            wait_for(lambda: self.poll() or len(self.peers) == self._size - 1, ARRIVAL_TIMEOUT)
+            wait_for(lambda: self.poll() or len(self.peers) == self._size - 1, patience)
         finally:
             target.forget()
         missing = sorted(set(range(1, self._size)) - self.peers.keys())
         if missing:
-            raise VecEnvError(f"no answer from rank {', '.join(map(str, missing))} within {ARRIVAL_TIMEOUT:g} s")
+            raise VecEnvError(f"no answer from rank {', '.join(map(str, missing))} within {patience:g} s")
 
     def host(self, peer: Peer, order: Order) -> Line:
         """Have a worker started on a rank, without waiting for it."""
@@ -126,12 +145,47 @@ class Session:
         return line
 
     def least_busy(self, own: list[Peer]) -> Peer:
-        """Choose a rank for a worker: with the fewest of `own` (the same VecEnv's), then with the fewest of all."""
-        self.poll()
-        if not self.peers:
-            raise VecEnvError("no worker rank is left")
+        """Choose a rank for a worker: with the fewest of `own` (the same VecEnv's), then with the fewest of all.
+
+        Ranks that do not answer come into question only when they do.
+        """
+        wait_for(lambda: bool(self._answering()) or not self.peers, ANSWER)
+        answering = self._answering()
+        if not answering:
+            silent = "; ".join(f"{peer} does not answer" for peer in self.peers.values())
+            raise VecEnvError("no worker rank is left" + (f": {silent}" if silent else ""))
         hosting = [line.peer for line in self._lines.values()]
-        return min(self.peers.values(), key=lambda peer: (own.count(peer), hosting.count(peer), peer.rank))
+        return min(answering, key=lambda peer: (own.count(peer), hosting.count(peer), peer.rank))
+
+    def _answering(self) -> list[Peer]:
+        self.poll()
+        return [peer for peer in self.peers.values() if not self._has_waited(peer, HEARSAY)]
+
+    def ask(self, peers: Iterable[Peer]) -> None:
+        """Ask ranks whether they can be reached; whatever such a rank says from now on is an answer."""
+        for peer in list(peers):
+            if peer.rank in self.peers and peer.rank not in self._asked:
+                self._asked[peer.rank] = time.monotonic()
+                with contextlib.suppress(BrokenPipeError):
+                    self.control(peer.rank, "ping")
+
+    def ask_host(self, host: str) -> None:
+        """Ask all ranks of a host."""
+        self.ask(peer for peer in self.peers.values() if peer.host == host)
+
+    def is_silent(self, peer: Peer, seconds: float) -> bool:
+        """Tell whether a rank that was asked so long ago has not answered."""
+        self.poll()
+        return self._has_waited(peer, seconds)
+
+    def _has_waited(self, peer: Peer, seconds: float) -> bool:
+        return time.monotonic() - self._asked.get(peer.rank, math.inf) > seconds
+
+    def is_out_of_reach(self, peer: Peer) -> bool:
+        """Tell whether a rank has said nothing for SILENCE seconds, though it was asked."""
+        if time.monotonic() - self._heard.get(peer.rank, 0.0) > SILENCE / 3:
+            self.ask([peer])
+        return self.is_silent(peer, SILENCE)
 
     def hang_up(self, line: Line) -> None:
         self._lines.pop(line.number, None)
@@ -153,7 +207,9 @@ class Session:
         """Sort what has arrived into the lines. Always False, for use in conditions."""
         try:
             while not self.ended and (message := self._mail.take()) is not None:
-                _, tag, data = message
+                rank, tag, data = message
+                self._asked.pop(rank, None)
+                self._heard[rank] = time.monotonic()
                 if tag == CONTROL:
                     self._hear(*loads(data))
                 elif tag in self._lines:
@@ -169,6 +225,7 @@ class Session:
         elif what == "exited":
             number, code = rest
             if number in self._lines:
+                status_file.explain(number)
                 self._lines[number].gone = True
                 self._lines[number].exitcode = code
 
@@ -201,9 +258,19 @@ class Session:
         if peer.shares and peer.rank in self.peers and not is_running(peer.pid):
             self._strike_out([peer.rank])
 
-    def can_finalize(self) -> bool:
-        """Tell whether MPI knows of every rank that is gone; it would wait for the others when it is finalised."""
-        return not self._lost or wait_for(lambda: {peer.rank for peer in self._lost} <= {*self._failed()}, NOTICE)
+    def can_finalize(self, patience: float) -> bool:
+        """Tell whether all ranks answer, or MPI knows that they are gone: finalising it would wait for others."""
+        for peer in list(self.peers.values()):
+            self.look_after(peer)
+        if not self.ended:
+            self.ask(self.peers.values())
+            wait_for(lambda: all(self._has_waited(peer, patience) for peer in self._unanswering()), None)
+        lost = {peer.rank for peer in (*self._lost, *self._unanswering())}
+        return not lost or wait_for(lambda: lost <= {*self._failed()}, NOTICE)
+
+    def _unanswering(self) -> list[Peer]:
+        self.poll()
+        return [peer for peer in self.peers.values() if peer.rank in self._asked]
 
     def cores(self) -> int:
         """Count the cores of this node that its ranks may use between them."""
@@ -213,24 +280,29 @@ class Session:
         return len(cpus) if usable == len(own) else min(usable, len(cpus))  # a cgroup's quota is for all of them
 
     def report_lost(self) -> list[str]:
-        """Name the worker ranks of this host that are gone, and their envs."""
+        """Name the worker ranks that are gone, as far as this host can see, and their envs.
+
+        One of another host counts as gone when it was asked and does not answer. This uses no MPI: a signal's handler
+        may call it.
+        """
         here = socket.gethostname()
-        gone = [peer for peer in self.peers.values() if peer.host == here and not is_running(peer.pid)]
+        peers = list(self.peers.values())
+        gone = [peer for peer in peers if peer.host == here and not is_running(peer.pid)]
+        gone += [peer for peer in peers if self._has_waited(peer, HEARSAY)]
         texts = []
-        for peer in (*self._lost, *gone):
+        for peer in dict.fromkeys((*self._lost, *gone)):
             slots = [describe_indices(line.slots) for line in self._lines.values() if line.peer == peer]
             texts.append(f"{peer} is gone" + (f", with envs {'; '.join(slots)}" if slots else ""))
         return texts
 
-    def end(self) -> None:
-        """Close what is open and let the worker ranks go. Repeatable."""
+    def end(self, last_word: str) -> None:
+        """Close what is open and let the worker ranks go: "end" has them finalise MPI, "abandon" not. Repeatable."""
         if self.ended:
             return
         try:
             for vec_env in list(self.vec_envs):
                 vec_env.close()
         finally:
-            last_word = "end" if self.can_finalize() else "abandon"
             for rank in list(self.peers):
                 with contextlib.suppress(BrokenPipeError):
                     self.control(rank, last_word)

@@ -68,11 +68,12 @@ def curve(
 ) -> Curve:
     """Compute a run's curve from its seeds' episodes.
 
-    Each seed's line is the mean of column `y` over the last `window` episodes (of fewer at its beginning), at the end
-    of each; between two ends it goes straight. One seed's curve has its own points, that of several POINTS even ones,
-    as far as all seeds go. `x` counts what all envs of the seed did: "steps", "episodes", or "time"
-    in seconds. `spread` over the seeds is "std" (of the population), "sem" (that of a sample, over its root), "range"
-    or "none". ValueError if a seed has no episodes or no numbers in `y`.
+    Each seed's line is the mean of column `y` over the last `window` episodes, at the end of each from the first one on
+    that has so many; between two ends it goes straight. (Means over fewer would begin with the episodes that end first,
+    which are the short ones: an agent that learns nothing would seem to.) One seed's curve has its own points, that of
+    several POINTS even ones, as far as all seeds go. `x` counts what all envs of the seed did: "steps", "episodes", or
+    "time" in seconds. `spread` over the seeds is "std" (of the population), "sem" (that of a sample, over its root),
+    "range" or "none". ValueError if a seed has fewer episodes than `window`, or no numbers in `y`.
     """
     lines = [_line(seed, x, y, window) for seed in seeds]
     first, last = max(ends[0] for ends, _ in lines), min(ends[-1] for ends, _ in lines)
@@ -102,12 +103,18 @@ def _line(seed: MonitorResults, x: str, y: str, window: int) -> tuple[Floats, Fl
         raise ValueError(f"{where!r} has no column {y!r}: there are {', '.join(seed.columns)}")
     if seed.columns[y].dtype.kind not in "biuf":
         raise ValueError(f"{where!r}: the column {y!r} has values that are no numbers")
+    if len(seed) < window:
+        raise ValueError(
+            f"{where!r} has {len(seed)} finished episodes, fewer than the {window} of a mean: "
+            f"--smooth {len(seed)} takes them all"
+        )
     ends: Mapping[str, NDArray[np.float64]] = {
         "steps": np.cumsum(seed.l).astype(np.float64),
         "episodes": np.arange(1, len(seed) + 1, dtype=np.float64),
         "time": seed.t,
     }
-    return ends[x], trailing_mean(seed.columns[y].astype(np.float64), window)
+    means = trailing_mean(seed.columns[y].astype(np.float64), window)
+    return ends[x][window - 1 :], means[window - 1 :]
 
 
 def trailing_mean(values: Floats, window: int) -> Floats:

@@ -167,26 +167,40 @@ class ReplayBuffer:
         both are prioritised; without any, all transitions get the same.
         """
         with checkpoint.Reader(path) as reader:
-            header = reader.header
+            return self.restore_from(reader)
+
+    def restore_from(self, reader: checkpoint.Reader) -> dict[str, Any]:
+        """As `restore`, from an open file. Everything is checked before anything is changed."""
+        header = reader.header
+        random, max_priority = header["random"], header.get("max_priority", 0.0)
+        try:
             difference = self.schema.difference(header["schema"])
-            if difference:
-                raise ValueError(f"{os.fspath(path)} holds another layout: {difference}. Nothing was restored")
-            if reader.count > self.capacity:
-                raise ValueError(
-                    f"{os.fspath(path)} holds {reader.count} transitions, but capacity={self.capacity}. Nothing was "
-                    "restored: make the buffer larger"
-                )
-            priorities = reader.priorities() if self.prioritized else None
-            self.clear()
-            self.inserted = self._first = header["inserted"] - reader.count
-            done = 0
-            for rows in reader.rows():
-                self.add_rows(rows, None if priorities is None else priorities[done : done + len(rows)])
-                done += len(rows)
+            if random is not None:
+                np.random.default_rng().bit_generator.state = random
+            if not 0.0 <= parse_number("max_priority", max_priority) < np.finfo(np.float32).max:
+                raise ValueError(f"max_priority={max_priority}")
+        except Exception as exc:  # whatever comes of a header of another kind
+            raise reader.foreign(f"whose header cannot be read ({type(exc).__name__}: {exc})") from exc
+        if difference:
+            raise ValueError(f"{reader.path} holds another layout: {difference}. Nothing was restored")
+        if reader.words != self.schema.words:
+            raise reader.foreign(f"whose rows have {reader.words} words, where such a layout has {self.schema.words}")
+        if reader.count > self.capacity:
+            raise ValueError(
+                f"{reader.path} holds {reader.count} transitions, but capacity={self.capacity}. Nothing was "
+                "restored: make the buffer larger"
+            )
+        priorities = reader.priorities if self.prioritized else None
+        self.clear()
+        self.inserted = self._first = header["inserted"] - reader.count
+        done = 0
+        for rows in reader.rows():
+            self.add_rows(rows, None if priorities is None else priorities[done : done + len(rows)])
+            done += len(rows)
         if isinstance(self._storage, PrioritizedStorage):
-            self._storage.restore_max(header.get("max_priority", 0.0))
-        elif header["random"] is not None:
-            self._rng.bit_generator.state = header["random"]
+            self._storage.restore_max(max_priority)
+        elif random is not None:
+            self._rng.bit_generator.state = random
         extra: dict[str, Any] = header["extra"]
         return extra
 

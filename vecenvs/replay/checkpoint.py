@@ -18,11 +18,17 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from vecenvs.arguments import parse_json
 from vecenvs.replay.schema import Rows
 
 FORMAT = "vecenvs-replay"
 VERSION = 1
-MEMBERS = ("schema", "inserted", "random", "extra")  # of every header
+MEMBERS: dict[str, type | tuple[type, ...]] = {
+    "schema": dict,
+    "inserted": int,
+    "random": (dict, type(None)),
+    "extra": dict,
+}  # of every header
 PIECE = 65536  # rows at a time: what saving and restoring need besides the buffer itself
 
 Path = str | os.PathLike[str]
@@ -57,74 +63,87 @@ def write(
         raise
 
 
+class ForeignFileError(ValueError):
+    """A file is no saved buffer of ours, or a damaged one."""
+
+
 class Reader:
     """An open file: its header at once, its rows in pieces. ValueError if it is none of ours, or damaged.
 
-    The whole file is read through for that first, so that nobody begins to restore what cannot be finished.
+    The whole file is read through for that first, so that no restoring begins which cannot be finished. `header` has
+    what every header has, in the types that `write` gives it; there are `count` rows of `words`; `priorities`, if there
+    are any, are one per row. What `schema`, `random` and `extra` hold is for the caller to judge (`foreign`).
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = os.fspath(path)
+        self.path = os.fspath(path)
+        self._file = open(self.path, "rb")  # noqa: SIM115  until `__exit__`
         try:
-            self._archive = zipfile.ZipFile(self._path)
-        except zipfile.BadZipFile:
-            raise self._foreign("no .npz file") from None
-        try:
-            damaged = self._archive.testzip()
-            if damaged is not None:
-                raise self._foreign(f"whose part {damaged!r} is damaged")
+            self._archive = zipfile.ZipFile(self._file)
+            self._check_members()
             self.header = self._read_header()
-            with self._archive.open("rows.npy") as file:
-                self.count = self._shape(file)[0]
-        except (zipfile.BadZipFile, EOFError):
-            self._archive.close()
-            raise self._foreign("that is damaged") from None
-        except BaseException:
-            self._archive.close()
-            raise
+            self.count, self.words = self._rows_shape()
+            self.priorities = self._read_priorities()
+            if not self.count <= self.header["inserted"] < 2**63:
+                raise self.foreign(f"of {self.count} rows, of which {self.header['inserted']} were inserted")
+        except BaseException as exc:
+            self._file.close()
+            if isinstance(exc, ForeignFileError) or not isinstance(exc, Exception):
+                raise
+            # Whatever zipfile, zlib, numpy and json make of any other file.
+            raise self.foreign(f"that cannot be read ({type(exc).__name__}: {exc})") from exc
+
+    def rows(self) -> Iterator[Rows]:
+        """Return all rows, in order, in pieces of up to PIECE."""
+        with self._archive.open("rows.npy") as file:
+            _read_npy_header(file)
+            for begin in range(0, self.count, PIECE):
+                n = min(PIECE, self.count - begin)
+                yield np.frombuffer(file.read(n * self.words * 8), np.uint64).reshape(n, self.words)
+
+    def foreign(self, why: str) -> ForeignFileError:
+        """Return the error that says so of this file."""
+        return ForeignFileError(f"{self.path} is no saved replay buffer: it is a file {why}")
+
+    def _check_members(self) -> None:
+        # Nothing that is written is compressed: a few bytes that claim to be gigabytes are none of it.
+        if any(member.compress_type != zipfile.ZIP_STORED for member in self._archive.infolist()):
+            raise self.foreign("that is compressed")
+        damaged = self._archive.testzip()
+        if damaged is not None:
+            raise self.foreign(f"whose part {damaged!r} is damaged")
 
     def _read_header(self) -> dict[str, Any]:
-        try:
-            with self._archive.open("header.npy") as file:
-                header: Any = json.loads(npy.read_array(file, allow_pickle=False).tobytes())
-        except (KeyError, ValueError):
-            raise self._foreign("without a header") from None
+        if "header.npy" not in self._archive.namelist():
+            raise self.foreign("without a header")
+        with self._archive.open("header.npy") as file:
+            header: Any = parse_json(npy.read_array(file, allow_pickle=False).tobytes())
         if not isinstance(header, dict) or header.get("format") != FORMAT:
-            raise self._foreign(f"of format {header.get('format') if isinstance(header, dict) else header!r}")
+            raise self.foreign(f"of format {header.get('format') if isinstance(header, dict) else header!r}")
         if header.get("version") != VERSION:
-            raise self._foreign(f"of version {header.get('version')!r}, and version {VERSION} is read here")
-        missing = [member for member in MEMBERS if member not in header]
-        if missing:
-            raise self._foreign(f"whose header lacks {', '.join(missing)}")
+            raise self.foreign(f"of version {header.get('version')!r}, and version {VERSION} is read here")
+        wrong = [name for name, kinds in MEMBERS.items() if not isinstance(header.get(name, ...), kinds)]
+        if wrong:
+            raise self.foreign(f"whose header lacks {', '.join(wrong)}")
         found: dict[str, Any] = header
         return found
 
-    def rows(self) -> Iterator[Rows]:
-        """Give all rows, in order, in pieces of up to PIECE. ValueError if the file is cut short."""
+    def _rows_shape(self) -> tuple[int, int]:
         with self._archive.open("rows.npy") as file:
-            count, words = self._shape(file)
-            for begin in range(0, count, PIECE):
-                n = min(PIECE, count - begin)
-                data = file.read(n * words * 8)
-                if len(data) != n * words * 8:
-                    raise self._foreign("cut short")
-                yield np.frombuffer(data, np.uint64).reshape(n, words)
+            (count, words), dtype = _read_npy_header(file)
+            size = self._archive.getinfo("rows.npy").file_size - file.tell()
+        if dtype != np.uint64 or count < 0 or words < 0 or size != count * words * 8:
+            raise self.foreign(f"of {size} bytes, which says that it has {count} rows of {words} {dtype}")
+        return count, words
 
-    def priorities(self) -> NDArray[np.float32] | None:
-        """Give the priorities, if any were saved."""
+    def _read_priorities(self) -> NDArray[np.float32] | None:
         if "priorities.npy" not in self._archive.namelist():
             return None
         with self._archive.open("priorities.npy") as file:
             found: NDArray[np.float32] = npy.read_array(file, allow_pickle=False)
+        if found.dtype != np.float32 or found.shape != (self.count,) or not (np.isfinite(found) & (found >= 0)).all():
+            raise self.foreign("whose priorities are not one number from 0 on for each row")
         return found
-
-    def _shape(self, file: Any) -> tuple[int, int]:
-        npy.read_magic(file)
-        shape, _, _ = npy.read_array_header_1_0(file)
-        return int(shape[0]), int(shape[1])
-
-    def _foreign(self, why: str) -> ValueError:
-        return ValueError(f"{self._path} is no saved replay buffer: it is a file {why}")
 
     def __enter__(self) -> Reader:
         return self
@@ -132,4 +151,11 @@ class Reader:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._archive.close()
+        self._file.close()
+
+
+def _read_npy_header(file: Any) -> tuple[tuple[int, int], np.dtype[Any]]:
+    """Return shape and dtype of the rows; the file then stands where these begin."""
+    npy.read_magic(file)
+    (count, words), _, dtype = npy.read_array_header_1_0(file)
+    return (int(count), int(words)), dtype

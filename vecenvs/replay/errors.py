@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from vecenvs.errors import ClosedError, RemoteError, SpaceMismatch, VecEnvError
-from vecenvs.protocol import dumps
+from vecenvs.transport.protocol import dumps
 
 
 class ExplorerError(VecEnvError):

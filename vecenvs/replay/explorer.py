@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vecenvs.actions import parse_actions
 from vecenvs.arguments import parse_int
-from vecenvs.layout import SpaceLayout
+from vecenvs.batch.actions import parse_actions
+from vecenvs.batch.layout import SpaceLayout
 from vecenvs.replay.recorder import Recorder
 from vecenvs.replay.schema import Array, Rows, Schema
 from vecenvs.vec_env import VecEnv

@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from vecenvs.backends.ray_actor import Home
-from vecenvs.host import ENV_ERRORS
-from vecenvs.process import limit_threads
 from vecenvs.replay.attributes import apply, read, write
 from vecenvs.replay.errors import Failure, ServerDied
 from vecenvs.replay.explorer import Explorer, blank_stats
 from vecenvs.replay.inserter import Inserter
 from vecenvs.replay.schema import Rows
 from vecenvs.vec_env import VecEnv
+from vecenvs.worker.host import ENV_ERRORS
+from vecenvs.worker.process import limit_threads
 
 SLICE = 0.1  # seconds
 

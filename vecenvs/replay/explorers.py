@@ -12,10 +12,10 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from vecenvs.alike import alike
 from vecenvs.arguments import parse_indices
 from vecenvs.backends.ray_cluster import Session, import_paths, shorten
 from vecenvs.backends.ray_request import Request
+from vecenvs.batch.alike import alike
 from vecenvs.errors import BackendUnavailable, VecEnvError
 from vecenvs.replay import link
 from vecenvs.replay.errors import ExplorerDied, ExplorerMismatch, Failure, StoppedError

@@ -7,6 +7,8 @@ from typing import Any
 
 from vecenvs.arguments import parse_int, parse_number
 
+_RATIOS = (int, float, type(None))
+
 
 class RateLimiter:
     """Keeps `samples` near `samples_per_insert` times the transitions inserted after the first `min_size`.
@@ -59,6 +61,14 @@ class RateLimiter:
     def state(self) -> dict[str, Any]:
         """The two counts, and the ratio they have kept, for a checkpoint."""
         return {"inserts": self.inserts, "samples": self.samples, "samples_per_insert": self.samples_per_insert}
+
+    @staticmethod
+    def check_state(state: Any) -> None:
+        """Refuse, by ValueError, what `state` cannot have given."""
+        counts = [state.get(name) for name in ("inserts", "samples")] if isinstance(state, Mapping) else [None]
+        ratio = state.get("samples_per_insert") if isinstance(state, Mapping) else None
+        if not all(type(count) is int and abs(count) < 2**63 for count in counts) or type(ratio) not in _RATIOS:
+            raise ValueError("a rate limiter's state is two counts and a ratio")
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Take over the counts of a checkpoint; of one with another ratio only the inserts, as if this had been kept.

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecenvs.arguments import parse_int, parse_number
-from vecenvs.layout import Leaf, SpaceLayout, casting
+from vecenvs.batch.layout import Leaf, SpaceLayout, casting
 
 Rows = NDArray[np.uint64]
 Array = NDArray[Any]

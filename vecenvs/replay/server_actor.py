@@ -22,6 +22,7 @@ from vecenvs.backends.ray_actor import Home
 from vecenvs.replay.attributes import apply, read, write
 from vecenvs.replay.blocks import Block
 from vecenvs.replay.buffer import ReplayBuffer
+from vecenvs.replay.checkpoint import Reader
 from vecenvs.replay.limiter import RateLimiter
 from vecenvs.replay.schema import Rows
 from vecenvs.replay.share import Share
@@ -146,7 +147,14 @@ class ServerActor:
 
     async def restore(self, path: str) -> None:
         """Take over what `save`, or a ReplayBuffer of one process, wrote."""
-        state = self.buffer.restore(path).get("limiter")
+        with Reader(path) as reader:
+            state = reader.header["extra"].get("limiter")
+            try:
+                if state is not None:
+                    self.limiter.check_state(state)
+            except ValueError as exc:
+                raise reader.foreign(f"whose extra cannot be read ({exc})") from None
+            self.buffer.restore_from(reader)
         if state is None:
             self.limiter.settle(len(self.buffer))
         else:

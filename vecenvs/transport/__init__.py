@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import abc
 
-from vecenvs.board import Board
-from vecenvs.protocol import Message
+from vecenvs.batch.board import Board
+from vecenvs.transport.protocol import Message
 
 __all__ = ["Message", "Transport"]
 
@@ -13,50 +13,66 @@ __all__ = ["Message", "Transport"]
 class Transport(abc.ABC):
     """The caller's end of one worker. Messages arrive in the order in which they were put.
 
-    A backend supplies these five methods and has the whole VecEnv.
+    The handler of a signal (Ctrl-C) may raise at any bytecode of these methods. So a command may be put again, with the
+    same number, and an answer stays until `take` says that it has been noted.
     """
 
-    # Whether a ROW releases the board's `wake`; who waits for several workers polls the others.
+    # Whether a ROW releases the board's `wake`; the others are polled by a wait for several workers.
     wakes = False
     # Whether commands are carried out by the caller, inside a `get` that may wait; `get(0)` only takes what is done.
     inline = False
+    # Whether this stands for a worker that is still being started: its commands cannot time out.
+    starting = False
+    # Whether the worker has yet to be given a place to run in: until then its start has not begun, and cannot be late.
+    unplaced = False
     # Where the worker is, for errors, e.g. " on rank 2 of node7".
     where = ""
+    # The number of the last command that is surely on its way.
+    sent = -(2**62)
 
     @abc.abstractmethod
-    def put(self, tag: int, body: object = None) -> None:
-        """Send a command (see `protocol.Command`). Never waits for the worker to finish an earlier one."""
+    def put(self, number: int, tag: int, body: object = None) -> None:
+        """Send a command (see `protocol.Command`) without waiting; set `sent` to its number when it is on its way.
+
+        Numbers ascend. One that has been put before may be put again: the worker carries it out once. ConnectionError
+        if the worker is gone.
+        """
+
+    def send_rest(self) -> bool:
+        """Send on what there was no room for; return whether some of it is left. `get` does so, too, while it waits."""
+        return False
 
     @abc.abstractmethod
     def get(self, timeout: float | None) -> Message | None:
-        """Take the worker's next answer, waiting up to `timeout` seconds; None if there is none yet.
+        """Return the worker's oldest answer that has not been taken, waiting up to `timeout` seconds; None without one.
 
-        Once an answer about rows has been taken, they lie in the board's columns. Returns early, with None, if the
-        worker is gone.
+        Rows that an answer is about lie in the board's columns. Returns early, with None, if the worker is gone.
         """
 
-    def sent(self) -> int | None:
-        """Give a number that changes with every `put`; None if there is none.
+    @abc.abstractmethod
+    def take(self) -> None:
+        """Forget the answer that `get` returns: it has been noted."""
 
-        If a signal's handler raises within `put`, it tells whether the command has gone.
-        """
-        return None
+    @property
+    def newest(self) -> Transport:
+        """The transport as the backend made it: of the worker that is on its way, where this stands for one."""
+        return self
 
     def watch(self) -> tuple[int, int] | None:
-        """Give a descriptor, and the events of `select.poll` on it that call for a `get`; None if none ever tells."""
+        """Return a descriptor and the events of `select.poll` on it that call for a `get`; None if there is none."""
         return None
 
     def cpu(self) -> int | None:
-        """Tell which CPU the worker is on if it may be the caller's as well; None if it is not, or nobody knows."""
+        """Return the CPU that the worker is on if it may be the caller's as well; None otherwise, or if unknown."""
         return None
 
     @abc.abstractmethod
     def attach(self, board: Board) -> None:
-        """Connect the worker, which has made its envs, to the columns. Raises if it cannot be."""
+        """Connect the worker, which has made its envs, to the columns. ConnectionError or EOFError if it is gone."""
 
     @abc.abstractmethod
     def exit_status(self) -> tuple[bool, int | None]:
-        """Tell whether the worker is gone, and its exit code if known (negative: a signal)."""
+        """Return whether the worker is gone, and its exit code if known (negative: a signal)."""
 
     @abc.abstractmethod
     def stop(self, grace: float) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 from gymnasium import Env
 
-from vecenvs.board import Board
-from vecenvs.making import make_envs
-from vecenvs.protocol import Answer, Command
+from vecenvs.batch.board import Board
 from vecenvs.transport import Message, Transport
-from vecenvs.worker import Worker, close_envs
+from vecenvs.transport.protocol import Answer, Command
+from vecenvs.worker.making import make_envs
+from vecenvs.worker.worker import Worker, close_envs
 
-_AWAIT_RESET, _STEP = int(Command.AWAIT_RESET), int(Command.STEP)
+_STEP, _AWAIT_RESET = int(Command.STEP), int(Command.AWAIT_RESET)
 
 
 class LocalTransport(Transport):
@@ -26,69 +26,76 @@ class LocalTransport(Transport):
     def __init__(self, env_fns: Sequence[Callable[[], Env[Any, Any]]], first: int, autoreset: str) -> None:
         self._first = first
         self._autoreset = autoreset
-        self._commands: deque[tuple[int, Any]] = deque()
+        self._commands: deque[Message] = deque()
         self._answers: deque[Message] = deque()
-        self._at_once = 0  # commands that have not been queued
+        self._begun: int | None = None  # the number of the command that is being carried out
         self._answered = threading.Event()  # for the threads of async resets, which answer by themselves
         self._worker: Worker | None = None
         self._envs, made = make_envs(env_fns, first, remote=False)
-        self._answers.append((Answer.MADE, made))
+        self._answers.append((0, int(Answer.MADE), made))
 
     def attach(self, board: Board) -> None:
         asynchronous = self._autoreset == "async"
 
-        def answer(tag: int, body: object) -> None:
-            self._answers.append((tag, body))
+        def answer(number: int, tag: int, body: object) -> None:
+            self._answers.append((number, tag, body))
             if asynchronous:
                 self._answered.set()
 
         self._worker = Worker(self._envs, self._first, board, self._autoreset, answer, remote=False)
 
-    def put(self, tag: int, body: object = None) -> None:
-        if tag & 0xFF == _AWAIT_RESET and self._worker is not None:
-            self._worker.handle(tag, body)  # only asks for what a thread is doing
-            self._at_once += 1
-        else:
-            self._commands.append((tag, body))
+    def envs(self) -> list[Any]:
+        """Return the list of the envs itself, for the caller to look into and to exchange some."""
+        return [] if self._worker is None else self._worker.host.show_envs()
 
-    def sent(self) -> int | None:
-        return len(self._commands) + self._at_once
+    def put(self, number: int, tag: int, body: object = None) -> None:
+        self._commands.append((number, tag, body))
+        self.sent = number
 
     def get(self, timeout: float | None) -> Message | None:
-        answers, worker = self._answers, self._worker
-        if answers or timeout == 0:
-            return self._first_answer()
-        if self._commands and worker is not None:
-            tag, body = self._commands[0]
-            del self._commands[0]
-            if tag == _STEP:
-                try:
-                    message = worker.step(body)
-                except BaseException as exc:  # a Ctrl-C, and not while an env stepped
-                    answers.append(worker.break_off(tag, exc))
-                    raise
-                if not worker.host.unsettled:
-                    return message
-                answers.append(message)
+        answers, commands, worker = self._answers, self._commands, self._worker
+        if worker is None or (answers and self._begun is None):
+            return answers[0] if answers else None
+        if self._begun is not None and any(number == self._begun for number, _, _ in answers):
+            self._begun = None  # an exception came when it had been carried out
+            commands.popleft()
+        host = worker.host
+        while True:
+            if host.unsettled:
                 worker.settle()
-            elif not worker.handle(tag, body):
-                self._worker, self._envs = None, []
-        elif not answers:
+            if answers:
+                return answers[0]
+            if not commands:
+                break
+            number, tag, body = commands[0]
+            if timeout == 0 and tag & 0xFF != _AWAIT_RESET:  # which only asks for what a thread is doing
+                break
+            if number == self._begun:  # an exception has ended it: not one of an env
+                worker.break_off(number, tag)
+            else:
+                self._begun = number
+                if tag == _STEP and number > worker.number:
+                    answers.append(worker.step(number, body))
+                else:
+                    worker.handle(number, tag, body)
+            self._begun = None
+            commands.popleft()
+        if timeout != 0:
             self._answered.clear()
             if not answers:
                 self._answered.wait(timeout)
-        return self._first_answer()
+        return answers[0] if answers else None
 
-    def _first_answer(self) -> Message | None:
-        if not self._answers:
-            return None
-        message = self._answers[0]
-        del self._answers[0]  # after `popleft`, a call, the exception of a signal's handler might come
-        return message
+    def take(self) -> None:
+        self._answers.popleft()
 
     def exit_status(self) -> tuple[bool, int | None]:
         return False, None
 
     def stop(self, grace: float) -> None:
-        envs, self._envs, self._worker = self._envs, [], None
-        close_envs(envs, self._first, remote=False)
+        worker, envs = self._worker, self._envs
+        if worker is not None:
+            worker.close(grace)
+        else:
+            close_envs(envs, self._first, remote=False)
+        self._worker, self._envs = None, []

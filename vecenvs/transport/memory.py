@@ -9,6 +9,7 @@ import mmap
 import os
 import secrets
 import tempfile
+import weakref
 from typing import NamedTuple
 
 _SEMAPHORE = 1  # the kind that counts, as in multiprocessing.synchronize
@@ -26,31 +27,29 @@ class Segment:
     """Zeroed memory, shared with whoever opens its address.
 
     On Linux an anonymous file, gone with the last process that maps it, however that one ends. Elsewhere, and where
-    others cannot look into /proc, a temporary file, which `forget` unlinks as soon as everybody has opened it.
+    others cannot look into /proc, a temporary file. `forget()` closes the way in, and unlinks the file: once all
+    processes have opened it that are to. It may be called again.
     """
 
     def __init__(self, size: int) -> None:
         size = max(size, mmap.PAGESIZE)
         if hasattr(os, "memfd_create") and _shows_descriptors():
-            self._fd = os.memfd_create("vecenvs", os.MFD_CLOEXEC)
-            path = f"/proc/{os.getpid()}/fd/{self._fd}"
+            fd = os.memfd_create("vecenvs", os.MFD_CLOEXEC)
+            path = f"/proc/{os.getpid()}/fd/{fd}"
         else:
-            self._fd, path = tempfile.mkstemp(prefix="vecenvs-")
+            fd, path = tempfile.mkstemp(prefix="vecenvs-")
         self.address = Address(path, size)
-        try:
-            os.ftruncate(self._fd, size)
-            self.buffer = memoryview(mmap.mmap(self._fd, size))
-        except BaseException:
-            self.forget()
-            raise
+        # Also where an exception (Ctrl-C) keeps it from those that would call it.
+        self.forget = weakref.finalize(self, _close, fd, path, os.getpid())
+        os.ftruncate(fd, size)
+        self.buffer = memoryview(mmap.mmap(fd, size))
 
-    def forget(self) -> None:
-        """Close the way in: called once everybody who should has opened the segment. Repeatable."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-            if not self.address.path.startswith("/proc/"):
-                os.unlink(self.address.path)
+
+def _close(fd: int, path: str, maker: int) -> None:
+    """Close the way into a segment: `Segment.forget`."""
+    os.close(fd)
+    if not path.startswith("/proc/") and os.getpid() == maker:
+        os.unlink(path)
 
 
 def _shows_descriptors() -> bool:

@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.board import Arena, Board
-from vecenvs.protocol import Answer, Command, MadeEnvs, decode, encode, kind_of, loads, slot_of
+from vecenvs.batch.board import Arena, Board
 from vecenvs.transport import Message, Transport
-from vecenvs.worker import Worker
+from vecenvs.transport.protocol import Answer, Command, MadeEnvs, decode, encode, kind_of, loads, slot_of
+from vecenvs.worker.worker import Worker
 
-_HEADER = struct.Struct("=qq")  # tag, bytes of rows; the pickled body is the rest
+_HEADER = struct.Struct("=qqq")  # number, tag, bytes of rows; the pickled body is the rest
 _OF_SHARD = frozenset({int(Command.STEP), int(Answer.ROWS), int(Answer.INFO_ROWS), int(Answer.PLAIN_ROWS)})
 _OF_SLOT = frozenset({int(Command.STEP_ONE), int(Answer.ROW)})
 
 
 def steps_shard(data: bytes | bytearray) -> bool:
     """Tell whether a packed message is the command to step a whole shard. Shorter messages are none of a `Packer`."""
-    return len(data) >= _HEADER.size and kind_of(_HEADER.unpack_from(data)[0]) == Command.STEP
+    return len(data) >= _HEADER.size and kind_of(_HEADER.unpack_from(data)[1]) == Command.STEP
 
 
 class Packer:
@@ -55,15 +55,15 @@ class Packer:
     def _arrays(self) -> Iterator[NDArray[Any]]:
         return itertools.chain(self._fixed, *(columns.values() for columns in self._more))
 
-    def pack(self, tag: int, body: object) -> bytes:
+    def pack(self, number: int, tag: int, body: object) -> bytes:
         rows = self._rows(tag)
         packed = b"".join([array[rows].tobytes() for array in self._arrays]) if rows is not None else b""
-        return b"".join([_HEADER.pack(tag, len(packed)), packed, encode(tag, body)])
+        return b"".join([_HEADER.pack(number, tag, len(packed)), packed, encode(tag, body)])
 
     def unpack(self, data: bytes | bytearray | memoryview) -> Message:
-        """Write the message's rows into the columns; give its tag and body."""
+        """Write the message's rows into the columns; return its number, tag and body."""
         view = memoryview(data)
-        tag, length = _HEADER.unpack_from(view)
+        number, tag, length = _HEADER.unpack_from(view)
         at = _HEADER.size
         rows = self._rows(tag)
         if rows is not None:
@@ -73,7 +73,7 @@ class Packer:
                     block[...] = np.frombuffer(view, block.dtype, block.size, at).reshape(block.shape)
                     at += block.nbytes
         rest = view[_HEADER.size + length :]
-        return tag, decode(tag, rest)
+        return number, tag, decode(tag, rest)
 
     def _rows(self, tag: int) -> slice | None:
         kind = kind_of(tag)
@@ -97,8 +97,12 @@ class PackedTransport(Transport):
         """Send bytes to the worker, in order, without waiting for it."""
 
     @abc.abstractmethod
-    def collect(self, timeout: float | None) -> bytes | bytearray | None:
-        """Take the worker's next bytes, waiting up to `timeout` seconds; None if there are none."""
+    def collect(self, timeout: float | None) -> bytes | bytearray | memoryview | None:
+        """Return the worker's oldest message that has not been dropped, waiting up to `timeout` seconds, or None."""
+
+    @abc.abstractmethod
+    def drop(self) -> None:
+        """Forget the message that `collect` returns."""
 
     @abc.abstractmethod
     def boot(self, board: Board) -> None:
@@ -109,19 +113,23 @@ class PackedTransport(Transport):
         self._commands = Packer.of_commands(board, self._shard)
         self._answers = Packer.of_answers(board, self._shard)
 
-    def put(self, tag: int, body: object = None) -> None:
+    def put(self, number: int, tag: int, body: object = None) -> None:
         if self._commands is None:
             raise BrokenPipeError("a command for a worker that is not attached")
-        self.deliver(self._commands.pack(tag, body))
+        self.deliver(self._commands.pack(number, tag, body))
+        self.sent = number
 
     def get(self, timeout: float | None) -> Message | None:
         data = self.collect(timeout)
         if data is None:
             return None
         if self._answers is None:
-            tag_and_body: Message = loads(data)
-            return tag_and_body
+            message: Message = loads(data)
+            return message
         return self._answers.unpack(data)
+
+    def take(self) -> None:
+        self.drop()
 
 
 class PackedWorker:
@@ -141,8 +149,9 @@ class PackedWorker:
         self._commands = Packer.of_commands(board, shard)
         answers = Packer.of_answers(board, shard)
         self._worker = Worker(
-            envs, shard.start, board, autoreset, lambda tag, body: send(answers.pack(tag, body)), remote=True
-        )
+            envs, shard.start, board, autoreset,
+            lambda number, tag, body: send(answers.pack(number, tag, body)), remote=True,
+        )  # fmt: skip
 
     def handle(self, data: bytes | memoryview) -> bool:
         """Carry out one command; False after CLOSE."""

@@ -1,179 +1,184 @@
-"""A queue of messages between exactly two processes: entries and payload bytes in shared memory.
+"""A queue of messages between exactly two processes: entries and payload bytes in shared memory, one semaphore.
 
-One semaphore counts entries written, another payloads read. Every hand-over is a release and an acquire, so the order
-of memory holds on any processor. An entry without payload costs about 0.3 us on either side.
+The handler of a signal may raise at any bytecode of these methods. An entry gets its serial number as the last thing
+when it is written, so the next call sees how far the last one came. A message that is put twice is read twice: its
+number tells. Each side writes to cache lines of its own, and looks at the other's as rarely as it can.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
-from vecenvs.board import Arena
+from vecenvs.batch.board import Arena
 from vecenvs.transport.memory import Semaphore
 from vecenvs.transport.spin import NEVER, Spin
 
-PAYLOAD = 1 << 16  # bytes; longer messages travel in pieces
-_MORE = 0  # tag of a piece that is not the last one
-_FORGET = -1  # tag that calls back the pieces before it
-_FIELDS = 4  # tag, offset, length, and the entry's number, counted from 1
+PAYLOAD = 1 << 16  # bytes
+PIECE = PAYLOAD // 2  # bytes; longer messages travel in pieces of this size
+_PIECE_OF = 0  # tag of a piece that is not the last one; its index is in the upper bits
+# Of an entry: tag, number of the message, start of the payload, length of the whole message, serial number. The rest
+# fills a cache line.
+_FIELDS = 8
+_SERIAL = 4
+_POSITION, _READ = 0, 1  # what the reader tells: the end of the last payload that it has read, entries read so far
 ENTRY_BYTES = 8 * _FIELDS
-_MOMENT = 1e-3  # seconds
-
-
-class RingNames(NamedTuple):
-    """The names of a ring's two semaphores. The caller creates these, whichever end it has."""
-
-    written: str
-    read: str
+_MOMENT = 1e-3  # seconds from an entry to the release of its semaphore
 
 
 class _Ring:
-    def __init__(self, arena: Arena, capacity: int, names: RingNames, *, create: bool) -> None:
-        self._written = Semaphore(names.written, create=create)
-        self._read = Semaphore(names.read, create=create)
+    def __init__(self, arena: Arena, capacity: int, name: str, *, create: bool) -> None:
+        self._written = Semaphore(name, create=create)
         entries = arena.take((capacity * _FIELDS,), np.dtype(np.int64))
         self._entries = entries.data.cast("B").cast("q")  # an item costs half of what numpy takes
         self._payload = arena.take((PAYLOAD,), np.dtype(np.uint8)).data
-        self._taken = arena.take((1,), np.dtype(np.int64)).data  # number of the last entry whose payload has been read
-        self._end = capacity * _FIELDS
-        self._at = 0
-        self._number = 1  # of the next entry
+        self._told = arena.take((2,), np.dtype(np.int64)).data
+        self._capacity = capacity
+
+    def _piece_at(self, at: int) -> int:
+        """Return how many bytes of payload the entry at this place has."""
+        length = self._entries[at + 3]
+        return PIECE if self._entries[at] & 0xFF == _PIECE_OF else length - _whole_pieces(length)
+
+
+def _whole_pieces(length: int) -> int:
+    """Return how many bytes of a message travel ahead of its last piece."""
+    return (length - 1) // PIECE * PIECE if length else 0
 
 
 class RingWriter(_Ring):
     """The end that puts. `wake` is released after every entry if the reader waits for several rings at once."""
 
     def __init__(
-        self, arena: Arena, capacity: int, names: RingNames, wake: Semaphore | None = None, *, create: bool = False
+        self, arena: Arena, capacity: int, name: str, wake: Semaphore | None = None, *, create: bool = False
     ) -> None:
-        super().__init__(arena, capacity, names, create=create)
+        super().__init__(arena, capacity, name, create=create)
         self._wake = wake
-        self._unread: deque[int] = deque()  # numbers of entries whose payloads the reader still has to take
-        self._offset = 0
-        self._vain = 0  # entries of messages that were broken off
+        self._next = 1, 0  # serial number of the next entry; end of the last payload (ascending, wraps at PAYLOAD)
+        self._begun = 0, 0  # a message's number, and how many of its pieces are written
+        self._room = capacity  # up to which serial number there is surely room
 
-    @property
-    def sent(self) -> int:
-        """A number that every whole message changes."""
-        return self._number - self._vain
+    def put(self, number: int, tag: int, payload: bytes, wake: bool = False) -> bool:
+        """Append a message. Return False if there is no room for all of it: call again with the same arguments."""
+        view, length = memoryview(payload), len(payload)
+        begun, pieces = self._begun
+        last = _whole_pieces(length) // PIECE
+        for k in range(pieces if begun == number else 0, last):
+            if not self._append(number, _PIECE_OF | k << 8, view[k * PIECE : (k + 1) * PIECE], length, wake):
+                return False
+            self._begun = number, k + 1
+        return self._append(number, tag, view[last * PIECE :], length, wake)
 
-    def put(self, tag: int, payload: bytes, stalled: Callable[[], None] | None = None, wake: bool = False) -> None:
-        """Append a message. Waits for room if its payload needs some, calling `stalled` again and again meanwhile.
-
-        If a signal's handler raises, either all of it has been appended or, for the reader, nothing.
-        """
-        rest = memoryview(payload)
-        piece = PAYLOAD // 2
-        number = self._number
-        try:
-            while len(rest) > piece:
-                self.enter(_MORE, self._place(rest[:piece], stalled), piece, wake)
-                rest = rest[piece:]
-            self.enter(tag, self._place(rest, stalled), len(rest), wake)
-        except BaseException:
-            if self._unread and self._unread[-1] == self._number:  # placed, but not entered
-                self._unread.pop()
-            if self._number < number + max(1, -(-len(payload) // piece)):
-                if self._number > number:
-                    self.enter(_FORGET)
-                self._vain += self._number - number
-            raise
-
-    def enter(self, tag: int, offset: int = 0, length: int = 0, wake: bool = False) -> None:
-        """Append a message whose payload has been placed, or that has none."""
-        entries, at = self._entries, self._at
+    def enter(self, number: int, tag: int, wake: bool = False) -> bool:
+        """Append a message without a payload. Return False if there is no room."""
+        entries, (serial, end) = self._entries, self._next
+        at = serial % self._capacity * _FIELDS
+        if entries[at + _SERIAL] == serial:
+            self._catch_up(serial, at)
+            return self.enter(number, tag, wake)
+        if serial > self._room and not self._has_room(serial):
+            return False
         entries[at] = tag
-        entries[at + 1] = offset
-        entries[at + 2] = length
-        entries[at + 3] = self._number
-        self._number += 1
-        at += _FIELDS
-        self._at = 0 if at == self._end else at
+        entries[at + 1] = number
+        entries[at + 2] = end
+        entries[at + 3] = 0
+        entries[at + _SERIAL] = serial
+        self._next = serial + 1, end
         self._written.release()
         if wake and self._wake is not None:
             self._wake.release()
+        return True
 
-    def _place(self, data: memoryview, stalled: Callable[[], None] | None) -> int:
-        """Copy `data` to where it does not touch what is still unread; give its offset."""
-        while self._read.acquire(False):
-            continue
-        unread, taken = self._unread, self._taken
-        while unread and unread[0] <= taken[0]:
-            unread.popleft()
-        if not unread:
-            self._offset = 0  # the first pages over and over: unused ones cost no memory
-        length = len(data)
-        if self._offset + length > PAYLOAD or len(unread) * 4 * _FIELDS > self._end:
-            while unread and unread[-1] > taken[0]:
-                if not self._read.acquire(True, 0.05) and stalled is not None:
-                    stalled()
-            unread.clear()
-            self._offset = 0
-        offset = self._offset
-        self._payload[offset : offset + length] = data
-        self._offset = offset + length
-        if length:
-            unread.append(self._number)
-        return offset
+    def _catch_up(self, serial: int, at: int) -> None:
+        """Go on behind an entry that a call has written which an exception has ended."""
+        self._next = serial + 1, self._entries[at + 2] + self._piece_at(at)
+
+    def _has_room(self, serial: int) -> bool:
+        self._room = self._told[_READ] + self._capacity
+        return serial <= self._room
+
+    def _append(self, number: int, tag: int, piece: memoryview, length: int, wake: bool) -> bool:
+        """As `enter`, with a piece of a message of so many bytes: where it touches nothing that is still unread."""
+        entries, (serial, end) = self._entries, self._next
+        at = serial % self._capacity * _FIELDS
+        if entries[at + _SERIAL] == serial:
+            self._catch_up(serial, at)
+            return self._append(number, tag, piece, length, wake)
+        if serial > self._room and not self._has_room(serial):
+            return False
+        start, read_to = end, self._told[_POSITION]
+        if self._told[_READ] == serial - 1:  # all has been read: the first pages again, as unused ones cost no memory
+            start = read_to = -(-end // PAYLOAD) * PAYLOAD
+        elif end % PAYLOAD + len(piece) > PAYLOAD:
+            start = -(-end // PAYLOAD) * PAYLOAD
+        if start + len(piece) - read_to > PAYLOAD:
+            return False
+        offset = start % PAYLOAD
+        self._payload[offset : offset + len(piece)] = piece
+        entries[at] = tag
+        entries[at + 1] = number
+        entries[at + 2] = start
+        entries[at + 3] = length
+        entries[at + _SERIAL] = serial
+        self._next = serial + 1, start + len(piece)
+        self._written.release()
+        if wake and self._wake is not None:
+            self._wake.release()
+        return True
 
 
 class RingReader(_Ring):
     """The end that gets."""
 
-    def __init__(
-        self, arena: Arena, capacity: int, names: RingNames, spin: Spin = NEVER, *, create: bool = False
-    ) -> None:
-        super().__init__(arena, capacity, names, create=create)
+    def __init__(self, arena: Arena, capacity: int, name: str, spin: Spin = NEVER, *, create: bool = False) -> None:
+        super().__init__(arena, capacity, name, create=create)
         self._spin = spin
         self._usual = 0.0  # running mean of the waits, in seconds
-        self._data: bytes | None = None  # copied for an entry that has not been handed over, and told to the writer
-        self._pieces: list[bytes] = []
+        self._serial = 1  # of the next entry
+        self._pieces = 0, bytearray()  # a message's number, and what has come of it
 
-    def get(self, timeout: float | None) -> tuple[int, bytes | None] | None:
-        """Take the next message, waiting up to `timeout` seconds (0: not at all); None if there is none by then."""
+    def get(self, timeout: float | None) -> tuple[int, int, bytes | None] | None:
+        """Return the oldest message that has not been taken: its number, tag and payload.
+
+        Waits up to `timeout` seconds (0: not at all). None if there is none by then.
+        """
         while True:
-            found, entries, at = self._written.acquire(False), self._entries, self._at
+            entries, serial = self._entries, self._serial
+            at = serial % self._capacity * _FIELDS
+            found = self._written.acquire(False)
             if not found:
-                if entries[at + 3] == self._number:
-                    # About to be released, or an exception (Ctrl-C) came between an entry and its semaphore.
+                if entries[at + _SERIAL] == serial:  # its semaphore is about to be released, or was acquired before
                     self._written.acquire(True, _MOMENT)
                 elif timeout != 0:
                     found = self._wait(timeout)
-            if entries[at + 3] != self._number:
-                if found:  # for an entry that has been taken without it
-                    continue
-                return None
-            # An exception of a signal's handler comes at the end of a call. After the last one here the entry is
-            # taken; before that the next `get` finds things as they are.
-            tag, offset, length = entries[at], entries[at + 1], entries[at + 2]
-            data = self._take(tag, offset, length) if length else None
-            at += _FIELDS
-            self._at = 0 if at == self._end else at
-            self._number += 1
-            if tag > _MORE:
-                return tag, data
-            if tag == _FORGET:
-                self._pieces = []
+            if entries[at + _SERIAL] != serial:
+                if not found:
+                    return None
+                continue  # it was of an entry that has been taken without it
+            tag, number, length = entries[at], entries[at + 1], entries[at + 3]
+            if not length:
+                return number, tag, None
+            start = entries[at + 2] % PAYLOAD
+            of, pieces = self._pieces
+            if tag & 0xFF != _PIECE_OF:
+                before = _whole_pieces(length)
+                data = bytes(self._payload[start : start + length - before])
+                return number, tag, bytes(pieces) + data if before else data
+            if of != number:
+                self._pieces = number, bytearray(self._payload[start : start + PIECE])
+            elif len(pieces) == (tag >> 8) * PIECE:  # not a piece that is there already
+                pieces += self._payload[start : start + PIECE]
+            self.take()
 
-    def _take(self, tag: int, offset: int, length: int) -> bytes:
-        """Read an entry's payload, and tell the writer; give it with the pieces before it."""
-        if self._data is None:
-            self._data = bytes(self._payload[offset : offset + length])
-            self._read.release()
-        data = self._data
-        if tag == _MORE:
-            self._pieces += [data]
-        elif self._pieces:
-            data = b"".join([*self._pieces, data])
-            self._pieces = []
-        self._data = None
-        self._taken[0] = self._number
-        return data
+    def take(self) -> None:
+        """Forget the entry that is next: it is read."""
+        entries, serial = self._entries, self._serial
+        at = serial % self._capacity * _FIELDS
+        if entries[at + 3]:
+            self._told[_POSITION] = entries[at + 2] + self._piece_at(at)
+        self._serial = serial + 1
+        self._told[_READ] = serial
 
     def _wait(self, timeout: float | None) -> bool:
         acquire, clock, (least, most) = self._written.acquire, time.perf_counter, self._spin

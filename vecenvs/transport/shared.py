@@ -7,7 +7,9 @@ envs it has made and learns where the memory is. After that the boot channel is 
 from __future__ import annotations
 
 import abc
+import math
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -15,37 +17,35 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.board import Arena, Board
+from vecenvs.batch.board import Arena, Board
 from vecenvs.cpus import cpu_of
 from vecenvs.errors import VecEnvError
-from vecenvs.protocol import Answer, MadeEnvs, decode, encode, kind_of
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.memory import Address, Segment, Semaphore, new_name, open_segment, unlink_semaphores
-from vecenvs.transport.ring import ENTRY_BYTES, PAYLOAD, RingNames, RingReader, RingWriter
+from vecenvs.transport.protocol import Answer, MadeEnvs, decode, encode, kind_of
+from vecenvs.transport.ring import ENTRY_BYTES, PAYLOAD, RingReader, RingWriter
 from vecenvs.transport.spin import NEVER, Spin
-from vecenvs.worker import Worker
+from vecenvs.worker.worker import Worker
 
+ATTACH_TIMEOUT = 30.0  # seconds for a worker to open the shared memory
 _LOOK = 1.0  # seconds between a waiting worker's looks at its ring: see `RingReader.get`
+_ROOM = 1e-3  # seconds between looks whether there is room in a ring
 
 
 class Names(NamedTuple):
-    """The names of all semaphores of one worker. It removes them if it outlives the caller.
+    """The names of all semaphores of one worker: of its two rings, and the board's, which all workers share.
 
-    So it has to know them before there is any: whoever launches a worker process tells it.
+    The worker unlinks them if the caller dies, so whatever launches it passes the names before the semaphores exist.
     """
 
-    down: RingNames
-    up: RingNames
-    wake: str  # the board's, which all workers have
+    down: str
+    up: str
+    wake: str
 
     @classmethod
     def new(cls, wake: str) -> Names:
-        """Give names that nothing has yet."""
-        return cls(RingNames(new_name(), new_name()), RingNames(new_name(), new_name()), wake)
-
-    def own(self) -> list[str]:
-        """Give those that no other worker has."""
-        return [*self.down, *self.up]
+        """Return names that nothing has yet."""
+        return cls(new_name(), new_name(), wake)
 
 
 class Wiring(NamedTuple):
@@ -56,6 +56,7 @@ class Wiring(NamedTuple):
     rings: Address
     entries: int
     names: Names
+    wakes: bool  # whether the board's semaphore can still be opened
     info_attrs: tuple[str, ...]
     spin: Spin
 
@@ -69,33 +70,39 @@ class SharedBoard(Board):
         self.segment = Segment(sizing.size)
         try:
             self.wake = Semaphore(wake, create=True)
+            self.named = True
             super().__init__(observation_space, action_space, n, Arena(self.segment.buffer), info_attrs)
         except BaseException:
             self.segment.forget()
             unlink_semaphores([wake])
             raise
 
-    def forget(self) -> None:
-        """Remove the names by which workers have found it. Repeatable."""
-        self.segment.forget()
+    def forget(self, *, memory: bool = True) -> None:
+        """Remove the name of the semaphore and, if told so, the way into the memory. Repeatable.
+
+        Nothing with a name is left after that, whatever is killed. A worker that is launched later, in the place of one
+        that has died, opens the memory alone.
+        """
         unlink_semaphores([self.wake.name])
+        self.named = False
+        if memory:
+            self.segment.forget()
 
 
 class SharedTransport(Transport):
     """The rings. A backend's subclass adds the process: `boot_send`, `boot_get`, `exit_status`, `stop`.
 
-    `names` are those that the worker has been told, `spin` says how long this side and it try before they sleep.
+    `names` are those that the worker has been given, `spin` says how long this side and the worker try before sleeping.
     """
 
-    wakes = True
-
     def __init__(self, count: int, names: Names, spin: tuple[Spin, Spin] = (NEVER, NEVER)) -> None:
-        self._entries = 2 * count + 64
+        self._entries = 3 * count + 64
         self._names = names
         self._spin = spin
         self._down: RingWriter | None = None
         self._up: RingReader | None = None
-        self._inbox: deque[tuple[int, bytes | None]] = deque()
+        self._made: Message | None = None  # what came by the boot channel
+        self._outbox: deque[tuple[int, int, bytes]] = deque()  # what the ring has had no room for yet
         self._pid: NDArray[np.int64] | None = None  # a cell in which the worker writes it
 
     def attach(self, board: Board) -> None:
@@ -104,23 +111,26 @@ class SharedTransport(Transport):
         segment = Segment(256 + 2 * (self._entries * ENTRY_BYTES + PAYLOAD + 256))
         names = self._names
         wiring = Wiring(
-            board.segment.address, board.n, segment.address, self._entries, names, board.info_attrs, self._spin[1]
-        )
+            board.segment.address, board.n, segment.address, self._entries, names, board.named, board.info_attrs,
+            self._spin[1],
+        )  # fmt: skip
         try:
             arena = Arena(segment.buffer)
             self._pid = _pid_cell(arena)
-            self._down = RingWriter(arena, self._entries, names.down, create=True)
+            down = RingWriter(arena, self._entries, names.down, create=True)
             up = RingReader(arena, self._entries, names.up, self._spin[0], create=True)
             self.boot_send(wiring)
-            answer = self.boot_get(30.0)
+            answer = self.boot_get(ATTACH_TIMEOUT)
         finally:
             segment.forget()
-            unlink_semaphores(names.own())
-        if answer is None and self.exit_status()[0]:
-            raise BrokenPipeError("the worker is gone")
-        if answer is None or kind_of(answer[0]) != Answer.REPLY:
-            raise VecEnvError(f"a worker did not open the shared memory: {answer[1] if answer else 'no answer'}")
-        self._up = up
+            unlink_semaphores([names.down, names.up])
+        if answer is None:
+            raise BrokenPipeError("the worker is gone, or has not opened the shared memory in time")
+        if kind_of(answer[1]) != Answer.REPLY:
+            raise VecEnvError(f"the worker did not open the shared memory: {answer[2]}")
+        self.wakes = board.named
+        self._down, self._up = down, up
+        self.take = up.take  # type: ignore[method-assign]  # called for every worker and step
 
     @abc.abstractmethod
     def boot_send(self, wiring: Wiring) -> None:
@@ -130,47 +140,46 @@ class SharedTransport(Transport):
     def boot_get(self, timeout: float | None) -> Message | None:
         """Wait for a message by the boot channel; None if there is none or the worker is gone."""
 
-    def put(self, tag: int, body: object = None) -> None:
+    def put(self, number: int, tag: int, body: object = None) -> None:
         if self._down is None:
             raise VecEnvError("a command for a worker that is not attached")
-        if body is None:
-            self._down.enter(tag)
-        else:
-            self._down.put(tag, encode(tag, body), self._stalled)
+        if body is not None or self._outbox or not self._down.enter(number, tag):
+            self._outbox.append((number, tag, encode(tag, body)))
+            self.send_rest()
+        self.sent = number
 
-    def sent(self) -> int | None:
-        return None if self._down is None else self._down.sent
+    def send_rest(self) -> bool:
+        while self._outbox and self._down is not None and self._down.put(*self._outbox[0]):
+            self._outbox.popleft()
+        return bool(self._outbox)
 
     def get(self, timeout: float | None) -> Message | None:
-        if self._inbox:
-            return self._decoded()
         if self._up is None:
-            return self.boot_get(timeout)
-        message = self._up.get(timeout)
-        if message is None or message[1] is None:
+            if self._made is None:
+                self._made = self.boot_get(timeout)
+            return self._made
+        message = self._up.get(timeout) if not self._outbox else self._get_beside_outbox(timeout)
+        if message is None or message[2] is None:
             return message
-        self._inbox.append(message)
-        return self._decoded()
+        number, tag, data = message
+        return number, tag, decode(tag, data)
 
-    def _decoded(self) -> Message:
-        """Hand over the first message of the inbox. An exception of a signal's handler leaves it there."""
-        tag, data = self._inbox[0]
-        body = None if data is None else decode(tag, data)
-        del self._inbox[0]
-        return tag, body
+    def _get_beside_outbox(self, timeout: float | None) -> tuple[int, int, bytes | None] | None:
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while True:
+            self.send_rest()  # the worker may be waiting for room itself, to answer
+            left = max(deadline - time.monotonic(), 0.0)
+            message = self._up.get(min(left, _ROOM)) if self._up is not None else None
+            if message is not None or left == 0.0 or self.exit_status()[0]:
+                return message
+
+    def take(self) -> None:
+        self._made = None
 
     def cpu(self) -> int | None:
         if self._pid is None or self._spin[0] is not NEVER:  # there is a core for the caller alone
             return None
         return cpu_of(int(self._pid[0]))
-
-    def _stalled(self) -> None:
-        """The worker takes nothing: it may be waiting for room itself, so take what it has."""
-        gone, exitcode = self.exit_status()
-        if gone:
-            raise BrokenPipeError(f"the worker is gone ({exitcode})")
-        if self._up is not None and (message := self._up.get(0)) is not None:
-            self._inbox.append(message)
 
 
 def _pid_cell(arena: Arena) -> NDArray[np.int64]:
@@ -186,15 +195,18 @@ def serve(
     rings = Arena(open_segment(wiring.rings))
     _pid_cell(rings)[0] = os.getpid()
     down = RingReader(rings, wiring.entries, wiring.names.down, spin=wiring.spin)
-    up = RingWriter(rings, wiring.entries, wiring.names.up, wake=Semaphore(wiring.names.wake))
+    wake = Semaphore(wiring.names.wake) if wiring.wakes else None
+    up = RingWriter(rings, wiring.entries, wiring.names.up, wake=wake)
 
     row = int(Answer.ROW)
 
-    def answer(tag: int, body: object) -> None:
-        if body is None:
-            up.enter(tag, wake=tag & 0xFF == row)
-        else:
-            up.put(tag, encode(tag, body), wake=tag & 0xFF == row)
+    def answer(number: int, tag: int, body: object) -> None:
+        wakes = tag & 0xFF == row
+        if body is None and up.enter(number, tag, wakes):
+            return
+        data = encode(tag, body)
+        while not up.put(number, tag, data, wakes):
+            time.sleep(_ROOM / 10)  # until the caller has read some
 
     worker = Worker(envs, first, board, autoreset, answer, remote=True)
     ready()
@@ -202,5 +214,6 @@ def serve(
     while going:
         message = down.get(_LOOK)
         if message is not None:
-            tag, data = message
-            going = worker.handle(tag, None if data is None else decode(tag, data))
+            number, tag, data = message
+            down.take()
+            going = worker.handle(number, tag, None if data is None else decode(tag, data))

@@ -19,6 +19,8 @@ def check_vector_env(given: Any) -> None:
         return
     if isinstance(given, VecEnv):
         remedy = "it is a VecEnv already, to be used as it is"
+    elif any(cls.__module__.partition(".")[0] == "envpool" for cls in type(given).__mro__):
+        remedy = "envpool.make_gymnasium gives one"
     else:
         remedy = "gym.make_vec makes one of an env's id, DummyVecEnv a VecEnv of functions that make an env each"
     raise TypeError(f"from_gymnasium takes a gymnasium.vector.VectorEnv, not {type(given).__name__}: {remedy}")

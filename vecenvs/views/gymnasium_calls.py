@@ -83,6 +83,10 @@ class EnvCalls(VectorEnv[Any, Any, NDArray[Any]]):
         """The envs themselves, as SyncVectorEnv has them; AttributeError where they are in other processes."""
         return self.vec.envs
 
+    @envs.setter
+    def envs(self, envs: list[Any]) -> None:
+        self.vec.envs = envs
+
     @property  # type: ignore[misc]  # read-only, as in Gymnasium's own vector envs
     def np_random(self) -> Any:
         """The random generators of the envs: a tuple of one each."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from vecenvs.layout import Array, SpaceLayout
+from vecenvs.batch.layout import Array, SpaceLayout
 
 
 class BatchForm:
@@ -48,6 +49,11 @@ class BatchForm:
         for part, row in zip(parts, self.layout.flatten(rows), strict=True):
             part[indices] = row
         return self.layout.unflatten(parts)
+
+    def copied(self, batch: Any) -> Any:
+        """Copy a batch in this project's form, and its objects."""
+        leaves = zip(self.layout.flatten(batch), self.layout.leaves, strict=True)
+        return self.layout.unflatten([deepcopy(part) if leaf.is_object else part.copy() for part, leaf in leaves])
 
     def rows(self, batch: Any, indices: Any) -> Any:
         """Take some rows of a batch in this project's form."""

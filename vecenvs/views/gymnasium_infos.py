@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vecenvs.protocol import own
+from vecenvs.batch.values import own
 
 OWN_KEYS = frozenset({"TimeLimit.truncated", "terminal_observation", "episode_start"})
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from vecenvs.arguments import check_function, parse_indices, parse_timeout
 from vecenvs.calls import check_name, name_for
 from vecenvs.errors import EnvError, NotSteppingError, VecEnvError, describe_indices
-from vecenvs.protocol import safe_text
+from vecenvs.transport.protocol import safe_text
 from vecenvs.vec_env import Indices, VecEnv
 from vecenvs.views.gymnasium_calls import RESERVED, EnvCalls
 from vecenvs.views.gymnasium_errors import OutOfReachError
@@ -62,11 +62,10 @@ class Inside(VecEnv):
             return bare.vec.info_array(name)
         raise self._out_of_reach(f"read {name} of single envs along with each step")
 
-    @property
-    def envs(self) -> list[Any]:
+    def _envs_here(self) -> list[Any]:
         bare = self.vector_env.unwrapped
         if isinstance(bare, (SyncVectorEnv, EnvCalls)):
-            return list(bare.envs)
+            return bare.envs
         raise AttributeError(str(self._out_of_reach("give its single envs")))
 
     def get_attr(self, name: str, indices: Indices = None) -> list[Any]:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.actions import parse_actions
 from vecenvs.arguments import check_portion, parse_indices
+from vecenvs.batch.actions import parse_actions
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import Batch, Indices, Options, Seeds
 from vecenvs.views.gymnasium_forms import BatchForm

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from vecenvs.batch.layout import SpaceLayout
 from vecenvs.errors import EnvError
-from vecenvs.layout import SpaceLayout
 from vecenvs.vec_env import Batch, VecEnv
 
 

@@ -11,8 +11,9 @@ from gymnasium.error import Error
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from numpy.typing import NDArray
 
-from vecenvs.actions import parse_actions
 from vecenvs.arguments import parse_indices, parse_options, parse_seeds, parse_timeout
+from vecenvs.batch.actions import parse_actions
+from vecenvs.batch.infos import TRUNCATED_KEY, blank_info, copies
 from vecenvs.errors import (
     AlreadySteppingError,
     ClosedError,
@@ -22,7 +23,6 @@ from vecenvs.errors import (
     VecEnvError,
     describe_indices,
 )
-from vecenvs.infos import TRUNCATED_KEY, blank_info, copies
 from vecenvs.vec_env import Indices, Options, Seeds, StepReturn, VecEnv
 from vecenvs.views.gymnasium_arguments import autoreset_of, check_vector_env, one_mapping, one_seed
 from vecenvs.views.gymnasium_forms import BatchForm

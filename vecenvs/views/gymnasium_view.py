@@ -12,14 +12,16 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.error import ResetNeeded
-from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import batch_space
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_differing_spaces, batch_space
 from numpy.typing import NDArray
 
 from vecenvs.arguments import check_vec_env, deadline_of
+from vecenvs.batch.actions import whole_numbers
+from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, describe_indices
-from vecenvs.infos import TRUNCATED_KEY
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.views.gymnasium_calls import EnvCalls
 from vecenvs.views.gymnasium_errors import CallTimeout, raise_as_gymnasium
@@ -44,7 +46,7 @@ def as_gymnasium(vec: VecEnv) -> GymnasiumView:
     return GymnasiumView(vec)
 
 
-class GymnasiumView(EnvCalls):
+class GymnasiumView(EnvCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl knows a vector env by its direct base class
     """A VecEnv behind Gymnasium's interface. `vec` is the VecEnv: step and reset it through the view alone."""
 
     def __init__(self, vec: VecEnv) -> None:
@@ -60,13 +62,16 @@ class GymnasiumView(EnvCalls):
         self.metadata = {**vec.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = vec.render_mode
         self.single_observation_space, self.single_action_space = vec.observation_space, vec.action_space
-        self.observation_space = batch_space(vec.observation_space, vec.num_envs)
+        self.observation_space = _batch_space(vec)
         self.action_space = batch_space(vec.action_space, vec.num_envs)
         self._observations = BatchForm(vec.observation_space)
         self._actions = BatchForm(vec.action_space)
         self._wrapped = vec.unwrapped is not vec
         self._reset: Reset | None = None
-        self._last: Any = None  # the rows last given out, for those that a masked reset leaves alone
+        # The rows last given out, for those that a masked reset leaves alone. Without autoreset, where such resets are
+        # the rule, they are a copy: the caller may write into what it was given, as Gymnasium's own wrappers do.
+        self._last: Any = None
+        self._keeps = vec.autoreset == "disabled"
         self._ended: NDArray[np.bool_] | None = None  # envs to be reset first; only without autoreset
 
     # Resetting
@@ -135,7 +140,7 @@ class GymnasiumView(EnvCalls):
     def _finish_reset(self, reset: Reset, rows: Any) -> tuple[Any, dict[str, Any]]:
         if len(reset.indices) < self.num_envs:
             rows = self._observations.patched(self._last, reset.indices, rows)
-        self._last = rows
+        self._last = self._observations.copied(rows) if self._keeps else rows
         if self._ended is not None:
             self._ended[reset.indices] = False
         infos: dict[str, Any] = {}
@@ -160,7 +165,7 @@ class GymnasiumView(EnvCalls):
         if isinstance(actions, list) and not self._actions.layout.is_flat:
             actions = tuple(actions)  # Gymnasium takes it for the batched structure, not for one action per env
         try:
-            self.vec.step_async(actions)
+            self.vec.step_async(whole_numbers(self.single_action_space, actions))
         except VecEnvError as error:
             self._raise(error, "step")
         self._pending = "step"
@@ -181,7 +186,7 @@ class GymnasiumView(EnvCalls):
             self._pending = self._last = None
             raise
         self._pending = None
-        self._last = observations
+        self._last = self._observations.copied(observations) if self._keeps else observations
         if self.autoreset_mode is AutoresetMode.DISABLED:
             self._ended = dones
         terminated, truncated = vec.terminated, vec.truncated
@@ -245,6 +250,14 @@ class GymnasiumView(EnvCalls):
             if self._ended is None:
                 self._ended = np.zeros(self.num_envs, dtype=bool)
             self._ended[batch.indices] = batch.dones
+
+
+def _batch_space(vec: VecEnv) -> spaces.Space[Any]:
+    """Make the space of batches: of the envs' own spaces, where these may differ."""
+    bare = vec.unwrapped
+    if getattr(bare, "observation_mode", "same") == "same" or vec.observation_space is not bare.observation_space:
+        return batch_space(vec.observation_space, vec.num_envs)
+    return batch_differing_spaces(vec.get_attr("observation_space"))
 
 
 def _check_wrapped(dones: NDArray[np.bool_], ended: NDArray[np.bool_], infos: list[dict[str, Any]]) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from vecenvs.arguments import check_vec_env
+from vecenvs.arguments import check_choice, check_vec_env
+from vecenvs.batch.layout import SpaceLayout
 from vecenvs.errors import ClosedError, EnvError, ResetNeededError
-from vecenvs.layout import SpaceLayout
 from vecenvs.vec_env import VecEnv
 
 TIME_LIMITS = ("done", "needs_reset")
@@ -50,8 +50,7 @@ class PfrlView:
                 f"pfrl resets its envs between steps, but this VecEnv has autoreset={vec.autoreset!r}: "
                 f"make it with autoreset={' or '.join(map(repr, MODES))}"
             )
-        if time_limit not in TIME_LIMITS:
-            raise ValueError(f"time_limit {time_limit!r} is none of {', '.join(TIME_LIMITS)}")
+        check_choice("time_limit", time_limit, TIME_LIMITS)
         self.vec = vec
         self.num_envs = vec.num_envs
         self.observation_space = vec.observation_space

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Iterable
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
+from vecenvs import calls
 from vecenvs.arguments import check_vec_env
+from vecenvs.batch.actions import whole_numbers
 from vecenvs.errors import BackendUnavailable, EnvError
 from vecenvs.vec_env import StepReturn, VecEnv
 from vecenvs.views.gymnasium_errors import OutOfReachError
-from vecenvs.wrapper import VecEnvWrapper
+from vecenvs.wrappers.base import VecEnvWrapper
 from vecenvs.wrappers.monitor import Monitor
 from vecenvs.wrappers.vec_monitor import VecMonitor
 
@@ -26,8 +28,6 @@ except ImportError as missing:
     raise BackendUnavailable(f"as_sb3 needs Stable-Baselines3 ({missing}): pip install stable-baselines3") from missing
 
 SB3Indices = int | Iterable[int] | None
-
-_WHOLE = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 def as_sb3(vec: VecEnv) -> SB3View:
@@ -65,6 +65,7 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
         self.metadata = dict(vec.metadata)
         self.spec = vec.spec
         self.reset_infos = vec.reset_infos
+        self._begun = False
 
     def reset(self) -> Any:
         obs = self.vec.reset(seed=self._seeds, options=[options or None for options in self._options])
@@ -75,10 +76,20 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
 
     def step_async(self, actions: Any) -> None:
         try:
-            self.vec.step_async(_whole_numbers(self.action_space, actions))
+            if not self._begun:
+                self._begin()
+            self.vec.step_async(whole_numbers(self.action_space, actions))
         except EnvError as error:
             error.tell_reset(_how_to_reset)
             raise
+
+    def _begin(self) -> None:
+        """Let envs be stepped which were never reset, if they allow it: SB3 asks for no reset."""
+        never = [i for i, info in enumerate(self.vec.reset_infos) if not info]
+        if never:
+            with contextlib.suppress(OutOfReachError):  # of Gymnasium's AsyncVectorEnv, say: then the step is refused
+                self.vec.call(calls.as_it_is, never)
+        self._begun = True
 
     def step_wait(self) -> StepReturn:  # type: ignore[override, unused-ignore]
         try:
@@ -96,6 +107,10 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
     def envs(self) -> list[Any]:
         """The envs themselves, as SB3's DummyVecEnv has them; AttributeError where they are in other processes."""
         return self.vec.envs
+
+    @envs.setter
+    def envs(self, envs: list[Any]) -> None:
+        self.vec.envs = envs
 
     def has_attr(self, attr_name: str) -> bool:
         return self.vec.has_attr(attr_name)
@@ -186,17 +201,6 @@ def _has_vec_monitor(vec: VecEnv) -> bool:
             return True
         vec = vec.venv
     return False
-
-
-def _whole_numbers(space: spaces.Space[Any], actions: Any) -> Any:
-    """Give whole numbers held in floats as the space's integers: SB3 samples MultiBinary actions as floats."""
-    if isinstance(space, _WHOLE):
-        given = np.asarray(actions)
-        if given.dtype.kind == "f":
-            integers = given.astype(space.dtype)
-            if np.array_equal(integers, given):
-                return integers
-    return actions
 
 
 def _as_upstream(error: EnvError) -> Exception:

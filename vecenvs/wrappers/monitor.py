@@ -21,8 +21,8 @@ import numpy as np
 from gymnasium.core import ActType, ObsType
 
 from vecenvs.arguments import check_path, parse_path
-from vecenvs.direct import SHORTER, Step, shortened
-from vecenvs.stepping import StepResult
+from vecenvs.worker.direct import SHORTER, Step, shortened
+from vecenvs.worker.stepping import StepResult, shown
 from vecenvs.wrappers.results import EXT, read_monitor_file
 
 _FIELDS = ("r", "l", "t")
@@ -109,7 +109,10 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
         try:
             self._rewards.append(row[1])  # type: ignore[arg-type]  # any SupportsFloat: append converts it
         except TypeError:  # a number in an array of one, as VecEnvs take it
-            self._rewards.append(np.asarray(row[1]).item())
+            try:
+                self._rewards.append(np.asarray(row[1]).item())
+            except (TypeError, ValueError):
+                raise TypeError(f"the reward must be a number, not {shown(row[1])}") from None
         if row[2] or row[3]:
             obs, reward, terminated, truncated, info = row
             # The env's own dict is left as it is: an env that reuses it would repeat the episode in later infos.

@@ -10,9 +10,8 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-import json
-import math
 import os
+import reprlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from glob import escape, glob
@@ -22,11 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.arguments import check_path
+from vecenvs.arguments import check_path, parse_json
 
 EXT = "monitor.csv"
 _OLD_EXT = "monitor.json"
 _NUMBERS = ("r", "l", "t")
+_short = reprlib.Repr()  # a damaged row may be anything, of any length
+_short.maxlist, _short.maxstring, _short.maxother = 20, 80, 80
 
 
 class LoadMonitorResultsError(Exception):
@@ -154,7 +155,7 @@ def read_monitor_file(path: str | os.PathLike[str]) -> MonitorFile:
     names = table.pop(0)[1] if table else list(_NUMBERS)
     missing = [name for name in _NUMBERS if name not in names]
     if missing:
-        raise LoadMonitorResultsError(f"{path!r} has the columns {names}, without {', '.join(missing)}")
+        raise LoadMonitorResultsError(f"{path!r} has the columns {_short.repr(names)}, without {', '.join(missing)}")
     checks = [(names.index(name), _CHECKS[name]) for name in _NUMBERS]
     for k, (start, row) in enumerate(table):
         last = k == len(table) - 1
@@ -163,7 +164,8 @@ def read_monitor_file(path: str | os.PathLike[str]) -> MonitorFile:
             whole = begin + len(text[:start].encode())
             return MonitorFile(path, header, tuple(names), [row for _, row in table[:-1]], whole)
         if not good:
-            raise LoadMonitorResultsError(f"{path!r}: row {k + 1} is {row}, the columns are {names}")
+            found, columns = _short.repr(row), _short.repr(list(names))
+            raise LoadMonitorResultsError(f"{path!r}: row {k + 1} is {found}, the columns are {columns}")
     return MonitorFile(path, header, tuple(names), [row for _, row in table], begin + len(content))
 
 
@@ -175,7 +177,7 @@ def read_header(path: str) -> dict[str, Any]:
     try:
         if not is_json and not line.startswith(b"#"):
             raise ValueError
-        header = dict(json.loads(line if is_json else line[1:]))
+        header = dict(parse_json(line if is_json else line[1:]))
         _as_time(header["t_start"])
     except (ValueError, TypeError, KeyError):
         begin = line.decode(errors="replace")[:80]
@@ -212,7 +214,7 @@ def _json_rows(text: str) -> tuple[_Table, bool]:
     for line in text.split("\n"):
         try:
             if line:
-                episodes.append((start, dict(json.loads(line))))
+                episodes.append((start, dict(parse_json(line))))
         except (ValueError, TypeError):
             episodes.append((start, {"r": line}))  # no number: reported, or left out if it is the last row, cut short
         start += len(line) + 1
@@ -243,7 +245,8 @@ def _column(values: list[Any]) -> NDArray[Any]:
             return np.array([np.nan if value is None else next(converted) for value in values], dtype=np.float64)
         values = [None if value is None else next(converted) for value in values]
     column = np.empty(len(values), dtype=object)
-    column[:] = values
+    for k, value in enumerate(values):  # one by one: of lists, which JSON has, an assignment of all would make rows
+        column[k] = value
     return column
 
 
@@ -259,7 +262,10 @@ def _as_float(value: Any) -> float:
     # "1_000" is a number to Python, but not in a file.
     if isinstance(value, bool) or (isinstance(value, str) and "_" in value):
         raise ValueError
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:  # an int of hundreds of digits
+        raise ValueError from None
 
 
 def _as_length(value: Any) -> int:
@@ -271,13 +277,13 @@ def _as_length(value: Any) -> int:
 
 def _as_time(value: Any) -> float:
     seconds = _as_float(value)
-    if not math.isfinite(seconds):
+    if not abs(seconds) < 2**63:  # NaN is not either
         raise ValueError
     return seconds
 
 
 def _as_bool(value: Any) -> bool:
-    text = str(value)
+    text = str(value) if isinstance(value, (bool, str)) else ""
     if text not in ("True", "False"):
         raise ValueError
     return text == "True"

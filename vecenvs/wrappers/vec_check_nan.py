@@ -11,9 +11,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vecenvs.actions import parse_actions
 from vecenvs.arguments import parse_indices
-from vecenvs.layout import SpaceLayout
+from vecenvs.batch.actions import parse_actions
+from vecenvs.batch.layout import SpaceLayout
 from vecenvs.vec_env import Batch, Indices, VecEnv
 from vecenvs.wrappers.vec_rows import START, TERMINAL, VecRowsWrapper
 

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecenvs.arguments import parse_int
-from vecenvs.layout import SpaceLayout
+from vecenvs.batch.layout import SpaceLayout
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers.dict_space import dict_space
 from vecenvs.wrappers.vec_rows import REPEAT, RESTARTED, TERMINAL, VecRowsWrapper, check_last, flagged

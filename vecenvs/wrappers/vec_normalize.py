@@ -12,9 +12,9 @@ from gymnasium.wrappers.utils import RunningMeanStd
 from numpy.typing import NDArray
 
 from vecenvs.arguments import check_names, parse_number, parse_path
-from vecenvs.columns import Columns
+from vecenvs.batch.columns import Columns
+from vecenvs.batch.layout import SpaceLayout
 from vecenvs.errors import VecEnvError
-from vecenvs.layout import SpaceLayout
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers import vec_normalize_file
 from vecenvs.wrappers.dict_space import dict_space

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import reprlib
 from collections.abc import Callable, Mapping
-from typing import Any
-from zipfile import BadZipFile
+from typing import Any, BinaryIO
+from zipfile import ZIP_STORED
 
 import numpy as np
 from numpy.typing import NDArray
+
+from vecenvs.arguments import parse_json
 
 # What a file says besides statistics, and as what: who has set an attribute may have set it to numpy's numbers.
 SETTINGS: dict[str, Callable[[Any], Any]] = {
@@ -41,13 +44,33 @@ def write(path: str | os.PathLike[str], settings: Mapping[str, Any], arrays: Map
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Give the settings and the arrays of a file. ValueError if `write` did not write it."""
-    try:
-        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        settings = json.loads(str(arrays.pop("settings")))
-        found = settings.pop("format")
-    except (ValueError, KeyError, EOFError, AttributeError, TypeError, RuntimeError, BadZipFile) as error:
-        raise ValueError(f"{os.fspath(path)!r} is no file that VecNormalize.save wrote ({error})") from error
+    with open(path, "rb") as opened:
+        try:
+            settings, arrays = _read(opened)
+            found = settings.pop("format")
+        except Exception as error:  # whatever zipfile, zlib, numpy and json make of any other file
+            problem = f"{type(error).__name__}: {error}"
+            raise ValueError(f"{os.fspath(path)!r} is no file that VecNormalize.save wrote ({problem})") from error
     if found != _FORMAT or set(settings) != set(SETTINGS):
-        raise ValueError(f"{os.fspath(path)!r} has format {found}; this version reads format {_FORMAT}")
+        raise ValueError(f"{os.fspath(path)!r} has format {found!r}; this version reads format {_FORMAT}")
+    wrong = {name: value for name, value in settings.items() if not _is_right(name, value)}
+    wrong |= {name: value for name, value in arrays.items() if getattr(value, "dtype", None) != np.float64}
+    if wrong:
+        raise ValueError(f"{os.fspath(path)!r} is no file that VecNormalize.save wrote: {reprlib.repr(wrong)}")
     return settings, arrays
+
+
+def _is_right(name: str, value: Any) -> bool:
+    """Whether `write` writes such a setting."""
+    if name == "norm_obs_keys":
+        return value is None or (isinstance(value, list) and all(isinstance(key, str) and key for key in value))
+    return type(value) is SETTINGS[name]
+
+
+def _read(opened: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    with np.load(opened, allow_pickle=False) as file:
+        # Nothing that is written is compressed: a few bytes that claim to be gigabytes are none of it.
+        if any(member.compress_type != ZIP_STORED for member in file.zip.infolist()):
+            raise ValueError("it is compressed")
+        arrays = {name: file[name] for name in file.files}
+    return dict(parse_json(str(arrays.pop("settings")))), arrays

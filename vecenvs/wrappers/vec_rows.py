@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from vecenvs.arguments import parse_indices
 from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
-from vecenvs.wrapper import VecEnvWrapper
+from vecenvs.wrappers.base import VecEnvWrapper
 
 # The infos by which a VecEnv says what a row is.
 START, REPEAT, RESTARTED, TERMINAL = "episode_start", "resetting", "worker_restarted", "terminal_observation"

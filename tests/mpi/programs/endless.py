@@ -1,4 +1,7 @@
-"""Step until something ends it: endless.py FOLDER [on_failure]. Says which processes there are."""
+"""Step until something ends it: endless.py FOLDER [on_failure [transport]]. Says which processes there are.
+
+With "uncaught" in place of on_failure the script does not handle a WorkerDied.
+"""
 
 import os
 import sys
@@ -24,7 +27,8 @@ class Env(CountingEnv):
 
 if __name__ == "__main__":
     policy = sys.argv[2] if len(sys.argv) > 2 else "raise"
-    vec = MpiVecEnv([Env] * 4, on_failure=policy)
+    transport = sys.argv[3] if len(sys.argv) > 3 else "auto"
+    vec = MpiVecEnv([Env] * 4, transport=transport, on_failure="restart" if policy == "restart" else "raise")
     vec.reset()
     vec.step(np.zeros(4, np.int64))
     tell("launcher", os.getppid())
@@ -37,17 +41,19 @@ if __name__ == "__main__":
         try:
             infos = vec.step(np.zeros(4, np.int64))[3]
         except WorkerDied as error:
+            if policy == "uncaught":
+                raise
             print(f"died: {error}", flush=True)
             if policy == "raise":
-                print("the others:", vec.get_attr("tag", [3]), flush=True)
+                print("the others:", vec.get_attr("tag", [0 if 3 in error.indices else 3]), flush=True)
                 vec.close()
                 with MpiVecEnv([Env] * 4) as again:
                     again.reset()
-                    print("again on", sorted({t.where for t in again._crew.transports}), flush=True)
+                    print("again on", sorted({t.where for t in again._workers.transports}), flush=True)
                 break
         restarted = [i for i, info in enumerate(infos) if "worker_restarted" in info]
         if restarted:
-            print("restarted:", restarted, sorted({t.where for t in vec._crew.transports}), flush=True)
+            print("restarted:", restarted, sorted({t.where for t in vec._workers.transports}), flush=True)
             break
         steps += 1
     print("the end", flush=True)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 from vecenvs.mpi.hosting import Hosted, Order, start_server
 from vecenvs.mpi.serving import Server
-from vecenvs.protocol import loads
+from vecenvs.transport.protocol import loads
 
 said = []
 

@@ -33,6 +33,7 @@ from vecenvs.testing.suite.lifecycle import LifecycleConformance
 from vecenvs.testing.suite.messages import MessageConformance
 from vecenvs.testing.suite.misfits import MisfitConformance
 from vecenvs.testing.suite.ownership import OwnershipConformance
+from vecenvs.testing.suite.recovery import RecoveryConformance
 from vecenvs.testing.suite.rendering import RenderingConformance
 from vecenvs.testing.suite.restarts import RestartConformance
 from vecenvs.testing.suite.schedules import ScheduleConformance
@@ -59,6 +60,7 @@ __all__ = [
     "MisfitConformance",
     "OwnershipConformance",
     "PatienceConformance",
+    "RecoveryConformance",
     "RenderingConformance",
     "RestartConformance",
     "RowConformance",
@@ -105,6 +107,11 @@ class VecEnvConformance(TrajectoryConformance, RuleConformance, ScheduleConforma
 
 
 class WorkerConformance(
-    VecEnvConformance, DeathConformance, AftermathConformance, RestartConformance, TimeoutConformance
+    VecEnvConformance,
+    DeathConformance,
+    AftermathConformance,
+    RestartConformance,
+    RecoveryConformance,
+    TimeoutConformance,
 ):
     """What a VecEnv promises whose envs live in other processes."""

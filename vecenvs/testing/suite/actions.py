@@ -20,6 +20,7 @@ WRONG_DISCRETE: dict[str, Any] = {
     "array too short": np.zeros(3, np.int64),
     "array too deep": np.zeros((4, 1), np.int64),
     "fractions": [0.5, 0.0, 0.0, 0.0],
+    "whole floats": [1.0, 0.0, 0.0, 0.0],
     "strings": ["a", "b", "c", "d"],
     "none": None,
     "one none": [0, 1, None, 0],
@@ -95,6 +96,14 @@ class ActionConformance(Conformance):
         refuses(vec, [action, {**action, "image": action["image"][:2]}])
         refuses(vec, action)
         vec.step([action, action])
+
+    def test_a_number_for_all(self, make: Make) -> None:
+        """Is no batch: a TypeError, as with Gymnasium and SB3, also where there is one env."""
+        for n in (1, 4):
+            vec = make(counting_fns(n))
+            vec.reset()
+            with pytest.raises(TypeError, match=f"actions must be a batch, one row for each of {n} envs, not 0"):
+                vec.step(0)
 
     def test_none_for_nobody(self, make: Make) -> None:
         """An empty list has no dtype of its own."""

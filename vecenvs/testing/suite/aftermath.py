@@ -6,12 +6,13 @@ import functools
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from vecenvs import calls, crew
+from vecenvs import calls
 from vecenvs.errors import AlreadySteppingError, VecEnvError, WorkerDied
+from vecenvs.pool.pool_vec_env import PoolVecEnv
 from vecenvs.testing.envs import CountingEnv, DyingEnv, GatedEnv, counting_fns
 from vecenvs.testing.envs.ill import EXIT_CODE
 from vecenvs.testing.suite.base import Conformance, Make
@@ -122,12 +123,12 @@ class AftermathConformance(Conformance):
         return seeds
 
     @PROMPT
-    def test_one_that_never_starts(self, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Is given up some time."""
-        vec = make(gated_fns(tmp_path), on_failure="restart")
+    def test_one_that_never_starts(self, make: Make, tmp_path: Path) -> None:
+        """It is given up after `start_timeout`."""
+        vec = make(gated_fns(tmp_path), on_failure="restart", max_restarts=1, start_timeout=20.0)
         vec.reset()
         vec.step(ACTIONS)
-        monkeypatch.setattr(crew, "START_TIMEOUT", 0.3)
+        cast(PoolVecEnv, vec.unwrapped)._workers.start_timeout = 0.3  # noqa: SLF001  now that the others stand
         with pytest.raises(VecEnvError, match=r"did not start within 0\.3 s"):
             vec.step(ACTIONS)
         assert vec.get_attr("tag", [3]) == [3]

@@ -87,10 +87,22 @@ class ArgumentConformance(Conformance):
             ({"info_attrs": ["tag", 5]}, "info_attrs must be a tuple of attribute names, not .'tag', 5."),
             ({"step_timeout": 1j}, "step_timeout must be seconds or None, not 1j"),
             ({"max_restarts": "3"}, "max_restarts must be an int, not '3'"),
+            ({"info_attrs": np.array("tag")}, "info_attrs must be a tuple of attribute names, not "),
+            ({"copy": np.arange(3)}, "copy must be True or False, not "),
         ],
     )
     def test_of_constructors(self, make: Make, wrong: dict[str, Any], message: str) -> None:
         refuses(make, counting_fns(4), match=message, **wrong)
+
+    @pytest.mark.parametrize("name", ["autoreset", "on_failure", "observation_mode"])
+    @pytest.mark.parametrize("wrong", ["no", 5, np.arange(3), np.array([]), np.array(["same", "x"])], ids=repr)
+    def test_of_choices(self, make: Make, name: str, wrong: Any) -> None:
+        with pytest.raises(ValueError, match=rf"^{name} .* is none of [\w, ]+$"):
+            make(counting_fns(4), **{name: wrong})
+
+    def test_numbers_too_large(self, make: Make) -> None:
+        with pytest.raises(ValueError, match="step_timeout is too large a number"):
+            make(counting_fns(4), step_timeout=10**400)
 
     def test_a_callable_without_a_name(self, make: Make) -> None:
         """What it raises is the env's error, told by its class."""

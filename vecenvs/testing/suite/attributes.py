@@ -56,11 +56,55 @@ class Tasked(CountingEnv):
         self._task = value.upper()
 
 
+class Louder(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Gives 100 times the reward."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, *rest = self.env.step(action)
+        return obs, 100 * float(reward), *rest
+
+
+def patch_step(env: Any) -> None:
+    """Exchange an env's step in mid-episode."""
+    env.step = Louder(wrapped(env.get_wrapper_attr("tag"))).step
+    env.step.__self__.reset()
+
+
 WRAPPED = [functools.partial(wrapped, tag) for tag in range(4)]
 
 
 class AttributeConformance(Conformance):
     """get_attr, set_attr, has_attr, env_method, env_is_wrapped."""
+
+    def test_a_reset_by_env_method_counts(self, make: Make) -> None:
+        """As with SB3: the env can be stepped after it, whatever it needed one for. Its rows say nothing of it."""
+        vec = make([functools.partial(FailingEnv, 0, "step", 2), CountingEnv, CountingEnv], autoreset="disabled")
+        with pytest.raises(EnvError, match="has not been reset"):
+            vec.step([0] * 3)
+        vec.env_method("reset", seed=3, indices=[0, 2])
+        with pytest.raises(EnvError, match="env 1 failed before") as caught:
+            vec.step([0] * 3)
+        assert [one.index for one in caught.value.errors] == [1]
+        vec.env_method("reset", indices=1)
+        with pytest.raises(EnvError, match="env 0 raised ToyError"):
+            vec.step([0] * 3)
+        vec.env_method("reset", indices=0)
+        assert vec.step([0] * 3)[0][:, 2].tolist() == [1, 2, 3]
+
+    def test_a_reset_by_env_method_is_not_the_autoreset(self, make: Make) -> None:
+        vec = make(counting_fns(2, length=1), autoreset="next_step")
+        vec.reset()
+        vec.step([0, 0])
+        vec.env_method("reset", indices=0)
+        assert vec.step([0, 0])[0][:, 1:].tolist() == [[3, 0], [2, 0]]
+
+    def test_a_step_that_a_call_exchanges(self, make: Make) -> None:
+        """Acts from the next step on."""
+        vec = make(WRAPPED)
+        vec.reset()
+        assert vec.step([0] * 4)[1].tolist() == [1 + tag / 8 for tag in range(4)]
+        vec.call(patch_step, [1, 3])
+        assert vec.step([0] * 4)[1].tolist() == [2.0, 100 * (1 + 1 / 8), 2 + 2 / 8, 100 * (1 + 3 / 8)]
 
     def test_get_attr(self, make: Make) -> None:
         vec = make(counting_fns(4))

@@ -24,6 +24,9 @@ class Conformance:
     last_words: ClassVar[bool] = True
     """Whether what a worker has sent arrives, even if it dies right after."""
 
+    tells_progress: ClassVar[bool] = True
+    """Whether a worker can tell of each env that it has stepped, while it steps the next one."""
+
     @pytest.fixture(autouse=True)
     def no_leaks(self) -> Iterator[None]:
         """Fail a test that leaves a process or a shared-memory file."""

@@ -7,6 +7,7 @@ import pickle
 import threading
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -43,6 +44,12 @@ class UpTo(spaces.Space[int]):
 
     def contains(self, x: Any) -> bool:
         return 0 <= int(x) < len(self.weights)
+
+
+def bounded(high: float, dtype: Any = np.float32, actions: int = 2) -> SampledEnv:
+    """An env whose observations lie between 0 and `high`."""
+    inside: Any = spaces.Box(0.0, high, (2,), dtype)
+    return SampledEnv(spaces.Dict({"x": inside}), spaces.Discrete(actions))
 
 
 class ErrorConformance(Conformance):
@@ -226,6 +233,32 @@ class ErrorConformance(Conformance):
                 with pytest.raises(SpaceMismatch, match=f"env {index}.*{which}") as caught:
                     make(fns)
                 assert caught.value.index == index
+
+    def test_bounds_that_differ(self, make: Make) -> None:
+        """Are refused, unless they are said to differ: then the VecEnv's space is that of env 0."""
+        fns = [functools.partial(bounded, 1.0 + tag) for tag in range(4)]
+        with pytest.raises(SpaceMismatch, match=r"env 1 .*observation_mode='different'"):
+            make(fns)
+        vec = make(fns, observation_mode="different")
+        assert vec.observation_space == bounded(1.0).observation_space
+        assert [space["x"].high[0] for space in vec.get_attr("observation_space")] == [1, 2, 3, 4]
+        vec.reset(seed=0)
+        vec.step([0] * 4)
+        for odd, which in ((bounded(1.0, np.float64), "observation_space"), (bounded(1.0, actions=3), "action_space")):
+            with pytest.raises(SpaceMismatch, match=f"env 3 has {which}"):
+                make([*fns[:3], lambda odd=odd: odd], observation_mode="different")
+
+    def test_an_env_given_twice(self, make: Make) -> None:
+        """Within one process, also in wrappers of its own. A ValueError, as SB3's."""
+        env = CountingEnv()
+        try:
+            vec = make([lambda: gymnasium.Wrapper(env), lambda: gymnasium.Wrapper(env)])
+        except ValueError as error:
+            assert isinstance(error, EnvError)
+            assert error.index == 1
+            assert "new gymnasium.Env each time" in str(error)
+        else:
+            assert vec.stats()["num_workers"] == 2  # each has a copy
 
     @pytest.mark.parametrize("nested", [False, True])
     def test_spaces_of_a_class_without_eq(self, make: Make, nested: bool) -> None:

@@ -10,7 +10,9 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv
 
+from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.errors import EnvError
 from vecenvs.testing.envs import BadObservationEnv, CountingEnv
 from vecenvs.testing.suite.base import Conformance, Make
@@ -61,6 +63,61 @@ class OddEnv(CountingEnv):
         )
 
 
+class WithOdd(CountingEnv):
+    """Gives `odd` as its reward, its terminated or its truncated flag, whichever `part` names, from step `at` on."""
+
+    def __init__(self, tag: int, part: str, odd: Any, at: int = 2) -> None:
+        super().__init__(tag, 99)
+        self.part, self.odd, self.at = part, odd, at
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = super().step(action)
+        row = {"reward": reward, "terminated": terminated, "truncated": truncated}
+        return obs, *(row | ({self.part: self.odd} if self.t >= self.at else {})).values(), info
+
+
+class WideEnv(CountingEnv):
+    """Shows float64 numbers, from its second step on beyond float32, of a space of float32, also at its end."""
+
+    def __init__(self, tag: int, shape: tuple[int, ...], wide: bool, length: int = 99) -> None:
+        super().__init__(tag, length)
+        self.observation_space: Any = spaces.Box(-np.inf, np.inf, shape, np.float32)
+        self.wide = wide
+
+    def _observe(self) -> Any:
+        return np.full(self.observation_space.shape, 1e300 if self.wide and self.t >= 2 else self.t, np.float64)
+
+
+class Talkative(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Has more keys in its observations than in its space."""
+
+    def __init__(self, tag: int) -> None:
+        super().__init__(CountingEnv(tag, 3))
+        self.observation_space = spaces.Dict(
+            {"counts": self.env.observation_space, "inner": spaces.Dict({"tag": spaces.Discrete(9)})}
+        )
+
+    def observation(self, observation: Any) -> Any:
+        return {"more": "?", "counts": observation, "inner": {"tag": observation[0], "debug": object()}}
+
+
+class Bare:
+    """Has a step and the old gym's kind of space, and nothing else of an env."""
+
+    action_space = "Discrete(2)"
+
+    def step(self, action: Any) -> Any:
+        return 0
+
+
+class OfSeveral(CountingEnv):
+    """What steps several envs, as Stable-Baselines3's and baselines' VecEnvs do."""
+
+    num_envs = 2
+
+    def step_async(self, actions: Any) -> None: ...
+
+
 class OldGymEnv(CountingEnv):
     """Speaks as Gym did before 0.26, in what `old` says: "seed", "reset" or "step". Shows `size` numbers."""
 
@@ -103,7 +160,32 @@ def make_within_dict(make_env: Callable[[], gymnasium.Env[Any, Any]]) -> gymnasi
 
 
 class MisfitConformance(Conformance):
-    """EnvError for observations and rewards that do not fit."""
+    """EnvError for observations and rewards that do not fit, and for what is no single env."""
+
+    @pytest.mark.parametrize(
+        ("given", "way"),
+        [
+            (functools.partial(gymnasium.make_vec, "CartPole-v1", num_envs=2), "from_gymnasium makes a VecEnv of it"),
+            (functools.partial(AsyncVectorEnv, [CountingEnv], context="fork"), "from_gymnasium makes a VecEnv of it"),
+            (functools.partial(DummyVecEnv, [CountingEnv]), "it is a VecEnv already"),
+            (OfSeveral, "give the functions that make its single envs"),
+        ],
+        ids=["gymnasium", "processes", "ours", "theirs"],
+    )
+    def test_a_vector_env_as_an_env(self, make: Make, given: Callable[[], Any], way: str) -> None:
+        """It is closed, with its processes."""
+        with pytest.raises(EnvError, match=f"env 1 gave a .*steps several envs at once.*{way}") as caught:
+            make([CountingEnv, given, CountingEnv])
+        assert caught.value.index == 1
+
+    def test_all_that_an_env_lacks(self, make: Make) -> None:
+        """Told at once, not one by one."""
+        lacks = (
+            "a Bare, which is no gymnasium.Env, without 'reset', 'close', 'observation_space' and whose action_space"
+        )
+        with pytest.raises(EnvError, match=f"env 1 gave {lacks} is a builtins.str") as caught:
+            make([CountingEnv, Bare, CountingEnv])
+        assert caught.value.index == 1
 
     def test_observations_of_the_wrong_shape(self, make: Make) -> None:
         vec = make([functools.partial(BadObservationEnv, tag, 2 if tag == 1 else 99) for tag in range(4)])
@@ -114,6 +196,82 @@ class MisfitConformance(Conformance):
         assert caught.value.index == 1
         assert caught.value.batch is not None
         assert caught.value.batch.obs.tolist() == [[0, 1, 2], [2, 1, 2], [3, 1, 2]]
+
+    @pytest.mark.parametrize("odd", [None, "1.5", b"1", 1j, [], [1.0, 2.0]], ids=repr)
+    def test_rewards_that_are_no_numbers(self, make: Make, odd: Any) -> None:
+        """numpy would take None for NaN and "1.5" for 1.5."""
+        vec = make([functools.partial(WithOdd, tag, "reward", odd if tag == 2 else 0.25) for tag in range(4)])
+        vec.reset()
+        vec.step([0] * 4)
+        with pytest.raises(EnvError, match=r"env 2 .*its reward is ") as caught:
+            vec.step([0] * 4)
+        assert [one.index for one in caught.value.errors] == [2]
+        assert caught.value.batch is not None
+        assert caught.value.batch.rewards.tolist() == [0.25] * 3
+
+    @pytest.mark.parametrize("number", [2, True, np.float32(0.5), np.array(0.5), np.array([0.5]), [0.5], np.int8(-3)])
+    def test_rewards_of_any_kind_of_number(self, make: Make, number: Any) -> None:
+        vec = make([functools.partial(WithOdd, tag, "reward", number, 1) for tag in range(2)])
+        vec.reset()
+        assert vec.step([0, 0])[1].tolist() == [float(np.asarray(number).item())] * 2
+
+    @pytest.mark.parametrize("part", ["terminated", "truncated"])
+    @pytest.mark.parametrize("odd", [None, "no", "", float("nan"), 0.0, 1.0, 2, [], {}], ids=repr)
+    def test_flags_that_are_neither_true_nor_false(self, make: Make, part: str, odd: Any) -> None:
+        """Some count as true in Python and some as false: what the env means by them is not known."""
+        vec = make([functools.partial(WithOdd, tag, part, odd if tag == 2 else False) for tag in range(4)])
+        vec.reset()
+        vec.step([0] * 4)
+        with pytest.raises(EnvError, match=rf"env 2 .*{part} must be True or False, not ") as caught:
+            vec.step([0] * 4)
+        assert [one.index for one in caught.value.errors] == [2]
+        assert not vec.terminated.any()
+        assert not vec.truncated.any()
+        assert vec.get_attr("episode") == [1] * 4
+
+    @pytest.mark.parametrize("part", ["terminated", "truncated"])
+    @pytest.mark.parametrize("flag", [np.bool_(True), 1, np.int64(1), np.array(True), np.array([True])], ids=repr)
+    def test_flags_of_other_types(self, make: Make, part: str, flag: Any) -> None:
+        vec = make([functools.partial(WithOdd, 0, part, flag), functools.partial(WithOdd, 1, part, flag == 0)])
+        vec.reset()
+        vec.step([0, 0])
+        assert vec.step([0, 0])[2].tolist() == [True, False]
+        assert getattr(vec, part).tolist() == [True, False]
+
+    @pytest.mark.parametrize("nested", [False, True])
+    @pytest.mark.parametrize("shape", [(3,), (2, 3), (), (40, 40)], ids=str)
+    def test_observations_too_large_for_their_dtype(self, make: Make, shape: tuple[int, ...], nested: bool) -> None:
+        """They do not become infinite, by any of the ways in which rows are written."""
+        fns: list[Any] = [functools.partial(WideEnv, tag, shape, tag == 2) for tag in range(4)]
+        vec = make([functools.partial(make_within_dict, fn) for fn in fns] if nested else fns)
+        vec.reset()
+        for _ in range(2):
+            vec.step([0] * 4)
+            with pytest.raises(EnvError, match=r"env 2 .*observation.* has numbers too large .* float32") as caught:
+                vec.step([0] * 4)
+            assert [one.index for one in caught.value.errors] == [2]
+            vec.reset()
+
+    @pytest.mark.parametrize("shape", [(3,), (40, 40)], ids=str)
+    def test_a_last_observation_too_large_for_its_dtype(self, make: Make, shape: tuple[int, ...]) -> None:
+        vec = make([functools.partial(WideEnv, tag, shape, tag == 1, 2) for tag in range(2)])
+        vec.reset()
+        vec.step([0, 0])
+        with pytest.raises(EnvError, match=r"env 1 .*observation has numbers too large"):
+            vec.step([0, 0])
+
+    def test_keys_that_the_space_does_not_have(self, make: Make) -> None:
+        """Are ignored, as by Gymnasium and SB3."""
+        vec = make([functools.partial(Talkative, tag) for tag in range(3)])
+        assert list(vec.reset()) == ["counts", "inner"]
+        for _ in range(2):
+            vec.step([0] * 3)
+        obs, _, dones, infos = vec.step([0] * 3)
+        assert dones.all()
+        assert obs["counts"].tolist() == [[tag, 2, 0] for tag in range(3)]
+        assert list(obs["inner"]) == ["tag"]
+        assert list(infos[2]["terminal_observation"]) == ["counts", "inner"]
+        assert infos[2]["terminal_observation"]["counts"].tolist() == [2, 1, 3]
 
     @pytest.mark.parametrize("nested", [False, True])
     def test_wrong_shapes_that_make_up_for_each_other(self, make: Make, nested: bool) -> None:

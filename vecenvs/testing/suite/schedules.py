@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vecenvs.host import AUTORESET_MODES
 from vecenvs.testing.envs.scheduled import ScheduledEnv
 from vecenvs.testing.model import Player
 from vecenvs.testing.suite.base import Conformance, Make
+from vecenvs.worker.host import AUTORESET_MODES
 
 ENVS = 5
 EXAMPLES = int(os.environ.get("VECENVS_SCHEDULES", "25"))  # per mode and configuration; each of up to 50 operations

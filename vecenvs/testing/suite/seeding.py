@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 import pytest
 
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import NESTED, SampledEnv, counting_fns
+from vecenvs.testing.envs import NESTED, CountingEnv, SampledEnv, counting_fns
 from vecenvs.testing.suite.base import Conformance, Make
+
+
+class NamingEnv(CountingEnv):
+    """Keeps in `named` which arguments each of its resets has named."""
+
+    def __init__(self, tag: int) -> None:
+        super().__init__(tag, 1)
+        self.named: list[list[str]] = []
+
+    def reset(self, **given: Any) -> Any:
+        self.named.append(sorted(given))
+        return super().reset(**given)
 
 
 class SeedingConformance(Conformance):
@@ -52,6 +65,26 @@ class SeedingConformance(Conformance):
         vec.reset()
         vec.reset()
         assert vec.get_attr("seeds") == [[None, 7, None], [None, 8, None], [None, 9, None]]
+
+    @pytest.mark.parametrize("mode", ["same_step", "next_step", "async"])
+    def test_autoresets_name_no_seed(self, make: Make, mode: str) -> None:
+        """As those of SB3 and Gymnasium: some envs look for the argument. A reset that is asked for names it."""
+        vec = make([functools.partial(NamingEnv, tag) for tag in range(3)], autoreset=mode)
+        vec.reset()
+        while min(map(len, vec.get_attr("named"))) < 3:
+            vec.step([0] * 3)
+        assert [named[:3] for named in vec.get_attr("named")] == [[["seed"], [], []]] * 3
+        vec.reset([1], options={"a": 1})
+        assert vec.get_attr("named", 1)[0][-1] == ["options", "seed"]
+
+    def test_autoresets_name_what_waits_for_them(self, make: Make) -> None:
+        vec = make([functools.partial(NamingEnv, tag) for tag in range(3)])
+        vec.reset()
+        vec.seed([5, None, 6])
+        vec.set_options([None, None, {"a": 1}])
+        vec.step([0] * 3)
+        assert vec.get_attr("named") == [[["seed"], ["seed"]], [["seed"], []], [["seed"], ["options", "seed"]]]
+        assert vec.get_attr("seeds") == [[None, 5], [None, None], [None, 6]]
 
     def test_seed_is_kept_for_slots_not_reset(self, make: Make) -> None:
         vec = make(counting_fns(3))

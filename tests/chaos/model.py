@@ -1,0 +1,262 @@
+"""What one slot may be in, and which rows it may give next.
+
+After an exception it is not known whether a command was given, nor, after a death, whether its row had come before. So
+a slot has a set of states; a row that comes keeps those that foretold it. No state left is a violation.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple
+
+from chaos.env import (
+    BAD_INFO,
+    DEADLY,
+    ENDING,
+    FAULTS,
+    FIELDS,
+    KINDS,
+    MISSING,
+    RAISE,
+    TRUNCATE,
+    first_hash,
+    mix,
+    reward_of,
+    step_info,
+)
+
+Obs = tuple[int, ...]
+SLOT, PID, LIFE, EPISODE, T, HASH, SEED, OPTION = range(len(FIELDS))
+
+
+class Row(NamedTuple):
+    """A row that has come."""
+
+    slot: int
+    obs: Obs
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: dict[str, Any]
+
+
+class Due(NamedTuple):
+    """An answer to come.
+
+    `kind`: "row"; "first" (row of an episode); "lost" (the row with worker_restarted); "error" (an EnvError); "death"
+    (none: the worker ends before it). `command`: "step", "reset" or "auto" (the reset that an async episode's end
+    brings). `held` are the seed and the option that waited before the command, `before` the env's episode and fault.
+    """
+
+    kind: str
+    command: str
+    action: int = 0
+    ended: bool = False  # with this row, which in same_step is the first of the next episode
+    last: Obs | None = None  # the ended episode's last row, but for the pid
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    start: bool = False
+    unsure: bool = False  # whether the seed may be any: derived, of an env that replaces another
+    held: tuple[int, int] = (MISSING, MISSING)
+    before: tuple[int, str] = (0, "")
+    leftover: bool = False  # of a lock-step that a death has ended: the next command overtakes it
+    then_lost: bool = False  # the row had come before its worker died
+
+
+class State(NamedTuple):
+    """What an env is in. `phase`: new, live, over (disabled), first (next_step), failed, lost (its worker died)."""
+
+    slot: int
+    mode: str
+    remote: bool
+    life: int = 0  # 0: not known yet
+    episode: int = 0
+    t: int = 0
+    hash: int = 0
+    seed: int = MISSING
+    option: int = MISSING
+    bumps: int = 0
+    bonus: int = 0
+    fault: str = ""
+    phase: str = "new"
+    begun: bool = False
+    blurred: bool = False  # broken off somewhere: its episode and step are not known
+    replaced: bool = False  # in the episode to come seeds are derived ones
+    held: tuple[int, int] = (MISSING, MISSING)
+    due: Due | None = None
+
+    @property
+    def obs(self) -> Obs:
+        """The observation, but for the pid."""
+        return self.slot, 0, self.life, self.episode, self.t, self.hash, self.seed, self.option
+
+    @property
+    def auto(self) -> bool:
+        """Whether it is being reset by itself."""
+        return self.due is not None and self.due.command == "auto"
+
+    def given_step(self, action: int) -> State:
+        """The state once a step has been given."""
+        kind = action % KINDS
+        due = Due("row", "step", action, held=self.held, before=(self.episode, self.fault))
+        if self.phase == "lost":
+            return self._lose(due)
+        if self.phase in ("new", "over", "failed") or (kind == RAISE and self.phase == "live"):
+            return self._replace(phase="failed", due=due._replace(kind="error"))
+        if self.phase == "first":
+            return self.given_reset("step", self.held)
+        if kind in DEADLY and self.remote:
+            return self._replace(due=due._replace(kind="death"))
+        number = mix(mix(self.hash, action), self.bonus)
+        after = self._replace(t=self.t + 1, hash=number, fault=FAULTS.get(kind, self.fault))
+        if kind == BAD_INFO and self.remote:
+            return after._fail(due)
+        due = due._replace(reward=reward_of(number), terminated=kind in ENDING, truncated=kind == TRUNCATE)
+        return after._end(due) if due.terminated or due.truncated else after._replace(due=due)
+
+    def _lose(self, due: Due) -> State:
+        """The state once the row is due that says that the worker was replaced."""
+        return self._end(due._replace(kind="lost", truncated=True))
+
+    def _end(self, due: Due) -> State:
+        due = due._replace(ended=True, last=self.obs)
+        if self.mode == "same_step":
+            return self._begin(due)
+        phase = {"next_step": "first", "disabled": "over", "async": "resetting"}[self.mode]
+        return self._replace(phase=phase, due=due)
+
+    def given_reset(self, command: str, held: tuple[int, int]) -> State:
+        """The state once a reset has been given, or the step that stands for one."""
+        before = self.episode, self.fault
+        due = Due("first", command, held=held, before=before)
+        return self._replace(held=held)._begin(due)
+
+    def _begin(self, due: Due) -> State:
+        fault = self.fault
+        clear = self._replace(fault="")
+        if fault == "raise":  # what waited for the reset was given to it
+            return clear._replace(held=(MISSING, MISSING))._fail(due)
+        if fault == "die" and self.remote:
+            return self._replace(due=due._replace(kind="death"))
+        seed, option = self.held
+        unsure = self.replaced and seed == MISSING
+        episode = self.episode + 1
+        after = clear._replace(
+            episode=episode, t=0, seed=seed, option=option, hash=first_hash(self.slot, episode, seed, option),
+            phase="live", begun=True, blurred=False, replaced=False, held=(MISSING, MISSING),
+        )  # fmt: skip
+        if fault == "bad" and self.remote:
+            return after._fail(due)
+        return after._replace(due=due._replace(start=True, unsure=unsure))
+
+    def _fail(self, due: Due) -> State:
+        return self._replace(phase="failed", due=due._replace(kind="error", ended=False))
+
+    def failed(self) -> list[State]:
+        """Those in which it is instead an error that is due, wherever the command was broken off."""
+        if self.due is None:
+            return []
+        due = self.due
+        set_by = FAULTS.get(due.action % KINDS, "") if due.command == "step" else ""
+        aside = due.ended and self.mode == "async"  # an episode that has ended is reset, even if its row is lost
+        episodes = {due.before[0], self.episode, *([self.episode + 1] if aside else [])}
+        faults = {"", due.before[1], self.fault, set_by}
+        helds = {due.held, self.held, *([(MISSING, MISSING)] if aside else [])}
+        return [
+            self._replace(episode=episode, fault=fault, held=held, blurred=True)._fail(due)
+            for episode, fault, held in itertools.product(episodes, faults, helds)
+        ]
+
+    def after_death(self) -> list[State]:
+        """Those in which its worker has been replaced since."""
+        fresh = self._replace(life=0, episode=0, t=0, hash=0, bumps=0, bonus=0, fault="", replaced=True, due=None)
+        due = self.due
+        if due is None:
+            if not self.begun:
+                return [fresh._replace(phase="new")]
+            lost = fresh._replace(phase="lost")
+            return [lost, fresh._replace(phase=self.phase)] if self.phase in ("first", "over", "failed") else [lost]
+        found = []
+        if due.kind != "death" and not due.then_lost:
+            found.append(self._replace(due=due._replace(then_lost=True)))
+        again = fresh._replace(held=due.held)
+        if due.command == "step" and (self.begun or due.kind != "error"):
+            lost = again._replace(phase="lost")
+            found.append(lost._lose(Due("row", "step", due.action, held=due.held)))
+            if due.start:  # of an episode's first row by a step (next_step)
+                found.append(again.given_reset("step", due.held))
+        if due.command == "step" and due.kind == "error":
+            found.append(again._replace(phase="failed", due=due))
+        if due.command != "step":
+            found.append(again.given_reset(due.command, due.held))
+        return [state._replace(due=state.due._replace(leftover=due.leftover)) for state in found if state.due]
+
+    def handed_out(self) -> list[State]:
+        """Those once the answer has been handed out. In async mode an episode's end brings another one by itself."""
+        due = self.due
+        assert due is not None
+        free = self._replace(due=None)
+        if due.then_lost:
+            if due.ended and self.mode == "async":
+                return [free.after_death()[0]._replace(begun=True).given_reset("auto", self.held)]
+            return free.after_death()
+        if due.ended and self.mode == "async" and due.kind in ("row", "lost"):
+            return [free.given_reset("auto", self.held)]
+        return [free]
+
+    def match(self, row: Row, form: str, lives: set[int]) -> State | None:
+        """The state as the row tells it, if this is the row that is due; `lives` are those of the slot seen before."""
+        due = self.due
+        if due is None or due.kind in ("error", "death") or row.slot != self.slot or row.obs[SLOT] != self.slot:
+            return None
+        info, obs = row.info, row.obs
+        if (row.terminated, row.truncated) != (due.terminated, due.truncated) or row.reward != due.reward:
+            return None
+        if info.get("worker_restarted", False) != (due.kind == "lost"):
+            return None
+        ended_here = due.ended and self.mode == "same_step"
+        starts = due.start and (due.kind == "first" or ended_here)
+        if info.get("episode_start", False) != starts or ("terminal_observation" in info) != due.ended:
+            return None
+        if info.get("TimeLimit.truncated") != (due.truncated and not due.terminated):
+            return None
+        if due.kind == "lost" and not ended_here:
+            return self  # its observation is an older one: the player looks at it
+        state = self
+        if starts:
+            found = state._started(obs, due, lives)
+            if found is None:
+                return None
+            state = found
+        if (0, *obs[2:]) != (0, *state.obs[2:]):
+            return None
+        if due.ended and due.kind == "row":
+            last = tuple(int(value) for value in info["terminal_observation"])
+            if due.last is None or last[0] != self.slot or last[2:] != due.last[2:]:
+                return None
+        return state if self._info_fits(info, form, due) else None
+
+    def _started(self, obs: Obs, due: Due, lives: set[int]) -> State | None:
+        """The state with what only the first row of an episode tells."""
+        state = self
+        if not state.life:
+            if obs[LIFE] in lives:
+                return None
+            state = state._replace(life=obs[LIFE])
+        if due.unsure:
+            state = state._replace(seed=obs[SEED])
+            state = state._replace(hash=first_hash(state.slot, state.episode, state.seed, state.option))
+        return state
+
+    def _info_fits(self, info: dict[str, Any], form: str, due: Due) -> bool:
+        if due.kind == "lost":
+            return True
+        if due.kind == "first":
+            want: dict[str, Any] = {"slot": self.slot, "episode": self.episode}
+        else:
+            assert due.last is not None or not due.ended
+            t, number = (due.last[T], due.last[HASH]) if due.last is not None else (self.t, self.hash)
+            want = step_info(form, due.action, self.slot, t, number)
+        ours = ("TimeLimit.truncated", "terminal_observation", "episode_start", "bad", "bonus", "worker_restarted")
+        return {key: value for key, value in info.items() if key not in ours} == want

@@ -1,0 +1,243 @@
+"""One VecEnv from its making to its end, and what is left after it."""
+
+from __future__ import annotations
+
+import faulthandler
+import functools
+import gc
+import os
+import random
+import time
+import traceback
+import warnings
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import IO, Any
+
+from chaos.disturb import Disturber, Interrupter
+from chaos.env import FORMS, ChaosEnv
+from chaos.player import Plan, Player, Violation
+from vecenvs.arguments import split
+from vecenvs.backends import backend_class
+from vecenvs.errors import VecEnvError
+from vecenvs.testing import leaks
+from vecenvs.vec_env import VecEnv
+from vecenvs.worker.host import AUTORESET_MODES
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A backend and how it is set up. `ranks` > 0: run under MPI."""
+
+    backend: str
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    ranks: int = 0
+    patience: float = 40.0  # seconds that a call may take
+    steps: int = 80  # calls of a round
+    exempt: tuple[str, ...] = leaks.EXEMPT
+    descriptors: int = 0  # that may come and go by themselves
+
+
+RAY_EXEMPT = (*leaks.EXEMPT, "ray::IDLE", "default_worker.py", "ray/_private", "ray/core/src", "ray::DashboardAgent")
+RAY: dict[str, Any] = {"patience": 120.0, "steps": 40, "exempt": RAY_EXEMPT, "descriptors": 6}
+MPI: dict[str, Any] = {"ranks": 3, "patience": 60.0, "exempt": (*leaks.EXEMPT, "vecenvs.mpi")}
+
+ENGINES = {
+    "dummy": Engine("dummy"),
+    "subproc-fork": Engine("subproc", {"start_method": "fork"}),
+    "subproc-forkserver": Engine("subproc", {"start_method": "forkserver"}, steps=50),
+    "subproc-spawn": Engine("subproc", {"start_method": "spawn"}, steps=50),
+    "caller": Engine("subproc", {"start_method": "fork", "caller_steps": True}),
+    "mpi-shared": Engine("mpi", **MPI),
+    "mpi-messages": Engine("mpi", {"transport": "messages"}, **MPI),
+    "mpi-mpi": Engine("mpi", {"transport": "mpi"}, **MPI),
+    "ray-shared": Engine("ray", **RAY),
+    "ray-messages": Engine("ray", {"transport": "messages"}, **RAY),
+    "ray-calls": Engine("ray", {"transport": "calls"}, **RAY),
+}
+
+
+def plan_of(rng: random.Random, engine: Engine) -> Plan:
+    """Draw how a round goes."""
+    disturbed = rng.random() < 0.9
+    interrupts = rng.choice(["", "", "timer", "bytecode"]) if disturbed else ""
+    restart = rng.random() < 0.75
+    return Plan(
+        mode=rng.choice(AUTORESET_MODES),
+        num_envs=rng.randint(1, 6),
+        form=rng.choice(FORMS),
+        restart=restart,
+        max_restarts=1000 if rng.random() < 0.9 else rng.randint(0, 3),
+        step_timeout=1.5 if rng.random() < 0.3 else None,
+        steps=engine.steps,
+        interrupts=interrupts,
+        interrupt_rate=rng.choice([0.05, 0.3]),
+        kill_rate=rng.choice([0.0, 0.0, 0.03, 0.15]) * disturbed * (1.0 if restart else 0.3),
+        stop_rate=rng.choice([0.0, 0.0, 0.03]) * disturbed,
+        deadly=disturbed and rng.random() < (0.5 if restart else 0.2),
+        faults=disturbed and rng.random() < 0.6,
+        patience=engine.patience,
+        info_attrs=("bonus",) if rng.random() < 0.2 else (),
+        newest=engine.backend == "subproc",
+    )
+
+
+class Rounds:
+    """Rounds on one engine, in this process."""
+
+    def __init__(self, name: str, token: str, log: IO[str], *, anywhere: bool) -> None:
+        self.engine, self.log, self.anywhere = ENGINES[name], log, anywhere
+        self.token = token
+
+    def play(self, seed: int) -> dict[str, Any]:
+        """Play a round; return counts and violations."""
+        rng = random.Random(seed)
+        plan = plan_of(rng, self.engine)
+        print(f"round {seed}: {plan}", file=self.log, flush=True)
+        counts: Counter[str] = Counter()
+        violations: list[dict[str, Any]] = []
+        files, processes = leaks.shared_memory_files(), leaks.child_processes(self.engine.exempt)
+        descriptors = leaks.open_files()
+        history: list[str] = []
+        played = self._play(rng, plan, counts, history)
+        for violation in [*played, *self._left(files, processes, descriptors)]:
+            told = {"kind": violation.kind, "text": str(violation)[:6000], "soft": violation.soft}
+            violations.append({**told, "plan": asdict(plan), "history": history[-25:]})
+        return {"seed": seed, "counts": counts, "violations": violations}
+
+    def _play(self, rng: random.Random, plan: Plan, counts: Counter[str], history: list[str]) -> list[Violation]:
+        interrupter, disturber = Interrupter(rng, anywhere=self.anywhere), Disturber(self.token)
+        found: list[Violation] = []
+        vec = self._make(rng, plan, interrupter, counts, found)
+        if vec is None:
+            return found
+        shards = split(plan.num_envs, vec.stats()["num_workers"])
+        inline = {"dummy": {0}, "caller": {len(shards) - 1}}.get(self._kind(), set())
+        player = Player(vec, plan, shards, inline, rng, interrupter, disturber, counts, self.log)
+        player.history = history
+        try:
+            player.play()
+        except Violation as violation:
+            found.append(violation)
+        except BaseException as exc:
+            found.append(Violation(f"{type(exc).__name__} in the chaos program", traceback.format_exc()[-3000:]))
+        found += player.soft
+        disturber.finish()
+        counts["kills"] += disturber.kills
+        counts["stops"] += disturber.stops
+        self._close(vec, rng, plan, interrupter, found)
+        for violation in found:  # frames keep the VecEnv
+            violation.__traceback__ = violation.__cause__ = violation.__context__ = None
+        return found
+
+    def _kind(self) -> str:
+        return "caller" if self.engine.kwargs.get("caller_steps") else self.engine.backend
+
+    def _make(
+        self, rng: random.Random, plan: Plan, interrupter: Interrupter, counts: Counter[str], found: list[Violation]
+    ) -> VecEnv | None:
+        fns = [functools.partial(ChaosEnv, slot, os.getpid(), plan.form) for slot in range(plan.num_envs)]
+        kwargs = dict(self.engine.kwargs)
+        if self.engine.backend != "dummy":
+            kwargs["num_workers"] = rng.randint(1, min(plan.num_envs, 3))
+        if plan.restart:
+            kwargs |= {"on_failure": "restart", "max_restarts": plan.max_restarts}
+
+        def make() -> VecEnv:
+            return backend_class(self.engine.backend)(
+                fns, autoreset=plan.mode, step_timeout=plan.step_timeout, info_attrs=plan.info_attrs, **kwargs
+            )
+
+        faulthandler.dump_traceback_later(self.engine.patience, exit=True, file=self.log)
+        try:
+            if plan.interrupts and rng.random() < 0.2:
+                try:
+                    delay = 10 ** rng.uniform(-4, 0)
+                    vec = interrupter.by_timer(make, delay)
+                except KeyboardInterrupt:
+                    counts["interrupts"] += 1
+                    return None
+            else:
+                vec = make()
+        except Exception:
+            found.append(Violation("the constructor raised", traceback.format_exc()[-3000:]))
+            return None
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+        assert isinstance(vec, VecEnv)
+        return vec
+
+    def _close(
+        self, vec: VecEnv, rng: random.Random, plan: Plan, interrupter: Interrupter, found: list[Violation]
+    ) -> None:
+        faulthandler.dump_traceback_later(self.engine.patience, exit=True, file=self.log)
+        began = time.monotonic()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what closing envs has raised
+                if plan.interrupts and rng.random() < 0.2:
+                    try:
+                        interrupter.by_timer(vec.close, 10 ** rng.uniform(-4.5, -1))
+                    except KeyboardInterrupt:
+                        vec.close()
+                else:
+                    vec.close()
+        except BaseException:
+            found.append(Violation("close raised", traceback.format_exc()[-3000:]))
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+        if time.monotonic() - began > 20:
+            found.append(Violation("close took long", f"{time.monotonic() - began:.1f} s"))
+
+    def _left(self, files: Any, processes: dict[int, str], descriptors: dict[str, int]) -> list[Violation]:
+        """Say what a round has left behind."""
+        gc.collect()
+
+        def left_processes() -> list[str]:
+            now = leaks.child_processes(self.engine.exempt)
+            return [f"{pid}: {words[:200]}" for pid, words in now.items() if pid not in processes]
+
+        def left_descriptors() -> list[str]:
+            now = leaks.open_files()
+            more = [
+                f"{name} ({now[name] - descriptors.get(name, 0)})"
+                for name in now
+                if now[name] > descriptors.get(name, 0)
+            ]
+            total = sum(now.values()) - sum(descriptors.values())
+            return more if total > self.engine.descriptors else []
+
+        found = []
+        for what, look in (
+            ("processes left", left_processes),
+            ("shared memory left", lambda: leaks.files_left(files)),
+            ("descriptors left", left_descriptors),
+        ):
+            left = leaks.wait_until_empty(look, 5.0)
+            if left:
+                found.append(Violation(what, ", ".join(left)))
+        return found
+
+
+def warm_up(name: str) -> None:
+    """Start what a process starts once and keeps: a fork server, a Ray."""
+    engine = ENGINES[name]
+    if engine.backend == "ray":
+        import ray
+
+        ray.init(
+            address="local", num_cpus=8, include_dashboard=False, object_store_memory=80 * 2**20,
+            logging_level="error", log_to_driver=False,
+        )  # fmt: skip
+    kwargs = dict(engine.kwargs)
+    if engine.backend != "dummy":
+        kwargs["num_workers"] = 2
+    vec = backend_class(engine.backend)(
+        [functools.partial(ChaosEnv, slot, os.getpid(), "none") for slot in range(2)], **kwargs
+    )
+    try:
+        vec.reset()
+    except VecEnvError:
+        vec.close()
+        raise
+    vec.close()

@@ -1,0 +1,33 @@
+"""A few rounds of the chaos program, which `make chaos` plays for as long as one likes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from chaos.rounds import ENGINES
+
+HERE = Path(__file__).parent
+
+
+SHORT = ["dummy", "subproc-fork", "caller"]
+LONG = [name for name in ENGINES if name not in SHORT]
+RELEASE = [pytest.mark.long, pytest.mark.release]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("engine", [*SHORT, *(pytest.param(name, marks=RELEASE) for name in LONG)])
+def test_a_few_rounds(engine: str) -> None:
+    """Nothing is lost, doubled, hung or left behind."""
+    found = subprocess.run(
+        [sys.executable, "-m", "chaos", "--quick", "--engine", engine],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stdout

@@ -1,0 +1,132 @@
+"""Files that are damaged, or made to do harm: the error that is promised, which names the file, and no other."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hostile_files import DEEP, HEADERS, HUGE, LONG, TEXTS, array, as_bytes, mutations, read_or_refuse, rewritten
+
+from vecenvs import DummyVecEnv
+from vecenvs.compat import baselines
+from vecenvs.testing.envs import CountingEnv, counting_fns
+from vecenvs.wrappers import LoadMonitorResultsError, Monitor, VecNormalize, load_results
+
+MONITOR = b'#{"t_start": 1.5, "env_id": "CartPole-v1"}\nr,l,t,won\n1.0,20,0.5,True\n2.0,30,0.75,False\n'
+LINES = b'{"t_start": 1.5, "env_id": null}\n{"r": 1.0, "l": 20, "t": 0.5, "won": true}\n{"r": 2, "l": 30, "t": 0.75}\n'
+
+
+@pytest.mark.parametrize(("name", "content"), [("monitor.csv", MONITOR), ("monitor.json", LINES)])
+def test_damaged_monitor_files(tmp_path: Path, name: str, content: bytes) -> None:
+    path = tmp_path / name
+    found = []
+    for damaged in mutations(content, 3000):
+        path.write_bytes(damaged)
+        found.append(read_or_refuse(lambda: load_results(path), LoadMonitorResultsError, name))
+    assert {True, False} == set(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("monitor.csv", "#" + DEEP + "\nr,l,t\n"),
+        ("monitor.csv", '#{"t_start": ' + HUGE + "}\nr,l,t\n"),
+        ("monitor.csv", '#{"t_start": 1e308}\nr,l,t\n1,2,1e308\n'),
+        ("monitor.csv", '#{"t_start": 1}\nr,l,t\n1,' + HUGE + ",3\n"),
+        ("monitor.csv", '#{"t_start": 1}\nr,l,t\n1,' + LONG + ",3\n"),
+        ("monitor.csv", '#{"t_start": 1}\n' + "x," * 100_000 + "\n"),
+        ("monitor.csv", '#{"t_start": 1}\nr,l,t\n' + "1," * 100_000 + "\n"),
+        ("monitor.json", DEEP + "\n"),
+        ("monitor.json", '{"t_start": 1}\n' + DEEP + "\n{}\n"),
+        ("monitor.json", '{"t_start": 1}\n{"r": ' + HUGE + ', "l": 2, "t": 3}\n{}\n'),
+        ("monitor.json", '{"t_start": 1}\n{"r": 1, "l": ' + HUGE + ', "t": 3}\n{}\n'),
+        ("monitor.json", '{"t_start": 1}\n{"r": 1, "l": 2, "t": {"r": [1]}}\n{}\n'),
+    ],
+    ids=range(12),
+)
+def test_monitor_files_made_to_do_harm(tmp_path: Path, name: str, text: str) -> None:
+    """Also where a Monitor is to go on with such a file, or `make_vec_env` to look at it."""
+    path = tmp_path / name
+    path.write_text(text)
+    assert not read_or_refuse(lambda: load_results(path), LoadMonitorResultsError, name)
+    if name.endswith("csv"):
+        again = lambda: Monitor(CountingEnv(), path, override_existing=False)  # noqa: E731
+        assert not read_or_refuse(again, LoadMonitorResultsError, name)
+
+
+def test_what_json_has_in_other_columns(tmp_path: Path) -> None:
+    """They are objects as they are, whatever their shapes."""
+    path = tmp_path / "monitor.json"
+    values = ["[[1], [2]]", "[[3, 4]]", HUGE, '{"a": 1}', "null"]
+    rows = [f'{{"r": 1, "l": 2, "t": {k}, "x": {value}}}' for k, value in enumerate(values)]
+    path.write_text("\n".join(['{"t_start": 1}', *rows, ""]))
+    assert load_results(path)["x"].tolist() == [[[1], [2]], [[3, 4]], int(HUGE), {"a": 1}, None]
+    path.write_text("\n".join(['{"t_start": 1}', rows[0], ""]))
+    assert load_results(path)["x"].tolist() == [[[1], [2]]]
+
+
+SETTINGS = {
+    "norm_obs": [1, "x", None], "norm_reward": [[], "x"], "norm_obs_keys": ["obs", [1], [[]], {}, [""]],
+    **{name: ["x", None, True, [1], int(HUGE), -1.0, float("nan"), {}] for name in ("clip_obs", "gamma", "epsilon")},
+    "format": [2, None, "1", []],
+}  # fmt: skip
+
+
+class TestVecNormalize:
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        path = tmp_path / "statistics"
+        with VecNormalize(DummyVecEnv(counting_fns(2))) as vec:
+            vec.reset()
+            vec.save(path)
+        return path
+
+    def read(self, path: Path) -> bool:
+        with DummyVecEnv(counting_fns(2)) as vec:
+            ours = read_or_refuse(lambda: VecNormalize.load(path, vec), ValueError, path.name)
+            theirs = read_or_refuse(lambda: baselines.VecNormalize.load(path, vec), ValueError, path.name)
+        assert ours == theirs
+        return ours
+
+    def test_damaged(self, path: Path) -> None:
+        content, found = path.read_bytes(), []
+        for damaged in mutations(content, 700):
+            path.write_bytes(damaged)
+            found.append(self.read(path))
+        assert {True, False} == set(found)
+
+    @pytest.mark.parametrize("member", ["settings", "obs/mean", "obs/var", "obs/count", "returns/mean"])
+    @pytest.mark.parametrize("content", [*HEADERS, None], ids=range(len(HEADERS) + 1))
+    def test_members_made_to_do_harm(self, path: Path, member: str, content: bytes | None) -> None:
+        rewritten(path, **{member: content})
+        assert not self.read(path)
+
+    @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
+    def test_settings_that_are_no_settings(self, path: Path, text: str) -> None:
+        rewritten(path, settings=array(np.array(text)) if text.isascii() else as_bytes(text))
+        assert not self.read(path)
+
+    @pytest.mark.parametrize(("name", "value"), [(name, value) for name in SETTINGS for value in SETTINGS[name]])
+    def test_settings_of_other_kinds(self, path: Path, name: str, value: Any) -> None:
+        with np.load(path) as file:
+            settings = json.loads(str(file["settings"]))
+        rewritten(path, settings=array(np.array(json.dumps({**settings, name: value}))))
+        assert not self.read(path)
+
+    @pytest.mark.parametrize("member", ["obs/var", "obs/count", "returns/var"])
+    def test_statistics_that_cannot_be(self, path: Path, member: str) -> None:
+        with np.load(path) as file:
+            value = file[member]
+        rewritten(path, **{member: array(value * 0 - 1.0)})
+        assert not self.read(path)
+
+    def test_a_bomb(self, path: Path) -> None:
+        """What is compressed may be gigabytes of zeros: it is not unpacked to see what it is."""
+        rewritten(path, zipfile.ZIP_DEFLATED)
+        assert not self.read(path)
+        with DummyVecEnv(counting_fns(2)) as vec, pytest.raises(ValueError, match="it is compressed"):
+            VecNormalize.load(path, vec)

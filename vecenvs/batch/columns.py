@@ -1,0 +1,234 @@
+"""How values of a space lie in a batch: one column per leaf of the space, one row per env."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from vecenvs.batch.layout import OBJECT, Array, SpaceLayout, casting, coerce
+
+_ALL = slice(None)
+_LARGE = 4096  # bytes of a row
+
+
+class Columns:
+    """n rows of one space. `arrays[k]` is leaf k's column, of shape (n, *leaf.shape)."""
+
+    def __init__(self, layout: SpaceLayout, n: int, take: Callable[[tuple[int, ...], np.dtype[Any]], Array]) -> None:
+        self.layout = layout
+        self.n = n
+        self._single = layout.is_flat
+        self.arrays = [
+            np.full(n, None, dtype=object) if leaf.is_object else take((n, *leaf.shape), leaf.dtype)
+            for leaf in layout.leaves
+        ]
+        # Rows laid end to end along their first axis: what np.concatenate writes a whole shard into in one call.
+        self._batch_shape = self.arrays[0].shape if layout.is_flat and not layout.has_objects else None
+        self.copies: Callable[[], Any] = self.arrays[0].copy if self._single else self._copies  # of all rows, a batch
+        self._joins = [_Join(leaf.dtype) for leaf in layout.leaves]
+        self._ends = [a.reshape(n * a.shape[1], *a.shape[2:]) if a.ndim > 1 else a for a in self.arrays]
+
+    def shard(self, first: int, count: int) -> Shard:
+        """The same rows first, first + 1, ... as `store` and `rows` see them, with the look-ups done once."""
+        return Shard(self, first, count)
+
+    def store(self, first: int, values: list[Any]) -> None:
+        """Write `values` into the rows first, first + 1, ... ValueError or TypeError if one does not fit its space.
+
+        On an error some rows may have been written: `store_row` each of them to find out which one is wrong.
+        """
+        if self._single:
+            self._store_leaf(0, first, values)
+            return
+        for k, parts in enumerate(zip(*map(self.layout.observed, values), strict=True)):
+            self._store_leaf(k, first, list(parts))
+
+    def _store_leaf(self, k: int, first: int, values: list[Any]) -> None:
+        leaf, ends = self.layout.leaves[k], self._ends[k]
+        if leaf.is_object:
+            for row, value in enumerate(values, first):
+                ends[row] = copy.deepcopy(value)
+        elif leaf.shape:
+            length = leaf.shape[0]
+            check_lengths(values, length)
+            self._joins[k](values, ends[first * length : (first + len(values)) * length])
+        else:
+            given = np.array(values)
+            if given.shape != (len(values),):
+                raise ValueError(f"values of shape {given.shape[1:]} where the space says a scalar")
+            self._joins[k]([given], ends[first : first + len(values)])
+
+    def store_row(self, row: int, value: Any) -> None:
+        """Write one row; the error names the leaf. Integers held by another dtype are taken where no value changes."""
+        for array, leaf, part in zip(self.arrays, self.layout.leaves, self.layout.observed(value), strict=True):
+            fits = type(part) is np.ndarray and part.dtype == leaf.dtype and part.shape == leaf.shape
+            array[row] = part if fits and not leaf.is_object else coerce(part, leaf)
+
+    def rows(self, first: int, count: int) -> list[Any]:
+        """Read `count` rows as separate values that share no memory with the columns."""
+        parts = [list(_copied(array[first : first + count])) for array in self.arrays]
+        if self._single:
+            return parts[0]
+        rows = zip(*parts, strict=True) if parts else [()] * count  # a space may be empty
+        return [self.layout.unflatten(row) for row in rows]
+
+    def row(self, row: int) -> Any:
+        """Read one row as a value that shares no memory with the columns."""
+        return self.layout.unflatten(self.parts(row))
+
+    def parts(self, row: int) -> list[Any]:
+        """The same, leaf by leaf."""
+        return [_copied(array[row]) for array in self.arrays]
+
+    def batch(self, indices: Array) -> Any:
+        """Read some rows as one batch, the reader's own."""
+        return self.layout.unflatten([array[indices] for array in self.arrays])
+
+    def views(self) -> Any:
+        """Read all rows as one batch that shares their memory."""
+        return self.layout.unflatten([array[:] for array in self.arrays])
+
+    def _copies(self) -> Any:
+        return self.layout.unflatten([array.copy() for array in self.arrays])
+
+    def take(self, batch: Any) -> bool:
+        """Write a batch that is one array of just the right dtype and shape; else leave all as it is and give False."""
+        if type(batch) is not np.ndarray or batch.shape != self._batch_shape:
+            return False
+        array = self.arrays[0]
+        if batch.dtype != array.dtype:
+            return False
+        array[...] = batch
+        return True
+
+    def assign(self, parts: Sequence[Array], indices: Array | slice = _ALL) -> None:
+        """Write a batch, given leaf by leaf."""
+        for k, part in enumerate(parts):
+            self.arrays[k][indices] = part
+
+    def objects(self, first: int, count: int) -> list[Array] | None:
+        """The rows of the object leaves, for a message; None if the space has none."""
+        if not self.layout.has_objects:
+            return None
+        return [a[first : first + count].copy() for a in self.arrays if a.dtype == OBJECT]
+
+    def take_objects(self, first: int, count: int, parts: list[Array] | None) -> None:
+        """Write what `objects` read elsewhere."""
+        if parts is not None:
+            for array, part in zip((a for a in self.arrays if a.dtype == OBJECT), parts, strict=True):
+                array[first : first + count] = part
+
+
+def _copied(part: Any) -> Any:
+    """Copy an array or one of its rows; of objects, these too."""
+    return part.copy() if isinstance(part, (np.ndarray, np.generic)) and part.dtype != OBJECT else copy.deepcopy(part)
+
+
+class Shard:
+    """A run of rows that one worker reads or writes at every step."""
+
+    def __init__(self, columns: Columns, first: int, count: int) -> None:
+        self._columns = columns
+        self._first = first
+        self._count = count
+        leaf = columns.layout.leaves[0] if columns.layout.is_flat else None
+        self._out: Array | None = None
+        self._length = 0
+        self._join = _Join(leaf.dtype if leaf is not None else OBJECT)
+        self._view: Array | None = None
+        if leaf is not None and not leaf.is_object:
+            self._view = columns.arrays[0][first : first + count]
+            if leaf.shape:
+                self._length = leaf.shape[0]
+                self._out = self._view.reshape(count * leaf.shape[0], *leaf.shape[1:])
+
+    def store(self, values: list[Any]) -> None:
+        """As `Columns.store`."""
+        if self._out is not None:
+            check_lengths(values, self._length)
+            self._join(values, self._out)
+        else:
+            self._columns.store(self._first, values)
+
+    def cells(self) -> list[Any] | None:
+        """Give what each row is to be written to at once, by item assignment; None if it is better to store them all.
+
+        Vectors of numbers: memory that takes numbers of its own dtype and shape only. Large rows, as `store_row`.
+        """
+        view, layout = self._view, self._columns.layout
+        if view is not None and view.ndim == 2 and view.dtype.kind in "biuf" and view.dtype.itemsize <= 8:
+            return [memoryview(row) for row in view]
+        if layout.row_bytes >= _LARGE and not layout.has_objects:
+            return [_LargeCell(self._columns, row) for row in range(self._first, self._first + self._count)]
+        return None
+
+    def reader(self) -> Callable[[], Sequence[Any]]:
+        """Give what reads all rows, as `Columns.rows` does, at the least cost."""
+        view = self._view
+        if view is None:
+            return partial(self._columns.rows, self._first, self._count)
+        # Of few rows this takes a third of the time of list(view), which begins by asking numpy for an iterator.
+        items = itemgetter(*range(self._count)) if self._count > 1 else lambda rows: (rows[0],)
+        return partial(items, view) if view.ndim == 1 else lambda: items(view.copy())
+
+
+class _Join:
+    """Lays rows end to end in an array of a dtype. FloatingPointError for a number too large for it, not infinity."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._casting = casting(dtype)
+        self._narrow = dtype.kind in "fc" and not np.can_cast(np.float64, dtype)
+        self._exact = (
+            self._narrow
+        )  # so far all rows have been of this dtype: nothing to be watched, which takes its time
+
+    def __call__(self, values: list[Any], out: Array) -> None:
+        if self._exact:
+            try:
+                np.concatenate(values, out=out, casting="equiv")
+                return
+            except TypeError:
+                self._exact = False
+        if self._narrow:
+            with np.errstate(over="raise"):
+                np.concatenate(values, out=out, casting=self._casting)
+        else:
+            np.concatenate(values, out=out, casting=self._casting)
+
+
+class _LargeCell:
+    """A row that is written as soon as the env gives it.
+
+    Were the values of a whole shard kept until its end, they would take up new memory in turn: more than the caches
+    hold, and with frames of 100 KB more than the allocator keeps.
+    """
+
+    __slots__ = ("_columns", "_place", "_row")
+
+    def __init__(self, columns: Columns, row: int) -> None:
+        self._columns = columns
+        self._row = row
+        self._place = columns.arrays[0][row] if columns.layout.is_flat else None
+
+    def __setitem__(self, _: Any, value: Any) -> None:
+        place = self._place
+        if (
+            place is not None
+            and type(value) is np.ndarray
+            and value.shape == place.shape
+            and value.dtype == place.dtype
+        ):
+            place[...] = value
+        else:
+            self._columns.store_row(self._row, value)
+
+
+def check_lengths(values: list[Any], length: int) -> None:
+    """Refuse what np.concatenate, which only sees the sum, would take: a row too long beside one too short."""
+    if list(map(len, values)).count(length) != len(values):
+        raise ValueError("a row of another shape")

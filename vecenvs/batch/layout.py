@@ -1,0 +1,173 @@
+"""How values of any Gymnasium space are taken apart: into leaves, each with one dtype and one fixed shape.
+
+A *leaf* is a part of the space with one dtype and one fixed shape: Box, Discrete, MultiDiscrete, MultiBinary. Dict
+and Tuple are taken apart, at any depth. What has no fixed shape (Text, Sequence, Graph, OneOf, a custom space) is an
+object leaf: a numpy object array of n values, which transports pickle.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+FIXED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+OBJECT = np.dtype(object)
+
+Array = NDArray[Any]
+
+
+class Leaf(NamedTuple):
+    """One column: where it is found in a value, and the dtype and shape of one row."""
+
+    path: tuple[str | int, ...]
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def is_object(self) -> bool:
+        return self.dtype == OBJECT
+
+    def __str__(self) -> str:
+        return "".join(f"[{key!r}]" for key in self.path)
+
+
+class SpaceLayout:
+    """The leaves of one space, and the ways between a value and the list of its leaves' values."""
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        self.space = space
+        self.leaves = tuple(_leaves_of(space, ()))
+        self.is_flat = len(self.leaves) == 1 and not self.leaves[0].path
+        self.row_bytes = sum(leaf.dtype.itemsize * math.prod(leaf.shape) for leaf in self.leaves)
+        self.has_objects = any(leaf.is_object for leaf in self.leaves)
+        self._take_apart = _taker_of(space)
+
+    def flatten(self, value: Any) -> list[Any]:
+        """Take a value (or a batch) apart into its leaves. A missing or extra key raises ValueError."""
+        return self._flattened("value", value, exact=True)
+
+    def observed(self, value: Any) -> list[Any]:
+        """Take an env's observation apart. Keys that the space does not have are ignored, as by Gymnasium and SB3."""
+        return self._flattened("observation", value, exact=False)
+
+    def _flattened(self, what: str, value: Any, *, exact: bool) -> list[Any]:
+        if self._take_apart is None:
+            return [value]
+        parts: list[Any] = []
+        if not self._take_apart(value, parts):
+            parts.clear()
+            _flatten(self.space, value, what, parts, exact)  # which says what is wrong, or takes what only looks odd
+        return parts
+
+    def unflatten(self, parts: Sequence[Any]) -> Any:
+        """Put leaves together again, as plain dict and tuple."""
+        return parts[0] if self.is_flat else _unflatten(self.space, iter(parts))
+
+    def set_row(self, batch: Any, row: int, parts: Sequence[Any]) -> None:
+        """Write one row of a batch, given leaf by leaf; of objects, copies."""
+        for array, part, leaf in zip(self.flatten(batch), parts, self.leaves, strict=True):
+            array[row] = copy.deepcopy(part) if leaf.is_object else part
+
+    def own(self, value: Any) -> Any:
+        """Copy an observation that an env may go on changing, as arrays of the space's dtypes."""
+        parts = zip(self.observed(value), self.leaves, strict=True)
+        return self.unflatten([coerce(part, leaf) for part, leaf in parts])
+
+
+def casting(dtype: np.dtype[Any]) -> Literal["same_kind", "safe"]:
+    """Give how numpy may cast to this dtype so that numbers become no others: floats may be rounded, integers not."""
+    return "same_kind" if dtype.kind in "fc" else "safe"
+
+
+def coerce(value: Any, leaf: Leaf) -> Any:
+    """Copy one leaf of an observation as the leaf's dtype.
+
+    ValueError for another shape or numbers too large for the dtype, TypeError for a dtype whose cast changes them.
+    """
+    if leaf.is_object:
+        return copy.deepcopy(value)
+    given = np.asarray(value)
+    if given.shape != leaf.shape:
+        raise ValueError(f"observation{leaf} has shape {given.shape}, its space says {leaf.shape}")
+    try:
+        with np.errstate(over="raise"):
+            cast = given.astype(leaf.dtype) if given.dtype.kind in "biuf" else None
+    except FloatingPointError:
+        raise ValueError(f"observation{leaf} has numbers too large for its space's dtype {leaf.dtype}") from None
+    if cast is None or not (np.can_cast(given.dtype, leaf.dtype, casting(leaf.dtype)) or np.array_equal(cast, given)):
+        raise TypeError(f"observation{leaf} has dtype {given.dtype}, its space says {leaf.dtype}")
+    return cast if leaf.shape else cast[()]
+
+
+def _leaves_of(space: spaces.Space[Any], path: tuple[str | int, ...]) -> list[Leaf]:
+    if isinstance(space, spaces.Dict):
+        return [leaf for key, sub in space.spaces.items() for leaf in _leaves_of(sub, (*path, key))]
+    if isinstance(space, spaces.Tuple):
+        return [leaf for key, sub in enumerate(space.spaces) for leaf in _leaves_of(sub, (*path, key))]
+    if isinstance(space, FIXED) and space.shape is not None and space.dtype is not None:
+        dtype = np.dtype(space.dtype)
+        return [Leaf(path, dtype, tuple(space.shape))]
+    return [Leaf(path, OBJECT, ())]
+
+
+def _taker_of(space: spaces.Space[Any]) -> Callable[[Any, list[Any]], bool] | None:
+    """Make the short way to take a value of this space apart: plain dicts, tuples and lists. None for a leaf.
+
+    It appends the leaves' values and gives True, or gives False if the value is anything else.
+    """
+    if isinstance(space, spaces.Dict):
+        kinds: frozenset[type] = frozenset({dict})
+        items: list[Any] = [(key, _taker_of(sub)) for key, sub in space.spaces.items()]
+    elif isinstance(space, spaces.Tuple):
+        kinds = frozenset({tuple, list})
+        items = [(position, _taker_of(sub)) for position, sub in enumerate(space.spaces)]
+    else:
+        return None
+    count = len(items)
+
+    def take(value: Any, parts: list[Any]) -> bool:
+        if type(value) not in kinds or len(value) != count:
+            return False
+        for key, inner in items:
+            try:
+                part = value[key]
+            except KeyError:
+                return False
+            if inner is None:
+                parts.append(part)
+            elif not inner(part, parts):
+                return False
+        return True
+
+    return take
+
+
+def _flatten(space: spaces.Space[Any], value: Any, where: str, parts: list[Any], exact: bool) -> None:
+    if isinstance(space, spaces.Dict):
+        keys = set(value.keys()) if hasattr(value, "keys") else None
+        if keys is None or not keys >= set(space.spaces) or (exact and len(keys) > len(space.spaces)):
+            has = f"is {type(value).__name__}" if keys is None else f"has keys {sorted(map(str, keys))}"
+            raise ValueError(f"{where} {has}, its Dict space has keys {sorted(map(str, space.spaces))}")
+        for key, sub in space.spaces.items():
+            _flatten(sub, value[key], f"{where}[{key!r}]", parts, exact)
+    elif isinstance(space, spaces.Tuple):
+        if not isinstance(value, (tuple, list)) or len(value) != len(space.spaces):
+            raise ValueError(f"{where} must be a tuple of {len(space.spaces)}, as its space says")
+        for position, sub in enumerate(space.spaces):
+            _flatten(sub, value[position], f"{where}[{position!r}]", parts, exact)
+    else:
+        parts.append(value)
+
+
+def _unflatten(space: spaces.Space[Any], parts: Any) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _unflatten(sub, parts) for key, sub in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_unflatten(sub, parts) for sub in space.spaces)
+    return next(parts)

@@ -1,0 +1,42 @@
+"""Copying of values that go from a caller to an env or back in the same process."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+
+def own(value: Any) -> Any:
+    """Copy the containers and arrays in a value that goes from a caller to an env or back in the same process.
+
+    So nothing in them is changed later by the other side. Other objects are given as they are, and so is a container
+    of a class of its own that cannot be copied.
+    """
+    kind = type(value)
+    if kind in IMMUTABLE:
+        return value
+    if kind is np.ndarray and value.dtype != object:
+        return value.copy()
+    if kind is dict:
+        if IMMUTABLE.issuperset(map(type, value.values())):
+            return value.copy()
+        return {key: own(item) for key, item in value.items()}
+    if kind is list:
+        return [own(item) for item in value]
+    if kind is tuple:
+        return tuple(own(item) for item in value)
+    if isinstance(value, _CONTAINERS):
+        try:
+            return copy.deepcopy(value)
+        except Exception:  # whatever a foreign __deepcopy__ or __reduce__ raises
+            return value
+    return value
+
+
+IMMUTABLE: frozenset[type] = frozenset(
+    {bool, int, float, complex, str, bytes, type(None)} | {np.dtype(code).type for code in "?bhilqBHILQefdgFDG"}
+)
+_CONTAINERS = (dict, list, tuple, set, frozenset, deque, bytearray, np.ndarray)

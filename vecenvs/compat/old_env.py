@@ -1,0 +1,81 @@
+"""Single-agent envs of Gym's interface before 0.26, as RLlib's RemoteVectorEnv took them, by Gymnasium's interface."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import gymnasium as gym
+
+_OWN = ("inner", "_takes_seed")
+
+
+class OldEnvAdapter:
+    """One env that may be written for the old interface; what its methods take and return tells.
+
+    `reset` may take no seed, which then goes to the env's own `seed` method if it has one, and return an observation
+    alone. `step` may return four values: the episode is truncated if the info has "TimeLimit.truncated". All other
+    attributes are those of `inner`.
+    """
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self._takes_seed = takes_seed(inner)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        result = call_reset(self.inner, self._takes_seed, seed, options)
+        with_info = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)
+        return (result[0], result[1]) if with_info else (result, {})
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        result = self.inner.step(action)
+        if not isinstance(result, tuple) or len(result) not in (4, 5):
+            raise TypeError(f"{type(self.inner).__name__}.step() must give four or five values, not {result!r}")
+        if len(result) == 5:
+            obs, reward, terminated, truncated, info = result
+            return obs, reward, terminated, truncated, info
+        obs, reward, done, info = result
+        truncated = bool(done and info.get("TimeLimit.truncated", False))
+        return obs, reward, bool(done) and not truncated, truncated, info
+
+    def close(self) -> None:
+        if hasattr(self.inner, "close"):
+            self.inner.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OWN:  # not made yet
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OWN:
+            super().__setattr__(name, value)
+        else:
+            setattr(self.inner, name, value)
+
+
+def adapted(env: Any) -> Any:
+    """Return the env, with an adapter around it if it has the old interface, as far as can be seen before a reset."""
+    whole = callable(getattr(env, "reset", None)) and callable(getattr(env, "step", None))
+    spaces = all(isinstance(getattr(env, name, None), gym.Space) for name in ("observation_space", "action_space"))
+    if not (whole and spaces):  # which is told where envs are made
+        return env
+    return env if isinstance(env, gym.Env) and takes_seed(env) else OldEnvAdapter(env)
+
+
+def takes_seed(inner: Any) -> bool:
+    """Whether the env's `reset` takes the keyword `seed`."""
+    parameters = inspect.signature(inner.reset).parameters
+    return "seed" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def call_reset(inner: Any, by_reset: bool, seed: int | None, options: dict[str, Any] | None) -> Any:
+    """Reset the env; without the keywords (not `by_reset`) its `seed` method, if it has one, gets the seed."""
+    if by_reset:
+        given = {"seed": seed, "options": options}
+        return inner.reset(**{name: value for name, value in given.items() if value is not None})
+    if options is not None:
+        raise TypeError(f"{type(inner).__name__}.reset() takes no options")
+    if seed is not None and hasattr(inner, "seed"):
+        inner.seed(seed)
+    return inner.reset()

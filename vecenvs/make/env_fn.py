@@ -1,0 +1,114 @@
+"""The function that makes one env of a make_vec_env, wherever its worker lives. It pickles if its parts do."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.wrappers import FlattenObservation
+
+from vecenvs.make.preprocessing import Preprocessing, Source
+from vecenvs.worker.making import close_refused, problem_of
+from vecenvs.wrappers.monitor import Monitor
+from vecenvs.wrappers.results import LoadMonitorResultsError, read_header
+from vecenvs.wrappers.reward import clip_action, scale_reward
+
+Env = gym.Env[Any, Any]
+Wrap = Callable[[Env], Env]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What all envs of one make_vec_env call have in common. Sent to workers: it pickles if its parts do."""
+
+    preprocessing: Preprocessing
+    env_kwargs: Mapping[str, Any]
+    module: str
+    flatten: bool
+    wrappers: tuple[Wrap, ...]
+    reward_scale: float
+    monitor_dir: str | None
+    monitor_kwargs: Mapping[str, Any]
+    seed: int | None
+    mpi_rank: int
+    initializer: Callable[..., Any] | None
+    home: tuple[str, int]
+    begun: float
+
+
+@dataclass(frozen=True)
+class EnvFn:
+    """Makes one env of the recipe. `subrank` is its start_index + i."""
+
+    recipe: Recipe
+    source: Source
+    subrank: int
+
+    def __call__(self) -> Env:
+        recipe = self.recipe
+        if recipe.initializer is not None and this_process() != recipe.home:
+            recipe.initializer(mpi_rank=recipe.mpi_rank, subrank=self.subrank)
+        if recipe.module:
+            importlib.import_module(recipe.module)
+        env = _checked(recipe.preprocessing.make(self.source, recipe.env_kwargs), "env_id")
+        try:
+            env = recipe.preprocessing.below_monitor(env)
+            if recipe.flatten:
+                env = flatten_dict(env)
+            env = Monitor(env, **self._monitor_arguments())
+            env = recipe.preprocessing.above_monitor(env)
+            for wrap in recipe.wrappers:
+                env = _checked(wrap(env), f"wrapper_class {wrap!r}")
+            env = scale_reward(clip_action(recipe.preprocessing.clip(env)), recipe.reward_scale)
+            if recipe.seed is not None:
+                env.action_space.seed(recipe.seed + self.subrank)
+        except BaseException:
+            env.close()
+            raise
+        return env
+
+    def _monitor_arguments(self) -> dict[str, Any]:
+        arguments = dict(self.recipe.monitor_kwargs)
+        if self.recipe.monitor_dir is not None:
+            path = os.path.join(self.recipe.monitor_dir, f"{self.recipe.mpi_rank}.{self.subrank}.{Monitor.EXT}")
+            arguments["filename"] = path
+            # A worker started anew in place of one that died makes the env again, but goes on with its file.
+            if _begun_since(self.recipe.begun, path):
+                arguments["override_existing"] = False
+        return arguments
+
+
+def flatten_dict(env: Env) -> Env:
+    """Flatten Dict observations into one vector; those with parts of no fixed size stay as they are."""
+    space = env.observation_space
+    return FlattenObservation(env) if isinstance(space, gym.spaces.Dict) and space.is_np_flattenable else env
+
+
+_PROCESS = uuid.uuid4().hex  # a fork has it too, another host not
+
+
+def this_process() -> tuple[str, int]:
+    return _PROCESS, os.getpid()
+
+
+def _begun_since(begun: float, path: str) -> bool:
+    try:
+        return float(read_header(path)["t_start"]) >= begun
+    except (OSError, LoadMonitorResultsError):
+        return False
+
+
+def _checked(env: Any, giver: str) -> Env:
+    problem = problem_of(env)
+    if not problem and not isinstance(env, gym.Env):
+        problem = f"a {type(env).__name__}, which is no gymnasium.Env, as wrappers need: make that its base class"
+    if problem:
+        close_refused(env)
+        raise TypeError(f"{giver} gave {problem}")
+    checked: Env = env
+    return checked

@@ -1,0 +1,274 @@
+"""make_vec_env: a VecEnv from an env id or a function, with baselines' preprocessing, Monitor and seeds."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from gymnasium.envs.registration import EnvSpec
+
+from vecenvs.arguments import (
+    arguments_of,
+    check_arguments,
+    check_names,
+    listed,
+    parse_count,
+    parse_flag,
+    parse_int,
+    way_of_several,
+)
+from vecenvs.backends import BACKENDS, backend_class, unknown_backend
+from vecenvs.backends.auto import choose
+from vecenvs.make.env_fn import EnvFn, Recipe, Wrap, this_process
+from vecenvs.make.env_types import check_env_type, find_spec
+from vecenvs.make.preprocessing import Source, check_game, preprocessing
+from vecenvs.vec_env import VecEnv
+from vecenvs.wrappers.reward import check_scale
+
+RANK_STRIDE = 10_000  # between the seeds of two ranks' envs, as in baselines
+AUTO = "auto"
+_RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")  # by which launchers tell a process its rank
+_log = logging.getLogger("vecenvs")
+_MONITOR_KWARGS = ("allow_early_resets", "reset_keywords", "info_keywords", "override_existing")
+
+
+def make_vec_env(
+    env_id: str | EnvSpec | Callable[..., Any] | Iterable[Callable[..., Any]],
+    env_type: str | None = None,
+    num_env: int = 1,
+    seed: int | None = None,
+    wrapper_kwargs: Mapping[str, Any] | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    start_index: int = 0,
+    reward_scale: float = 1.0,
+    flatten_dict_observations: bool = True,
+    gamestate: Any = None,
+    initializer: Callable[..., Any] | None = None,
+    force_dummy: bool = False,
+    *,
+    backend: str | None = None,
+    num_workers: int | None = None,
+    autoreset: str = "same_step",
+    monitor_dir: str | os.PathLike[str] | None = None,
+    monitor_kwargs: Mapping[str, Any] | None = None,
+    wrapper_class: Wrap | Sequence[Wrap] | None = None,
+    info_attrs: Sequence[str] = (),
+    **backend_kwargs: Any,
+) -> VecEnv:
+    """Make `num_env` copies of an env, each preprocessed and monitored, and a VecEnv that steps them.
+
+    Arguments up to `force_dummy` have the order and meaning of baselines' function of this name.
+
+    `env_id`: an id ("CartPole-v1", or "package.module:Env-v0", which imports the module), a function that returns a
+    new env, or a list of such functions, whose length then is `num_env`. `env_kwargs` go to gym.make, or to the
+    function.
+
+    `env_type` decides the preprocessing; None derives it from the id (make/env_types.py), "plain" has none.
+    `wrapper_kwargs` are its options: the fields of `Atari` and `Retro` in make/preprocessing.py. `gamestate` is the
+    state in which a retro game starts.
+
+    Env i is seeded `seed + 10000 * mpi_rank + start_index + i` at its first reset, and its action space at once. The
+    rank is the process's in MPI.COMM_WORLD if each rank has envs of its own, else 0. Unlike baselines' function this
+    leaves the caller's global random state alone.
+
+    The wrappers from the inside out: the type's preprocessing; FlattenObservation for Dict observations
+    (`flatten_dict_observations`; not if a Graph, Sequence or the like is in them); Monitor; `wrapper_class`, one or
+    several, the first innermost; clipping of rewards (atari, retro) to their sign and of actions to a Box action
+    space's bounds; `reward_scale`. The Monitor records raw rewards and, of Atari, whole games: the episodes per life,
+    FIRE, frame stacking and clipping come after it.
+
+    `monitor_dir`: where the Monitors write `<mpi_rank>.<start_index + i>.monitor.csv`; None for no files.
+    `monitor_kwargs`: Monitor's other arguments.
+
+    `initializer(mpi_rank=..., subrank=...)` is called before each env is made, in its worker process, `subrank` being
+    start_index + i. It is not called for envs that the calling process steps itself, as with baselines' DummyVecEnv.
+
+    `backend` None is "dummy" for one env or with `force_dummy`, else "subproc". "auto" chooses by the launcher, the
+    cores and `num_env` (vecenvs/backends/auto.py has the rule), tells the logger "vecenvs", and takes no arguments that
+    one backend alone has. `num_workers` and `backend_kwargs` go to the backend; when None or "auto" leads to "dummy",
+    which has no workers, `num_workers` has no effect. `autoreset` and `info_attrs` are as in VecEnv.
+    """
+    _check_type(env_type)
+    sources = _sources(env_id, parse_count("num_env", num_env), env_type)
+    chosen = _backend(backend, len(sources), parse_flag("force_dummy", force_dummy))
+    options: dict[str, Any] = {}
+    if chosen == AUTO:
+        chosen, options = _choose(len(sources), num_workers, env_type, autoreset, initializer, backend_kwargs)
+    num_workers = _workers(num_workers, backend, chosen, len(sources), env_type)
+    start_index = parse_int("start_index", start_index, 0)
+    mpi_rank = 0 if chosen == "mpi" else spmd_rank()
+    base = None if seed is None else parse_int("seed", seed, 0) + RANK_STRIDE * mpi_rank
+    spec = sources[0] if isinstance(sources[0], EnvSpec) else None
+    recipe = Recipe(
+        preprocessing=preprocessing(check_env_type(env_type, spec), _mapping("wrapper_kwargs", wrapper_kwargs)),
+        env_kwargs=_with_gamestate(_mapping("env_kwargs", env_kwargs), gamestate, env_type),
+        module=env_id.rpartition(":")[0] if isinstance(env_id, str) else "",
+        flatten=parse_flag("flatten_dict_observations", flatten_dict_observations),
+        wrappers=_wrappers(wrapper_class),
+        reward_scale=check_scale(reward_scale),
+        monitor_dir=_directory(monitor_dir),
+        monitor_kwargs=_mapping("monitor_kwargs", monitor_kwargs, _MONITOR_KWARGS),
+        seed=base,
+        mpi_rank=mpi_rank,
+        initializer=_initializer(initializer),
+        home=this_process(),
+        begun=time.time(),
+    )
+    env_fns = [EnvFn(recipe, source, start_index + i) for i, source in enumerate(sources)]
+
+    cls = backend_class(chosen)
+    optional = {"num_workers": num_workers, "info_attrs": check_names("info_attrs", info_attrs) or None}
+    given = {name: value for name, value in optional.items() if value is not None}
+    kwargs = {**backend_kwargs, **given, **options}
+    _check_arguments(cls, chosen, kwargs)
+    vec = cls(env_fns, autoreset=autoreset, **kwargs)
+    if base is not None:
+        vec.seed(base + start_index)
+    return vec
+
+
+def spmd_rank() -> int:
+    """Give this process's rank in MPI.COMM_WORLD, or what a launcher says it is, else 0. Never imports mpi4py."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is None or not mpi.Is_initialized():  # which may come later
+        told = (os.environ.get(name, "") for name in _RANK)
+        return next((int(rank) for rank in told if rank.isdecimal()), 0)
+    return 0 if mpi.Is_finalized() else int(mpi.COMM_WORLD.Get_rank())
+
+
+# What follows checks and settles the arguments of make_vec_env, one each.
+
+
+def _check_type(env_type: Any) -> None:
+    if env_type is not None and not isinstance(env_type, str):
+        # The second argument of SB3's function is the number of envs.
+        hint = f": the number of envs is num_env={env_type}" if isinstance(env_type, int) else ""
+        raise TypeError(f"env_type must be a name or None, not {env_type!r}{hint}")
+
+
+def _sources(env_id: Any, num_env: int, env_type: Any) -> list[Source]:
+    if isinstance(env_id, str):
+        return [check_game(env_id) if env_type == "retro" else find_spec(env_id)] * num_env
+    env_id = listed(env_id)
+    if callable(env_id) or isinstance(env_id, EnvSpec):
+        return [env_id] * num_env
+    if not isinstance(env_id, Sequence):
+        way = way_of_several(env_id)
+        raise TypeError(
+            f"env_id must be an env id, a function that returns an env, or a list of such, not {env_id!r}"
+            f"{f': {way}' if way else ''}"
+        )
+    for i, source in enumerate(env_id):
+        if not callable(source):
+            way = way_of_several(source)
+            raise TypeError(
+                f"env_id[{i}] must be a function that returns an env, not {source!r}{f': {way}' if way else ''}"
+            )
+    if not env_id:
+        raise ValueError("env_id is an empty list: give one function per env")
+    if num_env not in (1, len(env_id)):
+        raise ValueError(f"num_env is {num_env}, but env_id has {len(env_id)} functions: leave num_env out")
+    return list(env_id)
+
+
+def _backend(backend: Any, num_env: int, force_dummy: bool) -> str:
+    if backend is None:
+        return "dummy" if force_dummy or num_env == 1 else "subproc"
+    if not isinstance(backend, str) or backend not in (*BACKENDS, AUTO):
+        raise ValueError(unknown_backend(backend, [AUTO]))
+    if force_dummy and backend not in ("dummy", AUTO):
+        raise ValueError(f"force_dummy contradicts backend={backend!r}: give one of them")
+    return "dummy" if force_dummy else str(backend)
+
+
+def _choose(
+    num_env: int, num_workers: Any, env_type: Any, autoreset: str, initializer: Any, common: Mapping[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """Settle backend="auto". The caller steps no envs for which it then could not do what is asked."""
+    _check_arguments(backend_class("dummy"), AUTO, common)
+    needs_workers = common.get("on_failure") == "restart" or common.get("step_timeout") is not None
+    choice = choose(
+        num_env,
+        num_workers=None if num_workers is None else min(num_env, parse_int("num_workers", num_workers, 1)),
+        keep_caller_free=needs_workers or autoreset == "async" or initializer is not None,
+        own_processes=env_type == "retro",
+    )
+    options = "".join(f", {name}={value}" for name, value in choice.options.items())
+    _log.info('backend="auto": %s%s (%s)', choice.backend, options, choice.reason)
+    return choice.backend, dict(choice.options)
+
+
+def _workers(num_workers: Any, backend: str | None, chosen: str, num_env: int, env_type: Any) -> int | None:
+    workers = None if num_workers is None else parse_int("num_workers", num_workers, 1)
+    if env_type == "retro" and num_env > 1:
+        # Its emulator exists once per process.
+        if chosen == "dummy" or workers not in (None, num_env):
+            raise ValueError(
+                f"retro's emulator exists once per process: {num_env} games need a backend with num_workers={num_env}"
+            )
+        return num_env
+    if chosen != "dummy":
+        return workers
+    if workers is not None and backend == "dummy":
+        raise ValueError("backend 'dummy' has no workers: leave num_workers out, or give backend='subproc'")
+    return None
+
+
+def _check_arguments(cls: type[VecEnv], backend: str, kwargs: Mapping[str, Any]) -> None:
+    own = [name for name in inspect.signature(make_vec_env).parameters if name != "backend_kwargs"]
+    known = dict.fromkeys([*own, *arguments_of(cls)])
+    check_arguments(f"make_vec_env with backend {backend!r}", kwargs, [name for name in known if name != "env_fns"])
+
+
+def _mapping(name: str, value: Any, known: Sequence[str] | None = None) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise TypeError(f"{name} must be a dict of arguments by name, not {value!r}")
+    for key in value:
+        if known is not None and key not in known:
+            raise TypeError(f"unknown {name} {key!r}: there are {', '.join(known)}")
+    return dict(value)
+
+
+def _with_gamestate(env_kwargs: dict[str, Any], gamestate: Any, env_type: Any) -> dict[str, Any]:
+    if gamestate is None:
+        return env_kwargs
+    if env_type != "retro":
+        raise ValueError(f"gamestate={gamestate!r} is for env_type='retro' only, not {env_type!r}")
+    return {"state": gamestate, **env_kwargs}
+
+
+def _wrappers(wrapper_class: Any) -> tuple[Wrap, ...]:
+    if wrapper_class is None:
+        return ()
+    wrappers = tuple(wrapper_class) if isinstance(wrapper_class, Sequence) else (wrapper_class,)
+    for wrap in wrappers:
+        if not callable(wrap):
+            raise TypeError(f"wrapper_class must be one function or several that wrap an env, not {wrap!r}")
+    return wrappers
+
+
+def _directory(monitor_dir: Any) -> str | None:
+    if monitor_dir is None:
+        return None
+    try:
+        # A worker may have another working directory.
+        path = str(os.path.abspath(os.fspath(monitor_dir)))
+    except TypeError:
+        raise TypeError(f"monitor_dir must be a path or None, not {monitor_dir!r}") from None
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise NotADirectoryError(f"monitor_dir {path!r} is a file: give a directory")
+    return path
+
+
+def _initializer(initializer: Any) -> Callable[..., Any] | None:
+    if initializer is not None and not callable(initializer):
+        raise TypeError(f"initializer must be a function of mpi_rank and subrank, not {initializer!r}")
+    checked: Callable[..., Any] | None = initializer
+    return checked

@@ -1,0 +1,1 @@
+"""The caller's side: a VecEnv over workers, whichever engine has launched them."""

@@ -1,0 +1,68 @@
+"""What a step of all envs brings besides the columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vecenvs.batch.infos import Announced, InfoUnpacker, blank_info, copies
+from vecenvs.transport.protocol import Extra, RowBody
+
+Infos = list[dict[str, Any]]
+
+_NOTHING = RowBody([])
+
+
+class LockStep:
+    """The answers of the workers to the step that is under way, or was last.
+
+    `number` is the step's. `plain` says whether no worker has flagged a row or sent extras. `bodies` has what came
+    besides columns, by worker; `infos` the complete infos of whole shards, by worker, where there are some.
+    """
+
+    def __init__(self, shards: Sequence[range]) -> None:
+        self.number = 0
+        self.plain = True
+        self.bodies: dict[int, RowBody] = {}
+        self.infos: dict[int, Infos] = {}
+        self._shards = shards
+        self._unpackers = [InfoUnpacker() for _ in shards]
+
+    def note(self, worker: int, body: RowBody | None, *, plain: bool) -> None:
+        """Keep what came with a shard's rows."""
+        self.plain = self.plain and plain
+        if body is not None:
+            if body.infos is not None:
+                self.note_infos(worker, body.infos)
+            self.bodies[worker] = body
+
+    def note_infos(self, worker: int, infos: Infos | bytes | Announced) -> None:
+        """Keep the infos of a whole shard, packed unless they come from this process."""
+        self.infos[worker] = infos if isinstance(infos, list) else self._unpackers[worker].unpack(infos)
+
+    def renew(self, worker: int) -> None:
+        """Another process takes a worker's place, and packs its infos in a form of its own."""
+        self._unpackers[worker] = InfoUnpacker()
+
+    def extras(self) -> list[Extra]:
+        """Return the extras of all workers."""
+        return [extra for body in self.bodies.values() for extra in body.extras]
+
+    def all_infos(self) -> Infos:
+        """Return every env's info, where those of some whole shards have come: those themselves."""
+        if len(self._shards) == 1:
+            return self.infos[0]
+        found: Infos = []
+        for worker, shard in enumerate(self._shards):
+            found.extend(self.infos[worker] if worker in self.infos else copies(blank_info(), len(shard)))
+        return found
+
+    def by_slot(self, worker: int) -> dict[int, Extra]:
+        """Return what one worker has sent, the infos of a whole shard as extras, by slot."""
+        found = {}
+        if worker in self.infos:
+            found = {s: Extra(s, info) for s, info in zip(self._shards[worker], self.infos[worker], strict=True)}
+        for extra in self.bodies.get(worker, _NOTHING).extras:
+            whole = found.get(extra.slot)
+            found[extra.slot] = extra if whole is None else extra._replace(info={**extra.info, **whole.info})
+        return found

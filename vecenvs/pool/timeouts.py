@@ -1,0 +1,61 @@
+"""How long workers have been at work on their commands, and when that exceeds `step_timeout`."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+
+from vecenvs.transport import Transport
+
+NOT_STARTED = math.inf  # start time of a command whose worker is still starting: it cannot time out
+
+
+class StepTimeouts:
+    """Compares the start times of unanswered commands with `step_timeout` (None: no command ever times out).
+
+    The time of a worker begins anew with every sign of life: an answer, or word that another env has been stepped.
+    Workers in the caller's process never time out: they work only while they are waited for. Nor do those that start.
+    """
+
+    def __init__(self, step_timeout: float | None, transports: Sequence[Transport]) -> None:
+        self.step_timeout = step_timeout
+        self._transports = transports
+        self._heard = [0.0] * len(transports)
+
+    def hear(self, worker: int) -> None:
+        """Note a sign of life of this worker."""
+        if self.step_timeout is not None:
+            self._heard[worker] = time.monotonic()
+
+    def limit(
+        self, deadline: float | None, unanswered: Iterable[tuple[int, float]], *, replacing: bool
+    ) -> float | None:
+        """Return when a wait has to end: at the caller's deadline, without one when a worker is over `step_timeout`.
+
+        At whichever comes first where late workers are replaced. `unanswered` has the worker and the start time of each
+        command.
+        """
+        if self.step_timeout is None or (deadline is not None and not replacing):
+            return deadline
+        oldest = min((self._since(worker, start) for worker, start in unanswered), default=NOT_STARTED)
+        if oldest == NOT_STARTED:
+            return deadline
+        limit = oldest + self.step_timeout
+        return limit if deadline is None else min(limit, deadline)
+
+    def late(self, unanswered: Iterable[tuple[int, float]]) -> set[int]:
+        """Return the workers that are over `step_timeout`."""
+        if self.step_timeout is None:
+            return set()
+        latest = time.monotonic() - self.step_timeout
+        return {worker for worker, start in unanswered if self._since(worker, start) <= latest}
+
+    def restart(self, workers: Iterable[int]) -> None:
+        """Let the time of these workers begin anew: after a StepTimeout, and for a worker that has just started."""
+        for worker in workers:
+            self.hear(worker)
+
+    def _since(self, worker: int, start: float) -> float:
+        transport = self._transports[worker]
+        return NOT_STARTED if transport.inline or transport.starting else max(start, self._heard[worker])

@@ -1,0 +1,271 @@
+"""What comes between mechanisms: a death beside an autoreset, an exception in the midst of a start, slow workers."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from vecenvs.errors import EnvError, StepTimeout, WorkerDied
+from vecenvs.testing.envs import CountingEnv, DyingEnv, counting_fns
+from vecenvs.testing.suite.base import Conformance, Make
+from vecenvs.testing.suite.deaths import PROMPT, dying_fns, pid_of
+from vecenvs.testing.suite.interrupts import NappingEnv
+from vecenvs.testing.suite.restarts import ACTIONS
+from vecenvs.vec_env import VecEnv
+
+
+class HandlerError(Exception):
+    """What the handler of a signal raises."""
+
+
+class EndingEnv(CountingEnv):
+    """Action 1 ends the episode, action 2 the process: the first time that it is given, if there is a file for that."""
+
+    def __init__(self, tag: int, lives_file: Path) -> None:
+        super().__init__(tag, length=1000)
+        self.lives_file = lives_file
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if action == 2 and not self.lives_file.exists():
+            self.lives_file.touch()
+            os._exit(17)
+        obs, reward, _, _, info = super().step(action)
+        return obs, reward, bool(action == 1), False, info
+
+
+class Unreadable:
+    """Pickles, and cannot be unpickled."""
+
+    def __reduce__(self) -> Any:
+        return _refuse, ()
+
+
+def _refuse() -> None:
+    raise LookupError("this cannot be unpickled")
+
+
+class TellingEnv(CountingEnv):
+    """Its first row of an episode's end brings an Unreadable, beside the numbers that every row brings."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = super().step(action)
+        if self.tag == 1 and self.steps == 1:
+            info["bad"] = Unreadable()
+        return obs, reward, terminated, truncated, info
+
+
+@contextmanager
+def raising_at_the_end_of(function: str) -> Iterator[list[str]]:
+    """Raise HandlerError, once, where a function of the package with this name returns; yield what that was."""
+    found: list[str] = []
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        inside = frame.f_globals.get("__name__", "").startswith("vecenvs.")
+        if event == "return" and frame.f_code.co_name == function and inside and not found:
+            found.append(frame.f_globals["__name__"])
+            raise HandlerError
+
+    sys.setprofile(look)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+
+
+class RecoveryConformance(Conformance):
+    """With `on_failure="restart"`, and where a worker is slow or stopped."""
+
+    @PROMPT
+    def test_a_death_beside_a_row_that_ends_an_episode(self, make: Make, tmp_path: Path) -> None:
+        """In async mode the env whose ended row waits in the caller begins its next episode all the same."""
+        lives = tmp_path / "lives"
+        vec = make([functools.partial(EndingEnv, tag, lives) for tag in range(4)], autoreset="async",
+                   on_failure="restart")  # fmt: skip
+        vec.reset()
+        vec.send([1, 2], [0, 1])
+        batch = vec.recv(2, timeout=30)
+        assert sorted(batch.indices.tolist()) == [0, 1]
+        firsts = vec.recv(2, timeout=30)
+        assert sorted(firsts.indices.tolist()) == [0, 1]
+        assert [info["episode_start"] for info in firsts.infos] == [True, True]
+        assert vec.step([0] * 4)[0][:, 0].tolist() == [0, 1, 2, 3]
+
+    @PROMPT
+    @pytest.mark.parametrize("function", ["launch", "check_spaces", "attach", "started", "get"])
+    def test_an_exception_while_a_replacement_starts(self, make: Make, function: str, tmp_path: Path) -> None:
+        """Of a signal's handler: the start is begun again, and costs no restart."""
+        vec = make(dying_fns(at=2, lives_file=tmp_path / "lives"), on_failure="restart", max_restarts=1)
+        vec.reset()
+        vec.step(ACTIONS)
+        vec.step_async(ACTIONS)
+        with raising_at_the_end_of(function) as found, pytest.raises(HandlerError):
+            vec.step_wait()
+        assert found
+        infos = vec.step_wait(timeout=30)[3]
+        assert infos[0]["worker_restarted"] is True
+        assert vec.stats()["restarts"] == 1
+        assert vec.step(ACTIONS)[0][:, 0].tolist() == [0, 1, 2, 3]
+
+    @PROMPT
+    def test_the_last_row_handed_out_ends_the_lost_episode(self, make: Make, tmp_path: Path) -> None:
+        """Not what env 0 had written already when env 1, of the same worker, died."""
+        fns = counting_fns(4)
+        fns[1] = functools.partial(DyingEnv, 1, at=3, lives_file=tmp_path / "lives")
+        vec = make(fns, on_failure="restart")
+        vec.reset()
+        vec.step(ACTIONS)
+        last = vec.step(ACTIONS)[0].copy()
+        infos = vec.step(ACTIONS)[3]
+        lost = [i for i, info in enumerate(infos) if info.get("worker_restarted")]
+        assert 1 in lost
+        for i in lost:
+            assert infos[i]["terminal_observation"].tolist() == last[i].tolist()
+
+    @PROMPT
+    def test_a_death_is_raised_anew(self, make: Make) -> None:
+        """The same words each time, and a traceback that does not grow."""
+        vec = make(dying_fns())
+        vec.reset()
+        with pytest.raises(WorkerDied) as caught:
+            vec.step(ACTIONS)
+        errors, frames = [caught.value], set()
+        for _ in range(3):
+            with pytest.raises(WorkerDied) as caught:
+                vec.step(ACTIONS)
+            errors.append(caught.value)
+            frames.add(len(traceback.extract_tb(caught.value.__traceback__)))
+        assert len(frames) == 1
+        assert len({id(error) for error in errors}) == 4
+        assert len({str(error) for error in errors}) == 1
+
+    @PROMPT
+    def test_an_info_that_cannot_be_unpickled(self, make: Make) -> None:
+        """It costs its own env that row, also where the message announces what the numbers of all others look like."""
+        vec = make([functools.partial(TellingEnv, tag) for tag in range(4)])
+        vec.reset()
+        with pytest.raises(EnvError, match="env 1: its info .* cannot be unpickled") as caught:
+            vec.step(ACTIONS)
+        assert [error.index for error in caught.value.errors] == [1]
+        assert caught.value.batch is not None
+        assert caught.value.batch.indices.tolist() == [0, 2, 3]
+        with pytest.raises(EnvError, match="env 1 failed before"):
+            vec.step(ACTIONS)
+        vec.reset([1])
+        assert [info["t"] for info in vec.step(ACTIONS)[3]] == [3, 1, 3, 3]
+
+    def test_many_slow_envs_in_one_worker(self, make: Make) -> None:
+        """`step_timeout` is for each env: what a worker needs for all of them may be more."""
+        limit = 0.9 if self.tells_progress else 9.0
+        vec = make([functools.partial(NappingEnv, tag) for tag in range(8)], step_timeout=limit, on_failure="restart")
+        vec.reset()
+        vec.set_attr("nap", 0.35)
+        for t in (1, 2):
+            assert vec.step([0] * 8)[0][:, 2].tolist() == [t] * 8
+        assert vec.stats()["restarts"] == 0
+
+    @PROMPT
+    @pytest.mark.parametrize("ask", ["get_attr", "set_attr", "seed", "set_options", "step", "long"])
+    def test_a_stopped_worker(self, make: Make, ask: str) -> None:
+        """Whatever is asked of it raises StepTimeout, and can be asked again once it goes on."""
+        vec = make(counting_fns(4), step_timeout=1.0, info_attrs=["t"])
+        vec.reset()
+        pid = vec.call(pid_of, [0])[0]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(StepTimeout) as caught:
+                _ask(vec, ask)
+            assert 0 in caught.value.indices
+            assert 3 not in caught.value.indices
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        if ask == "step" and not _is_free(vec):
+            vec.step_wait()
+        assert vec.get_attr("tag") == [0, 1, 2, 3]
+        assert vec.step(ACTIONS)[0][:, 0].tolist() == [0, 1, 2, 3]
+
+    @PROMPT
+    def test_a_stopped_worker_is_replaced(self, make: Make) -> None:
+        vec = make(counting_fns(4), step_timeout=1.0, on_failure="restart")
+        vec.reset()
+        pid = vec.call(pid_of, [0])[0]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(WorkerDied, match="Another worker takes its place"):
+                vec.get_attr("tag")
+        finally:
+            _continue(pid)
+        assert vec.get_attr("tag") == [0, 1, 2, 3]
+        assert vec.step(ACTIONS)[3][0]["worker_restarted"] is True
+
+    @PROMPT
+    def test_close_beside_an_async_reset(self, make: Make, tmp_path: Path) -> None:
+        """No env is closed while it resets."""
+        closed = tmp_path / "closed"
+        vec = make([functools.partial(CheckedEnv, tag, closed) for tag in range(4)], autoreset="async")
+        vec.reset()
+        vec.step([0] * 4)
+        vec.close()
+        assert sorted(closed.read_text().split()) == ["after", "after", "after", "after"]
+
+
+class CheckedEnv(CountingEnv):
+    """Its episodes have one step and its resets, but the first, take their time; `close` notes if one is under way."""
+
+    def __init__(self, tag: int, closed: Path) -> None:
+        super().__init__(tag, length=1)
+        self.closed = closed
+        self.resetting = False
+
+    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+        self.resetting = True
+        if self.episode:
+            time.sleep(0.4)
+        result = super().reset(**given)
+        self.resetting = False
+        return result
+
+    def close(self) -> None:
+        with self.closed.open("a") as file:
+            file.write("during\n" if self.resetting else "after\n")
+
+
+def _ask(vec: VecEnv, what: str) -> None:
+    if what == "get_attr":
+        vec.get_attr("tag")
+    elif what == "set_attr":
+        vec.set_attr("mark", 1)
+    elif what == "seed":
+        vec.seed(1)
+    elif what == "set_options":
+        vec.set_options({"a": 1})
+    elif what == "step":  # the first one, which tells the workers of columns for info_attrs
+        vec.step(ACTIONS)
+    else:
+        vec.set_attr("long", "x" * 200_000)
+
+
+def _is_free(vec: VecEnv) -> bool:
+    """Whether the step was not begun."""
+    try:
+        vec.get_attr("tag")
+    except Exception:
+        return False
+    return True
+
+
+def _continue(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGCONT)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,75 @@
+"""What to do with envs of Gym's interface before 0.26: told where one fails, which may be anywhere."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import gymnasium as gym
+
+PACKAGE = "envs of the old gym package need shimmy's GymV26CompatibilityV0, or GymV21CompatibilityV0, around them"
+_WRITE = "Gymnasium's envs have {}: write it so, or put shimmy's GymV21CompatibilityV0 around an env of the old gym"
+_RESET = "reset(self, *, seed=None, options=None) -> (obs, info)"
+_STEP = "step(self, action) -> (obs, reward, terminated, truncated, info)"
+_SEED = (
+    "Gymnasium's envs are seeded by reset(seed=...): leave env.seed out, and give the seed to the VecEnv, by seed() "
+    "or reset(seed=...), or to make_vec_env"
+)
+# Whose code calls envs and takes apart what they give.
+_CALLERS = {
+    "vecenvs": ("worker.host.", "worker.stepping.", "worker.direct.", "wrappers."),
+    "gymnasium": ("core.", "wrappers.", "utils."),
+}
+
+
+def remedy(env: Any, exc: BaseException) -> str:
+    """Give what the owner of `env` is to do if `exc` came of the old interface; "" if that is not to be seen."""
+    if not isinstance(exc, (TypeError, ValueError)):
+        return ""
+    try:
+        text = str(exc)
+        if "keyword argument" in text and any(map(_takes_no_seed, _layers(env))):
+            return _WRITE.format(_RESET)
+        if "unpack" in text and (frame := _place(exc)) is not None and _unpacks_for_others(frame):
+            return _WRITE.format(_STEP if "expected 5" in text else _RESET)
+    except Exception:  # whatever a foreign __str__ or __getattr__ makes of it
+        return ""
+    return ""
+
+
+def seed_remedy(exc: BaseException) -> str:
+    """Give what to do if `exc` came of `env.seed(...)`, which functions that make an env used to call; else ""."""
+    if isinstance(exc, AttributeError) and exc.name == "seed" and isinstance(exc.obj, gym.Env):
+        return _SEED
+    return ""
+
+
+def _layers(env: Any) -> Iterator[Any]:
+    """The env's wrappers from the outermost on, and the bare env."""
+    while isinstance(env, gym.Wrapper):
+        yield env
+        env = env.env
+    yield env
+
+
+def _takes_no_seed(layer: Any) -> bool:
+    parameters = inspect.signature(layer.reset).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return False
+    return not {"seed", "options"} <= parameters.keys()
+
+
+def _place(exc: BaseException) -> FrameType | None:
+    """Where it was raised."""
+    trace = exc.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return None if trace is None else trace.tb_frame
+
+
+def _unpacks_for_others(frame: FrameType) -> bool:
+    """Tell whether this is what calls an env, not the env's own code, which may have unpacked anything."""
+    package, _, module = f"{frame.f_globals.get('__name__', '')}.".partition(".")
+    return module.startswith(_CALLERS.get(package, ())) or isinstance(frame.f_locals.get("self"), gym.Wrapper)

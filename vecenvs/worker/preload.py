@@ -1,0 +1,84 @@
+"""Have multiprocessing's fork server import what workers need, once for all of them.
+
+Without that every worker of start method "forkserver" imports NumPy, Gymnasium and this package anew, which takes
+seconds. The caller asks for it by `preloading`; in the fork server, which imports this module by name, the last lines
+below take effect.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from multiprocessing import forkserver
+from typing import Any
+
+import numpy as np
+import threadpoolctl  # noqa: F401  which workers use
+
+DEFAULT = ["__main__"]  # multiprocessing's own list: what it has while the user has set none
+_CALLERS_PATH = "VECENVS_CALLERS_PYTHONPATH"  # set in the fork server alone, until this module is imported there
+
+
+@contextlib.contextmanager
+def preloading(start_method: str) -> Iterator[None]:
+    """Let a fork server that is started inside this block import what workers need, after the modules of Python's list.
+
+    Nothing changes if one is running already, or if the user has set a list (`set_forkserver_preload`). The list is
+    put back afterwards: it is the user's to set for the next server. Change os.environ nowhere else meanwhile.
+    """
+    server: Any = forkserver._forkserver  # noqa: SLF001  there is no public way to see these
+    running, modules = server._forkserver_pid is not None, server._preload_modules  # noqa: SLF001
+    if start_method != "forkserver" or running or modules != DEFAULT or _is_shadowed():
+        yield
+        return
+    before = os.environ.get("PYTHONPATH")
+    # Up to Python 3.13 a fork server looks for modules where an interpreter finds them that is started in this
+    # directory, which need not be where this program has found them.
+    os.environ["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    os.environ[_CALLERS_PATH] = before or ""
+    server.set_forkserver_preload([*DEFAULT, __name__, "vecenvs.backends.subproc"])
+    try:
+        yield
+    finally:
+        server.set_forkserver_preload(DEFAULT)
+        del os.environ[_CALLERS_PATH]
+        _set_python_path(before or "")
+
+
+def _is_shadowed() -> bool:
+    """Whether the current directory, where a fork server looks first, has other modules of names loaded here."""
+    here = os.getcwd()
+    if here in map(os.path.abspath, sys.path):
+        return False
+    files = (getattr(sys.modules.get(name.partition(".")[0]), "__file__", None) for name in os.listdir())
+    return any(file is not None and not file.startswith(os.path.join(here, "")) for file in files)
+
+
+def _set_python_path(value: str) -> None:
+    if value:
+        os.environ["PYTHONPATH"] = value
+    else:
+        os.environ.pop("PYTHONPATH", None)
+
+
+def _seed_anew() -> None:
+    """In a worker: give NumPy's global generator a seed of its own, as the import of NumPy does.
+
+    Not in what the worker forks: that has the worker's, as always.
+    """
+    global _unseeded  # noqa: PLW0603
+    if _unseeded:
+        _unseeded = False
+        np.random.seed()  # noqa: NPY002
+
+
+in_server = False  # whether this process is a fork server for which a caller has asked by `preloading`, or its fork
+_unseeded = False  # whether a worker has still to give the generator a seed
+if (_before := os.environ.pop(_CALLERS_PATH, None)) is not None:
+    _set_python_path(_before)
+    in_server = True
+    # Where Python imports the user's script here (from 3.14 on), that may seed the generator on purpose.
+    _unseeded = sys.modules["__mp_main__"].__name__ == "__main__"
+    os.register_at_fork(after_in_child=_seed_anew)

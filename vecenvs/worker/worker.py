@@ -1,0 +1,335 @@
+"""What takes commands and answers them: one `Worker` for every engine.
+
+It takes those of `protocol.Command`, in order, for the envs of its `Host`, which has written the rows when it answers.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vecenvs.batch.board import Board, Specs
+from vecenvs.batch.values import own
+from vecenvs.calls import counts_as_reset, name_for
+from vecenvs.errors import VecEnvError
+from vecenvs.transport.protocol import (
+    Answer,
+    Command,
+    Extra,
+    Failure,
+    Message,
+    RowBody,
+    can_pickle,
+    dumps,
+    kind_of,
+    slot_of,
+    tag,
+)
+from vecenvs.worker.host import ENV_ERRORS, Host, ResetOutcome
+
+Answering = Callable[[int, int, object], None]
+
+CLOSE_WAIT = 5.0  # seconds for async resets to end before their envs are closed
+
+# Plain ints compare faster.
+_ROWS, _INFO_ROWS, _PLAIN = int(Answer.ROWS), int(Answer.INFO_ROWS), int(Answer.PLAIN_ROWS)
+_CLOSE = int(Command.CLOSE)
+_OF_SLOT = frozenset({int(Command.STEP_ONE), int(Command.RESET), int(Command.AWAIT_RESET)})
+
+
+class Worker:
+    """Serves the envs of one shard: slots first, first + 1, ... `answer(number, tag, body)` sends to the caller.
+
+    `remote` says that answers are pickled. Commands whose number has been there are ignored: they have been sent twice.
+    """
+
+    def __init__(
+        self, envs: Sequence[Any], first: int, board: Board, autoreset: str, answer: Answering, *, remote: bool
+    ) -> None:
+        self.host = Host(envs, first, board, autoreset, remote=remote)
+        self._first = first
+        self._board = board
+        self._remote = remote
+        self._answer = answer
+        self._read_actions = board.actions.shard(first, len(envs)).reader()
+        self.number = -(2**62)  # of the command that is, or was last, carried out
+        self._unanswered = -1  # the same, while it has no answer
+        # An env alone in its process delays no other one while it resets; others get a thread for each reset.
+        self._threads = autoreset == "async" and (len(envs) > 1 or not remote)
+        self._lock = threading.Lock()
+        self._send = self._send_locked if self._threads else self._send_now
+        self._send_bare = self._send_locked if self._threads else answer  # what has no body needs no check
+        self._first_rows: dict[int, ResetOutcome] = {}
+        self._awaited: dict[int, int] = {}  # the numbers of the commands that ask for first rows
+        self._aside: dict[int, threading.Thread] = {}  # resets whose first row has not been asked for, or is not there
+        self._closed = False
+        self._left: set[int] = set()  # envs which their reset's thread is to close
+        self._commands: dict[int, Callable[[int, int, Any], None]] = {
+            int(Command.STEP): self._on_step,
+            int(Command.STEP_ONE): self._on_step_one,
+            int(Command.RESET): self._on_reset,
+            int(Command.AWAIT_RESET): self._on_await_reset,
+            int(Command.CALL): self._on_call,
+            int(Command.PREPARE): self._on_prepare,
+            int(Command.RESUME): self._on_resume,
+            int(Command.OPEN_INFO): self._on_open_info,
+            int(Command.FAIL): self._on_fail,
+            int(Command.REPORT): self._on_report,
+            _CLOSE: self._on_close,
+        }
+
+    def handle(self, number: int, tag: int, body: Any) -> bool:
+        """Carry out one command and answer it. Return False after CLOSE: the worker is done."""
+        if number <= self.number:
+            return True
+        self.number = self._unanswered = number
+        kind = tag & 0xFF
+        if type(body) is Failure:  # it could not be unpickled
+            slot = slot_of(tag) if kind in _OF_SLOT else self._first
+            self._refuse(number, tag, body._replace(slot=slot, summary=f"env {slot}: {body.summary}"))
+        else:
+            self._commands[kind](number, (tag >> 8) - self._first, body)
+        if self._remote and self.host.unsettled:
+            self.settle()
+        return kind != _CLOSE
+
+    def step(self, number: int, objects: Any = None) -> Message:
+        """Step the whole shard; return the answer. `settle` after that, if `host.unsettled`."""
+        self.number = self._unanswered = number
+        host = self.host
+        if objects is not None:
+            self._board.actions.take_objects(self._first, len(host.envs), objects)
+        body = host.step(host.all, self._read_actions(), pack=True)
+        self._unanswered = -1
+        if body is None:
+            return number, _ROWS if host.flagged else _PLAIN, None
+        return number, _ROWS if type(body) is RowBody else _INFO_ROWS, body
+
+    def break_off(self, number: int, tag: int) -> None:
+        """Answer a command that was ended by an exception, not an env's own (a KeyboardInterrupt between two steps)."""
+        problem = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
+        self._refuse(number, tag, Failure.capture(self._first, "a command", problem, portable=self._remote))
+
+    def _refuse(self, number: int, command: int, why: Failure) -> None:
+        """Answer a command that is not carried out."""
+        kind, slot = kind_of(command), slot_of(command)
+        if kind == Command.STEP:
+            self._send(number, _ROWS, RowBody(self.host.fail(self.host.all, why)))
+        elif kind in _OF_SLOT:
+            self._send(number, tag(Answer.ROW, slot), RowBody(self.host.fail([slot - self._first], why)))
+        elif kind == Command.CLOSE:
+            self._send(number, Answer.CLOSED, [])
+        else:
+            self._reply(number, why)
+
+    def settle(self) -> None:
+        """Do what had to wait until a step was answered: begin the resets that it calls for, raise a Ctrl-C."""
+        host = self.host
+        while host.ended:
+            self._begin_reset(host.ended[0])
+            del host.ended[0]
+        host.unsettled = False
+        if host.interrupt is not None:
+            interrupt, host.interrupt = host.interrupt, None
+            raise interrupt
+
+    # Stepping and resetting
+
+    def _on_step(self, number: int, _: int, objects: Any) -> None:
+        _, tag, body = self.step(number, objects)
+        if body is None:
+            self._send_bare(number, tag, None)
+        else:
+            self._send(number, tag, body)
+
+    def _on_step_one(self, number: int, local: int, objects: Any) -> None:
+        actions, slot = self._board.actions, self._first + local
+        actions.take_objects(slot, 1, objects)
+        self._send(number, tag(Answer.ROW, slot), self.host.step(range(local, local + 1), actions.rows(slot, 1)))
+
+    def _on_reset(self, number: int, _: int, wanted: dict[int, tuple[Any, Any]]) -> None:
+        for slot, (seed, options) in wanted.items():
+            local = slot - self._first
+            self._overtake(local)
+            self.host.hold(local, seed, options)
+            self._send_first_row(number, local, self.host.try_reset(local, asked=True))
+
+    def _send_first_row(self, number: int, local: int, outcome: ResetOutcome) -> None:
+        self._send(number, tag(Answer.ROW, self._first + local), self.host.first_row(local, outcome))
+
+    def _reply(self, number: int, body: Any) -> None:
+        self._send(number, int(Answer.REPLY), body)
+
+    def _on_prepare(self, number: int, _: int, body: tuple[dict[int, Any], dict[int, Any]]) -> None:
+        seeds, options = body
+        for slot in {*seeds, *options}:
+            self.host.hold(slot - self._first, seeds.get(slot), options.get(slot))
+        self._reply(number, None)
+
+    def _on_resume(self, number: int, _: int, lost: dict[int, tuple[Any, int | None]]) -> None:
+        self.host.resume(lost)
+        self._reply(number, None)
+
+    def _on_fail(self, _: int, __: int, failures: dict[int, Failure]) -> None:
+        for slot, why in failures.items():
+            self._overtake(slot - self._first)
+            self.host.fail([slot - self._first], why)
+
+    # Async resets
+
+    def _begin_reset(self, local: int) -> None:
+        if not self._threads:
+            self._reset_aside(local)
+            return
+        thread = self._aside.setdefault(local, threading.Thread(target=self._reset_aside, args=(local,), daemon=True))
+        if thread.ident is None:  # else an exception came between this and what was to note it
+            thread.start()
+
+    def _reset_aside(self, local: int) -> None:
+        outcome = self.host.try_reset(local)
+        with self._lock:
+            self._first_rows[local] = outcome
+            left = local in self._left
+        if left:
+            close_envs([self.host.envs[local]], self._first + local, remote=self._remote)
+        else:
+            self._answer_first_row(local)
+
+    def _on_await_reset(self, number: int, local: int, _: Any) -> None:
+        begun = local in self._aside or local in self._first_rows
+        self._awaited[local] = number
+        if not begun:  # the worker that this one replaces had begun it
+            self._begin_reset(local)
+        self._answer_first_row(local)
+
+    def _answer_first_row(self, local: int) -> None:
+        """Send the first row of an async reset once it is both there and asked for."""
+        with self._lock:
+            if local not in self._first_rows or local not in self._awaited:
+                return
+            outcome, number = self._first_rows.pop(local), self._awaited.pop(local)
+            self._aside.pop(local, None)
+        self._send_first_row(number, local, outcome)
+
+    def _overtake(self, local: int) -> None:
+        """Wait out an async reset whose row is not wanted any more, since a reset comes before it; drop it."""
+        thread = self._aside.get(local)
+        if thread is not None:
+            thread.join()
+        self._aside.pop(local, None)
+        self._awaited.pop(local, None)
+        self._first_rows.pop(local, None)
+
+    # Everything else
+
+    def _on_call(
+        self, number: int, _: int, body: tuple[Callable[..., Any], list[int], tuple[Any, ...], dict[str, Any]]
+    ) -> None:
+        function, slots, args, kwargs = body
+        results: list[Any] = []
+        self.host.done = results
+        for slot in slots:
+            try:
+                # Each env gets its own, as it would if it were alone in its process.
+                result = function(self.host.envs[slot - self._first], *own(args), **own(kwargs))
+                results.append(result if self._remote else own(result))
+                self.host.renew(slot - self._first, begun=counts_as_reset(function, args))
+            except ENV_ERRORS as exc:
+                results.append(Failure.capture(slot, _describe(function, args), exc, portable=self._remote))
+        try:
+            self._reply(number, results)
+        except Exception:  # some result that no pickle takes
+            doing = _describe(function, args)
+            checked = [_portable_result(slot, doing, result) for slot, result in zip(slots, results, strict=True)]
+            self._reply(number, checked)
+
+    def _on_open_info(self, number: int, _: int, specs: Specs) -> None:
+        self.host.open_info(specs)
+        self._reply(number, None)
+
+    def _on_report(self, number: int, _: int, seconds: float) -> None:
+        self._send = self._send_bare = self._send_locked
+        threading.Thread(target=self._report, args=(seconds,), daemon=True).start()
+        self._reply(number, None)
+
+    def _report(self, seconds: float) -> None:
+        """Tell the caller again and again that envs have done something since, while a command is being carried out."""
+        seen = None
+        while not self._closed:
+            now = self.number, len(self.host.done)
+            if now != seen and self._unanswered >= 0:
+                with self._lock:
+                    self._answer(0, int(Answer.PROGRESS), None)
+            seen = now
+            time.sleep(seconds)
+
+    def _on_close(self, number: int, _: int, __: Any) -> None:
+        self._send(number, int(Answer.CLOSED), self.close(CLOSE_WAIT))
+
+    def close(self, grace: float) -> list[Failure]:
+        """Close every env, once; return what that raised. Envs still in an async reset are closed when it ends."""
+        if self._closed:
+            return []
+        self._closed = True
+        deadline = time.monotonic() + grace
+        for thread in list(self._aside.values()):
+            thread.join(max(deadline - time.monotonic(), 0.0))
+        with self._lock:
+            self._left = {local for local in self._aside if local not in self._first_rows}
+        failures: list[Failure] = []
+        for local, env in enumerate(self.host.envs):
+            if local not in self._left:
+                failures += close_envs([env], self._first + local, remote=self._remote)
+        return failures
+
+    def _send_locked(self, number: int, tag: int, body: Any) -> None:
+        with self._lock:
+            self._send_now(number, tag, body)
+
+    def _send_now(self, number: int, tag: int, body: Any) -> None:
+        try:
+            self._answer(number, tag, body)
+        except Exception:
+            if not isinstance(body, RowBody):
+                raise
+            self._answer(number, tag, body._replace(extras=[self._portable(extra) for extra in body.extras]))
+        if number == self._unanswered:
+            self._unanswered = -1
+
+    def _portable(self, extra: Extra) -> Extra:
+        """Turn infos that no pickle takes into an error of their env, which needs a reset after that."""
+        try:
+            dumps(extra)
+        except Exception as exc:
+            given = {**extra.info, **(extra.reset_info or {})}
+            keys = [key for key, value in given.items() if not can_pickle(value)]
+            problem = VecEnvError(f"its info{keys} cannot be pickled ({exc}): leave it out, or use DummyVecEnv")
+            failure = Failure.capture(extra.slot, "step", problem, portable=True)
+            return self.host.fail([extra.slot - self._first], failure)[0]
+        return extra
+
+
+def close_envs(envs: Sequence[Any], first: int, *, remote: bool) -> list[Failure]:
+    """Close every env, whatever the others do."""
+    failures = []
+    for slot, env in enumerate(envs, first):
+        try:
+            env.close()
+        except ENV_ERRORS as exc:
+            failures.append(Failure.capture(slot, "close", exc, portable=remote))
+    return failures
+
+
+def _describe(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
+    return f"{name_for(function)}({', '.join(map(repr, args[:1]))})"
+
+
+def _portable_result(slot: int, doing: str, result: Any) -> Any:
+    try:
+        dumps(result)
+    except Exception as exc:
+        problem = VecEnvError(f"{doing} of env {slot} gives a {type(result).__name__} that cannot be pickled ({exc})")
+        return Failure.capture(slot, doing, problem, portable=True)
+    return result
