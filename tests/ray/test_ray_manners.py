@@ -105,7 +105,7 @@ assert c.reset()[:, 0].tolist() == [0, 1]
 assert c.step([0, 0])[0][:, 2].tolist() == [1, 1]
 ray.shutdown()
 c.close()
-ray.init(num_cpus=2, include_dashboard=False, logging_level="error")
+ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="error")
 d = make(); d.reset(); d.close()
 assert ray.is_initialized()
 """

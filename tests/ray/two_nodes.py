@@ -7,6 +7,7 @@ import functools
 import logging
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -213,4 +214,6 @@ def main(scenario: str) -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-    main(sys.argv[1])
+    with tempfile.TemporaryDirectory(prefix="ray-") as folder:
+        os.environ["RAY_TMPDIR"] = folder  # else every Ray that begins meanwhile on this machine joins this one
+        main(sys.argv[1])

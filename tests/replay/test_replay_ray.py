@@ -433,8 +433,8 @@ sys.path.insert(0, "tests/replay")
 from numbered import transitions
 from test_replay_ray import serve, start
 from vecenvs.replay import ServerDied
-small = dict(num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, logging_level="error")
-ray.init(**small)
+small = dict(address="local", num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20)
+ray.init(**small, logging_level="error")
 replay, server = start(), serve(prioritized=True, batch_size=1, prefetch=1)
 server.insert(transitions(0, 10))
 inserter = server.inserter()
@@ -444,7 +444,7 @@ ray.shutdown()
 for again in (False, True):
     if again:
         server.stop()
-        ray.init(**small)
+        ray.init(**small, logging_level="error")
     of_replay = [
         replay.stats, lambda: replay.publish(1), lambda: [replay.sample() for _ in range(500)],
         lambda: replay.explorers.get_attr("steps"), lambda: replay.save("/dev/null"),

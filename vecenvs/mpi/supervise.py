@@ -28,7 +28,7 @@ LOOK = 1.0  # seconds between looks at rank 0
 END_PATIENCE = 15.0  # seconds for mpirun to end after rank 0,
 SHORT_PATIENCE = 3.0  # and where that has been unable to end the job in order
 KILL_PATIENCE = 2.0  # seconds between SIGTERM and SIGKILL
-MOMENT = 2.0  # seconds: workers that have ended so shortly before mpirun have ended with their node
+MOMENT = 10.0  # seconds: workers that have ended so shortly before mpirun have ended with their node
 LAST_WORDS = 5.0  # seconds for rank 0 to end after mpirun
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _PR_SET_PDEATHSIG = 1
@@ -112,7 +112,7 @@ class Supervisor:
         if status.succeeded:
             return 0 if self._alone and (forced or status.incomplete) else code
         if not self._signalled:  # else they are gone because they were told to end
-            in_order = status.ending or status.incomplete
+            in_order = code != 0 and (status.ending or status.incomplete)
             lost = status.lost if in_order else status_file.read(self.status, ended - MOMENT).lost
             if not lost and not in_order and status.placed:
                 lost = [f"rank 0 was ended before it could tell why; it had used {'; '.join(status.placed)}"]

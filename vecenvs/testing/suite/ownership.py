@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,25 +16,25 @@ from vecenvs.testing.envs import (
     NESTED,
     ActionKeepingEnv,
     BufferReusingEnv,
-    CountingEnv,
+    GatedEnv,
     ListReusingEnv,
     SampledEnv,
 )
 from vecenvs.testing.lockstep import Lockstep
 from vecenvs.testing.suite.base import Conformance, Make
 
+OPEN = Path("/")  # a gate that is open
 
-class StoryEnv(CountingEnv):
-    """A CountingEnv that tells of its steps in arrays, and takes its time for a reset."""
 
-    def __init__(self, tag: int, length: int = 2) -> None:
-        super().__init__(tag, length)
+class StoryEnv(GatedEnv):
+    """A CountingEnv that tells of its steps in arrays, and waits for a gate in its second reset."""
+
+    def __init__(self, tag: int, length: int = 2, gate: Path = OPEN) -> None:
+        super().__init__(tag, gate, "reset", 2, length)
         self.observation_space: Any = spaces.Sequence(spaces.Box(0, 99, (2,), np.float32))
         self.state = np.zeros(2)
 
     def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
-        if self.episode:
-            threading.Event().wait(0.3)
         obs, _ = super().reset(**given)
         return obs, {"goal": np.ones(2), "path": [1]}
 
@@ -124,9 +124,10 @@ class OwnershipConformance(Conformance):
             assert (actions == -1.0).all()
         assert vec.get_attr("changed") == [False] * 4
 
-    def test_rows_that_repeat_are_the_callers_own(self, make: Make) -> None:
+    def test_rows_that_repeat_are_the_callers_own(self, make: Make, tmp_path: Path) -> None:
         """So are their infos: what a caller does to one does not show in the next."""
-        fns = [functools.partial(StoryEnv, 0), functools.partial(StoryEnv, 1, 99)]
+        gate = tmp_path / "gate"
+        fns = [functools.partial(StoryEnv, 0, gate=gate), functools.partial(StoryEnv, 1, 99)]
         vec = make(fns, autoreset="async", info_attrs=("state",))
         vec.reset()
         vec.step([0] * 2)
@@ -136,6 +137,7 @@ class OwnershipConformance(Conformance):
             assert infos[0]["resetting"]
             assert obs[0][0].tolist() == infos[0]["state"].tolist() == vec.info_array("state")[0].tolist() == [2.0, 2.0]
             obs[0][0][:] = infos[0]["state"][:] = -1
+        gate.touch()
 
     @pytest.mark.parametrize("autoreset", ["next_step", "async"])
     def test_infos_of_first_rows_are_the_callers_own(self, make: Make, autoreset: str) -> None:
