@@ -18,7 +18,7 @@ ROOT = Path(vecenvs.__file__).parent
 # From the bottom up: the modules and packages of vecenvs in one layer, which may import each other, and what they are.
 # `python tests/test_imports.py` writes this into the pages that show it.
 LAYERS = [
-    ("errors calls cpus images batch", "exceptions; functions run on one env by name; cores; columns of a batch"),
+    ("errors env_calls cpus images batch", "exceptions; functions run on one env by name; cores; columns of a batch"),
     ("vec_env", "the contract"),
     (
         "arguments transport worker",
@@ -125,11 +125,11 @@ def uses_of_an_env(tree: ast.AST) -> Iterator[str]:
 
 
 def test_one_place_steps_and_one_resets() -> None:
-    """direct.py and host.py, apart from wrappers of one env and the bare loop that the benchmark measures by."""
+    """direct.py and env_shard.py, apart from wrappers of one env and the bare loop that the benchmark measures by."""
     found = {
         path.name: {*uses_of_an_env(ast.parse(path.read_text()))} for path in modules() if part_of(path) != "bench"
     }
-    assert {name: uses for name, uses in found.items() if uses} == {"direct.py": {"step"}, "host.py": {"reset"}}
+    assert {name: uses for name, uses in found.items() if uses} == {"direct.py": {"step"}, "env_shard.py": {"reset"}}
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ def test_a_caller_that_becomes_another_program(run) -> None:
 
 @pytest.mark.parametrize("created", [1, 2, 5])
 def test_sigkill_of_a_caller_that_has_just_created_semaphores(created: int) -> None:
-    """The board's, and two of each worker: their names are told to the workers before there is one."""
+    """The batch's, and two of each worker: their names are told to the workers before there is one."""
     program = f"""
 import os, signal
 from vecenvs import SubprocVecEnv

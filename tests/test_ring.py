@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from vecenvs.batch.board import Arena
+from vecenvs.batch.batch_columns import Allocator
 from vecenvs.transport import ring
 from vecenvs.transport.memory import Segment, new_name, unlink_semaphores
 from vecenvs.transport.protocol import Answer
@@ -28,8 +28,8 @@ class HandlerError(Exception):
 
 def pair() -> tuple[RingWriter, RingReader]:
     segment, name = Segment(CAPACITY * ENTRY_BYTES + PAYLOAD + 512), new_name()
-    writer = RingWriter(Arena(segment.buffer), CAPACITY, name, create=True)
-    reader = RingReader(Arena(segment.buffer), CAPACITY, name)
+    writer = RingWriter(Allocator(segment.buffer), CAPACITY, name, create=True)
+    reader = RingReader(Allocator(segment.buffer), CAPACITY, name)
     unlink_semaphores([name])
     return writer, reader
 

@@ -12,9 +12,9 @@ from gymnasium.spaces import Discrete
 from vecenvs.errors import EnvError, SpaceMismatch, WorkerDied
 from vecenvs.pool.workers import Workers
 from vecenvs.transport import Message, Transport
-from vecenvs.transport.protocol import Answer, Failure, MadeEnvs
+from vecenvs.transport.protocol import Answer, RemoteFailure, ShardSpec
 
-MADE = MadeEnvs(Discrete(2), Discrete(2), None, {}, None, None)
+MADE = ShardSpec(Discrete(2), Discrete(2), None, {}, None, None)
 
 
 def made(body: Any) -> Message:
@@ -43,7 +43,7 @@ class Dying(Transport):
     def take(self) -> None:
         self._inbox.popleft()
 
-    def attach(self, board: Any) -> None:
+    def attach(self, batch: Any) -> None:
         raise EOFError
 
     def exit_status(self) -> tuple[bool, int | None]:
@@ -82,7 +82,7 @@ def test_one_that_dies_while_it_makes_its_envs() -> None:
 
 def test_what_envs_raised_while_being_made() -> None:
     """Is the error, not that the worker has left after it has said so."""
-    failure = Failure(1, "env 1 raised ToyError in its env function: no", "Traceback ...", None)
+    failure = RemoteFailure(1, "env 1 raised ToyError in its env function: no", "Traceback ...", None)
     with pytest.raises(Exception, match="env 1 raised ToyError in its env function: no") as caught:
         start(Dying(made(failure), exitcode=0))
     assert not isinstance(caught.value, WorkerDied)
@@ -109,7 +109,7 @@ class Late(Dying):
 @pytest.mark.parametrize("exitcode", [0, 1])
 def test_one_that_has_left_while_another_is_waited_for(exitcode: int) -> None:
     """By itself: then it has said why, which is heard in its turn. Else that is told at once."""
-    failure = Failure(2, "env 2 raised ToyError in its env function: no", "Traceback ...", None)
+    failure = RemoteFailure(2, "env 2 raised ToyError in its env function: no", "Traceback ...", None)
     gone = Dying(made(failure), exitcode=exitcode)
     with pytest.raises((EnvError, WorkerDied)) as caught:
         start(Late(gone, made(MADE)), gone)

@@ -40,7 +40,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vecenvs import calls
+from vecenvs import env_calls
 from vecenvs.errors import ClosedError, VecEnvError
 from vecenvs.images import tile
 
@@ -262,32 +262,32 @@ class VecEnv(abc.ABC):
 
     def get_attr(self, name: str, indices: Indices = None) -> list[Any]:
         """Read an attribute of each env, from its outermost wrapper that has it. Dotted names are followed."""
-        calls.check_name(name)
-        return self.call(calls.get_attr, indices, name)
+        env_calls.check_name(name)
+        return self.call(env_calls.get_attr, indices, name)
 
     def set_attr(self, name: str, value: Any, indices: Indices = None) -> None:
         """Write an attribute of each env, where `get_attr` finds it; the bare env gets it if nothing has it."""
-        calls.check_name(name)
-        self.call(calls.set_attr, indices, name, value)
+        env_calls.check_name(name)
+        self.call(env_calls.set_attr, indices, name, value)
 
     def has_attr(self, name: str) -> bool:
         """Tell whether every env has the attribute."""
-        calls.check_name(name)
-        return all(self.call(calls.has_attr, None, name))
+        env_calls.check_name(name)
+        return all(self.call(env_calls.has_attr, None, name))
 
     def env_method(self, name: str, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
         """Call a method of each env, of its outermost wrapper that has it; give what they return.
 
         `env_method("reset")` counts as a reset: an env that needed one can be stepped. No row or info tells of it.
         """
-        calls.check_name(name)
-        return self.call(calls.env_method, indices, name, *args, **kwargs)
+        env_calls.check_name(name)
+        return self.call(env_calls.env_method, indices, name, *args, **kwargs)
 
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
         """Tell of each env whether one of its layers is an instance of the class, by the class's name."""
         if not isinstance(wrapper_class, type):
             raise TypeError(f"wrapper_class must be a class, not {wrapper_class!r}")
-        return self.call(calls.env_is_wrapped, indices, [calls.name_of(wrapper_class)])
+        return self.call(env_calls.env_is_wrapped, indices, [env_calls.name_of(wrapper_class)])
 
     def get_images(self, indices: Indices = None) -> list[Any]:
         """Render each env of `indices`: a list of rgb arrays (h, w, 3), or of None for envs in mode "human".
@@ -300,7 +300,7 @@ class VecEnv(abc.ABC):
             raise VecEnvError(
                 f"envs with render_mode={self.render_mode!r} give no images: make them with render_mode='rgb_array'"
             )
-        return self.call(calls.render, indices)
+        return self.call(env_calls.render, indices)
 
     def render(self, mode: str | None = None) -> NDArray[np.uint8] | None:
         """Render all envs: one tiled rgb array (H, W, 3), or None if they draw by themselves ("human").

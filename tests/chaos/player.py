@@ -615,10 +615,10 @@ class Player:
             raise Violation("a wrong result", f"slots of {slots} are {outcome.result}")
 
     def do_call_async(self) -> None:
-        from vecenvs import calls
+        from vecenvs import env_calls
 
         slots = self._some()
-        outcome = self.attempt("call_async", lambda: self.vec.call_async(calls.get_attr, slots, "slot"))
+        outcome = self.attempt("call_async", lambda: self.vec.call_async(env_calls.get_attr, slots, "slot"))
         if self.check_refusal(slots, outcome, autoresets=False):
             return
         if outcome.error is None:

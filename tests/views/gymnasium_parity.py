@@ -136,7 +136,7 @@ def assert_parity(
             mine, other = ours.step(copy.deepcopy(action)), theirs.step(action)
             if "final_obs" in other[4]:  # ours are of the space's dtypes, theirs as the env gave them
                 for i, final in enumerate(other[4]["final_obs"]):
-                    other[4]["final_obs"][i] = None if final is None else layout.own(final)
+                    other[4]["final_obs"][i] = None if final is None else layout.copied(final)
             assert_same(mine, other, f"step {t}")
             assert ours.observation_space.contains(mine[0]) == theirs.observation_space.contains(other[0])
             dones = other[2] | other[3]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from vecenvs.batch.board import Board
-from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv, plain_board
+from vecenvs.batch.batch_columns import BatchColumns
+from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv, plain_batch
 from vecenvs.transport import Transport
 from vecenvs.transport.local import LocalTransport
 
@@ -31,8 +31,8 @@ class DummyVecEnv(PoolVecEnv):
         self._local = LocalTransport([self._env_fns[slot] for slot in shard], shard.start, self.autoreset)
         return self._local
 
-    def _lay_out(self) -> Board:
-        return plain_board(self, self._info_attrs)
+    def _lay_out(self) -> BatchColumns:
+        return plain_batch(self, self._info_attrs)
 
 
 def _itself(env: Any) -> Any:

@@ -22,10 +22,10 @@ import cloudpickle
 from vecenvs.transport.channel import Channel
 from vecenvs.transport.memory import Address, Semaphore, open_segment
 from vecenvs.transport.packed import PackedWorker
-from vecenvs.transport.protocol import Answer, MadeEnvs, dumps
+from vecenvs.transport.protocol import Answer, ShardSpec, dumps
 from vecenvs.transport.shared import Wiring, serve
 from vecenvs.transport.stream import Invitation
-from vecenvs.worker.making import make_envs
+from vecenvs.worker.make_envs import make_envs
 from vecenvs.worker.process import limit_threads, watch_caller
 from vecenvs.worker.worker import close_envs
 
@@ -46,7 +46,7 @@ class EnvActor:
         self._shard = range(first, first + count)
         self._autoreset = autoreset
         self._envs: list[Any] = []
-        self._made: MadeEnvs | None = None
+        self._made: ShardSpec | None = None
         self._worker: PackedWorker | None = None
         self._connection: socket.socket | None = None
         self._channel: Channel | None = None
@@ -64,7 +64,7 @@ class EnvActor:
         sys.path.extend(path for path in paths if path not in sys.path)
         limit_threads()
         self._envs, made = make_envs([partial(_make, env_fn) for env_fn in env_fns], self._first, remote=True)
-        self._made = made if isinstance(made, MadeEnvs) else None
+        self._made = made if isinstance(made, ShardSpec) else None
         return dumps((0, int(Answer.MADE), made))
 
     def reaches(self, address: Address, semaphore: str | None) -> str | None:
@@ -150,7 +150,7 @@ class EnvActor:
     def _packed(self, n: int, info_attrs: tuple[str, ...], send: Callable[[bytes], None]) -> PackedWorker:
         return PackedWorker(self._envs, self._checked(), self._shard, n, self._autoreset, send, info_attrs)
 
-    def _checked(self) -> MadeEnvs:
+    def _checked(self) -> ShardSpec:
         if self._made is None:
             raise RuntimeError("this actor has made no envs")
         return self._made

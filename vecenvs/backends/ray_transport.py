@@ -16,11 +16,11 @@ from vecenvs.backends.ray_exit import ForeignProcess
 from vecenvs.backends.ray_fleet import WAIT, Fleet
 from vecenvs.backends.ray_request import NoPlace, Placing, Request
 from vecenvs.backends.ray_ways import CallActor, SharedActor, StreamActor, forget_frames, last_words_of
-from vecenvs.batch.board import Board
+from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import describe_indices
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.protocol import loads
-from vecenvs.transport.shared import Names, SharedBoard
+from vecenvs.transport.shared import Names, SharedBatchColumns
 from vecenvs.transport.stream import Invitation, OutOfReach
 
 PATIENCE = 10.0  # seconds for the replacement of a worker to find a place of its own, and for its process to start
@@ -96,13 +96,13 @@ class ActorTransport(Transport):
     def watch(self) -> tuple[int, int] | None:
         return None if self._wired is None else self._wired.watch()
 
-    def attach(self, board: Board) -> None:
+    def attach(self, batch: BatchColumns) -> None:
         import ray
 
         try:
-            way = self._choose(board)
+            way = self._choose(batch)
             try:
-                way.attach(board)
+                way.attach(batch)
             except BaseException:
                 way.stop(0.0)
                 raise
@@ -231,12 +231,12 @@ class ActorTransport(Transport):
         self._bound_for = request.bound_for
         _log.warning("%s finds no place of its own, so it shares the CPUs of others: %s", self._who, why)
 
-    def _choose(self, board: Board) -> SharedActor | StreamActor | CallActor:
+    def _choose(self, batch: BatchColumns) -> SharedActor | StreamActor | CallActor:
         """Take the best way there is, or the one that is wanted, and say why."""
-        self.why = "asked for" if self._fleet.transport != "auto" else self._why_not_shared(board)
-        if not self.why and isinstance(board, SharedBoard):
+        self.why = "asked for" if self._fleet.transport != "auto" else self._why_not_shared(batch)
+        if not self.why and isinstance(batch, SharedBatchColumns):
             self.way = "shared"
-            return SharedActor(self._actor, len(self._shard), Names.new(board.wake.name), self._fleet.spins())
+            return SharedActor(self._actor, len(self._shard), Names.new(batch.wake.name), self._fleet.spins())
         if self._fleet.transport != "calls":
             connection = self._connect()
             if connection is not None:
@@ -245,15 +245,15 @@ class ActorTransport(Transport):
         self.way = "calls"
         return CallActor(self._actor, self._shard)
 
-    def _why_not_shared(self, board: Board) -> str:
+    def _why_not_shared(self, batch: BatchColumns) -> str:
         import ray
 
         if not self.here:
             return "on another node"
-        if not isinstance(board, SharedBoard):
+        if not isinstance(batch, SharedBatchColumns):
             return "the columns are not shared"
-        wake = board.wake.name if board.named else None
-        reason: str | None = ray.get(self._actor.reaches.remote(board.segment.address, wake))
+        wake = batch.wake.name if batch.named else None
+        reason: str | None = ray.get(self._actor.reaches.remote(batch.segment.address, wake))
         return f"same node, but its memory cannot be opened ({reason})" if reason else ""
 
     def _connect(self) -> socket.socket | None:

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from vecenvs.batch.board import Board
+from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.transport import Message
 from vecenvs.transport.memory import Semaphore, unlink_semaphores
 from vecenvs.transport.packed import PackedTransport
 from vecenvs.transport.protocol import Answer, Command, kind_of, slot_of
-from vecenvs.transport.shared import Names, SharedBoard, SharedTransport, Wiring
+from vecenvs.transport.shared import Names, SharedBatchColumns, SharedTransport, Wiring
 from vecenvs.transport.spin import Spin
 from vecenvs.transport.stream import HEARSAY, Stream
 
@@ -100,8 +100,8 @@ class StreamActor(PackedTransport):
         self._serving: Any = None
         self.last_words = ""  # what Ray says of the actor's end
 
-    def boot(self, board: Board) -> None:
-        self._serving = self._actor.stream.remote(board.n, board.info_attrs)
+    def boot(self, batch: BatchColumns) -> None:
+        self._serving = self._actor.stream.remote(batch.n, batch.info_attrs)
 
     def deliver(self, data: bytes) -> None:
         self._stream.send(data)
@@ -147,11 +147,11 @@ class CallActor(PackedTransport):
     def wakes(self) -> bool:  # type: ignore[override]
         return not self._awaited
 
-    def boot(self, board: Board) -> None:
+    def boot(self, batch: BatchColumns) -> None:
         import ray
 
-        ray.get(self._actor.begin.remote(board.n, board.info_attrs))
-        self._wake = board.wake.release if isinstance(board, SharedBoard) else None
+        ray.get(self._actor.begin.remote(batch.n, batch.info_attrs))
+        self._wake = batch.wake.release if isinstance(batch, SharedBatchColumns) else None
 
     def put(self, number: int, tag: int, body: object = None) -> None:
         if kind_of(tag) == Command.AWAIT_RESET:

@@ -33,9 +33,9 @@ class Columns:
         self._joins = [_Join(leaf.dtype) for leaf in layout.leaves]
         self._ends = [a.reshape(n * a.shape[1], *a.shape[2:]) if a.ndim > 1 else a for a in self.arrays]
 
-    def shard(self, first: int, count: int) -> Shard:
+    def shard(self, first: int, count: int) -> ColumnSlice:
         """The same rows first, first + 1, ... as `store` and `rows` see them, with the look-ups done once."""
-        return Shard(self, first, count)
+        return ColumnSlice(self, first, count)
 
     def store(self, first: int, values: list[Any]) -> None:
         """Write `values` into the rows first, first + 1, ... ValueError or TypeError if one does not fit its space.
@@ -129,7 +129,7 @@ def _copied(part: Any) -> Any:
     return part.copy() if isinstance(part, (np.ndarray, np.generic)) and part.dtype != OBJECT else copy.deepcopy(part)
 
 
-class Shard:
+class ColumnSlice:
     """A run of rows that one worker reads or writes at every step."""
 
     def __init__(self, columns: Columns, first: int, count: int) -> None:

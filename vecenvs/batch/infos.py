@@ -1,7 +1,7 @@
 """The infos of a whole shard's rows on their way to the caller.
 
 Most envs that give infos give the same keys with the same types of numbers at every step. Those travel as bare numbers:
-their *form* is announced once, and again whenever it changes. Everything else travels pickled, as `protocol.Extra`.
+their *form* is announced once, and again whenever it changes. Everything else travels pickled, as `protocol.RowExtras`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vecenvs.batch.values import IMMUTABLE, own
+from vecenvs.batch.values import IMMUTABLE, copy_containers
 
 TRUNCATED_KEY = "TimeLimit.truncated"
 
@@ -138,4 +138,4 @@ def own_complete(infos: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Copy infos that need no transport, complete as `InfoUnpacker.unpack` gives them."""
     if IMMUTABLE.issuperset(map(type, chain.from_iterable(map(dict.values, infos)))):
         return [{**info, TRUNCATED_KEY: False} for info in infos]
-    return [{**own(info), TRUNCATED_KEY: False} for info in infos]
+    return [{**copy_containers(info), TRUNCATED_KEY: False} for info in infos]

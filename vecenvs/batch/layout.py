@@ -74,7 +74,7 @@ class SpaceLayout:
         for array, part, leaf in zip(self.flatten(batch), parts, self.leaves, strict=True):
             array[row] = copy.deepcopy(part) if leaf.is_object else part
 
-    def own(self, value: Any) -> Any:
+    def copied(self, value: Any) -> Any:
         """Copy an observation that an env may go on changing, as arrays of the space's dtypes."""
         parts = zip(self.observed(value), self.leaves, strict=True)
         return self.unflatten([coerce(part, leaf) for part, leaf in parts])

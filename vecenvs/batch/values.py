@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 
-def own(value: Any) -> Any:
+def copy_containers(value: Any) -> Any:
     """Copy the containers and arrays in a value that goes from a caller to an env or back in the same process.
 
     So nothing in them is changed later by the other side. Other objects are given as they are, and so is a container
@@ -23,11 +23,11 @@ def own(value: Any) -> Any:
     if kind is dict:
         if IMMUTABLE.issuperset(map(type, value.values())):
             return value.copy()
-        return {key: own(item) for key, item in value.items()}
+        return {key: copy_containers(item) for key, item in value.items()}
     if kind is list:
-        return [own(item) for item in value]
+        return [copy_containers(item) for item in value]
     if kind is tuple:
-        return tuple(own(item) for item in value)
+        return tuple(copy_containers(item) for item in value)
     if isinstance(value, _CONTAINERS):
         try:
             return copy.deepcopy(value)

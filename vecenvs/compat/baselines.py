@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from vecenvs.arguments import arguments_of, check_arguments, check_env_fns, listed, parse_int
 from vecenvs.backends import dummy, subproc
-from vecenvs.batch.alike import alike
 from vecenvs.batch.columns import Columns
 from vecenvs.batch.layout import SpaceLayout
+from vecenvs.batch.space_equality import alike
 from vecenvs.compat.baselines_envs import Monitor, make_atari, make_env, set_global_seeds, wrap_deepmind
 from vecenvs.compat.baselines_wrappers import (
     VecExtractDictObs,

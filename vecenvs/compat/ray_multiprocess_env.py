@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from vecenvs import calls
+from vecenvs import env_calls
 from vecenvs.backends.ray_cluster import check_ray
-from vecenvs.batch.values import own
+from vecenvs.batch.values import copy_containers
 from vecenvs.errors import EnvError, WorkerDied
 
 
@@ -152,7 +152,7 @@ class RayVectorEnv:
         died: WorkerDied | None = None
         for i, call in calls.items():
             try:
-                results[i] = own(ray.get(call))
+                results[i] = copy_containers(ray.get(call))
             except ray.exceptions.RayTaskError as exc:
                 errors.append(_env_error(i, exc))
             except ray.exceptions.RayActorError as exc:
@@ -215,7 +215,8 @@ def _annotated(env_class: type) -> set[str]:
 
 def _method(holder: str, name: str) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return getattr(getattr(self, holder), name)(*own(args), **own(kwargs))  # arrays that Ray brings are read-only
+        # Arrays that Ray brings are read-only.
+        return getattr(getattr(self, holder), name)(*copy_containers(args), **copy_containers(kwargs))
 
     return _named(method, name)
 
@@ -229,14 +230,14 @@ def _reader(holder: str, name: str) -> Callable[..., Any]:
 
 def _getter(holder: str) -> Callable[..., Any]:
     def get_attr(self: Any, name: str) -> Any:
-        return calls.get_attr(getattr(self, holder), name)
+        return env_calls.get_attr(getattr(self, holder), name)
 
     return get_attr
 
 
 def _setter(holder: str) -> Callable[..., Any]:
     def set_attr(self: Any, name: str, value: Any) -> None:
-        calls.set_attr(getattr(self, holder), name, own(value))
+        env_calls.set_attr(getattr(self, holder), name, copy_containers(value))
 
     return set_attr
 

@@ -13,7 +13,7 @@ import gymnasium as gym
 from gymnasium.wrappers import FlattenObservation
 
 from vecenvs.make.preprocessing import Preprocessing, Source
-from vecenvs.worker.making import close_refused, problem_of
+from vecenvs.worker.make_envs import close_refused, problem_of
 from vecenvs.wrappers.monitor import Monitor
 from vecenvs.wrappers.results import LoadMonitorResultsError, read_header
 from vecenvs.wrappers.reward import clip_action, scale_reward

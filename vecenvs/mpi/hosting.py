@@ -26,10 +26,10 @@ import cloudpickle
 from vecenvs.mpi import fork_server
 from vecenvs.transport.channel import Channel, PolledEnd
 from vecenvs.transport.packed import PackedWorker, steps_shard
-from vecenvs.transport.protocol import Answer, Failure, dumps, loads
+from vecenvs.transport.protocol import Answer, RemoteFailure, dumps, loads
 from vecenvs.transport.shared import Names
 from vecenvs.transport.stream import Invitation
-from vecenvs.worker.making import make_envs
+from vecenvs.worker.make_envs import make_envs
 from vecenvs.worker.process import Terminated, child_environment, limit_threads, run_worker, watch_caller
 from vecenvs.worker.worker import close_envs
 
@@ -163,7 +163,7 @@ def _run_packed(relayed: Channel, order: Order, rank_pid: int) -> None:
         relayed.send_bytes(dumps((0, int(Answer.MADE), made)))
         while isinstance(word := loads(relayed.recv_bytes()), Invitation):
             connection = _connected(word, relayed)
-        if isinstance(made, Failure):
+        if isinstance(made, RemoteFailure):
             return
         serve: Serve = word
         channel = relayed

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from vecenvs.batch.board import Board
+from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError, describe_indices
 from vecenvs.mpi.hosting import Serve
 from vecenvs.mpi.session import Line
@@ -39,9 +39,9 @@ class SharedHosted(SharedTransport):
         self._find_spins = find_spins
         self.where = line.where
 
-    def attach(self, board: Board) -> None:
+    def attach(self, batch: BatchColumns) -> None:
         self._spin = self._find_spins()  # all workers have been placed by now
-        super().attach(board)
+        super().attach(batch)
 
     def boot_send(self, wiring: Wiring) -> None:
         self._line.send(dumps(wiring))
@@ -111,10 +111,10 @@ class PackedHosted(PackedTransport):
     def watch(self) -> tuple[int, int] | None:
         return None if self._stream is None else self._stream.watch()
 
-    def boot(self, board: Board) -> None:
+    def boot(self, batch: BatchColumns) -> None:
         stream = None if self._wanted == "mpi" else self._connect()
         try:
-            _, kind, body = self._ask(Serve(board.n, stream is not None))
+            _, kind, body = self._ask(Serve(batch.n, stream is not None))
             if kind_of(kind) != Answer.REPLY:
                 raise VecEnvError(f"{self._name()} does not serve: {body}")
         except BaseException:

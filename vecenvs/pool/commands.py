@@ -18,14 +18,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from vecenvs.batch.board import DONE, Board
+from vecenvs.batch.batch_columns import DONE, BatchColumns
 from vecenvs.errors import AlreadySteppingError, StepTimeout, VecEnvError, WorkerDied, describe_indices
 from vecenvs.pool.lock_step import LockStep
 from vecenvs.pool.recovery import Recovery
 from vecenvs.pool.timeouts import StepTimeouts
 from vecenvs.pool.workers import LIVENESS, Workers
 from vecenvs.transport import Message, Transport
-from vecenvs.transport.protocol import Answer, Command, Extra, Failure, RowBody, slot_of, tag
+from vecenvs.transport.protocol import Answer, Command, RemoteFailure, RowExtras, RowsBody, slot_of, tag
 
 # Plain ints compare faster.
 _ROW, _ROWS, _PLAIN, _STEP = int(Answer.ROW), int(Answer.ROWS), int(Answer.PLAIN_ROWS), int(Command.STEP)
@@ -64,21 +64,21 @@ class Request(NamedTuple):
 class Commands:
     """Gives commands to the workers and notes their answers. What becomes of a worker that dies, `recovery` knows."""
 
-    def __init__(self, workers: Workers, board: Board, step_timeout: float | None, recovery: Recovery) -> None:
+    def __init__(self, workers: Workers, batch: BatchColumns, step_timeout: float | None, recovery: Recovery) -> None:
         self.shards = workers.shards
         self.owner = [worker for worker, shard in enumerate(self.shards) for _ in shard]
         self.pending: list[dict[int, Pending]] = [{} for _ in self.shards]  # by worker and slot
         self.stepping: dict[int, float] | None = None  # worker -> when its shard's step began; None between two steps
         self.step_slots: Collection[int] = ()  # of a step in which the other envs are being reset
-        self.ready: dict[int, Extra | None] = {}
+        self.ready: dict[int, RowExtras | None] = {}
         self.lock_step = LockStep(self.shards)
         self.resetting: dict[int, list[Any]] = {}  # slots under an async autoreset -> the row that they repeat
         self.orphaned: set[int] = set()  # slots whose ready row is of a step that a worker's death has ended
         self.request: Request | None = None
         self.recovery = recovery
         self._workers = workers
-        self._board = board
-        self._objects = board.actions.layout.has_objects
+        self._batch = batch
+        self._objects = batch.actions.layout.has_objects
         self._timeouts = StepTimeouts(step_timeout, workers.transports)
         self._timed = step_timeout is not None
         self._number = 0  # of the last command
@@ -123,7 +123,7 @@ class Commands:
 
     def steps(self, slots: Iterable[int]) -> dict[int, Pending]:
         """Return the commands that step some slots, each by itself."""
-        return self.numbered({slot: (Command.STEP_ONE, self._board.actions.objects(slot, 1)) for slot in slots})
+        return self.numbered({slot: (Command.STEP_ONE, self._batch.actions.objects(slot, 1)) for slot in slots})
 
     def numbered(self, wanted: dict[int, tuple[Command, Any]]) -> dict[int, Pending]:
         """Return commands, by slot, that have not been given yet."""
@@ -196,7 +196,7 @@ class Commands:
 
     def _action_objects(self, worker: int) -> Any:
         shard = self.shards[worker]
-        return self._board.actions.objects(shard.start, len(shard))
+        return self._batch.actions.objects(shard.start, len(shard))
 
     # Waiting for answers
 
@@ -365,7 +365,7 @@ class Commands:
         if pending is None or pending.number != number:
             return
         rows = self._readable(worker, [slot], body)
-        self._board.observations.take_objects(slot, 1, rows.objects)
+        self._batch.observations.take_objects(slot, 1, rows.objects)
         self.ready[slot] = rows.extras[0] if rows.extras else None
         self.pending[worker].pop(slot, None)
 
@@ -377,7 +377,7 @@ class Commands:
             self.lock_step.note(worker, None, plain=kind == _PLAIN)
         else:
             rows = self._readable(worker, shard, body)
-            self._board.observations.take_objects(shard.start, len(shard), rows.objects)
+            self._batch.observations.take_objects(shard.start, len(shard), rows.objects)
             self.lock_step.note(worker, rows, plain=False)
         if self.recovery.lost:  # the step has failed
             self._single_out([worker])
@@ -386,23 +386,23 @@ class Commands:
             if self.recovery.lost and not self.stepping:
                 self.stepping = None
 
-    def _readable(self, worker: int, slots: Sequence[int], body: Any) -> RowBody:
+    def _readable(self, worker: int, slots: Sequence[int], body: Any) -> RowsBody:
         """Return the body of an answer about rows. The worker is told of envs whose part could not be unpickled."""
         if body is None:
-            return RowBody([])
-        failures: dict[int, Failure] = {}
-        if type(body) is Failure:
+            return RowsBody([])
+        failures: dict[int, RemoteFailure] = {}
+        if type(body) is RemoteFailure:
             for slot in slots:
                 failures[slot] = body._replace(slot=slot, summary=f"env {slot}: {body.summary}")
-            body = RowBody([Extra(slot, {}, None, why) for slot, why in failures.items()])
+            body = RowsBody([RowExtras(slot, {}, None, why) for slot, why in failures.items()])
         elif body.unread:
             failures = {extra.slot: extra.failure for extra in body.extras if extra.slot in body.unread}
         if failures:
-            self._board.flags[list(failures)] = 0
+            self._batch.flags[list(failures)] = 0
             self._number += 1
             with suppress(ConnectionError):  # the next wait notices
                 self._workers.transports[worker].put(self._number, Command.FAIL, failures)
-        rows: RowBody = body
+        rows: RowsBody = body
         return rows
 
     def _single_out(self, workers: Iterable[int]) -> None:
@@ -432,8 +432,8 @@ class Commands:
 
         `begin_resets` takes both once the rows at hand have been copied: only then may a worker write them again.
         """
-        ended = [slot for slot in slots if self._board.flags[slot] & DONE]
-        rows = {slot: self._board.observations.parts(slot) for slot in ended}
+        ended = [slot for slot in slots if self._batch.flags[slot] & DONE]
+        rows = {slot: self._batch.observations.parts(slot) for slot in ended}
         return rows, self.numbered(dict.fromkeys(ended, (Command.AWAIT_RESET, None)))
 
     def begin_resets(self, rows: dict[int, list[Any]], commands: dict[int, Pending]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vecenvs.batch.board import Arena, Board
+from vecenvs.batch.batch_columns import Allocator, BatchColumns
 from vecenvs.batch.columns import Columns
 from vecenvs.pool.info_columns import InfoColumns
 from vecenvs.transport.protocol import Command
@@ -16,10 +16,10 @@ from vecenvs.transport.protocol import Command
 class Episodes:
     """Those of all slots. `reset_infos` has what each one's last reset gave, {} if there was none yet."""
 
-    def __init__(self, shards: Sequence[range], board: Board, infos: InfoColumns) -> None:
-        self.reset_infos: list[dict[str, Any]] = [{} for _ in range(board.n)]
+    def __init__(self, shards: Sequence[range], batch: BatchColumns, infos: InfoColumns) -> None:
+        self.reset_infos: list[dict[str, Any]] = [{} for _ in range(batch.n)]
         self._shards = shards
-        self._board = board
+        self._batch = batch
         self._infos = infos
         self._seeds: dict[int, int] = {}  # the last seed given to each slot: what a restart's seeds derive from
         self._last_rows: Columns | None = None
@@ -58,23 +58,23 @@ class Episodes:
 
         The columns may hold what a worker has written since, when it died.
         """
-        observations = self._board.observations
-        self._last_rows = Columns(observations.layout, self._board.n, Arena().take)
+        observations = self._batch.observations
+        self._last_rows = Columns(observations.layout, self._batch.n, Allocator().take)
 
     def note_rows(self, slots: Sequence[int] | slice) -> None:
         """Note that the rows in the columns of these slots are being handed out."""
         if self._last_rows is not None:
-            for last, column in zip(self._last_rows.arrays, self._board.observations.arrays, strict=True):
+            for last, column in zip(self._last_rows.arrays, self._batch.observations.arrays, strict=True):
                 last[slots] = column[slots]
 
     def briefing(self, worker: int, ready: Collection[int], restarts: int) -> list[tuple[Command, Any]]:
         """Return the first commands of a worker that replaces another, as the `restarts`-th to do so.
 
-        Its envs that were in an episode go through `Host.resume`, with the rows handed out last and new seeds. Those of
-        `ready` have a row that has not been handed out.
+        Its envs that were in an episode go through `EnvShard.resume`, with the rows handed out last and new seeds.
+        Those of `ready` have a row that has not been handed out.
         """
         shard = self._shards[worker]
-        columns = self._board.observations
+        columns = self._batch.observations
         last = self._last_rows or columns
         begun = {
             slot: ((columns if slot in ready else last).rows(slot, 1)[0], self._next_seed(slot, restarts))

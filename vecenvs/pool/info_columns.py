@@ -8,28 +8,28 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from vecenvs.batch.board import Board, Specs
+from vecenvs.batch.batch_columns import BatchColumns, Specs
 from vecenvs.batch.infos import blank_info, copies, fill_in, maker
-from vecenvs.batch.values import own
-from vecenvs.calls import check_name
+from vecenvs.batch.values import copy_containers
+from vecenvs.env_calls import check_name
 from vecenvs.errors import VecEnvError
 from vecenvs.worker.info_channel import specs_of, stack
 
 
 class InfoColumns:
-    """The attributes' last values: in the board's columns, except the odd ones that came with a row's info.
+    """The attributes' last values: in the batch's columns, except the odd ones that came with a row's info.
 
     `specs` are the columns' types, None while there are no columns.
     """
 
-    def __init__(self, names: Sequence[str], board: Board) -> None:
+    def __init__(self, names: Sequence[str], batch: BatchColumns) -> None:
         self.names = tuple(names)
         self.specs: Specs | None = None
         self.closed = bool(names)  # whether there are attributes, and workers may have no columns for them yet
         self.whole = False  # whether there are attributes and every one has a column
-        self._board = board
+        self._batch = batch
         self._odd: dict[str, dict[int, Any]] = {name: {} for name in names}
-        self.blank = partial(copies, blank_info(), board.n)  # an info for each env
+        self.blank = partial(copies, blank_info(), batch.n)  # an info for each env
         self._make = maker(())
         self._first_cells: list[tuple[str, memoryview]] = []  # an item of these costs less than numpy takes
         self._first_rows: list[tuple[str, NDArray[Any]]] = []
@@ -40,11 +40,11 @@ class InfoColumns:
         Opened once more, they are the same. Workers that have no columns yet send the values with their rows.
         """
         self.specs = specs = self.specs or specs_of(self._odd, reset_infos)
-        self._board.open_info(specs)
+        self._batch.open_info(specs)
         self.whole = len(specs) == len(self._odd)
         self._make = maker(tuple(specs))
         self._first_cells, self._first_rows = [], []
-        for name, column in self._board.first_info.items():
+        for name, column in self._batch.first_info.items():
             simple = column.dtype.isnative and column.dtype.kind in "bif" and column.dtype.itemsize in (1, 4, 8)
             if column.ndim == 1 and simple:
                 self._first_cells.append((name, column.data))
@@ -62,7 +62,7 @@ class InfoColumns:
     def filled(self) -> list[dict[str, Any]]:
         """Make the infos of all rows of a step in which every value is in its column: see `whole`."""
         values: list[list[Any]] = []
-        for name, column in self._board.info.items():
+        for name, column in self._batch.info.items():
             self._odd[name].clear()
             values.append(column.tolist() if column.ndim == 1 else list(column.copy()))
         return self._make(zip(*values, strict=True))
@@ -75,39 +75,41 @@ class InfoColumns:
         """
         more = [j for j, info in enumerate(infos) if len(info) > 1]
         for name, odd in self._odd.items():
-            column = self._board.info.get(name)
+            column = self._batch.info.get(name)
             if odd:
                 for slot in slots:
                     odd.pop(slot, None)
             if column is None:
-                odd.update((slot, own(info[name])) for slot, info in zip(slots, infos, strict=True))
+                odd.update((slot, copy_containers(info[name])) for slot, info in zip(slots, infos, strict=True))
                 continue
             rows = column if isinstance(slots, range) else column[list(slots)]
             values = rows.tolist() if rows.ndim == 1 else list(rows.copy())
             for j in more:
                 if name in infos[j]:
                     values[j] = infos[j][name]
-                    odd[slots[j]] = own(values[j])
+                    odd[slots[j]] = copy_containers(values[j])
             fill_in(infos, name, values)
 
     def keep(self, slot: int, info: dict[str, Any]) -> None:
         """Hold on to a row's values, as its columns may be written again before the next row."""
         for name, odd in self._odd.items():
-            odd[slot] = own(info[name])
+            odd[slot] = copy_containers(info[name])
 
     def kept(self, slot: int) -> dict[str, Any]:
         """What `keep` was given for the slot, as copies."""
-        return {name: own(odd[slot]) for name, odd in self._odd.items()}
+        return {name: copy_containers(odd[slot]) for name, odd in self._odd.items()}
 
     def stacked(self, name: str) -> NDArray[Any]:
         """One array of every env's last value; see `VecEnv.info_array`."""
         check_name(name)
         if name not in self._odd:
             raise VecEnvError(f"{name!r} is none of info_attrs={list(self._odd)}: name it when constructing")
-        column, odd = self._board.info.get(name), self._odd[name]
+        column, odd = self._batch.info.get(name), self._odd[name]
         if column is not None and not odd:
             return column.copy()
-        missing = [slot for slot in range(self._board.n) if column is None and slot not in odd]
+        missing = [slot for slot in range(self._batch.n) if column is None and slot not in odd]
         if missing:
             raise VecEnvError(f"no value of {name!r} yet for env {missing[0]}: reset() first")
-        return stack([own(odd[s] if column is None or s in odd else column[s]) for s in range(self._board.n)])
+        return stack(
+            [copy_containers(odd[s] if column is None or s in odd else column[s]) for s in range(self._batch.n)]
+        )

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from vecenvs.batch.infos import Announced, InfoUnpacker, blank_info, copies
-from vecenvs.transport.protocol import Extra, RowBody
+from vecenvs.transport.protocol import RowExtras, RowsBody
 
 Infos = list[dict[str, Any]]
 
-_NOTHING = RowBody([])
+_NOTHING = RowsBody([])
 
 
 class LockStep:
@@ -23,12 +23,12 @@ class LockStep:
     def __init__(self, shards: Sequence[range]) -> None:
         self.number = 0
         self.plain = True
-        self.bodies: dict[int, RowBody] = {}
+        self.bodies: dict[int, RowsBody] = {}
         self.infos: dict[int, Infos] = {}
         self._shards = shards
         self._unpackers = [InfoUnpacker() for _ in shards]
 
-    def note(self, worker: int, body: RowBody | None, *, plain: bool) -> None:
+    def note(self, worker: int, body: RowsBody | None, *, plain: bool) -> None:
         """Keep what came with a shard's rows."""
         self.plain = self.plain and plain
         if body is not None:
@@ -44,7 +44,7 @@ class LockStep:
         """Another process takes a worker's place, and packs its infos in a form of its own."""
         self._unpackers[worker] = InfoUnpacker()
 
-    def extras(self) -> list[Extra]:
+    def extras(self) -> list[RowExtras]:
         """Return the extras of all workers."""
         return [extra for body in self.bodies.values() for extra in body.extras]
 
@@ -57,11 +57,11 @@ class LockStep:
             found.extend(self.infos[worker] if worker in self.infos else copies(blank_info(), len(shard)))
         return found
 
-    def by_slot(self, worker: int) -> dict[int, Extra]:
+    def by_slot(self, worker: int) -> dict[int, RowExtras]:
         """Return what one worker has sent, the infos of a whole shard as extras, by slot."""
         found = {}
         if worker in self.infos:
-            found = {s: Extra(s, info) for s, info in zip(self._shards[worker], self.infos[worker], strict=True)}
+            found = {s: RowExtras(s, info) for s, info in zip(self._shards[worker], self.infos[worker], strict=True)}
         for extra in self.bodies.get(worker, _NOTHING).extras:
             whole = found.get(extra.slot)
             found[extra.slot] = extra if whole is None else extra._replace(info={**extra.info, **whole.info})

@@ -1,7 +1,7 @@
 """The one concrete VecEnv: it turns calls about envs into commands to the workers that own them.
 
 Backends subclass `PoolVecEnv` and say how a worker is launched. `Commands` has what is under way, `Workers` the
-workers, `Recovery` replaces them, the `Board` has the rows; here is what callers see.
+workers, `Recovery` replaces them, the `BatchColumns` has the rows; here is what callers see.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import Env
 from numpy.typing import NDArray
 
-from vecenvs import calls
+from vecenvs import env_calls
 from vecenvs.arguments import (
     arguments_of,
     check_arguments,
@@ -37,23 +37,23 @@ from vecenvs.arguments import (
     split,
 )
 from vecenvs.batch.actions import parse_actions
-from vecenvs.batch.board import TERMINATED, TRUNCATED, Arena, Board
+from vecenvs.batch.batch_columns import TERMINATED, TRUNCATED, Allocator, BatchColumns
 from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, NotSteppingError, VecEnvError
 from vecenvs.pool.commands import NO_RESETS, Commands, Resets, copied
 from vecenvs.pool.episodes import Episodes
+from vecenvs.pool.finalizers import Finalizer
 from vecenvs.pool.info_columns import InfoColumns
-from vecenvs.pool.lifetime import Lifetime
-from vecenvs.pool.outcomes import Outcomes
 from vecenvs.pool.recovery import Recovery
 from vecenvs.pool.remote_calls import RemoteCalls
 from vecenvs.pool.rows import Row, env_error
+from vecenvs.pool.step_results import StepResults
 from vecenvs.pool.workers import CLOSE_GRACE, Workers
 from vecenvs.transport import Transport
 from vecenvs.transport.memory import new_name
 from vecenvs.transport.protocol import Command
-from vecenvs.transport.shared import SharedBoard
+from vecenvs.transport.shared import SharedBatchColumns
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
-from vecenvs.worker.host import AUTORESET_MODES
+from vecenvs.worker.env_shard import AUTORESET_MODES
 
 EnvFn = Callable[[], "Env[Any, Any]"]
 
@@ -123,7 +123,7 @@ class PoolVecEnv(VecEnv):
         self.num_envs = n = len(fns)
         self._env_fns = list(fns)
         self._shards = split(n, num_workers)
-        self._wake = new_name()  # of a shared board's semaphore, for workers to know from the start
+        self._wake = new_name()  # of a shared batch's semaphore, for workers to know from the start
         self._step_result: _Result[StepReturn] | None = None  # of a step_wait that is to return it
         self._held: _Result[Batch] | None = None  # of a recv or reset that is to return it
         self._step_timeout = step_timeout
@@ -131,36 +131,36 @@ class PoolVecEnv(VecEnv):
         self._counters = dict.fromkeys(("received", "resets"), 0)
         self._workers = Workers(self._shards, self._launch, parse_limit(start_timeout, "start_timeout"))
         self._workers.any_bounds = observation_mode == "different"
-        self._lifetime = Lifetime(self, self._workers)  # from the first worker on, whatever comes between
-        board: Board | None = None
+        self._finalizer = Finalizer(self, self._workers)  # from the first worker on, whatever comes between
+        batch: BatchColumns | None = None
         try:
             made = self._workers.start()
             self.observation_space, self.action_space = made.observation_space, made.action_space
             self.spec, self.metadata, self.render_mode = made.spec, made.metadata, made.render_mode
-            self._board = board = self._lay_out()
-            self._workers.attach(board, board.wake if isinstance(board, SharedBoard) else None)
-            board.forget(memory=not restarts)  # a worker launched later still has to open it
-            self._infos = InfoColumns(self._info_attrs, board)
-            self._episodes = Episodes(self._shards, board, self._infos)
+            self._batch = batch = self._lay_out()
+            self._workers.attach(batch, batch.wake if isinstance(batch, SharedBatchColumns) else None)
+            batch.forget(memory=not restarts)  # a worker launched later still has to open it
+            self._infos = InfoColumns(self._info_attrs, batch)
+            self._episodes = Episodes(self._shards, batch, self._infos)
             self.reset_infos = self._episodes.reset_infos
-            self._recovery = Recovery(self._workers, board, restarts, self._briefing)
-            self._commands = Commands(self._workers, board, step_timeout, self._recovery)
-            self._outcomes = Outcomes(
-                board, self._commands, self._infos, self._episodes, asynchronous=self._asynchronous
+            self._recovery = Recovery(self._workers, batch, restarts, self._briefing)
+            self._commands = Commands(self._workers, batch, step_timeout, self._recovery)
+            self._step_results = StepResults(
+                batch, self._commands, self._infos, self._episodes, asynchronous=self._asynchronous
             )
             self._calls = RemoteCalls(self._commands, self._shards)
             if restarts:
                 self._episodes.keep_rows()
-                self._outcomes.keep_rows = True
+                self._step_results.keep_rows = True
             if step_timeout is not None:
                 self._calls.ask(self._report_progress(range(len(self._shards))))
             self.closed = False
         except BaseException as exc:
             self.closed = True
             self._workers.close(0.0)
-            self._lifetime.end()
-            if board is not None:
-                board.forget()
+            self._finalizer.end()
+            if batch is not None:
+                batch.forget()
             if isinstance(exc, OSError) and exc.errno in _SCARCE:
                 raise _refused(called.__name__, n, num_workers, exc) from exc
             raise
@@ -185,9 +185,11 @@ class PoolVecEnv(VecEnv):
     def _launch(self, worker: int, shard: range) -> Transport:
         """Start a worker that makes the envs of `shard`, and return without waiting for it."""
 
-    def _lay_out(self) -> Board:
+    def _lay_out(self) -> BatchColumns:
         """Give the columns, now that the spaces are known: shared, for workers in other processes."""
-        return SharedBoard(self.observation_space, self.action_space, self.num_envs, self._info_attrs, self._wake)
+        return SharedBatchColumns(
+            self.observation_space, self.action_space, self.num_envs, self._info_attrs, self._wake
+        )
 
     # Stepping in lock-step
 
@@ -195,7 +197,7 @@ class PoolVecEnv(VecEnv):
         commands = self._commands
         if self.closed or self._calls.slots is not None or self._step_result or self._held or commands.busy():
             self._check_free("step_async", range(self.num_envs), autoresets=False)
-        columns = self._board.actions
+        columns = self._batch.actions
         if not columns.take(actions):
             columns.assign(self._parse_actions(actions, self.num_envs))
         if self._info_attrs and self._infos.closed:
@@ -215,15 +217,15 @@ class PoolVecEnv(VecEnv):
         if commands.resetting:
             self._step_result = result = self._finish_some(deadline, timeout)
             return self._end_step(result)
-        prepared = self._outcomes.prepare()
+        prepared = self._step_results.prepare()
         commands.finish_step(deadline, timeout)
         try:
-            rows = self._outcomes.take(prepared, copy=self.copy)
+            rows = self._step_results.take(prepared, copy=self.copy)
         except EnvError as exc:
-            self._step_result = result = _Result(exc, (), self._outcomes.resets)
+            self._step_result = result = _Result(exc, (), self._step_results.resets)
             return self._end_step(result)
         if self._asynchronous:
-            self._step_result = result = _Result(rows, (), self._outcomes.resets)
+            self._step_result = result = _Result(rows, (), self._step_results.resets)
             return self._end_step(result)
         self._steps += 1
         commands.stepping = None
@@ -251,10 +253,10 @@ class PoolVecEnv(VecEnv):
             commands.gather(lambda: bool(commands.ready), commands.resetting.keys(), deadline, timeout)
         commands.collect()
         try:
-            result: StepReturn | EnvError = self._outcomes.take_some(copy=self.copy)
+            result: StepReturn | EnvError = self._step_results.take_some(copy=self.copy)
         except EnvError as exc:
             result = exc
-        return _Result(result, list(commands.ready), self._outcomes.resets)
+        return _Result(result, list(commands.ready), self._step_results.resets)
 
     # Any subset
 
@@ -264,7 +266,7 @@ class PoolVecEnv(VecEnv):
         parts = self._parse_actions(actions, len(slots))
         if self._infos.closed and not self._commands.due:
             self._open_infos()
-        self._board.actions.assign(parts, np.array(slots, dtype=np.int64))
+        self._batch.actions.assign(parts, np.array(slots, dtype=np.int64))
         self._commands.give(self._commands.steps(slots))
 
     def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
@@ -300,8 +302,8 @@ class PoolVecEnv(VecEnv):
                     break
                 rows.append((slot, extra))
             if self._held is None:
-                batch = self._outcomes.hand_out(rows)
-                self._held = _Result(batch, [slot for slot, _ in rows], self._outcomes.resets)
+                batch = self._step_results.hand_out(rows)
+                self._held = _Result(batch, [slot for slot, _ in rows], self._step_results.resets)
         return self._hand_over(self._held)
 
     def _hand_over(self, held: _Result[Batch]) -> Batch:
@@ -323,10 +325,10 @@ class PoolVecEnv(VecEnv):
         ready = self._commands.ready
         error = env_error(extra for slot in slots if (extra := ready[slot]) is not None)
         failed = {each.index for each in error.errors} if error else ()
-        batch = self._outcomes.hand_out([(slot, ready[slot]) for slot in slots if slot not in failed])
+        batch = self._step_results.hand_out([(slot, ready[slot]) for slot in slots if slot not in failed])
         if error is not None:
             error.batch = batch
-        self._held = held = _Result(error or batch, slots, self._outcomes.resets)
+        self._held = held = _Result(error or batch, slots, self._step_results.resets)
         return self._hand_over(held).obs
 
     def info_array(self, name: str) -> NDArray[Any]:
@@ -343,7 +345,7 @@ class PoolVecEnv(VecEnv):
     # Checks
 
     def _parse_actions(self, actions: Any, n: int) -> list[NDArray[Any]]:
-        layout = self._board.actions.layout
+        layout = self._batch.actions.layout
         parts = parse_actions(layout, actions, n)
         if layout.has_objects:
             self._workers.check_portable("actions", [part for part in parts if part.dtype == object])
@@ -351,7 +353,7 @@ class PoolVecEnv(VecEnv):
 
     def _check_open(self, what: str) -> None:
         if self.closed:
-            raise ClosedError(what, self._lifetime.forked)
+            raise ClosedError(what, self._finalizer.forked)
 
     def _check_stepping(self) -> None:
         """Raise if there is no step to wait for."""
@@ -378,19 +380,19 @@ class PoolVecEnv(VecEnv):
 
     @property
     def active(self) -> NDArray[np.bool_]:
-        return self._outcomes.active
+        return self._step_results.active
 
     @property
     def terminated(self) -> NDArray[np.bool_]:
-        return self._outcomes.flagged(TERMINATED)
+        return self._step_results.flagged(TERMINATED)
 
     @property
     def truncated(self) -> NDArray[np.bool_]:
-        return self._outcomes.flagged(TRUNCATED)
+        return self._step_results.flagged(TRUNCATED)
 
     @property
     def rewards64(self) -> NDArray[np.float64]:
-        return self._outcomes.rewards64
+        return self._step_results.rewards64
 
     # Asking the envs
 
@@ -405,7 +407,7 @@ class PoolVecEnv(VecEnv):
 
     def call_async(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> None:
         check_function(function)
-        what = calls.name_for(function)
+        what = env_calls.name_for(function)
         slots = self._parse_slots(what, indices)
         self._check_free(what, slots, autoresets=False)
         self._workers.check_portable(f"the function {what}", function)
@@ -456,12 +458,12 @@ class PoolVecEnv(VecEnv):
         if self.closed:
             return
         self.closed = True
-        if not self._lifetime.end():  # in a fork of the caller: the workers are not its own
+        if not self._finalizer.end():  # in a fork of the caller: the workers are not its own
             return
         try:
             failures = self._workers.close(CLOSE_GRACE)
         finally:
-            self._board.forget()
+            self._batch.forget()
         for failure in failures:
             warnings.warn(f"{failure.summary} while being closed", RuntimeWarning, stacklevel=2)
 
@@ -473,6 +475,6 @@ def _refused(called: str, num_envs: int, num_workers: int, why: OSError) -> VecE
     )
 
 
-def plain_board(vec: PoolVecEnv, info_attrs: Sequence[str]) -> Board:
+def plain_batch(vec: PoolVecEnv, info_attrs: Sequence[str]) -> BatchColumns:
     """Columns in the caller's own memory."""
-    return Board(vec.observation_space, vec.action_space, vec.num_envs, Arena(), info_attrs)
+    return BatchColumns(vec.observation_space, vec.action_space, vec.num_envs, Allocator(), info_attrs)

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vecenvs.batch.board import Board
+from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import BackendUnavailable, EnvError, SpaceMismatch, VecEnvError, WorkerDied
 from vecenvs.pool.workers import StartClock, Workers, envs_of
 from vecenvs.transport import Message, Transport
@@ -30,13 +30,13 @@ class Recovery:
     `lost` has the workers that are not replaced any more, and why.
     """
 
-    def __init__(self, workers: Workers, board: Board, restarts: int, briefing: Briefing) -> None:
+    def __init__(self, workers: Workers, batch: BatchColumns, restarts: int, briefing: Briefing) -> None:
         self.lost: dict[int, Exception] = {}
         self.restarts = 0
         self.left = restarts
         self.last: tuple[int | None, str] = None, ""  # exit code and place of the last worker that was replaced
         self._workers = workers
-        self._board = board
+        self._batch = batch
         self._briefing = weakref.WeakMethod(briefing)  # a VecEnv that is not used any more goes at once
 
     def died(self, worker: int) -> Exception | None:
@@ -78,7 +78,7 @@ class Recovery:
         self.restarts += 1
         self.left -= 1
         first = briefing(worker, self.restarts)
-        self._workers.transports[worker] = Replacement(self._workers, worker, self._board, first, pause)
+        self._workers.transports[worker] = Replacement(self._workers, worker, self._batch, first, pause)
 
 
 class Interrupted(Exception):
@@ -95,13 +95,13 @@ class Replacement(Transport):
     starting = True
 
     def __init__(
-        self, workers: Workers, worker: int, board: Board, briefing: Sequence[tuple[Command, Any]], pause: float
+        self, workers: Workers, worker: int, batch: BatchColumns, briefing: Sequence[tuple[Command, Any]], pause: float
     ) -> None:
         self.before = workers.transports[worker]
         self.launched: Transport | None = None
         self._workers: Workers = weakref.proxy(workers)  # which holds this
         self._worker = worker
-        self._board = board
+        self._batch = batch
         self._briefing = briefing
         self._not_before = time.monotonic() + pause
         self._clock: StartClock | None = None
@@ -153,7 +153,7 @@ class Replacement(Transport):
                 return None
             self._workers.check_spaces(self._worker, envs_of(message[2]))
             new.take()
-            self._workers.attach_one(self._worker, new, self._board)
+            self._workers.attach_one(self._worker, new, self._batch)
             for number, (command, body) in enumerate(self._briefing, -len(self._briefing)):
                 new.put(number, command, body)
         except ConnectionError:
@@ -165,7 +165,7 @@ class Replacement(Transport):
     def take(self) -> None:
         """Leave the outcome: it stays what it is."""
 
-    def attach(self, board: Board) -> None:
+    def attach(self, batch: BatchColumns) -> None:
         raise VecEnvError("a worker that replaces another is attached when it has made its envs, not before")
 
     def exit_status(self) -> tuple[bool, int | None]:

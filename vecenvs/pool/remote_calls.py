@@ -9,7 +9,7 @@ from vecenvs.arguments import deadline_of
 from vecenvs.errors import NotSteppingError, StepTimeout
 from vecenvs.pool.commands import Commands
 from vecenvs.pool.rows import env_error
-from vecenvs.transport.protocol import Command, Extra, Failure
+from vecenvs.transport.protocol import Command, RemoteFailure, RowExtras
 
 
 class RemoteCalls:
@@ -57,11 +57,11 @@ class RemoteCalls:
         results: dict[int, Any] = {}
         for worker, group in request.slots.items():
             reply = request.replies[worker]
-            if isinstance(reply, Failure):  # of the whole call
+            if isinstance(reply, RemoteFailure):  # of the whole call
                 reply = [reply._replace(slot=slot) for slot in group]
             results.update(zip(group, reply, strict=True))
         self.slots = None
-        error = env_error(Extra(slot, {}, None, r) for slot, r in results.items() if isinstance(r, Failure))
+        error = env_error(RowExtras(slot, {}, None, r) for slot, r in results.items() if isinstance(r, RemoteFailure))
         if error is not None:
             raise error
         return [results[slot] for slot in slots]
@@ -78,6 +78,6 @@ class RemoteCalls:
         """Send one request to each worker and wait until all have carried theirs out. EnvError if one has failed."""
         request = self._commands.ask(messages)
         self._commands.await_replies(request, None, None)
-        failures = [reply for _, reply in sorted(request.replies.items()) if isinstance(reply, Failure)]
+        failures = [reply for _, reply in sorted(request.replies.items()) if isinstance(reply, RemoteFailure)]
         if failures:
             raise failures[0].to_error()

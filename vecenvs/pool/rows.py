@@ -1,4 +1,4 @@
-"""Making what callers get (observations, rewards, flags, infos) out of the board's columns and the rows' extras."""
+"""Making what callers get (observations, rewards, flags, infos) out of the batch's columns and the rows' extras."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from vecenvs.batch.board import DONE, FINAL, FIRST, TERMINATED, TRUNCATED, Board
+from vecenvs.batch.batch_columns import DONE, FINAL, FIRST, TERMINATED, TRUNCATED, BatchColumns
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.errors import EnvError
-from vecenvs.transport.protocol import Extra
+from vecenvs.transport.protocol import RowExtras
 from vecenvs.vec_env import Batch, StepReturn
 
-Row = tuple[int, "Extra | None"]  # a slot whose row has come, and what came with it
+Row = tuple[int, "RowExtras | None"]  # a slot whose row has come, and what came with it
 
 
-def all_rows(board: Board, infos: list[dict[str, Any]], *, copy: bool) -> StepReturn:
+def all_rows(batch: BatchColumns, infos: list[dict[str, Any]], *, copy: bool) -> StepReturn:
     """All rows, in the order of their slots, as if no episode had ended."""
-    observations = board.observations.copies() if copy else board.observations.views()
-    return observations, board.rewards.astype(np.float32), np.zeros(board.n, bool), infos
+    observations = batch.observations.copies() if copy else batch.observations.views()
+    return observations, batch.rewards.astype(np.float32), np.zeros(batch.n, bool), infos
 
 
-def complete(infos: Iterable[dict[str, Any]], board: Board, slots: Iterable[int], flags: Iterable[int]) -> None:
+def complete(infos: Iterable[dict[str, Any]], batch: BatchColumns, slots: Iterable[int], flags: Iterable[int]) -> None:
     """Add to the infos of these slots' rows what their flags say."""
-    finals = board.finals
+    finals = batch.finals
     for info, slot, flag in zip(infos, slots, flags, strict=True):
         info[TRUNCATED_KEY] = flag & DONE == TRUNCATED
         if flag & FINAL and finals is not None:
@@ -33,17 +33,17 @@ def complete(infos: Iterable[dict[str, Any]], board: Board, slots: Iterable[int]
             info["episode_start"] = True
 
 
-def gather(board: Board, rows: Sequence[Row]) -> Batch:
+def gather(batch: BatchColumns, rows: Sequence[Row]) -> Batch:
     """Some rows, in the order given."""
     slots = [slot for slot, _ in rows]
     indices = np.array(slots, dtype=np.int64)
-    flags = board.flags[indices]
+    flags = batch.flags[indices]
     infos: list[dict[str, Any]] = [{**extra.info} if extra else {} for _, extra in rows]
-    complete(infos, board, slots, flags.tolist())
+    complete(infos, batch, slots, flags.tolist())
     return Batch(
         indices,
-        board.observations.batch(indices),
-        board.rewards[indices].astype(np.float32),
+        batch.observations.batch(indices),
+        batch.rewards[indices].astype(np.float32),
         (flags & TERMINATED) != 0,
         (flags & TRUNCATED) != 0,
         infos,
@@ -51,7 +51,7 @@ def gather(board: Board, rows: Sequence[Row]) -> Batch:
     )
 
 
-def env_error(extras: Iterable[Extra]) -> EnvError | None:
+def env_error(extras: Iterable[RowExtras]) -> EnvError | None:
     """One error for all envs that failed, the lowest index first; None if none did."""
     extras = list(extras)
     if not any(extra.failure for extra in extras):

@@ -8,15 +8,15 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from vecenvs.batch.alike import alike, same_layout
-from vecenvs.batch.board import Board
+from vecenvs.batch.batch_columns import BatchColumns
+from vecenvs.batch.space_equality import alike, same_layout
 from vecenvs.cpus import cpu_of
 from vecenvs.errors import ClosedError, SpaceMismatch, StartTimeout, VecEnvError, WorkerDied, describe_indices
 from vecenvs.transport import Transport
 from vecenvs.transport.memory import Semaphore
-from vecenvs.transport.protocol import Answer, Command, Failure, MadeEnvs, dumps, kind_of, loads, safe_text
+from vecenvs.transport.protocol import Answer, Command, RemoteFailure, ShardSpec, dumps, kind_of, loads, safe_text
 from vecenvs.transport.stream import wait_for_any
-from vecenvs.worker.making import COMMON
+from vecenvs.worker.make_envs import COMMON
 
 LIVENESS = 0.2  # seconds between looks at whether the workers live, while waiting for them
 TELL = 30.0  # seconds between lines in the log about a worker that is being started
@@ -41,13 +41,13 @@ class Workers:
         self.wake: Semaphore | None = None  # released by workers whose transport `wakes`
         # In which they are sent a step. The other way round they are waited for: see `arrange`.
         self.order: Sequence[int] = range(len(shards))
-        self._board: Board | None = None
+        self._batch: BatchColumns | None = None
         self._attached = False
         self._closed = False
         self.any_bounds = False  # whether the bounds of the envs' observation spaces may differ
         self._launch = weakref.WeakMethod(launch)  # the workers outlive a VecEnv that has not been closed
 
-    def start(self) -> MadeEnvs:
+    def start(self) -> ShardSpec:
         """Launch every worker and wait until each has made its envs; SpaceMismatch if those do not agree."""
         for worker in range(len(self.shards)):
             self.transports.append(self.launch(worker))
@@ -76,18 +76,18 @@ class Workers:
         """Return the transports as the backend made them, also of workers that are on their way."""
         return [transport.newest for transport in self.transports]
 
-    def attach(self, board: Board, wake: Semaphore | None) -> None:
+    def attach(self, batch: BatchColumns, wake: Semaphore | None) -> None:
         """Connect every worker to the columns, which are gone for others after `close`."""
         self.wake = wake
-        self._board = board
+        self._batch = batch
         for worker, transport in enumerate(self.transports):
-            self.attach_one(worker, transport, board)
+            self.attach_one(worker, transport, batch)
         self._attached = True
 
-    def attach_one(self, worker: int, transport: Transport, board: Board) -> None:
+    def attach_one(self, worker: int, transport: Transport, batch: BatchColumns) -> None:
         """Connect one worker to the columns; WorkerDied if it is gone."""
         try:
-            transport.attach(board)
+            transport.attach(batch)
         except (ConnectionError, EOFError):
             raise self.died(worker, transport) from None
 
@@ -155,7 +155,7 @@ class Workers:
             while self.wake.acquire(False):
                 continue
 
-    def close(self, close_grace: float = CLOSE_GRACE) -> list[Failure]:
+    def close(self, close_grace: float = CLOSE_GRACE) -> list[RemoteFailure]:
         """Let every worker close its envs, all at once, then end them all; give what closing envs raised."""
         self._closed = True
         try:
@@ -170,10 +170,10 @@ class Workers:
         deadline = time.monotonic() + grace
         for transport in self.transports:
             transport.stop(max(deadline - time.monotonic(), 0.0))
-        if self._board is not None:
-            self._board.forget()
+        if self._batch is not None:
+            self._batch.forget()
 
-    def _ask(self, grace: float) -> list[Failure]:
+    def _ask(self, grace: float) -> list[RemoteFailure]:
         deadline = time.monotonic() + grace
         asked = []
         for transport in self.transports:
@@ -182,7 +182,7 @@ class Workers:
                 asked.append(transport)
             except Exception:  # it is gone already, or never stood: `stop` sees to it
                 continue
-        failures: list[Failure] = []
+        failures: list[RemoteFailure] = []
         for transport in asked:
             while True:
                 gone = transport.exit_status()[0] or time.monotonic() >= deadline
@@ -197,7 +197,7 @@ class Workers:
                         break
         return failures
 
-    def _made(self, worker: int, unfinished: Sequence[int]) -> MadeEnvs:
+    def _made(self, worker: int, unfinished: Sequence[int]) -> ShardSpec:
         """Wait for a worker's envs. The death of another unfinished one is an error at once."""
         transport, clock = self.transports[worker], StartClock(self, worker)
         while (message := transport.get(LIVENESS)) is None:
@@ -210,7 +210,7 @@ class Workers:
         transport.take()
         return envs_of(message[2])
 
-    def check_spaces(self, worker: int, made: MadeEnvs) -> None:
+    def check_spaces(self, worker: int, made: ShardSpec) -> None:
         """Raise SpaceMismatch if these envs do not agree with those of the first worker, or with one another."""
         first = self._first_made
         for which in COMMON:
@@ -263,8 +263,8 @@ class StartClock:
             )  # fmt: skip
 
 
-def envs_of(made: MadeEnvs | Failure) -> MadeEnvs:
+def envs_of(made: ShardSpec | RemoteFailure) -> ShardSpec:
     """Return what a worker has made; raise what it has raised instead."""
-    if isinstance(made, Failure):
+    if isinstance(made, RemoteFailure):
         raise made.to_error()
     return made

@@ -83,7 +83,7 @@ class SampleTimeout(VecEnvError, TimeoutError):
         )
 
 
-class Failure(NamedTuple):
+class ExplorerFailure(NamedTuple):
     """An exception of an explorer on its way to the learner. `pickled` is None if it does not survive pickling."""
 
     explorer: int
@@ -92,7 +92,7 @@ class Failure(NamedTuple):
     pickled: bytes | None
 
     @classmethod
-    def capture(cls, index: int, doing: str, exc: BaseException) -> Failure:
+    def capture(cls, index: int, doing: str, exc: BaseException) -> ExplorerFailure:
         """Describe what explorer `index` raised while `doing`."""
         text = "".join(traceback.format_exception(type(exc), exc, exc.__traceback__))
         first = str(exc).splitlines()[0] if str(exc) else ""

@@ -18,12 +18,12 @@ import cloudpickle
 
 from vecenvs.backends.ray_actor import Home
 from vecenvs.replay.attributes import apply, read, write
-from vecenvs.replay.errors import Failure, ServerDied
+from vecenvs.replay.errors import ExplorerFailure, ServerDied
 from vecenvs.replay.explorer import Explorer, blank_stats
 from vecenvs.replay.inserter import Inserter
 from vecenvs.replay.schema import Rows
 from vecenvs.vec_env import VecEnv
-from vecenvs.worker.host import ENV_ERRORS
+from vecenvs.worker.env_shard import ENV_ERRORS
 from vecenvs.worker.process import limit_threads
 
 SLICE = 0.1  # seconds
@@ -33,7 +33,7 @@ class Report(NamedTuple):
     """How an explorer is. `failure` is why it has stopped, if it has."""
 
     stats: dict[str, Any]
-    failure: Failure | None
+    failure: ExplorerFailure | None
 
 
 class ExplorerActor:
@@ -46,7 +46,7 @@ class ExplorerActor:
         self._vec: VecEnv | None = None
         self._inserter: Inserter | None = None
         self._fragment: Rows | None = None  # it waits for the server to let it in
-        self._failure: Failure | None = None
+        self._failure: ExplorerFailure | None = None
         self._over = False
         self._me: Any = None
 
@@ -56,7 +56,9 @@ class ExplorerActor:
 
         return Home(ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address(), os.getpid())
 
-    def make(self, functions: bytes, paths: Sequence[str], arguments: dict[str, Any]) -> tuple[Any, Any] | Failure:
+    def make(
+        self, functions: bytes, paths: Sequence[str], arguments: dict[str, Any]
+    ) -> tuple[Any, Any] | ExplorerFailure:
         """Make VecEnv and policy by the pickled pair of functions; give the spaces.
 
         `paths` are where the caller's imports look: they come last here. `arguments` are Explorer's.
@@ -151,7 +153,7 @@ class ExplorerActor:
 
     def _fail(self, doing: str, exc: BaseException) -> None:
         self._over = True
-        self._failure = Failure.capture(self._index, doing, exc)
+        self._failure = ExplorerFailure.capture(self._index, doing, exc)
         with contextlib.suppress(*ENV_ERRORS):  # it has failed already
             self.finish()
 

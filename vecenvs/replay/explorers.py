@@ -15,10 +15,10 @@ import numpy as np
 from vecenvs.arguments import parse_indices
 from vecenvs.backends.ray_cluster import Session, import_paths, shorten
 from vecenvs.backends.ray_request import Request
-from vecenvs.batch.alike import alike
+from vecenvs.batch.space_equality import alike
 from vecenvs.errors import BackendUnavailable, VecEnvError
 from vecenvs.replay import link
-from vecenvs.replay.errors import ExplorerDied, ExplorerMismatch, Failure, StoppedError
+from vecenvs.replay.errors import ExplorerDied, ExplorerFailure, ExplorerMismatch, StoppedError
 from vecenvs.replay.explorer_actor import ExplorerActor, Report
 from vecenvs.replay.member import Member
 
@@ -153,7 +153,7 @@ class Explorers:
         except ray.exceptions.RayActorError as exc:
             raise ExplorerDied(member.index, f"while starting: {shorten(str(exc))}", 0) from None
         member.call = None
-        if isinstance(made, Failure):
+        if isinstance(made, ExplorerFailure):
             raise made.to_error()
         spaces: tuple[Any, Any] = made
         return spaces
@@ -215,8 +215,8 @@ class Explorers:
         if report.failure is not None:
             self._give_up(member, report.failure.to_error())
 
-    def _start(self, member: Member, made: tuple[Any, Any] | Failure) -> None:
-        if isinstance(made, Failure):
+    def _start(self, member: Member, made: tuple[Any, Any] | ExplorerFailure) -> None:
+        if isinstance(made, ExplorerFailure):
             self._give_up(member, made.to_error())
             return
         self._agree([self.spaces, made])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 
-from vecenvs.batch.board import Board
+from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.transport.protocol import Message
 
 __all__ = ["Message", "Transport"]
@@ -17,7 +17,7 @@ class Transport(abc.ABC):
     same number, and an answer stays until `take` says that it has been noted.
     """
 
-    # Whether a ROW releases the board's `wake`; the others are polled by a wait for several workers.
+    # Whether a ROW releases the batch's `wake`; the others are polled by a wait for several workers.
     wakes = False
     # Whether commands are carried out by the caller, inside a `get` that may wait; `get(0)` only takes what is done.
     inline = False
@@ -46,7 +46,7 @@ class Transport(abc.ABC):
     def get(self, timeout: float | None) -> Message | None:
         """Return the worker's oldest answer that has not been taken, waiting up to `timeout` seconds; None without one.
 
-        Rows that an answer is about lie in the board's columns. Returns early, with None, if the worker is gone.
+        Rows that an answer is about lie in the batch's columns. Returns early, with None, if the worker is gone.
         """
 
     @abc.abstractmethod
@@ -67,7 +67,7 @@ class Transport(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def attach(self, board: Board) -> None:
+    def attach(self, batch: BatchColumns) -> None:
         """Connect the worker, which has made its envs, to the columns. ConnectionError or EOFError if it is gone."""
 
     @abc.abstractmethod

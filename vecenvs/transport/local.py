@@ -9,10 +9,10 @@ from typing import Any
 
 from gymnasium import Env
 
-from vecenvs.batch.board import Board
+from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.protocol import Answer, Command
-from vecenvs.worker.making import make_envs
+from vecenvs.worker.make_envs import make_envs
 from vecenvs.worker.worker import Worker, close_envs
 
 _STEP, _AWAIT_RESET = int(Command.STEP), int(Command.AWAIT_RESET)
@@ -34,7 +34,7 @@ class LocalTransport(Transport):
         self._envs, made = make_envs(env_fns, first, remote=False)
         self._answers.append((0, int(Answer.MADE), made))
 
-    def attach(self, board: Board) -> None:
+    def attach(self, batch: BatchColumns) -> None:
         asynchronous = self._autoreset == "async"
 
         def answer(number: int, tag: int, body: object) -> None:
@@ -42,11 +42,11 @@ class LocalTransport(Transport):
             if asynchronous:
                 self._answered.set()
 
-        self._worker = Worker(self._envs, self._first, board, self._autoreset, answer, remote=False)
+        self._worker = Worker(self._envs, self._first, batch, self._autoreset, answer, remote=False)
 
     def envs(self) -> list[Any]:
         """Return the list of the envs itself, for the caller to look into and to exchange some."""
-        return [] if self._worker is None else self._worker.host.show_envs()
+        return [] if self._worker is None else self._worker.env_shard.show_envs()
 
     def put(self, number: int, tag: int, body: object = None) -> None:
         self._commands.append((number, tag, body))
@@ -59,9 +59,9 @@ class LocalTransport(Transport):
         if self._begun is not None and any(number == self._begun for number, _, _ in answers):
             self._begun = None  # an exception came when it had been carried out
             commands.popleft()
-        host = worker.host
+        env_shard = worker.env_shard
         while True:
-            if host.unsettled:
+            if env_shard.unsettled:
                 worker.settle()
             if answers:
                 return answers[0]

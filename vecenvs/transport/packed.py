@@ -1,6 +1,6 @@
 """Workers that cannot reach the caller's memory: a message carries its rows, packed, in either direction.
 
-One message per worker per step each way. The worker keeps a board of its own, in which only its shard's rows are ever
+One message per worker per step each way. The worker keeps a batch of its own, in which only its shard's rows are ever
 touched (untouched pages cost nothing).
 """
 
@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.batch.board import Arena, Board
+from vecenvs.batch.batch_columns import Allocator, BatchColumns
 from vecenvs.transport import Message, Transport
-from vecenvs.transport.protocol import Answer, Command, MadeEnvs, decode, encode, kind_of, loads, slot_of
+from vecenvs.transport.protocol import Answer, Command, ShardSpec, decode, encode, kind_of, loads, slot_of
 from vecenvs.worker.worker import Worker
 
 _HEADER = struct.Struct("=qqq")  # number, tag, bytes of rows; the pickled body is the rest
@@ -44,12 +44,12 @@ class Packer:
         self._shard = shard
 
     @classmethod
-    def of_commands(cls, board: Board, shard: range) -> Packer:
-        return cls(board.actions.arrays, shard)
+    def of_commands(cls, batch: BatchColumns, shard: range) -> Packer:
+        return cls(batch.actions.arrays, shard)
 
     @classmethod
-    def of_answers(cls, board: Board, shard: range) -> Packer:
-        return cls([*board.observations.arrays, board.rewards, board.flags], shard, (board.info, board.first_info))
+    def of_answers(cls, batch: BatchColumns, shard: range) -> Packer:
+        return cls([*batch.observations.arrays, batch.rewards, batch.flags], shard, (batch.info, batch.first_info))
 
     @property
     def _arrays(self) -> Iterator[NDArray[Any]]:
@@ -105,13 +105,13 @@ class PackedTransport(Transport):
         """Forget the message that `collect` returns."""
 
     @abc.abstractmethod
-    def boot(self, board: Board) -> None:
-        """Tell the worker what a `PackedWorker` needs to know of the board, and that it now serves."""
+    def boot(self, batch: BatchColumns) -> None:
+        """Tell the worker what a `PackedWorker` needs to know of the batch, and that it now serves."""
 
-    def attach(self, board: Board) -> None:
-        self.boot(board)
-        self._commands = Packer.of_commands(board, self._shard)
-        self._answers = Packer.of_answers(board, self._shard)
+    def attach(self, batch: BatchColumns) -> None:
+        self.boot(batch)
+        self._commands = Packer.of_commands(batch, self._shard)
+        self._answers = Packer.of_answers(batch, self._shard)
 
     def put(self, number: int, tag: int, body: object = None) -> None:
         if self._commands is None:
@@ -138,18 +138,18 @@ class PackedWorker:
     def __init__(
         self,
         envs: Sequence[Any],
-        made: MadeEnvs,
+        made: ShardSpec,
         shard: range,
         n: int,
         autoreset: str,
         send: Callable[[bytes], None],
         info_attrs: Sequence[str] = (),
     ) -> None:
-        board = Board(made.observation_space, made.action_space, n, Arena(), info_attrs, finals=False)
-        self._commands = Packer.of_commands(board, shard)
-        answers = Packer.of_answers(board, shard)
+        batch = BatchColumns(made.observation_space, made.action_space, n, Allocator(), info_attrs, finals=False)
+        self._commands = Packer.of_commands(batch, shard)
+        answers = Packer.of_answers(batch, shard)
         self._worker = Worker(
-            envs, shard.start, board, autoreset,
+            envs, shard.start, batch, autoreset,
             lambda number, tag, body: send(answers.pack(number, tag, body)), remote=True,
         )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 Every message is a number, a tag and a body. The caller numbers its commands, ascending; an answer has the number of its
 command. A command may be sent more than once: the worker carries out each number once, in order. Rows themselves lie in
-the `Board`'s columns: a row belongs to the worker from the command for its slot until the answer, and to the caller
+the batch's columns: a row belongs to the worker from the command for its slot until the answer, and to the caller
 otherwise, so neither side ever reads what the other is writing.
 """
 
@@ -32,8 +32,8 @@ class Command(IntEnum):
     PREPARE = 6  # body ({slot: seed}, {slot: options}) for the next reset of each slot -> REPLY None
     RESUME = 7  # body {slot: (last row, seed)}: this worker replaces another, whose episodes are lost -> REPLY None
     CLOSE = 8  # close the envs and leave -> CLOSED
-    OPEN_INFO = 9  # body: the types of the info channel's attributes (`board.Specs`) -> REPLY None
-    FAIL = 10  # body {slot: Failure}: these rows could not be read, refuse the slots until a reset -> no answer
+    OPEN_INFO = 9  # body: the types of the info channel's attributes (`batch.Specs`) -> REPLY None
+    FAIL = 10  # body {slot: RemoteFailure}: these rows could not be read, refuse the slots until a reset -> no answer
     REPORT = 11  # body seconds: from now on send PROGRESS that often while there is some -> REPLY None
 
 
@@ -42,10 +42,10 @@ class Answer(IntEnum):
 
     INFO_ROWS = 30  # as ROWS, and every env has an info; body: InfoPacker's bytes, never pickled; in process a list
     PLAIN_ROWS = 31  # every slot of the shard has its row, with no flags and nothing besides its columns
-    ROWS = 32  # the same where there is more; body None or RowBody
-    ROW = 33  # one slot has its row; body None or RowBody
+    ROWS = 32  # the same where there is more; body None or RowsBody
+    ROW = 33  # one slot has its row; body None or RowsBody
     REPLY = 34  # body as the command says
-    MADE = 35  # body MadeEnvs or Failure: unasked, the first message of every worker
+    MADE = 35  # body ShardSpec or RemoteFailure: unasked, the first message of every worker
     CLOSED = 36  # body: a list of Failures, of what envs raised in close()
     PROGRESS = 37  # the worker is getting on with its commands
     # From `recovery.Replacement`:
@@ -66,29 +66,29 @@ def slot_of(tag: int) -> int:
     return tag >> 8
 
 
-class Extra(NamedTuple):
+class RowExtras(NamedTuple):
     """What a row has besides its columns; most rows have none."""
 
     slot: int
     info: dict[str, Any]
     reset_info: dict[str, Any] | None = None
-    failure: Failure | None = None
+    failure: RemoteFailure | None = None
 
 
-class RowBody(NamedTuple):
+class RowsBody(NamedTuple):
     """Body of ROW and ROWS: extras of some slots, and the rows of object leaves if the space has any.
 
     `infos` are those of all slots of the shard, if every one has some: in process a list of dicts, else packed
     (`infos.InfoPacker`).
     """
 
-    extras: list[Extra]
+    extras: list[RowExtras]
     objects: list[Any] | None = None
     infos: Any = None
     unread: tuple[int, ...] = ()  # slots whose extras the caller could not unpickle: they are failures here
 
 
-class MadeEnvs(NamedTuple):
+class ShardSpec(NamedTuple):
     """What a worker tells of the envs it has made; `mismatch` is (index, which, theirs, ours) if they disagree."""
 
     observation_space: Any
@@ -99,7 +99,7 @@ class MadeEnvs(NamedTuple):
     mismatch: tuple[int, str, Any, Any] | None
 
 
-class Failure(NamedTuple):
+class RemoteFailure(NamedTuple):
     """An exception on its way to the caller."""
 
     slot: int
@@ -108,7 +108,7 @@ class Failure(NamedTuple):
     exception: BaseException | None
 
     @classmethod
-    def capture(cls, slot: int, doing: str, exc: BaseException, *, portable: bool, remedy: str = "") -> Failure:
+    def capture(cls, slot: int, doing: str, exc: BaseException, *, portable: bool, remedy: str = "") -> RemoteFailure:
         """Describe `exc`, and say the `remedy` where there is one.
 
         With `portable` it is kept only if it survives pickling, else as text alone.
@@ -171,20 +171,20 @@ loads: Callable[[Any], Any] = pickle.loads
 def encode(tag: int, body: object) -> bytes:
     """Turn a message's body into bytes: INFO_ROWS' as they are, none for None.
 
-    Every extra of a RowBody is pickled by itself, so that one which cannot be read costs its own env alone.
+    Every extra of a RowsBody is pickled by itself, so that one which cannot be read costs its own env alone.
     """
     if body is None:
         return b""
     if tag == _INFO_ROWS:
         return body  # type: ignore[return-value]  # INFO_ROWS has bytes
-    if type(body) is RowBody:
+    if type(body) is RowsBody:
         extras = [(extra.slot, dumps(extra[1:])) for extra in body.extras]
         return dumps((extras, body.objects, body.infos))
     return dumps(body)
 
 
 def decode(tag: int, data: Any) -> Any:
-    """Undo `encode`. What pickle took but cannot bring back is a Failure in its place."""
+    """Undo `encode`. What pickle took but cannot bring back is a RemoteFailure in its place."""
     if not data:
         return None
     if tag == _INFO_ROWS:
@@ -199,14 +199,14 @@ def decode(tag: int, data: Any) -> Any:
     extras, unread = [], []
     for slot, item in pickled:
         try:
-            extras.append(Extra(slot, *loads(item)))
+            extras.append(RowExtras(slot, *loads(item)))
         except Exception as exc:  # as above
-            extras.append(Extra(slot, {}, None, _unreadable(slot, "its info", item, exc)))
+            extras.append(RowExtras(slot, {}, None, _unreadable(slot, "its info", item, exc)))
             unread.append(slot)
-    return RowBody(extras, objects, infos, tuple(unread))
+    return RowsBody(extras, objects, infos, tuple(unread))
 
 
-def _unreadable(slot: int, what: str, data: Any, exc: Exception) -> Failure:
+def _unreadable(slot: int, what: str, data: Any, exc: Exception) -> RemoteFailure:
     try:
         loads(data)
     except Exception:  # as before
@@ -218,7 +218,7 @@ def _unreadable(slot: int, what: str, data: Any, exc: Exception) -> Failure:
         f"{where}{what} was pickled but cannot be unpickled in another process "
         f"({type(exc).__name__}: {safe_text(exc)}): leave out what cannot, or use DummyVecEnv"
     )
-    return Failure.capture(slot, "unpickling", problem, portable=True)
+    return RemoteFailure.capture(slot, "unpickling", problem, portable=True)
 
 
 _WITH_ROWS = frozenset({int(Answer.ROWS), int(Answer.ROW)})

@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from vecenvs.batch.board import Arena
+from vecenvs.batch.batch_columns import Allocator
 from vecenvs.transport.memory import Semaphore
 from vecenvs.transport.spin import NEVER, Spin
 
@@ -28,12 +28,12 @@ _MOMENT = 1e-3  # seconds from an entry to the release of its semaphore
 
 
 class _Ring:
-    def __init__(self, arena: Arena, capacity: int, name: str, *, create: bool) -> None:
+    def __init__(self, allocator: Allocator, capacity: int, name: str, *, create: bool) -> None:
         self._written = Semaphore(name, create=create)
-        entries = arena.take((capacity * _FIELDS,), np.dtype(np.int64))
+        entries = allocator.take((capacity * _FIELDS,), np.dtype(np.int64))
         self._entries = entries.data.cast("B").cast("q")  # an item costs half of what numpy takes
-        self._payload = arena.take((PAYLOAD,), np.dtype(np.uint8)).data
-        self._told = arena.take((2,), np.dtype(np.int64)).data
+        self._payload = allocator.take((PAYLOAD,), np.dtype(np.uint8)).data
+        self._told = allocator.take((2,), np.dtype(np.int64)).data
         self._capacity = capacity
 
     def _piece_at(self, at: int) -> int:
@@ -51,9 +51,9 @@ class RingWriter(_Ring):
     """The end that puts. `wake` is released after every entry if the reader waits for several rings at once."""
 
     def __init__(
-        self, arena: Arena, capacity: int, name: str, wake: Semaphore | None = None, *, create: bool = False
+        self, allocator: Allocator, capacity: int, name: str, wake: Semaphore | None = None, *, create: bool = False
     ) -> None:
-        super().__init__(arena, capacity, name, create=create)
+        super().__init__(allocator, capacity, name, create=create)
         self._wake = wake
         self._next = 1, 0  # serial number of the next entry; end of the last payload (ascending, wraps at PAYLOAD)
         self._begun = 0, 0  # a message's number, and how many of its pieces are written
@@ -131,8 +131,10 @@ class RingWriter(_Ring):
 class RingReader(_Ring):
     """The end that gets."""
 
-    def __init__(self, arena: Arena, capacity: int, name: str, spin: Spin = NEVER, *, create: bool = False) -> None:
-        super().__init__(arena, capacity, name, create=create)
+    def __init__(
+        self, allocator: Allocator, capacity: int, name: str, spin: Spin = NEVER, *, create: bool = False
+    ) -> None:
+        super().__init__(allocator, capacity, name, create=create)
         self._spin = spin
         self._usual = 0.0  # running mean of the waits, in seconds
         self._serial = 1  # of the next entry

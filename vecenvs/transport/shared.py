@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.batch.board import Arena, Board
+from vecenvs.batch.batch_columns import Allocator, BatchColumns
 from vecenvs.cpus import cpu_of
 from vecenvs.errors import VecEnvError
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.memory import Address, Segment, Semaphore, new_name, open_segment, unlink_semaphores
-from vecenvs.transport.protocol import Answer, MadeEnvs, decode, encode, kind_of
+from vecenvs.transport.protocol import Answer, ShardSpec, decode, encode, kind_of
 from vecenvs.transport.ring import ENTRY_BYTES, PAYLOAD, RingReader, RingWriter
 from vecenvs.transport.spin import NEVER, Spin
 from vecenvs.worker.worker import Worker
@@ -33,7 +33,7 @@ _ROOM = 1e-3  # seconds between looks whether there is room in a ring
 
 
 class Names(NamedTuple):
-    """The names of all semaphores of one worker: of its two rings, and the board's, which all workers share.
+    """The names of all semaphores of one worker: of its two rings, and the batch's, which all workers share.
 
     The worker unlinks them if the caller dies, so whatever launches it passes the names before the semaphores exist.
     """
@@ -51,27 +51,27 @@ class Names(NamedTuple):
 class Wiring(NamedTuple):
     """What a worker needs to find its caller's memory."""
 
-    board: Address
+    batch: Address
     n: int
     rings: Address
     entries: int
     names: Names
-    wakes: bool  # whether the board's semaphore can still be opened
+    wakes: bool  # whether the batch's semaphore can still be opened
     info_attrs: tuple[str, ...]
     spin: Spin
 
 
-class SharedBoard(Board):
-    """A board in a segment, with the semaphore, named `wake`, of a caller that waits for any of several workers."""
+class SharedBatchColumns(BatchColumns):
+    """A batch in a segment, with the semaphore, named `wake`, of a caller that waits for any of several workers."""
 
     def __init__(self, observation_space: Any, action_space: Any, n: int, info_attrs: Sequence[str], wake: str) -> None:
-        sizing = Arena()
-        Board(observation_space, action_space, n, sizing, info_attrs)
+        sizing = Allocator()
+        BatchColumns(observation_space, action_space, n, sizing, info_attrs)
         self.segment = Segment(sizing.size)
         try:
             self.wake = Semaphore(wake, create=True)
             self.named = True
-            super().__init__(observation_space, action_space, n, Arena(self.segment.buffer), info_attrs)
+            super().__init__(observation_space, action_space, n, Allocator(self.segment.buffer), info_attrs)
         except BaseException:
             self.segment.forget()
             unlink_semaphores([wake])
@@ -105,20 +105,20 @@ class SharedTransport(Transport):
         self._outbox: deque[tuple[int, int, bytes]] = deque()  # what the ring has had no room for yet
         self._pid: NDArray[np.int64] | None = None  # a cell in which the worker writes it
 
-    def attach(self, board: Board) -> None:
-        if not isinstance(board, SharedBoard):
-            raise TypeError("a worker in another process needs a SharedBoard")
+    def attach(self, batch: BatchColumns) -> None:
+        if not isinstance(batch, SharedBatchColumns):
+            raise TypeError("a worker in another process needs a SharedBatchColumns")
         segment = Segment(256 + 2 * (self._entries * ENTRY_BYTES + PAYLOAD + 256))
         names = self._names
         wiring = Wiring(
-            board.segment.address, board.n, segment.address, self._entries, names, board.named, board.info_attrs,
+            batch.segment.address, batch.n, segment.address, self._entries, names, batch.named, batch.info_attrs,
             self._spin[1],
         )  # fmt: skip
         try:
-            arena = Arena(segment.buffer)
-            self._pid = _pid_cell(arena)
-            down = RingWriter(arena, self._entries, names.down, create=True)
-            up = RingReader(arena, self._entries, names.up, self._spin[0], create=True)
+            allocator = Allocator(segment.buffer)
+            self._pid = _pid_cell(allocator)
+            down = RingWriter(allocator, self._entries, names.down, create=True)
+            up = RingReader(allocator, self._entries, names.up, self._spin[0], create=True)
             self.boot_send(wiring)
             answer = self.boot_get(ATTACH_TIMEOUT)
         finally:
@@ -128,7 +128,7 @@ class SharedTransport(Transport):
             raise BrokenPipeError("the worker is gone, or has not opened the shared memory in time")
         if kind_of(answer[1]) != Answer.REPLY:
             raise VecEnvError(f"the worker did not open the shared memory: {answer[2]}")
-        self.wakes = board.named
+        self.wakes = batch.named
         self._down, self._up = down, up
         self.take = up.take  # type: ignore[method-assign]  # called for every worker and step
 
@@ -182,17 +182,17 @@ class SharedTransport(Transport):
         return cpu_of(int(self._pid[0]))
 
 
-def _pid_cell(arena: Arena) -> NDArray[np.int64]:
-    return arena.take((1,), np.dtype(np.int64))
+def _pid_cell(allocator: Allocator) -> NDArray[np.int64]:
+    return allocator.take((1,), np.dtype(np.int64))
 
 
 def serve(
-    envs: Sequence[Any], made: MadeEnvs, first: int, autoreset: str, wiring: Wiring, ready: Callable[[], None]
+    envs: Sequence[Any], made: ShardSpec, first: int, autoreset: str, wiring: Wiring, ready: Callable[[], None]
 ) -> None:
     """Run a worker on shared memory until it is told to close. `ready` is called once everything is open."""
-    arena = Arena(open_segment(wiring.board))
-    board = Board(made.observation_space, made.action_space, wiring.n, arena, wiring.info_attrs)
-    rings = Arena(open_segment(wiring.rings))
+    allocator = Allocator(open_segment(wiring.batch))
+    batch = BatchColumns(made.observation_space, made.action_space, wiring.n, allocator, wiring.info_attrs)
+    rings = Allocator(open_segment(wiring.rings))
     _pid_cell(rings)[0] = os.getpid()
     down = RingReader(rings, wiring.entries, wiring.names.down, spin=wiring.spin)
     wake = Semaphore(wiring.names.wake) if wiring.wakes else None
@@ -208,7 +208,7 @@ def serve(
         while not up.put(number, tag, data, wakes):
             time.sleep(_ROOM / 10)  # until the caller has read some
 
-    worker = Worker(envs, first, board, autoreset, answer, remote=True)
+    worker = Worker(envs, first, batch, autoreset, answer, remote=True)
     ready()
     going = True
     while going:

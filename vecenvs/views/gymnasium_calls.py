@@ -9,7 +9,7 @@ from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from vecenvs.calls import check_name
+from vecenvs.env_calls import check_name
 from vecenvs.errors import StepTimeout, VecEnvError
 from vecenvs.vec_env import VecEnv
 from vecenvs.views.gymnasium_errors import pending_error, raise_as_gymnasium

@@ -63,7 +63,7 @@ class BatchForm:
         """Copy some rows of a batch in this project's form, as values of the space."""
         parts = [list(part[indices]) for part in self.layout.flatten(batch)]  # indexing by a list has copied
         rows = parts[0] if self.layout.is_flat else [self.layout.unflatten(row) for row in zip(*parts, strict=True)]
-        return rows if self.same else [self.layout.own(row) for row in rows]
+        return rows if self.same else [self.layout.copied(row) for row in rows]
 
     def empty(self) -> Any:
         """Make a batch of no rows."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vecenvs.batch.values import own
+from vecenvs.batch.values import copy_containers
 
 OWN_KEYS = frozenset({"TimeLimit.truncated", "terminal_observation", "episode_start"})
 
@@ -35,7 +35,7 @@ def to_list(infos: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[str,
         if mask is None and not _has_rows(values, n):
             continue
         for i in range(n) if mask is None else np.flatnonzero(mask).tolist():
-            rows[i][key] = own(values[i])
+            rows[i][key] = copy_containers(values[i])
     return rows
 
 

@@ -10,7 +10,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
 from vecenvs.arguments import check_function, parse_indices, parse_timeout
-from vecenvs.calls import check_name, name_for
+from vecenvs.env_calls import check_name, name_for
 from vecenvs.errors import EnvError, NotSteppingError, VecEnvError, describe_indices
 from vecenvs.transport.protocol import safe_text
 from vecenvs.vec_env import Indices, VecEnv

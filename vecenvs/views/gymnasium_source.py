@@ -180,7 +180,7 @@ class GymnasiumVecEnv(Portions):
         last: dict[str, Any] = {**info.pop("final_info", {})}
         last.update((key, info.pop(key)) for key in statistics_keys(info))
         last[TRUNCATED_KEY] = False
-        last["terminal_observation"] = self._observations.layout.own(info.pop("final_obs"))
+        last["terminal_observation"] = self._observations.layout.copied(info.pop("final_obs"))
         last["episode_start"] = info["episode_start"] = True
         self.reset_infos[i] = info
         return last

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs import calls
+from vecenvs import env_calls
 from vecenvs.arguments import check_vec_env
 from vecenvs.batch.actions import whole_numbers
 from vecenvs.errors import BackendUnavailable, EnvError
@@ -88,7 +88,7 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
         never = [i for i, info in enumerate(self.vec.reset_infos) if not info]
         if never:
             with contextlib.suppress(OutOfReachError):  # of Gymnasium's AsyncVectorEnv, say: then the step is refused
-                self.vec.call(calls.as_it_is, never)
+                self.vec.call(env_calls.as_it_is, never)
         self._begun = True
 
     def step_wait(self) -> StepReturn:  # type: ignore[override, unused-ignore]

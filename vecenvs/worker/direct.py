@@ -22,7 +22,7 @@ def direct_step(env: Any) -> Step:
 
     Wrappers keep their state, in their own attributes. One that is taken out, or gets another `step`, in mid-episode is
     noticed at the next reset, or after a `call` on the env; the first env inside that is no known wrapper may change
-    its own `step` at any time. See also `Host.show_envs`.
+    its own `step` at any time. See also `EnvShard.show_envs`.
     """
     return shortened(env) or env.step
 

@@ -1,8 +1,9 @@
 """The info channel: attributes of envs, wherever they live, in every row's info.
 
 The worker reads them after each step, before an autoreset. Until every env has been reset once they travel pickled, in
-the rows' infos. By then their types are known: numbers and small arrays get a column each (`Specs`, `Board.open_info`),
-beside the observations'. What is neither, or does not fit its column any more, goes on travelling pickled.
+the rows' infos. By then their types are known: numbers and small arrays get a column each (`Specs`,
+`BatchColumns.open_info`), beside the observations. What is neither, or does not fit its column any more, goes on
+travelling pickled.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.batch.board import INFO_BYTES, Specs
-from vecenvs.batch.values import own
-from vecenvs.calls import layers
-from vecenvs.transport.protocol import Extra
+from vecenvs.batch.batch_columns import INFO_BYTES, Specs
+from vecenvs.batch.values import copy_containers
+from vecenvs.env_calls import layers
+from vecenvs.transport.protocol import RowExtras
 
 Getter = Callable[[Any], Any]
 
@@ -115,7 +116,7 @@ class InfoReader:
         """What they are now, as copies. AttributeError if one is no longer there."""
         sources = self._sources[local]
         found = [get(owner) for get, owner in sources] if sources else self._before_reset(local)
-        return found if _IMMUTABLE.issuperset(map(type, found)) else list(map(own, found))
+        return found if _IMMUTABLE.issuperset(map(type, found)) else list(map(copy_containers, found))
 
     def notice(self, local: int) -> None:
         """Forget the owners of an env in whose place another is by now, until that is reset."""
@@ -133,7 +134,7 @@ class InfoReader:
         self._stash[local] = self.values(local)
 
     def collect(
-        self, shard: Sequence[int], extras: list[Extra], reset_infos: dict[int, dict[str, Any]]
+        self, shard: Sequence[int], extras: list[RowExtras], reset_infos: dict[int, dict[str, Any]]
     ) -> list[tuple[int, Exception]]:
         """Write the values of these rows into their columns, the others into extras; give the envs where it failed.
 
@@ -156,7 +157,10 @@ class InfoReader:
             if local in shard:
                 left = self._put_back(shard.index(local), row, local, columns)
                 if left:
-                    reset_infos[local] = {**reset_infos.get(local, {}), **{k: own(v) for k, v in left.items()}}
+                    reset_infos[local] = {
+                        **reset_infos.get(local, {}),
+                        **{k: copy_containers(v) for k, v in left.items()},
+                    }
         if not shard:
             return failed
         slots = _shifted(shard, self._first)
@@ -195,7 +199,7 @@ class InfoReader:
         return list(read), [list(values) for values in zip(*read.values(), strict=True)], failed
 
     def _store(
-        self, name: str, column: _Column | None, slots: Sequence[int], values: list[Any], extras: list[Extra]
+        self, name: str, column: _Column | None, slots: Sequence[int], values: list[Any], extras: list[RowExtras]
     ) -> None:
         if column is not None and column.put_all(slots, values):
             return
@@ -204,9 +208,9 @@ class InfoReader:
             if column is not None and column.put(slot, value):
                 continue
             if slot not in found:
-                found[slot] = Extra(slot, {})
+                found[slot] = RowExtras(slot, {})
                 extras.append(found[slot])
-            found[slot].info[name] = own(value)
+            found[slot].info[name] = copy_containers(value)
 
     def _before_reset(self, local: int) -> list[Any]:
         """What an env has that stands for one lost with its worker, until its own reset: None for what it has not."""

@@ -20,9 +20,9 @@ import cloudpickle
 
 from vecenvs.errors import VecEnvError
 from vecenvs.transport.memory import unlink_semaphores
-from vecenvs.transport.protocol import Answer, Failure, MadeEnvs, can_pickle, dumps, loads
+from vecenvs.transport.protocol import Answer, RemoteFailure, ShardSpec, can_pickle, dumps, loads
 from vecenvs.transport.shared import Names, Wiring, serve
-from vecenvs.worker.making import make_envs
+from vecenvs.worker.make_envs import make_envs
 from vecenvs.worker.worker import close_envs
 
 # An MPI launcher's variables would make a child that imports mpi4py take itself for its parent's rank.
@@ -162,7 +162,7 @@ def run_worker(pipe: Pipe, payload: list[Any], first: int, autoreset: str, calle
             envs, made = make_envs(env_fns, first, remote=True)
             pipe.send_bytes(made_message(made, first, forked=not isinstance(payload[0], bytes)))
             wiring: Wiring = loads(pipe.recv_bytes())
-            if isinstance(made, Failure):
+            if isinstance(made, RemoteFailure):
                 return
             serve(envs, made, first, autoreset, wiring, lambda: pipe.send_bytes(dumps((0, int(Answer.REPLY), None))))
             envs = []  # closed, as told
@@ -181,12 +181,12 @@ def _load_and_call(env_fn: bytes) -> Any:
     return cloudpickle.loads(env_fn)()
 
 
-def made_message(made: MadeEnvs | Failure, first: int, *, forked: bool) -> bytes:
-    """The message MADE; instead of what no pickle takes, a Failure that says so.
+def made_message(made: ShardSpec | RemoteFailure, first: int, *, forked: bool) -> bytes:
+    """The message MADE; instead of what no pickle takes, a RemoteFailure that says so.
 
     What a fork has of `__main__` goes by name: by value, spaces of each worker would be of a class of their own.
     """
-    if forked and isinstance(made, MadeEnvs):
+    if forked and isinstance(made, ShardSpec):
         with contextlib.suppress(Exception):  # what has no name
             return pickle.dumps((0, int(Answer.MADE), made), protocol=5)
     try:
@@ -194,7 +194,7 @@ def made_message(made: MadeEnvs | Failure, first: int, *, forked: bool) -> bytes
     except Exception as exc:
         which = next((name for name, value in made._asdict().items() if not can_pickle(value)), "description")
         problem = VecEnvError(f"env {first} has an {which} that cannot be pickled ({exc}): use DummyVecEnv")
-        return dumps((0, int(Answer.MADE), Failure.capture(first, "its env function", problem, portable=True)))
+        return dumps((0, int(Answer.MADE), RemoteFailure.capture(first, "its env function", problem, portable=True)))
 
 
 def watch_caller(pid: int, names: list[str], pipe: Pipe | None = None) -> None:

@@ -1,6 +1,6 @@
 """What takes commands and answers them: one `Worker` for every engine.
 
-It takes those of `protocol.Command`, in order, for the envs of its `Host`, which has written the rows when it answers.
+It takes those of `protocol.Command`, in order, for the envs of its `EnvShard`. The rows are written when it answers.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vecenvs.batch.board import Board, Specs
-from vecenvs.batch.values import own
-from vecenvs.calls import counts_as_reset, name_for
+from vecenvs.batch.batch_columns import BatchColumns, Specs
+from vecenvs.batch.values import copy_containers
+from vecenvs.env_calls import counts_as_reset, name_for
 from vecenvs.errors import VecEnvError
 from vecenvs.transport.protocol import (
     Answer,
     Command,
-    Extra,
-    Failure,
     Message,
-    RowBody,
+    RemoteFailure,
+    RowExtras,
+    RowsBody,
     can_pickle,
     dumps,
     kind_of,
     slot_of,
     tag,
 )
-from vecenvs.worker.host import ENV_ERRORS, Host, ResetOutcome
+from vecenvs.worker.env_shard import ENV_ERRORS, EnvShard, ResetOutcome
 
 Answering = Callable[[int, int, object], None]
 
@@ -46,14 +46,14 @@ class Worker:
     """
 
     def __init__(
-        self, envs: Sequence[Any], first: int, board: Board, autoreset: str, answer: Answering, *, remote: bool
+        self, envs: Sequence[Any], first: int, batch: BatchColumns, autoreset: str, answer: Answering, *, remote: bool
     ) -> None:
-        self.host = Host(envs, first, board, autoreset, remote=remote)
+        self.env_shard = EnvShard(envs, first, batch, autoreset, remote=remote)
         self._first = first
-        self._board = board
+        self._batch = batch
         self._remote = remote
         self._answer = answer
-        self._read_actions = board.actions.shard(first, len(envs)).reader()
+        self._read_actions = batch.actions.shard(first, len(envs)).reader()
         self.number = -(2**62)  # of the command that is, or was last, carried out
         self._unanswered = -1  # the same, while it has no answer
         # An env alone in its process delays no other one while it resets; others get a thread for each reset.
@@ -86,39 +86,39 @@ class Worker:
             return True
         self.number = self._unanswered = number
         kind = tag & 0xFF
-        if type(body) is Failure:  # it could not be unpickled
+        if type(body) is RemoteFailure:  # it could not be unpickled
             slot = slot_of(tag) if kind in _OF_SLOT else self._first
             self._refuse(number, tag, body._replace(slot=slot, summary=f"env {slot}: {body.summary}"))
         else:
             self._commands[kind](number, (tag >> 8) - self._first, body)
-        if self._remote and self.host.unsettled:
+        if self._remote and self.env_shard.unsettled:
             self.settle()
         return kind != _CLOSE
 
     def step(self, number: int, objects: Any = None) -> Message:
-        """Step the whole shard; return the answer. `settle` after that, if `host.unsettled`."""
+        """Step the whole shard; return the answer. `settle` after that, if `env_shard.unsettled`."""
         self.number = self._unanswered = number
-        host = self.host
+        env_shard = self.env_shard
         if objects is not None:
-            self._board.actions.take_objects(self._first, len(host.envs), objects)
-        body = host.step(host.all, self._read_actions(), pack=True)
+            self._batch.actions.take_objects(self._first, len(env_shard.envs), objects)
+        body = env_shard.step(env_shard.all, self._read_actions(), pack=True)
         self._unanswered = -1
         if body is None:
-            return number, _ROWS if host.flagged else _PLAIN, None
-        return number, _ROWS if type(body) is RowBody else _INFO_ROWS, body
+            return number, _ROWS if env_shard.flagged else _PLAIN, None
+        return number, _ROWS if type(body) is RowsBody else _INFO_ROWS, body
 
     def break_off(self, number: int, tag: int) -> None:
         """Answer a command that was ended by an exception, not an env's own (a KeyboardInterrupt between two steps)."""
         problem = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
-        self._refuse(number, tag, Failure.capture(self._first, "a command", problem, portable=self._remote))
+        self._refuse(number, tag, RemoteFailure.capture(self._first, "a command", problem, portable=self._remote))
 
-    def _refuse(self, number: int, command: int, why: Failure) -> None:
+    def _refuse(self, number: int, command: int, why: RemoteFailure) -> None:
         """Answer a command that is not carried out."""
         kind, slot = kind_of(command), slot_of(command)
         if kind == Command.STEP:
-            self._send(number, _ROWS, RowBody(self.host.fail(self.host.all, why)))
+            self._send(number, _ROWS, RowsBody(self.env_shard.fail(self.env_shard.all, why)))
         elif kind in _OF_SLOT:
-            self._send(number, tag(Answer.ROW, slot), RowBody(self.host.fail([slot - self._first], why)))
+            self._send(number, tag(Answer.ROW, slot), RowsBody(self.env_shard.fail([slot - self._first], why)))
         elif kind == Command.CLOSE:
             self._send(number, Answer.CLOSED, [])
         else:
@@ -126,13 +126,13 @@ class Worker:
 
     def settle(self) -> None:
         """Do what had to wait until a step was answered: begin the resets that it calls for, raise a Ctrl-C."""
-        host = self.host
-        while host.ended:
-            self._begin_reset(host.ended[0])
-            del host.ended[0]
-        host.unsettled = False
-        if host.interrupt is not None:
-            interrupt, host.interrupt = host.interrupt, None
+        env_shard = self.env_shard
+        while env_shard.ended:
+            self._begin_reset(env_shard.ended[0])
+            del env_shard.ended[0]
+        env_shard.unsettled = False
+        if env_shard.interrupt is not None:
+            interrupt, env_shard.interrupt = env_shard.interrupt, None
             raise interrupt
 
     # Stepping and resetting
@@ -145,19 +145,19 @@ class Worker:
             self._send(number, tag, body)
 
     def _on_step_one(self, number: int, local: int, objects: Any) -> None:
-        actions, slot = self._board.actions, self._first + local
+        actions, slot = self._batch.actions, self._first + local
         actions.take_objects(slot, 1, objects)
-        self._send(number, tag(Answer.ROW, slot), self.host.step(range(local, local + 1), actions.rows(slot, 1)))
+        self._send(number, tag(Answer.ROW, slot), self.env_shard.step(range(local, local + 1), actions.rows(slot, 1)))
 
     def _on_reset(self, number: int, _: int, wanted: dict[int, tuple[Any, Any]]) -> None:
         for slot, (seed, options) in wanted.items():
             local = slot - self._first
             self._overtake(local)
-            self.host.hold(local, seed, options)
-            self._send_first_row(number, local, self.host.try_reset(local, asked=True))
+            self.env_shard.hold(local, seed, options)
+            self._send_first_row(number, local, self.env_shard.try_reset(local, asked=True))
 
     def _send_first_row(self, number: int, local: int, outcome: ResetOutcome) -> None:
-        self._send(number, tag(Answer.ROW, self._first + local), self.host.first_row(local, outcome))
+        self._send(number, tag(Answer.ROW, self._first + local), self.env_shard.first_row(local, outcome))
 
     def _reply(self, number: int, body: Any) -> None:
         self._send(number, int(Answer.REPLY), body)
@@ -165,17 +165,17 @@ class Worker:
     def _on_prepare(self, number: int, _: int, body: tuple[dict[int, Any], dict[int, Any]]) -> None:
         seeds, options = body
         for slot in {*seeds, *options}:
-            self.host.hold(slot - self._first, seeds.get(slot), options.get(slot))
+            self.env_shard.hold(slot - self._first, seeds.get(slot), options.get(slot))
         self._reply(number, None)
 
     def _on_resume(self, number: int, _: int, lost: dict[int, tuple[Any, int | None]]) -> None:
-        self.host.resume(lost)
+        self.env_shard.resume(lost)
         self._reply(number, None)
 
-    def _on_fail(self, _: int, __: int, failures: dict[int, Failure]) -> None:
+    def _on_fail(self, _: int, __: int, failures: dict[int, RemoteFailure]) -> None:
         for slot, why in failures.items():
             self._overtake(slot - self._first)
-            self.host.fail([slot - self._first], why)
+            self.env_shard.fail([slot - self._first], why)
 
     # Async resets
 
@@ -188,12 +188,12 @@ class Worker:
             thread.start()
 
     def _reset_aside(self, local: int) -> None:
-        outcome = self.host.try_reset(local)
+        outcome = self.env_shard.try_reset(local)
         with self._lock:
             self._first_rows[local] = outcome
             left = local in self._left
         if left:
-            close_envs([self.host.envs[local]], self._first + local, remote=self._remote)
+            close_envs([self.env_shard.envs[local]], self._first + local, remote=self._remote)
         else:
             self._answer_first_row(local)
 
@@ -229,15 +229,17 @@ class Worker:
     ) -> None:
         function, slots, args, kwargs = body
         results: list[Any] = []
-        self.host.done = results
+        self.env_shard.done = results
         for slot in slots:
             try:
                 # Each env gets its own, as it would if it were alone in its process.
-                result = function(self.host.envs[slot - self._first], *own(args), **own(kwargs))
-                results.append(result if self._remote else own(result))
-                self.host.renew(slot - self._first, begun=counts_as_reset(function, args))
+                result = function(
+                    self.env_shard.envs[slot - self._first], *copy_containers(args), **copy_containers(kwargs)
+                )
+                results.append(result if self._remote else copy_containers(result))
+                self.env_shard.renew(slot - self._first, begun=counts_as_reset(function, args))
             except ENV_ERRORS as exc:
-                results.append(Failure.capture(slot, _describe(function, args), exc, portable=self._remote))
+                results.append(RemoteFailure.capture(slot, _describe(function, args), exc, portable=self._remote))
         try:
             self._reply(number, results)
         except Exception:  # some result that no pickle takes
@@ -246,7 +248,7 @@ class Worker:
             self._reply(number, checked)
 
     def _on_open_info(self, number: int, _: int, specs: Specs) -> None:
-        self.host.open_info(specs)
+        self.env_shard.open_info(specs)
         self._reply(number, None)
 
     def _on_report(self, number: int, _: int, seconds: float) -> None:
@@ -258,7 +260,7 @@ class Worker:
         """Tell the caller again and again that envs have done something since, while a command is being carried out."""
         seen = None
         while not self._closed:
-            now = self.number, len(self.host.done)
+            now = self.number, len(self.env_shard.done)
             if now != seen and self._unanswered >= 0:
                 with self._lock:
                     self._answer(0, int(Answer.PROGRESS), None)
@@ -268,7 +270,7 @@ class Worker:
     def _on_close(self, number: int, _: int, __: Any) -> None:
         self._send(number, int(Answer.CLOSED), self.close(CLOSE_WAIT))
 
-    def close(self, grace: float) -> list[Failure]:
+    def close(self, grace: float) -> list[RemoteFailure]:
         """Close every env, once; return what that raised. Envs still in an async reset are closed when it ends."""
         if self._closed:
             return []
@@ -278,8 +280,8 @@ class Worker:
             thread.join(max(deadline - time.monotonic(), 0.0))
         with self._lock:
             self._left = {local for local in self._aside if local not in self._first_rows}
-        failures: list[Failure] = []
-        for local, env in enumerate(self.host.envs):
+        failures: list[RemoteFailure] = []
+        for local, env in enumerate(self.env_shard.envs):
             if local not in self._left:
                 failures += close_envs([env], self._first + local, remote=self._remote)
         return failures
@@ -292,13 +294,13 @@ class Worker:
         try:
             self._answer(number, tag, body)
         except Exception:
-            if not isinstance(body, RowBody):
+            if not isinstance(body, RowsBody):
                 raise
             self._answer(number, tag, body._replace(extras=[self._portable(extra) for extra in body.extras]))
         if number == self._unanswered:
             self._unanswered = -1
 
-    def _portable(self, extra: Extra) -> Extra:
+    def _portable(self, extra: RowExtras) -> RowExtras:
         """Turn infos that no pickle takes into an error of their env, which needs a reset after that."""
         try:
             dumps(extra)
@@ -306,19 +308,19 @@ class Worker:
             given = {**extra.info, **(extra.reset_info or {})}
             keys = [key for key, value in given.items() if not can_pickle(value)]
             problem = VecEnvError(f"its info{keys} cannot be pickled ({exc}): leave it out, or use DummyVecEnv")
-            failure = Failure.capture(extra.slot, "step", problem, portable=True)
-            return self.host.fail([extra.slot - self._first], failure)[0]
+            failure = RemoteFailure.capture(extra.slot, "step", problem, portable=True)
+            return self.env_shard.fail([extra.slot - self._first], failure)[0]
         return extra
 
 
-def close_envs(envs: Sequence[Any], first: int, *, remote: bool) -> list[Failure]:
+def close_envs(envs: Sequence[Any], first: int, *, remote: bool) -> list[RemoteFailure]:
     """Close every env, whatever the others do."""
     failures = []
     for slot, env in enumerate(envs, first):
         try:
             env.close()
         except ENV_ERRORS as exc:
-            failures.append(Failure.capture(slot, "close", exc, portable=remote))
+            failures.append(RemoteFailure.capture(slot, "close", exc, portable=remote))
     return failures
 
 
@@ -331,5 +333,5 @@ def _portable_result(slot: int, doing: str, result: Any) -> Any:
         dumps(result)
     except Exception as exc:
         problem = VecEnvError(f"{doing} of env {slot} gives a {type(result).__name__} that cannot be pickled ({exc})")
-        return Failure.capture(slot, doing, problem, portable=True)
+        return RemoteFailure.capture(slot, doing, problem, portable=True)
     return result

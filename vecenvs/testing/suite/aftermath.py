@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from vecenvs import calls
+from vecenvs import env_calls
 from vecenvs.errors import AlreadySteppingError, VecEnvError, WorkerDied
 from vecenvs.pool.pool_vec_env import PoolVecEnv
 from vecenvs.testing.envs import CountingEnv, DyingEnv, GatedEnv, counting_fns
@@ -144,5 +144,5 @@ class AftermathConformance(Conformance):
         gate.touch()
         with pytest.raises(WorkerDied, match="Another worker takes its place"):
             vec.get_attr("tag", [0])
-        vec.call_async(calls.get_attr, [0], "tag")
+        vec.call_async(env_calls.get_attr, [0], "tag")
         assert vec.call_wait(timeout=30) == [0]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
-from vecenvs import calls
+from vecenvs import env_calls
 from vecenvs.errors import AlreadySteppingError, EnvError, VecEnvError
 from vecenvs.testing.envs import CountingEnv, FailingEnv, UnpicklableEnv, counting_fns
 from vecenvs.testing.suite.base import Conformance, Make
@@ -234,7 +234,7 @@ class AttributeConformance(Conformance):
         vec = make(counting_fns(2))
         vec.reset()
         vec.send([0], [1])
-        vec.call_async(calls.get_attr, [0], "tag")
+        vec.call_async(env_calls.get_attr, [0], "tag")
         for command in (vec.recv, vec.reset, lambda: vec.send([0], [0]), lambda: vec.get_attr("tag")):
             with pytest.raises(AlreadySteppingError):
                 command()

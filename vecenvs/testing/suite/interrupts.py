@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from vecenvs import calls
+from vecenvs import env_calls
 from vecenvs.errors import EnvError
 from vecenvs.testing.envs import CountingEnv
 from vecenvs.testing.suite.base import Conformance, Make
@@ -87,7 +87,7 @@ class InterruptConformance(Conformance):
     def test_a_call_of_two_parts(self, make: Make) -> None:
         """It can be finished later: with its results, or an error of the env that was at it in the caller's process."""
         vec = self.napping(make)
-        vec.call_async(calls.env_method, None, "rest")
+        vec.call_async(env_calls.env_method, None, "rest")
         with interrupted():
             vec.call_wait()
         try:

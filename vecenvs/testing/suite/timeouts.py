@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from vecenvs import calls
+from vecenvs import env_calls
 from vecenvs.errors import AlreadySteppingError, StepTimeout
 from vecenvs.testing.envs import CountingEnv, GatedEnv, StubbornEnv, counting_fns
 from vecenvs.testing.suite.base import Conformance, Make
@@ -50,7 +50,7 @@ class PatienceConformance(Conformance):
         while len(found) < 4:
             found += poll(vec.recv).indices.tolist()
         assert sorted(found) == [0, 1, 2, 3]
-        vec.call_async(calls.get_attr, None, "tag")
+        vec.call_async(env_calls.get_attr, None, "tag")
         assert poll(vec.call_wait) == [0, 1, 2, 3]
 
     def test_a_learner_that_takes_its_time(self, make: Make) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _FIRST = 100  # among multiprocessing's finalizers: envs may use its queues while they are closed
 
 
-class Lifetime:
+class Finalizer:
     """Watches over one VecEnv. A fork of the process that made it leaves the workers alone."""
 
     def __init__(self, vec: VecEnv, workers: Workers) -> None:

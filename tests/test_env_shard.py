@@ -1,4 +1,4 @@
-"""What a host and its worker do where several things go wrong in one step. See also the conformance suite."""
+"""What a env_shard and its worker do where several things go wrong in one step. See also the conformance suite."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from gymnasium import Env, spaces
 
 from vecenvs import DummyVecEnv
-from vecenvs.batch.board import Arena, Board
+from vecenvs.batch.batch_columns import Allocator, BatchColumns
 from vecenvs.batch.infos import InfoUnpacker
 from vecenvs.errors import EnvError
 from vecenvs.testing.envs import CountingEnv, FailingEnv
@@ -54,8 +54,8 @@ class TellingEnv(Env[Any, Any]):
 
 def worker_of(*envs: TellingEnv, remote: bool) -> tuple[Worker, list[tuple[int, Any]]]:
     answers: list[tuple[int, Any]] = []
-    board = Board(envs[0].observation_space, envs[0].action_space, len(envs), Arena())
-    worker = Worker(envs, 0, board, "same_step", lambda _, tag, body: answers.append((tag, body)), remote=remote)
+    batch = BatchColumns(envs[0].observation_space, envs[0].action_space, len(envs), Allocator())
+    worker = Worker(envs, 0, batch, "same_step", lambda _, tag, body: answers.append((tag, body)), remote=remote)
     worker.handle(1, Command.RESET, dict.fromkeys(range(len(envs)), (None, None)))
     answers.clear()
     return worker, answers

@@ -11,10 +11,10 @@ import gymnasium as gym
 from gymnasium.spaces import Space
 
 from vecenvs.arguments import way_of_several
-from vecenvs.batch.alike import alike, same_layout
+from vecenvs.batch.space_equality import alike, same_layout
 from vecenvs.errors import RepeatedEnvError, VecEnvError
-from vecenvs.transport.protocol import Failure, MadeEnvs
-from vecenvs.worker.host import ENV_ERRORS
+from vecenvs.transport.protocol import RemoteFailure, ShardSpec
+from vecenvs.worker.env_shard import ENV_ERRORS
 from vecenvs.worker.old_gym import PACKAGE, seed_remedy
 from vecenvs.worker.worker import close_envs
 
@@ -26,8 +26,8 @@ COMMON = ("observation_space", "action_space", "render_mode")  # what all envs o
 
 def make_envs(
     env_fns: Sequence[Callable[[], Any]], first: int, *, remote: bool
-) -> tuple[list[Any], MadeEnvs | Failure]:
-    """Call every function. If one raises, the envs made so far are closed and the answer is its Failure."""
+) -> tuple[list[Any], ShardSpec | RemoteFailure]:
+    """Call every function. If one raises, the envs made so far are closed and the answer is its RemoteFailure."""
     envs: list[Any] = []
     seen: set[int] = set()
     slot = first
@@ -47,15 +47,15 @@ def make_envs(
         close_envs(envs, first, remote=remote)
         if not isinstance(exc, ENV_ERRORS):
             raise
-        return [], Failure.capture(slot, "its env function", exc, portable=remote, remedy=seed_remedy(exc))
+        return [], RemoteFailure.capture(slot, "its env function", exc, portable=remote, remedy=seed_remedy(exc))
     return envs, made
 
 
-def _describe(envs: Sequence[Any], first: int, *, remote: bool) -> MadeEnvs:
+def _describe(envs: Sequence[Any], first: int, *, remote: bool) -> ShardSpec:
     spaces = envs[0].observation_space, envs[0].action_space
     if not remote:  # the env's own generators are not for callers to sample from
         spaces = copy.deepcopy(spaces)
-    return MadeEnvs(
+    return ShardSpec(
         *spaces,
         getattr(envs[0], "spec", None),
         dict(getattr(envs[0], "metadata", None) or {}),

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from vecenvs.batch.columns import Columns
 from vecenvs.batch.layout import SpaceLayout
 
-# What `Board.flags` says of a row.
+# What `BatchColumns.flags` says of a row.
 TERMINATED = 1
 TRUNCATED = 2
 DONE = TERMINATED | TRUNCATED
 FIRST = 4  # its observation is the first of an episode
-FINAL = 8  # the ended episode's last observation lies in `Board.finals`
+FINAL = 8  # the ended episode's last observation lies in `BatchColumns.finals`
 
 FINAL_BYTES = 4096  # up to this size of a row terminal observations have columns; larger ones travel pickled
 INFO_BYTES = 256  # room per env for one attribute of the info channel; larger ones travel pickled
@@ -29,7 +29,7 @@ Specs = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
 _ALIGN = 64  # a cache line: columns that different processes write never share one at their ends
 
 
-class Arena:
+class Allocator:
     """Hands out arrays from one buffer, in the same order to everybody who asks in the same order.
 
     Without a buffer the arrays are plain ones; `size` tells afterwards how large a buffer would have to be.
@@ -49,7 +49,7 @@ class Arena:
         return np.frombuffer(self._buffer, dtype, count=nbytes // dtype.itemsize, offset=start).reshape(shape)
 
 
-class Board:
+class BatchColumns:
     """Columns for n envs. Whoever builds it from equal arguments on the same buffer sees the same rows."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Board:
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
         n: int,
-        arena: Arena,
+        allocator: Allocator,
         info_attrs: Sequence[str] = (),
         finals: bool = True,
     ) -> None:
@@ -67,21 +67,21 @@ class Board:
         self.first_info: dict[str, NDArray[Any]] = {}  # and as they were right after the last reset
         self.observation_space = observation_space
         self.action_space = action_space
-        self.actions = Columns(SpaceLayout(action_space), n, arena.take)
-        self.observations = Columns(SpaceLayout(observation_space), n, arena.take)
-        self.rewards: NDArray[np.float64] = arena.take((n,), np.dtype(np.float64))
-        self.flags: NDArray[np.uint8] = arena.take((n,), np.dtype(np.uint8))
+        self.actions = Columns(SpaceLayout(action_space), n, allocator.take)
+        self.observations = Columns(SpaceLayout(observation_space), n, allocator.take)
+        self.rewards: NDArray[np.float64] = allocator.take((n,), np.dtype(np.float64))
+        self.flags: NDArray[np.uint8] = allocator.take((n,), np.dtype(np.uint8))
         layout = self.observations.layout
         self.finals: Columns | None = None
         if finals and not layout.has_objects and layout.row_bytes <= FINAL_BYTES:
-            self.finals = Columns(layout, n, arena.take)
-        self._info_room = [arena.take((2, n * INFO_BYTES), np.dtype(np.uint8)) for _ in self.info_attrs]
+            self.finals = Columns(layout, n, allocator.take)
+        self._info_room = [allocator.take((2, n * INFO_BYTES), np.dtype(np.uint8)) for _ in self.info_attrs]
 
     def forget(self, *, memory: bool = True) -> None:
         """Remove what other processes have found the columns by. Repeatable."""
 
     def open_info(self, specs: Specs) -> None:
-        """Make columns for attributes whose types are known by now. Everybody who has the board does so alike."""
+        """Make columns for attributes whose types are known by now. Everybody who has the batch does so alike."""
         for name, room in zip(self.info_attrs, self._info_room, strict=True):
             if name in specs:
                 dtype, shape = specs[name]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from vecenvs.batch.alike import alike
+from vecenvs.batch.space_equality import alike
 from vecenvs.errors import SpaceMismatch
 
 

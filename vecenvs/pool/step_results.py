@@ -1,4 +1,4 @@
-"""What callers get of steps: made of the board's columns, and of what the workers said besides."""
+"""What callers get of steps: made of the batch's columns, and of what the workers said besides."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.batch.board import DONE, FIRST, TERMINATED, TRUNCATED, Board
+from vecenvs.batch.batch_columns import DONE, FIRST, TERMINATED, TRUNCATED, BatchColumns
 from vecenvs.batch.infos import blank_info, copies
 from vecenvs.pool.commands import NO_RESETS, Commands
 from vecenvs.pool.episodes import Episodes
 from vecenvs.pool.info_columns import InfoColumns
 from vecenvs.pool.rows import Row, all_rows, complete, env_error, gather
-from vecenvs.transport.protocol import Extra
+from vecenvs.transport.protocol import RowExtras
 from vecenvs.vec_env import Batch, StepReturn
 
 Infos = list[dict[str, Any]]
@@ -26,22 +26,22 @@ _NONE: list[int] = []
 _WHETHER = {flag: bytes(value & flag > 0 for value in range(256)) for flag in (TERMINATED, TRUNCATED)}
 
 
-class Outcomes:
+class StepResults:
     """Gives the results of steps of all envs, and of the last one what is asked afterwards; and batches of some rows.
 
     `asynchronous` tells whether the autoreset mode is "async".
     """
 
     def __init__(
-        self, board: Board, commands: Commands, infos: InfoColumns, episodes: Episodes, *, asynchronous: bool
+        self, batch: BatchColumns, commands: Commands, infos: InfoColumns, episodes: Episodes, *, asynchronous: bool
     ) -> None:
-        self._board = board
+        self._batch = batch
         self._commands = commands
         self._infos = infos
         self._episodes = episodes
         self._asynchronous = asynchronous
         self._informed = False  # whether it brought infos of whole shards
-        self._no_flags = bytes(board.n)
+        self._no_flags = bytes(batch.n)
         self._flags = self._no_flags
         self._inactive: list[int] = []
         self._rewards64: NDArray[np.float64] | None = None  # kept where the columns may be written again
@@ -52,7 +52,7 @@ class Outcomes:
     @property
     def active(self) -> NDArray[np.bool_]:
         """Which rows were transitions."""
-        active = np.ones(self._board.n, dtype=bool)
+        active = np.ones(self._batch.n, dtype=bool)
         active[self._inactive] = False
         return active
 
@@ -63,7 +63,7 @@ class Outcomes:
     @property
     def rewards64(self) -> NDArray[np.float64]:
         """The rewards in full."""
-        return self._board.rewards.copy() if self._rewards64 is None else self._rewards64.copy()
+        return self._batch.rewards.copy() if self._rewards64 is None else self._rewards64.copy()
 
     def prepare(self) -> Infos | None:
         """Make, while the workers are busy, dicts for what they will say: unless it was whole infos last time."""
@@ -77,7 +77,7 @@ class Outcomes:
         """
         came, columns = self._commands.lock_step, self._infos
         if prepared is not None and not (came.bodies or came.infos):
-            extras: list[Extra] = []
+            extras: list[RowExtras] = []
             infos, filled = prepared, False
         else:
             extras, infos, filled = self._say(prepared)
@@ -88,18 +88,18 @@ class Outcomes:
         if self.keep_rows:
             self._episodes.note_rows(_ALL)
         if columns.names and not filled:
-            columns.fill(range(self._board.n), infos)
-        return all_rows(self._board, infos, copy=copy)
+            columns.fill(range(self._batch.n), infos)
+        return all_rows(self._batch, infos, copy=copy)
 
     def take_some(self, *, copy: bool) -> StepReturn:
         """As `take`, of a step in which some envs took no part, as they are being reset: of the rows that are ready."""
         ready = self._commands.ready
         extras = [extra for extra in ready.values() if extra is not None]
         resetting = {slot: row for slot, row in self._commands.resetting.items() if slot not in ready}
-        infos = copies(blank_info(), self._board.n)
+        infos = copies(blank_info(), self._batch.n)
         return self._complete(extras, infos, resetting, filled=False, copy=copy)
 
-    def _say(self, prepared: Infos | None) -> tuple[list[Extra], Infos, bool]:
+    def _say(self, prepared: Infos | None) -> tuple[list[RowExtras], Infos, bool]:
         """Return the extras of a step and its infos, and whether these have the attributes, where there are some."""
         came, columns = self._commands.lock_step, self._infos
         extras, self._informed = came.extras(), bool(came.infos)
@@ -110,21 +110,21 @@ class Outcomes:
         return extras, prepared or columns.blank(), False
 
     def _complete(
-        self, extras: list[Extra], infos: Infos, resetting: dict[int, list[Any]], *, filled: bool, copy: bool
+        self, extras: list[RowExtras], infos: Infos, resetting: dict[int, list[Any]], *, filled: bool, copy: bool
     ) -> StepReturn:
         """Add to the rows what is more than columns; `filled` says whether `infos` have the attributes already."""
-        board, flags = self._board, self._board.flags
+        batch, flags = self._batch, self._batch.flags
         asynchronous = self._asynchronous
         self._inactive = list(resetting)
         if resetting:
             flags = flags.copy()
             flags[self._inactive] = 0
-            extras.extend(Extra(slot, {"resetting": True, **self._infos.kept(slot)}) for slot in resetting)
+            extras.extend(RowExtras(slot, {"resetting": True, **self._infos.kept(slot)}) for slot in resetting)
         # In async mode the rows of ended episodes are written again before this returns.
-        result = all_rows(board, infos, copy=copy or asynchronous)
+        result = all_rows(batch, infos, copy=copy or asynchronous)
         flagged = flags.nonzero()[0].tolist()
         self._flags = of_all = flags.tobytes()
-        complete([infos[slot] for slot in flagged], board, flagged, [of_all[slot] for slot in flagged])
+        complete([infos[slot] for slot in flagged], batch, flagged, [of_all[slot] for slot in flagged])
         dones = result[2]
         reset_infos = {extra.slot: extra.reset_info for extra in extras if extra.reset_info}
         for slot in flagged:
@@ -136,22 +136,22 @@ class Outcomes:
                 if not flag & DONE:
                     self._inactive.append(slot)
         if asynchronous:
-            self._rewards64 = board.rewards.copy()
+            self._rewards64 = batch.rewards.copy()
             self._rewards64[list(resetting)] = 0.0
         if extras:
             self._take_extras(extras, infos, resetting)
         if self.keep_rows:
-            self._episodes.note_rows([slot for slot in range(board.n) if slot not in resetting])
+            self._episodes.note_rows([slot for slot in range(batch.n) if slot not in resetting])
         for slot, parts in resetting.items():
-            board.observations.layout.set_row(result[0], slot, parts)
+            batch.observations.layout.set_row(result[0], slot, parts)
             result[1][slot] = 0.0
         if self._infos.names and not filled:
-            self._infos.fill(range(board.n), infos)
+            self._infos.fill(range(batch.n), infos)
         if asynchronous:
             self._begin_autoresets(flagged, [infos[slot] for slot in flagged])
         return result
 
-    def _take_extras(self, extras: list[Extra], infos: Infos, resetting: Collection[int]) -> None:
+    def _take_extras(self, extras: list[RowExtras], infos: Infos, resetting: Collection[int]) -> None:
         """Take what came besides the columns; raise if an env has failed, with the others' rows."""
         for extra in extras:
             if extra.info:
@@ -159,19 +159,19 @@ class Outcomes:
         error = env_error(extras)
         if error is not None:
             failed = {e.index for e in error.errors} | set(resetting)
-            slots = [slot for slot in range(self._board.n) if slot not in failed]
-            error.batch = self._batch([(slot, Extra(slot, infos[slot])) for slot in slots])
+            slots = [slot for slot in range(self._batch.n) if slot not in failed]
+            error.batch = self._gather([(slot, RowExtras(slot, infos[slot])) for slot in slots])
             raise error
 
     def hand_out(self, rows: list[Row]) -> Batch:
         """Return rows that have come, of any envs. Handed out once more, they are the same."""
         for slot, extra in rows:
-            if self._board.flags[slot] & FIRST:
+            if self._batch.flags[slot] & FIRST:
                 self._episodes.begin(slot, extra.reset_info if extra is not None else None)
-        return self._batch(rows)
+        return self._gather(rows)
 
-    def _batch(self, rows: Sequence[Row]) -> Batch:
-        batch, slots = gather(self._board, rows), [slot for slot, _ in rows]
+    def _gather(self, rows: Sequence[Row]) -> Batch:
+        batch, slots = gather(self._batch, rows), [slot for slot, _ in rows]
         if self.keep_rows:
             self._episodes.note_rows(slots)
         if self._infos.names:
@@ -183,6 +183,6 @@ class Outcomes:
     def _begin_autoresets(self, slots: Sequence[int], infos: Sequence[dict[str, Any]]) -> None:
         """In async mode the envs whose episodes end with these rows, which have been copied, are being reset."""
         for slot, info in zip(slots, infos, strict=True):
-            if self._board.flags[slot] & DONE:
+            if self._batch.flags[slot] & DONE:
                 self._infos.keep(slot, info)
         self.resets = self._commands.first_rows_of(slots)

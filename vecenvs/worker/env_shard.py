@@ -1,7 +1,7 @@
 """The only code that steps and resets envs, the same for every engine.
 
-A `Host` has the envs of one worker, a *shard*: their slots are first, first + 1, ... It writes rows into the board's
-columns, and gives what a row has besides.
+An `EnvShard` has the envs of one worker, a *shard*: their slots are first, first + 1, ... It writes rows into the
+batch's columns, and gives what a row has besides.
 
 What happens next to an env is held as one callable per slot, `_act[local]`: usually the env's own `step` (`direct.py`);
 after an episode's end, or an error, what the autoreset mode puts in its place. So the loop over the envs asks no
@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from vecenvs.batch.board import FINAL, FIRST, TERMINATED, TRUNCATED, Board, Specs
+from vecenvs.batch.batch_columns import FINAL, FIRST, TERMINATED, TRUNCATED, BatchColumns, Specs
 from vecenvs.batch.infos import TRUNCATED_KEY, InfoPacker, own_complete
-from vecenvs.batch.values import own
+from vecenvs.batch.values import copy_containers
 from vecenvs.errors import ResetNeededError
-from vecenvs.transport.protocol import Extra, Failure, RowBody
+from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody
 from vecenvs.worker.direct import direct_step
 from vecenvs.worker.info_channel import InfoReader
 from vecenvs.worker.old_gym import remedy
@@ -33,13 +33,13 @@ ENV_ERRORS = (Exception, SystemExit)  # an env that calls sys.exit() has failed;
 RESET_FIRST = "reset([{}]) it first"  # views say it in words of their own: `EnvError.tell_reset`
 INFO_BODIES = (bytes, list)  # what INFO_ROWS can have, from a worker elsewhere and in process
 
-ResetOutcome = Failure | tuple[Any, dict[str, Any]]
+ResetOutcome = RemoteFailure | tuple[Any, dict[str, Any]]
 
 _DICT = {dict}
 _ALL = slice(None)
 
 
-class Host:
+class EnvShard:
     """A shard of envs and their rows.
 
     `remote` says that what is given is to be pickled: then exceptions and infos are made fit for it. In process, infos
@@ -49,7 +49,7 @@ class Host:
     or `interrupt` an exception to raise that is none of an env's: a Ctrl-C.
     """
 
-    def __init__(self, envs: Sequence[Any], first: int, board: Board, autoreset: str, *, remote: bool) -> None:
+    def __init__(self, envs: Sequence[Any], first: int, batch: BatchColumns, autoreset: str, *, remote: bool) -> None:
         self.envs = list(envs)
         self.first = first
         self.all = range(len(self.envs))
@@ -58,17 +58,17 @@ class Host:
         self.done: Sequence[Any] = ()  # one item for each env that has done its part of the command under way
         self.interrupt: BaseException | None = None
         self.ended: list[int] = []
-        self._board = board
+        self._batch = batch
         self._autoreset = autoreset
         self._remote = remote
         count = len(self.envs)
-        self._has_objects = board.observations.layout.has_objects
-        self._objects = board.observations.objects
-        self._finals = board.finals
-        self._observations = board.observations.shard(first, count)
+        self._has_objects = batch.observations.layout.has_objects
+        self._objects = batch.observations.objects
+        self._finals = batch.finals
+        self._observations = batch.observations.shard(first, count)
         # What takes numbers only, where an array would take None for NaN and "1.5" for 1.5.
-        self._rewards: Any = board.rewards[first : first + count].data
-        self._flags = board.flags.data[first : first + count]  # an item costs less than numpy takes
+        self._rewards: Any = batch.rewards[first : first + count].data
+        self._flags = batch.flags.data[first : first + count]  # an item costs less than numpy takes
         self._no_flags = bytes(count)
         self._act: list[Callable[[Any], StepResult]] = [
             partial(_refuse, first + local, "has not been reset", "call reset() first") for local in self.all
@@ -81,21 +81,21 @@ class Host:
         # memoryviews, which refuse what is of another dtype or shape; so are large rows.
         self._cells: list[Any] = self._observations.cells() or []
         self._where: Any = _ALL
-        self._final_cells: list[Any] = (board.finals.shard(first, count).cells() if board.finals else None) or []
+        self._final_cells: list[Any] = (batch.finals.shard(first, count).cells() if batch.finals else None) or []
         if not self._cells:
             self._collect_observations()
-        self._reader = InfoReader(board.info_attrs, self.envs, first) if board.info_attrs else None
+        self._reader = InfoReader(batch.info_attrs, self.envs, first) if batch.info_attrs else None
 
     # Stepping
 
-    def step(self, shard: range, actions: Sequence[Any], *, pack: bool = False) -> RowBody | bytes | list[Any] | None:
+    def step(self, shard: range, actions: Sequence[Any], *, pack: bool = False) -> RowsBody | bytes | list[Any] | None:
         """Step some adjacent slots one after another and write their rows. With `pack` infos may travel packed.
 
         Give what there is besides the rows' columns: the body of ROWS, or of INFO_ROWS.
         """
         if self.flagged:
             self._clear_flags(shard)
-        extras: list[Extra] = []
+        extras: list[RowExtras] = []
         infos: list[tuple[int, dict[str, Any]]] = []
         rewards: list[Any] = []
         self.done = rewards
@@ -125,7 +125,7 @@ class Host:
         objects = self._objects(self.first + shard.start, len(shard)) if self._has_objects else None
         if type(packed) in INFO_BODIES and not (extras or objects or self.flagged):
             return packed
-        return RowBody(extras, objects, packed) if extras or objects or packed else None
+        return RowsBody(extras, objects, packed) if extras or objects or packed else None
 
     def _clear_flags(self, shard: range) -> None:
         self.flagged = False  # first of all: the thread of an async reset may set it at any time
@@ -134,7 +134,7 @@ class Host:
             self.flagged = True
 
     def _fail_at(
-        self, shard: range, exc: BaseException, rewards: list[Any], infos: list[Any], extras: list[Extra]
+        self, shard: range, exc: BaseException, rewards: list[Any], infos: list[Any], extras: list[RowExtras]
     ) -> None:
         """Note an exception of the env at which the loop has stopped; if it is a Ctrl-C, of all that are left."""
         failed = shard[len(rewards) :]
@@ -162,15 +162,15 @@ class Host:
 
     def _take_odd(self, local: int, obs: Any) -> None:
         """Write an observation that is not just what its space says. Raises if it cannot be cast."""
-        self._board.observations.store_row(self.first + local, obs)
+        self._batch.observations.store_row(self.first + local, obs)
         self._collect_observations()
 
     def _collect_observations(self) -> None:
         """Store them when the whole shard is done: what takes any value that can be cast to the space's dtype."""
         self._cells, self._where = [[None] for _ in self.all], 0
 
-    def _take_infos(self, infos: list[tuple[int, dict[str, Any]]], extras: list[Extra], *, pack: bool) -> Any:
-        """Make the rows' infos fit to travel: all in one if every env has some, else an Extra for each that has."""
+    def _take_infos(self, infos: list[tuple[int, dict[str, Any]]], extras: list[RowExtras], *, pack: bool) -> Any:
+        """Make the rows' infos fit to travel: all in one if every env has some, else an RowExtras for each that has."""
         if pack and len(infos) == len(self.envs):
             alone = [info for _, info in infos]
             dicts = {*map(type, alone)} == _DICT
@@ -186,7 +186,7 @@ class Host:
                 continue
             try:
                 found = dict(info) if self._reader is None else self._reader.without(dict(info))
-                extras.append(Extra(self.first + local, found if self._remote else own(found)))
+                extras.append(RowExtras(self.first + local, found if self._remote else copy_containers(found)))
             except Exception as exc:
                 self._fail(local, "step", exc, extras)
         return None
@@ -197,7 +197,7 @@ class Host:
         """Put a final observation aside and do what the mode says; give the row's observation and info."""
         flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
         if info:
-            info = own(info)  # the reset may change it
+            info = copy_containers(info)  # the reset may change it
         if self._finals is not None:
             try:
                 self._final_cells[local][_ALL] = obs
@@ -206,7 +206,7 @@ class Host:
             flags |= FINAL
         else:
             # In the place that it has in every other engine's infos.
-            last = self._board.observations.layout.own(obs)
+            last = self._batch.observations.layout.copied(obs)
             info = {**info, TRUNCATED_KEY: False, "terminal_observation": last}
         if self._autoreset == "same_step":
             if self._reader is not None:
@@ -225,7 +225,7 @@ class Host:
         self.flagged = True
         return obs, info
 
-    def _add_reset_infos(self, extras: list[Extra]) -> None:
+    def _add_reset_infos(self, extras: list[RowExtras]) -> None:
         """Send the infos of autoresets along with their rows."""
         found = {extra.slot: position for position, extra in enumerate(extras)}
         for local, info in self._reset_infos.items():
@@ -233,7 +233,7 @@ class Host:
             if slot in found:
                 extras[found[slot]] = extras[found[slot]]._replace(reset_info=info)
             else:
-                extras.append(Extra(slot, {}, info))
+                extras.append(RowExtras(slot, {}, info))
         self._reset_infos.clear()
 
     def _first_step(self, local: int, _: Any) -> StepResult:
@@ -258,7 +258,7 @@ class Host:
             raise TypeError(f"cannot unpack a {type(first).__name__} into obs and info")
         obs, info = first
         if info:
-            info = dict(info) if self._remote else own(dict(info))
+            info = dict(info) if self._remote else copy_containers(dict(info))
         if self._reader is not None:
             first_values = self._reader.first(local)
             if info or first_values:
@@ -270,38 +270,38 @@ class Host:
 
     def _row_info(self, reset_info: dict[str, Any]) -> dict[str, Any]:
         """A copy of a reset's info for a row: without what the row has in columns."""
-        columns = self._board.info
-        return {key: own(value) for key, value in reset_info.items() if key not in columns}
+        columns = self._batch.info
+        return {key: copy_containers(value) for key, value in reset_info.items() if key not in columns}
 
-    def _fail(self, local: int, doing: str, exc: BaseException, extras: list[Extra]) -> Any:
+    def _fail(self, local: int, doing: str, exc: BaseException, extras: list[RowExtras]) -> Any:
         """Note an exception; give the row as it was, for the columns."""
         slot = self.first + local
         self._note_failure(local, self._capture(local, doing, exc), extras)
-        return self._board.observations.rows(slot, 1)[0]
+        return self._batch.observations.rows(slot, 1)[0]
 
-    def _capture(self, local: int, doing: str, exc: BaseException) -> Failure:
+    def _capture(self, local: int, doing: str, exc: BaseException) -> RemoteFailure:
         told = remedy(self.envs[local], exc)
-        return Failure.capture(self.first + local, doing, exc, portable=self._remote, remedy=told)
+        return RemoteFailure.capture(self.first + local, doing, exc, portable=self._remote, remedy=told)
 
-    def _note_failure(self, local: int, failure: Failure, extras: list[Extra]) -> None:
+    def _note_failure(self, local: int, failure: RemoteFailure, extras: list[RowExtras]) -> None:
         slot = self.first + local
         self._act[local] = partial(_refuse, slot, "failed before", RESET_FIRST)
         self._reset_infos.pop(local, None)
         extras[:] = [extra for extra in extras if extra.slot != slot]
         if local in self.ended:
             self.ended.remove(local)
-        extras.append(Extra(slot, {}, None, failure))
+        extras.append(RowExtras(slot, {}, None, failure))
         self._flags[local] = 0
 
-    def fail(self, shard: Sequence[int], why: Failure) -> list[Extra]:
+    def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
         """Take what no env is known to have done as a failure of all of these; give what tells the caller."""
-        extras: list[Extra] = []
+        extras: list[RowExtras] = []
         for local in shard:
             self._note_failure(local, why._replace(slot=self.first + local), extras)
         return extras
 
-    def _write(self, shard: range, observations: list[Any], extras: list[Extra]) -> None:
-        columns = self._board.observations
+    def _write(self, shard: range, observations: list[Any], extras: list[RowExtras]) -> None:
+        columns = self._batch.observations
         try:
             if len(shard) == len(self._act):
                 self._observations.store(observations)
@@ -314,7 +314,7 @@ class Host:
                 except Exception as exc:
                     self._fail(local, "step", exc, extras)
 
-    def _write_odd_rewards(self, shard: range, rewards: list[Any], extras: list[Extra]) -> None:
+    def _write_odd_rewards(self, shard: range, rewards: list[Any], extras: list[RowExtras]) -> None:
         for local, reward in zip(shard, rewards, strict=True):
             try:
                 self._rewards[local] = _number(reward)
@@ -362,28 +362,28 @@ class Host:
                 self._interrupted(exc)
             return self._capture(local, "reset", exc)
 
-    def first_row(self, local: int, outcome: ResetOutcome) -> RowBody | None:
+    def first_row(self, local: int, outcome: ResetOutcome) -> RowsBody | None:
         """Write the first row of an episode, with reward 0; give the body of its ROW."""
         slot = self.first + local
         self._flags[local] = FIRST
         self.flagged = True
         self._rewards[local] = 0.0
-        extras: list[Extra] = []
-        if isinstance(outcome, Failure):
+        extras: list[RowExtras] = []
+        if isinstance(outcome, RemoteFailure):
             self._flags[local] = 0
-            extras.append(Extra(slot, {}, None, outcome))
+            extras.append(RowExtras(slot, {}, None, outcome))
         else:
             obs, info = outcome
             try:
-                self._board.observations.store_row(slot, obs)
+                self._batch.observations.store_row(slot, obs)
                 if info:
-                    extras.append(Extra(slot, self._row_info(info), info))
-                if self._board.info and self._reader is not None:
+                    extras.append(RowExtras(slot, self._row_info(info), info))
+                if self._batch.info and self._reader is not None:
                     self._reader.collect([local], extras, {})
             except Exception as exc:
                 self._fail(local, "reset", exc, extras)
         objects = self._objects(slot, 1) if self._has_objects else None
-        return RowBody(extras, objects) if extras or objects else None
+        return RowsBody(extras, objects) if extras or objects else None
 
     def hold(self, local: int, seed: Any, options: Any) -> None:
         """Keep what the env's next reset is to get: options of its own, which it may change."""
@@ -391,7 +391,7 @@ class Host:
         if seed is not None:
             held["seed"] = seed
         if options is not None:
-            held["options"] = own(options)
+            held["options"] = copy_containers(options)
 
     def resume(self, lost: dict[int, tuple[Any, int | None]]) -> None:
         """Take over slots whose episodes ended with another worker: their next step gives a truncated row."""
@@ -401,9 +401,9 @@ class Host:
 
     def open_info(self, specs: Specs) -> None:
         """Write attributes into columns from now on."""
-        self._board.open_info(specs)
+        self._batch.open_info(specs)
         if self._reader is not None:
-            self._reader.open(self._board.info, self._board.first_info)
+            self._reader.open(self._batch.info, self._batch.first_info)
 
 
 def _number(reward: Any) -> float:
