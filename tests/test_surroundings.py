@@ -171,7 +171,7 @@ def test_an_exception_at_the_end_of_the_constructor(monkeypatch: pytest.MonkeyPa
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vecenvs.pool.pool_vec_env.RemoteCalls", interrupt)
+    monkeypatch.setattr("vecenvs.pool.pool_base.RemoteCalls", interrupt)
     with pytest.raises(KeyboardInterrupt):
         SubprocVecEnv(counting_fns(2), 2, "fork")
     assert not [child for child in multiprocessing.active_children() if "vecenvs" in child.name]
@@ -257,7 +257,7 @@ class SleepyEnv(CountingEnv):
 @pytest.mark.parametrize("on_failure", ["raise", "restart"])
 def test_close_while_another_thread_is_in_a_step(on_failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """That one is told so at once, and starts no new worker."""
-    monkeypatch.setattr("vecenvs.pool.pool_vec_env.CLOSE_GRACE", 0.2)
+    monkeypatch.setattr("vecenvs.pool.pool_base.CLOSE_GRACE", 0.2)
     monkeypatch.setattr("vecenvs.pool.workers.EXIT_GRACE", 0.2)
     vec = SubprocVecEnv([SleepyEnv] * 2, 2, "fork", on_failure=on_failure)
     vec.reset()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import time
 import weakref
 from collections import Counter
@@ -80,9 +79,6 @@ class RayVecEnv(PoolVecEnv):
             if hasattr(self, "_fleet"):
                 self._leave()
             raise
-        atexit.unregister(_close_all)
-        atexit.register(_close_all)  # anew, so that it runs before the hook with which Ray ends the actors
-        _open.add(self)
 
     def _begin(self, env_fns: Sequence[EnvFn], num_workers: int | None) -> int:
         self._session = Session(num_workers, self._init_kwargs)
@@ -124,11 +120,3 @@ def _pickled(env_fn: EnvFn, slot: int) -> bytes:
             f"the env function of env {slot} cannot be pickled ({exc}): make what it needs inside it"
         ) from exc
     return data
-
-
-_open: weakref.WeakSet[RayVecEnv] = weakref.WeakSet()
-
-
-def _close_all() -> None:
-    for vec in list(_open):
-        vec.close()

@@ -13,6 +13,7 @@ from typing import Any
 
 from vecenvs.cpus import usable_cores
 from vecenvs.errors import BackendUnavailable
+from vecenvs.pool.finalizers import close_before_hooks
 
 # A Ray of our own is for these workers alone: no ping home, and workers at the caller's own priority.
 OWN_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
@@ -62,6 +63,7 @@ class Session(Connection):
         if not ray.is_initialized():
             own = connect(num_workers, dict(init_kwargs or {}))
             connected = True
+        close_before_hooks()  # Ray's ends the actors
         super().__init__()
         if self.node != Session._node:  # not the one that others here have used: that has been shut down since
             Session._node, Session._connected, Session._own, Session._users = self.node, connected, own, 0

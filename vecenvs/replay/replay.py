@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from vecenvs.arguments import arguments_of, check_arguments, parse_int, parse_limit
 from vecenvs.backends.ray_cluster import Session, check_init_kwargs, check_ray
 from vecenvs.backends.ray_request import Request, check_options
+from vecenvs.pool.finalizers import Finalizer, call_all
 from vecenvs.replay import link
-from vecenvs.replay.ending import Ending, end_all
 from vecenvs.replay.errors import StoppedError
 from vecenvs.replay.explorer import Policy
 from vecenvs.replay.explorers import Explorers
@@ -100,10 +100,10 @@ class Replay:
             parts.insert(1, self.server.stop)
             self.explorers.begin(self.server.actor)
         except BaseException:
-            end_all(parts)
+            call_all(parts)
             raise
-        self.server.ending.cancel()
-        self._ending, self._parts = Ending(self, parts), parts
+        self.server.finalizer.cancel()
+        self._finalizer, self._parts = Finalizer(self, type(self).stop, parts), parts
         self.observation_space, self.action_space = self.explorers.spaces
         self.schema = self.server.schema
         self.num_explorers = num_explorers
@@ -175,9 +175,9 @@ class Replay:
         """End explorers and server, within a bounded time and whatever has happened. Repeatable."""
         if not self.closed:
             self.closed = True
-            self._ending.cancel()
             self._weights = None
-            end_all(self._parts)
+            if self._finalizer.cancel():
+                call_all(self._parts)
 
     def _check(self) -> None:
         self.server.check()

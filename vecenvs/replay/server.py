@@ -17,10 +17,10 @@ from vecenvs.arguments import parse_int, parse_limit, parse_timeout
 from vecenvs.backends.ray_cluster import Session, check_init_kwargs, check_ray, import_paths
 from vecenvs.backends.ray_exit import ForeignProcess
 from vecenvs.backends.ray_request import Placing, Request, check_options
+from vecenvs.pool.finalizers import Finalizer, call_all
 from vecenvs.replay import link
 from vecenvs.replay.blocks import BlockLayout
 from vecenvs.replay.buffer import ReplayBuffer
-from vecenvs.replay.ending import Ending, end_all
 from vecenvs.replay.errors import StoppedError
 from vecenvs.replay.inserter import Inserter
 from vecenvs.replay.limiter import RateLimiter
@@ -109,7 +109,7 @@ class ReplayServer:
             partial(_end, self.actor, process, self._session),
             self._session.release,
         ]
-        self.ending = Ending(self, self._parts)
+        self.finalizer = Finalizer(self, type(self).stop, self._parts)
         self.closed = False
         try:
             self._stream = self._new_stream(self.batch_size)
@@ -204,9 +204,8 @@ class ReplayServer:
         if self.closed:
             return
         self.closed = True
-        self.ending.cancel()
-        if self._session.pid == os.getpid():
-            end_all(self._parts)
+        if self.finalizer.cancel():
+            call_all(self._parts)
 
     def __enter__(self: Self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""The worker that needs no transport: its envs live in the caller's process, which steps them when it asks for rows."""
+"""The worker in the caller's own process, which carries out commands while it waits for their answers."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ from vecenvs.worker.make_envs import make_envs
 from vecenvs.worker.worker import Worker, close_envs
 
 _STEP, _AWAIT_RESET = int(Command.STEP), int(Command.AWAIT_RESET)
+_INSTANT = 1e-9  # seconds: with a timeout of 0 `get` carries out nothing
 
 
 class LocalTransport(Transport):
-    """Queues commands and carries them out, one at a time, in `get`."""
+    """Queues commands. A `get` with a timeout carries them out, up to the first answer; `get(0)` carries out none."""
 
-    inline = True
+    untimed = True
+    forks = True
 
     def __init__(self, env_fns: Sequence[Callable[[], Env[Any, Any]]], first: int, autoreset: str) -> None:
         self._first = first
         self._autoreset = autoreset
         self._commands: deque[Message] = deque()
         self._answers: deque[Message] = deque()
-        self._begun: int | None = None  # the number of the command that is being carried out
-        self._answered = threading.Event()  # for the threads of async resets, which answer by themselves
+        self._begun: int | None = None  # number of the command that is being carried out
+        self._answered = threading.Event()  # set by the threads of async resets, which answer by themselves
         self._worker: Worker | None = None
         self._envs, made = make_envs(env_fns, first, remote=False)
         self._answers.append((0, int(Answer.MADE), made))
@@ -45,7 +47,7 @@ class LocalTransport(Transport):
         self._worker = Worker(self._envs, self._first, batch, self._autoreset, answer, remote=False)
 
     def envs(self) -> list[Any]:
-        """Return the list of the envs itself, for the caller to look into and to exchange some."""
+        """Return the list of envs that the worker steps: the caller may look into them and exchange some."""
         return [] if self._worker is None else self._worker.env_shard.show_envs()
 
     def put(self, number: int, tag: int, body: object = None) -> None:
@@ -57,7 +59,7 @@ class LocalTransport(Transport):
         if worker is None or (answers and self._begun is None):
             return answers[0] if answers else None
         if self._begun is not None and any(number == self._begun for number, _, _ in answers):
-            self._begun = None  # an exception came when it had been carried out
+            self._begun = None  # an exception came after the command had been answered
             commands.popleft()
         env_shard = worker.env_shard
         while True:
@@ -68,9 +70,9 @@ class LocalTransport(Transport):
             if not commands:
                 break
             number, tag, body = commands[0]
-            if timeout == 0 and tag & 0xFF != _AWAIT_RESET:  # which only asks for what a thread is doing
+            if timeout == 0 and tag & 0xFF != _AWAIT_RESET:  # this one only asks for the result of a thread
                 break
-            if number == self._begun:  # an exception has ended it: not one of an env
+            if number == self._begun:  # ended by an exception that no env raised
                 worker.break_off(number, tag)
             else:
                 self._begun = number
@@ -88,6 +90,15 @@ class LocalTransport(Transport):
 
     def take(self) -> None:
         self._answers.popleft()
+
+    def work(self) -> bool:
+        return self.get(_INSTANT) is not None
+
+    def is_on(self, cpu: int) -> bool:
+        return True
+
+    def check_portable(self, what: str, value: object) -> None:
+        """Accept any value: none is pickled."""
 
     def exit_status(self) -> tuple[bool, int | None]:
         return False, None

@@ -176,10 +176,10 @@ class SharedTransport(Transport):
     def take(self) -> None:
         self._made = None
 
-    def cpu(self) -> int | None:
+    def is_on(self, cpu: int) -> bool:
         if self._pid is None or self._spin[0] is not NEVER:  # there is a core for the caller alone
-            return None
-        return cpu_of(int(self._pid[0]))
+            return False
+        return cpu_of(int(self._pid[0])) == cpu
 
 
 def _pid_cell(allocator: Allocator) -> NDArray[np.int64]:

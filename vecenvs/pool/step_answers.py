@@ -1,4 +1,4 @@
-"""What a step of all envs brings besides the columns."""
+"""What the workers answer to a step of all envs, besides the columns."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Infos = list[dict[str, Any]]
 _NOTHING = RowsBody([])
 
 
-class LockStep:
-    """The answers of the workers to the step that is under way, or was last.
+class StepAnswers:
+    """The answers to the step that is under way, or to the last one.
 
-    `number` is the step's. `plain` says whether no worker has flagged a row or sent extras. `bodies` has what came
-    besides columns, by worker; `infos` the complete infos of whole shards, by worker, where there are some.
+    `number` is the number of its command. `plain` tells whether no worker has flagged a row or sent extras. By worker,
+    `bodies` has what came besides columns, and `infos` the complete infos of shards in which every env gave some.
     """
 
     def __init__(self, shards: Sequence[range]) -> None:
@@ -28,20 +28,20 @@ class LockStep:
         self._shards = shards
         self._unpackers = [InfoUnpacker() for _ in shards]
 
-    def note(self, worker: int, body: RowsBody | None, *, plain: bool) -> None:
-        """Keep what came with a shard's rows."""
+    def add(self, worker: int, body: RowsBody | None, *, plain: bool) -> None:
+        """Add what came with a shard's rows."""
         self.plain = self.plain and plain
         if body is not None:
             if body.infos is not None:
-                self.note_infos(worker, body.infos)
+                self.add_infos(worker, body.infos)
             self.bodies[worker] = body
 
-    def note_infos(self, worker: int, infos: Infos | bytes | Announced) -> None:
-        """Keep the infos of a whole shard, packed unless they come from this process."""
+    def add_infos(self, worker: int, infos: Infos | bytes | Announced) -> None:
+        """Add the infos of a whole shard, which are packed unless they come from this process."""
         self.infos[worker] = infos if isinstance(infos, list) else self._unpackers[worker].unpack(infos)
 
     def renew(self, worker: int) -> None:
-        """Another process takes a worker's place, and packs its infos in a form of its own."""
+        """Forget the form of a worker's packed infos: a new process has taken its place."""
         self._unpackers[worker] = InfoUnpacker()
 
     def extras(self) -> list[RowExtras]:
@@ -49,7 +49,7 @@ class LockStep:
         return [extra for body in self.bodies.values() for extra in body.extras]
 
     def all_infos(self) -> Infos:
-        """Return every env's info, where those of some whole shards have come: those themselves."""
+        """Return an info for every env: those of whole shards as they came, new ones for the others."""
         if len(self._shards) == 1:
             return self.infos[0]
         found: Infos = []
@@ -58,7 +58,7 @@ class LockStep:
         return found
 
     def by_slot(self, worker: int) -> dict[int, RowExtras]:
-        """Return what one worker has sent, the infos of a whole shard as extras, by slot."""
+        """Return what one worker has sent as extras, by slot."""
         found = {}
         if worker in self.infos:
             found = {s: RowExtras(s, info) for s, info in zip(self._shards[worker], self.infos[worker], strict=True)}
