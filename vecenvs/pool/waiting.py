@@ -118,7 +118,7 @@ class Waiting:
         self.wait_until(enough, slots, deadline, timeout, next_workers=lambda: missing[:1], what="call")
 
     def finish_resets(self, slots: Iterable[int], *, forget: bool) -> None:
-        """Wait for the async autoresets of some slots; with `forget`, remove the first rows, which a reset overtakes."""
+        """Wait for the async autoresets of some slots. With `forget`, remove their first rows: a reset follows."""
         waiting = self._commands.resetting.keys() & set(slots)
         if waiting:
             self.await_rows(waiting)
