@@ -277,6 +277,7 @@ class PoolVecEnv(VecEnv):
             self._workers.check_portable("options", all_options)
         self._commands.settle(slots, drop=True)
         self._episodes.note_seeds(seeds)
+        self._episodes.hold(seeds, all_options, ())
         wanted = {slot: (Command.RESET, {slot: (seeds[slot], all_options[slot])}) for slot in slots}
         self._commands.give(self._commands.numbered(wanted))
         self._counters["resets"] += len(slots)
