@@ -340,7 +340,7 @@ class PoolVecEnv(VecEnv):
         if all(self.reset_infos):
             specs = self._infos.open(self.reset_infos)
             living = [worker for worker in range(len(self._shards)) if worker not in self._recovery.lost]
-            self._calls.ask(dict.fromkeys(living, (Command.OPEN_INFO, specs)))
+            self._commands.ask(dict.fromkeys(living, (Command.OPEN_INFO, specs)))  # carried out before what follows
             self._infos.closed = False
 
     # Checks
