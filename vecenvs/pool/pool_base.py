@@ -114,7 +114,7 @@ class PoolBase(VecEnv):
         self.num_envs = n = len(fns)
         self._env_fns = list(fns)
         self._shards = split(n, num_workers)
-        self._wake = new_name()  # of a shared batch's semaphore: workers are told before it exists
+        self._wake = new_name()  # of a shared batch's semaphore: workers get it before the semaphore exists
         self._step_result: Result[StepReturn] | None = None  # of a step_wait that has not returned it yet
         self._held: Result[Batch] | None = None  # of a recv or reset that has not returned it yet
         self._report = None if step_timeout is None else (Command.REPORT, step_timeout / _REPORTS)

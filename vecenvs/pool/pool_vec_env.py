@@ -31,7 +31,7 @@ __all__ = ["EnvFn", "PoolVecEnv"]
 
 
 class PoolVecEnv(PoolBase):
-    """The one concrete VecEnv, whatever the engine. See `PoolBase` for the arguments that are common to all engines."""
+    """The VecEnv that all engines share. `PoolBase` describes the arguments that they have in common."""
 
     # Stepping in lock-step
 
@@ -47,7 +47,7 @@ class PoolVecEnv(PoolBase):
             or commands.unsent is not None
             or self._recovery.lost
             or any(commands.pending)
-        ):  # else `_check_free` finds nothing
+        ):  # otherwise `_check_free` would find nothing
             self._check_free("step_async", range(self.num_envs), autoresets=False)
         columns = self._batch.actions
         if not columns.take(actions):
@@ -91,7 +91,7 @@ class PoolVecEnv(PoolBase):
         self._commands.begin_resets(*resets)
         self._steps += 1
         self._commands.end_step()
-        self._step_result = None  # the last call before the return: a signal's handler may raise after any call
+        self._step_result = None  # nothing is called after this: a signal's handler may raise when a call ends
         if failed:
             raise value  # type: ignore[misc]
         return value  # type: ignore[return-value]
@@ -166,7 +166,7 @@ class PoolVecEnv(PoolBase):
         self._commands.begin_resets(*resets)
         self._counters["received"] += len(slots)
         failed = isinstance(result, EnvError)
-        self._held = None  # the last call before the return: a signal's handler may raise after any call
+        self._held = None  # nothing is called after this: a signal's handler may raise when a call ends
         if failed:
             raise result  # type: ignore[misc]
         return result  # type: ignore[return-value]
@@ -192,7 +192,8 @@ class PoolVecEnv(PoolBase):
         if all(self.reset_infos):
             specs = self._infos.open(self.reset_infos)
             living = [worker for worker in range(len(self._shards)) if worker not in self._recovery.lost]
-            self._commands.send_request(dict.fromkeys(living, (Command.OPEN_INFO, specs)))  # carried out before what follows
+            # The replies need not be waited for: workers carry out commands in order.
+            self._commands.send_request(dict.fromkeys(living, (Command.OPEN_INFO, specs)))
             self._infos.closed = False
 
     # Checks

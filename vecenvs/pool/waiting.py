@@ -19,7 +19,7 @@ _BARE = frozenset({_ROWS, _PLAIN})
 
 
 class Waiting:
-    """Waiting until commands are answered."""
+    """Waits until commands are answered."""
 
     def __init__(self, commands: Commands, workers: Workers, batch: BatchColumns, step_timeout: float | None) -> None:
         self._commands = commands

@@ -133,7 +133,7 @@ class Workers:
             time.sleep(min(seconds, _POLL))
 
     def reset_wake(self) -> None:
-        """Reset the semaphore `wake`. The caller looks for answers of every worker after this."""
+        """Reset the semaphore `wake`, before the answers of all workers are collected."""
         if self.wake is not None:
             while self.wake.acquire(False):
                 continue

@@ -146,9 +146,7 @@ class TimeoutConformance(Conformance):
     @PROMPT
     def test_close_does_not_wait_for_them(self, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Asked, told to end, killed: one of these works even where the process ignores SIGTERM."""
-        monkeypatch.setattr(
-            "vecenvs.pool.pool_base.CLOSE_GRACE", 1.0
-        )  # nobody has to wait five times as long for this
+        monkeypatch.setattr("vecenvs.pool.pool_base.CLOSE_GRACE", 1.0)  # nobody has to wait five times as long for this
         fns = gated_fns(tmp_path / "never")
         fns[0] = functools.partial(StubbornEnv, 0, tmp_path / "never")
         fns[2] = functools.partial(GatedEnv, 2, tmp_path / "never")  # another worker's, where there are several
