@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vecenvs.replay import RateLimiter, ReplayBuffer
-from vecenvs.replay.share import CALL, Share
+from vecenvs.replay.throttle import CALL, Share
 
 
 def test_without_a_ratio() -> None:

@@ -18,7 +18,7 @@ from vecenvs.errors import EnvError, StepTimeout, WorkerDied
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import CountingEnv, DyingEnv, FailingEnv, GatedEnv, ToyError
 from vecenvs.views import as_gymnasium, from_gymnasium
-from vecenvs.views.gymnasium_view import GymnasiumView
+from vecenvs.views.gymnasium.view import GymnasiumView
 
 matrix = "fast"
 ZEROS = np.zeros(4, np.int64)

@@ -17,7 +17,7 @@ from gymnasium_parity import assert_parity
 from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.testing.compare import assert_same
 from vecenvs.views import make_gymnasium_vec, use_for_make_vec
-from vecenvs.views.gymnasium_view import GymnasiumView
+from vecenvs.views.gymnasium.view import GymnasiumView
 
 ENTRY_POINT = "vecenvs.views:make_gymnasium_vec"
 MODE = "vector_entry_point"

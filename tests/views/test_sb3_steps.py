@@ -24,7 +24,7 @@ from vecenvs.make.make_vec_env import make_vec_env
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import SPACES, CountingEnv, FailingEnv, RenderingEnv, SampledEnv, counting_fns
 from vecenvs.views import from_gymnasium
-from vecenvs.views.sb3_view import SB3View, as_sb3
+from vecenvs.views.sb3 import SB3View, as_sb3
 from vecenvs.wrappers import VecMonitor
 
 matrix = "fast"
@@ -284,10 +284,10 @@ def test_what_cannot_be_viewed() -> None:
 
 
 def test_without_sb3_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "vecenvs.views.sb3_view")
+    monkeypatch.delitem(sys.modules, "vecenvs.views.sb3")
     monkeypatch.setitem(sys.modules, "stable_baselines3.common.monitor", None)
     with pytest.raises(BackendUnavailable, match="pip install stable-baselines3"):
-        importlib.import_module("vecenvs.views.sb3_view")
+        importlib.import_module("vecenvs.views.sb3")
 
 
 def test_seeds_of_make_vec_env_hold_unless_sb3_gives_its_own() -> None:

@@ -10,7 +10,7 @@ from vecenvs.arguments import arguments_of, check_arguments
 from vecenvs.backends.subproc import SubprocVecEnv
 from vecenvs.errors import ClosedError
 from vecenvs.pool.pool_vec_env import EnvFn
-from vecenvs.views.pfrl_view import PfrlView, register
+from vecenvs.views.pfrl import PfrlView, register
 
 
 class VectorEnvClosedError(ClosedError, AssertionError):

@@ -20,7 +20,7 @@ from vecenvs.errors import BackendUnavailable, VecEnvError
 from vecenvs.replay import link
 from vecenvs.replay.errors import ExplorerDied, ExplorerFailure, ExplorerMismatch, StoppedError
 from vecenvs.replay.explorer_actor import ExplorerActor, Report
-from vecenvs.replay.member import Member
+from vecenvs.replay.explorer_handle import Member
 
 PAUSE = 0.5  # seconds between looks at each explorer: how old stats are, how late errors
 GRACE = 3.0  # seconds for explorers to close their envs

@@ -11,7 +11,7 @@ from vecenvs.arguments import arguments_of, check_arguments, parse_int, parse_li
 from vecenvs.backends.ray_cluster import Session, check_init_kwargs, check_ray
 from vecenvs.backends.ray_request import Request, check_options
 from vecenvs.replay import link
-from vecenvs.replay.ending import Ending, end_all
+from vecenvs.replay.auto_stop import Ending, end_all
 from vecenvs.replay.errors import StoppedError
 from vecenvs.replay.explorer import Policy
 from vecenvs.replay.explorers import Explorers

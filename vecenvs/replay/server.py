@@ -18,16 +18,16 @@ from vecenvs.backends.ray_cluster import Session, check_init_kwargs, check_ray, 
 from vecenvs.backends.ray_exit import ForeignProcess
 from vecenvs.backends.ray_request import Placing, Request, check_options
 from vecenvs.replay import link
+from vecenvs.replay.auto_stop import Ending, end_all
 from vecenvs.replay.blocks import BlockLayout
 from vecenvs.replay.buffer import ReplayBuffer
-from vecenvs.replay.ending import Ending, end_all
 from vecenvs.replay.errors import StoppedError
 from vecenvs.replay.inserter import Inserter
 from vecenvs.replay.limiter import RateLimiter
+from vecenvs.replay.prefetcher import Stream
 from vecenvs.replay.schema import Schema
 from vecenvs.replay.server_actor import ServerActor
 from vecenvs.replay.storage import import_cpprb
-from vecenvs.replay.stream import Stream
 
 BLOCK_BYTES = 2 * 2**20
 MOST_BATCHES = {False: 64, True: 16}  # by whether priorities count: those change with every update

@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vecenvs.backends.ray_actor import Home
-from vecenvs.replay.attributes import apply, read, write
+from vecenvs.replay.actor_attributes import apply, read, write
 from vecenvs.replay.blocks import Block
 from vecenvs.replay.buffer import ReplayBuffer
 from vecenvs.replay.checkpoint import Reader
 from vecenvs.replay.limiter import RateLimiter
+from vecenvs.replay.prefetcher import Places, open_places
 from vecenvs.replay.schema import Rows
-from vecenvs.replay.share import Share
-from vecenvs.replay.stream import Places, open_places
+from vecenvs.replay.throttle import Share
 from vecenvs.transport.memory import Address
 
 

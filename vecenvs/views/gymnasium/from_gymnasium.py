@@ -24,11 +24,11 @@ from vecenvs.errors import (
     describe_indices,
 )
 from vecenvs.vec_env import Indices, Options, Seeds, StepReturn, VecEnv
-from vecenvs.views.gymnasium_arguments import autoreset_of, check_vector_env, one_mapping, one_seed
-from vecenvs.views.gymnasium_forms import BatchForm
-from vecenvs.views.gymnasium_infos import statistics_keys, to_list
-from vecenvs.views.gymnasium_inside import AnyVectorEnv
-from vecenvs.views.gymnasium_portions import Portions
+from vecenvs.views.gymnasium.batches import BatchForm
+from vecenvs.views.gymnasium.send_recv import Portions
+from vecenvs.views.gymnasium.single_envs import AnyVectorEnv
+from vecenvs.views.gymnasium.vector_env_arguments import autoreset_of, check_vector_env, one_mapping, one_seed
+from vecenvs.views.gymnasium.vector_infos import statistics_keys, to_list
 
 CLOSE_GRACE = 5.0  # seconds for an AsyncVectorEnv with a step under way
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from vecenvs.env_calls import check_name
 from vecenvs.errors import StepTimeout, VecEnvError
 from vecenvs.vec_env import VecEnv
-from vecenvs.views.gymnasium_errors import pending_error, raise_as_gymnasium
+from vecenvs.views.gymnasium.errors import pending_error, raise_as_gymnasium
 
 RESERVED = ("reset", "step", "close")
 

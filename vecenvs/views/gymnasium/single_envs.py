@@ -14,8 +14,8 @@ from vecenvs.env_calls import check_name, name_for
 from vecenvs.errors import EnvError, NotSteppingError, VecEnvError, describe_indices
 from vecenvs.transport.protocol import safe_text
 from vecenvs.vec_env import Indices, VecEnv
-from vecenvs.views.gymnasium_calls import RESERVED, EnvCalls
-from vecenvs.views.gymnasium_errors import OutOfReachError
+from vecenvs.views.gymnasium.calls import RESERVED, EnvCalls
+from vecenvs.views.gymnasium.errors import OutOfReachError
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 

@@ -23,11 +23,11 @@ from vecenvs.batch.actions import whole_numbers
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, describe_indices
 from vecenvs.vec_env import Batch, VecEnv
-from vecenvs.views.gymnasium_calls import EnvCalls
-from vecenvs.views.gymnasium_errors import CallTimeout, raise_as_gymnasium
-from vecenvs.views.gymnasium_forms import BatchForm
-from vecenvs.views.gymnasium_infos import without_ours
-from vecenvs.views.gymnasium_resets import Reset, parse_reset
+from vecenvs.views.gymnasium.batches import BatchForm
+from vecenvs.views.gymnasium.calls import EnvCalls
+from vecenvs.views.gymnasium.errors import CallTimeout, raise_as_gymnasium
+from vecenvs.views.gymnasium.resets import Reset, parse_reset
+from vecenvs.views.gymnasium.vector_infos import without_ours
 
 AUTORESET_MODES = {
     "next_step": AutoresetMode.NEXT_STEP,

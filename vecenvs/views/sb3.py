@@ -16,7 +16,7 @@ from vecenvs.arguments import check_vec_env
 from vecenvs.batch.actions import whole_numbers
 from vecenvs.errors import BackendUnavailable, EnvError
 from vecenvs.vec_env import StepReturn, VecEnv
-from vecenvs.views.gymnasium_errors import OutOfReachError
+from vecenvs.views.gymnasium.errors import OutOfReachError
 from vecenvs.wrappers.base import VecEnvWrapper
 from vecenvs.wrappers.monitor import Monitor
 from vecenvs.wrappers.vec_monitor import VecMonitor

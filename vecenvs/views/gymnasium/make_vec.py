@@ -15,9 +15,9 @@ from gymnasium.vector import AutoresetMode
 from vecenvs.arguments import listed, parse_count
 from vecenvs.backends import backend_class
 from vecenvs.errors import EnvError
-from vecenvs.views.gymnasium_errors import raise_as_gymnasium
-from vecenvs.views.gymnasium_inside import AnyVectorEnv
-from vecenvs.views.gymnasium_view import AUTORESET_MODES, GymnasiumView, as_gymnasium
+from vecenvs.views.gymnasium.errors import raise_as_gymnasium
+from vecenvs.views.gymnasium.single_envs import AnyVectorEnv
+from vecenvs.views.gymnasium.view import AUTORESET_MODES, GymnasiumView, as_gymnasium
 
 Wrap = Callable[[Any], gym.Env[Any, Any]]
 

@@ -9,8 +9,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv
-from vecenvs.views.gymnasium_inside import AnyVectorEnv
-from vecenvs.views.gymnasium_view import AUTORESET_MODES
+from vecenvs.views.gymnasium.single_envs import AnyVectorEnv
+from vecenvs.views.gymnasium.view import AUTORESET_MODES
 
 
 def check_vector_env(given: Any) -> None:

@@ -27,7 +27,7 @@ from vecenvs.errors import (
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, FailingEnv, GatedEnv, RenderingEnv, ToyError, counting_fns
 from vecenvs.views import as_gymnasium, from_gymnasium
-from vecenvs.views.gymnasium_errors import OutOfReachError
+from vecenvs.views.gymnasium.errors import OutOfReachError
 from vecenvs.wrappers.base import VecEnvWrapper
 
 every_mode = pytest.mark.parametrize("mode", list(MODES))

@@ -12,8 +12,8 @@ from vecenvs.arguments import check_portion, parse_indices
 from vecenvs.batch.actions import parse_actions
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import Batch, Indices, Options, Seeds
-from vecenvs.views.gymnasium_forms import BatchForm
-from vecenvs.views.gymnasium_inside import Inside
+from vecenvs.views.gymnasium.batches import BatchForm
+from vecenvs.views.gymnasium.single_envs import Inside
 
 
 class Portions(Inside):
