@@ -23,8 +23,8 @@ from vecenvs.errors import BackendUnavailable, ClosedError, EnvError
 from vecenvs.make.make_vec_env import make_vec_env
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import SPACES, CountingEnv, FailingEnv, RenderingEnv, SampledEnv, counting_fns
-from vecenvs.views import from_gymnasium
-from vecenvs.views.sb3 import SB3View, as_sb3
+from vecenvs.views import as_sb3, from_gymnasium
+from vecenvs.views.sb3 import SB3View
 from vecenvs.wrappers import VecMonitor
 
 matrix = "fast"

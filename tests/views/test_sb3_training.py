@@ -34,9 +34,9 @@ from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.backends.subproc import SubprocVecEnv
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import RenderingEnv
-from vecenvs.views import from_gymnasium
+from vecenvs.views import as_sb3, from_gymnasium
 from vecenvs.views.gymnasium.errors import OutOfReachError
-from vecenvs.views.sb3 import SB3View, as_sb3
+from vecenvs.views.sb3 import SB3View
 from vecenvs.wrappers.monitor import Monitor
 
 matrix = "fast"
