@@ -16,7 +16,6 @@ from numbered import ACTION, HIGH, OBS, numbers, transitions
 from vecenvs.batch.layout import SpaceLayout
 from vecenvs.errors import BackendUnavailable
 from vecenvs.replay import ReplayBuffer, Schema
-from vecenvs.replay.storage import storage_classes
 from vecenvs.testing.envs import NESTED, SPACES
 
 FIXED = [name for name, space in SPACES.items() if not SpaceLayout(space).has_objects]
@@ -273,6 +272,5 @@ class TestWrongInput:
 
 def test_cpprb_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cpprb", None)
-    storage_classes.cache_clear()
     with pytest.raises(BackendUnavailable, match=r"pip install cpprb"):
         buffer_of()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vecenvs.replay import RateLimiter, ReplayBuffer
-from vecenvs.replay.throttle import CALL, Share
+from vecenvs.replay.throttle import CALL, InsertThrottle
 
 
 def test_without_a_ratio() -> None:
@@ -98,24 +98,24 @@ def test_settled() -> None:
 
 def test_a_busy_learner_goes_first() -> None:
     """Inserts get a twentieth of the time while sampling takes most of it, and all they want otherwise."""
-    share = Share()
+    throttle = InsertThrottle()
     now = inserting = 0.0
     for _ in range(1000):  # a learner that waits for nothing but samples
         now += 0.002 + CALL
-        share.sampled(now, 0.002)
-        if not share.wait(now):
+        throttle.add_sample(now, 0.002)
+        if not throttle.delay(now):
             now += 0.0007 + CALL
-            share.inserted(now, 0.0007)
+            throttle.add_insert(now, 0.0007)
             inserting += 0.0007 + CALL
     assert 0.03 < inserting / now <= 0.055
-    share.sampled(now, 0.002)
+    throttle.add_sample(now, 0.002)
     now += 0.3
-    assert share.wait(now) == 0.0, "it has paused"
+    assert throttle.delay(now) == 0.0, "it has paused"
     for _ in range(100):  # one that learns for 10 ms between its requests
         now += 0.01
-        share.sampled(now, 0.002)
-        share.inserted(now, 0.0007)
-        assert share.wait(now) == 0.0
+        throttle.add_sample(now, 0.002)
+        throttle.add_insert(now, 0.0007)
+        assert throttle.delay(now) == 0.0
 
 
 @pytest.mark.parametrize("value", ["1", [1], 1j, True])

@@ -1,58 +1,68 @@
-"""What actors are asked by name: attributes of an object by a dotted name, as in "policy.epsilon"; calls.
+"""Attributes and calls of an object inside an actor: attributes by a dotted name such as "policy.epsilon".
 
-What a property or a function raises is an answer. SystemExit among it would end the actor, so it travels as an error.
+An exception of a property or a function is an answer. SystemExit would end the actor, so it becomes a RuntimeError.
 """
 
 from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import cloudpickle
 
 
-def read(owner: Any, name: str) -> Any:
-    """Follow `name` from `owner`, for the caller. AttributeError names the part that is missing."""
-    remedy = f"read parts of it, as by get_attr('{name}.part'), or have call(...) run a function where it is"
-    return portable(_find(owner, name), repr(name), remedy)
+def read_attribute(owner: Any, name: str) -> Any:
+    """Return the attribute `name` of `owner`. AttributeError names the missing part, TypeError what cannot be sent."""
+    remedy = f"read parts of it, as by get_attr('{name}.part'), or run a function in its process by call(...)"
+    return _check_picklable(_find(owner, name), repr(name), remedy)
 
 
-def _find(owner: Any, name: str) -> Any:
-    with _answering(name):
-        return operator.attrgetter(name)(owner)
-
-
-def write(owner: Any, name: str, value: Any) -> None:
-    """Set the last part of `name`, which must be there already: a misspelt name is an AttributeError."""
+def write_attribute(owner: Any, name: str, value: Any) -> None:
+    """Set an existing attribute: a misspelt name is an AttributeError."""
     path, _, last = name.rpartition(".")
     target = _find(owner, path) if path else owner
-    with _answering(name):
+    with _catch_exit(name):
         if not hasattr(target, last):
             raise AttributeError(f"{type(target).__name__!r} object has no attribute {last!r}")
         setattr(target, last, value)
 
 
-def portable(value: Any, what: str, remedy: str) -> Any:
-    """Return the value, to be sent to the caller; TypeError with the remedy if no pickle takes it."""
+def pickle_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """Pickle `function` with all its arguments except the first, which is the object in the actor."""
+    data: bytes = cloudpickle.dumps(partial(_call, function, args, kwargs), protocol=5)
+    return data
+
+
+def run_pickled_call(owner: Any, function: bytes) -> Any:
+    """Return the result of a call by `pickle_call` with `owner`; TypeError if the result cannot be sent."""
+    with _catch_exit("the function"):
+        result = cloudpickle.loads(function)(owner)
+    return _check_picklable(result, "what the function returned", "return numbers, arrays or text of it")
+
+
+def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any) -> Any:
+    return function(owner, *args, **kwargs)
+
+
+def _find(owner: Any, name: str) -> Any:
+    with _catch_exit(name):
+        return operator.attrgetter(name)(owner)
+
+
+def _check_picklable(value: Any, what: str, remedy: str) -> Any:
     try:
         cloudpickle.dumps(value, protocol=5)
-    except Exception as exc:  # whatever a foreign __reduce__ raises
+    except Exception as exc:  # a __reduce__ may raise anything
         kind, why = type(value).__name__, f"{type(exc).__name__}: {exc}"
         raise TypeError(f"{what} is a {kind}, which cannot leave its process ({why}): {remedy}") from None
     return value
 
 
-def apply(owner: Any, function: bytes) -> Any:
-    """Call a pickled function with `owner`, for the caller."""
-    with _answering("the function"):
-        result = cloudpickle.loads(function)(owner)
-    return portable(result, "what the function returned", "return numbers, arrays or text of it")
-
-
 @contextlib.contextmanager
-def _answering(what: str) -> Iterator[None]:
+def _catch_exit(what: str) -> Iterator[None]:
     try:
         yield
     except SystemExit as exc:

@@ -1,7 +1,7 @@
-"""Batches ahead of the learner: two calls to the server are always under way, each for several batches.
+"""Prefetching of batches: two calls to the server are always unanswered, each for a block of several batches.
 
-Where server and learner share a machine, blocks lie in memory that both have open, one place per call, and a call's
-answer is how many rows there are. Elsewhere the answer is the block itself.
+Where server and learner share a machine, the server writes blocks into memory that both have opened, and answers with
+the number of rows. Elsewhere the answer is the block itself.
 """
 
 from __future__ import annotations
@@ -14,41 +14,40 @@ from typing import Any
 
 import numpy as np
 
-from vecenvs.replay.blocks import Batches, Block, BlockLayout
+from vecenvs.replay.blocks import Block, BlockLayout
 from vecenvs.replay.errors import SampleTimeout, ServerDied
-from vecenvs.replay.link import LOOK, get
+from vecenvs.replay.link import CHECK_INTERVAL, server_result
 from vecenvs.transport.memory import Address, Segment, open_segment
 
-UNDER_WAY = 2
-TOKEN = 16  # bytes at the beginning of shared memory, by which the server sees that it is the right one
+CALLS = 2  # unanswered calls at a time
+TOKEN = 16  # bytes at the beginning of the memory, by which the server recognises it
 ALIGN = 64
 
 
-class Places:
-    """The shared memory of one stream, as either side sees it: UNDER_WAY places for blocks of up to `size` bytes."""
+class SharedBlocks:
+    """Shared memory for one block of up to `size` bytes per unanswered call."""
 
     def __init__(self, buffer: memoryview, size: int) -> None:
-        self._blocks = [
-            np.frombuffer(buffer, np.uint8, count=size, offset=ALIGN + place * size) for place in range(UNDER_WAY)
-        ]
+        self._blocks = [np.frombuffer(buffer, np.uint8, count=size, offset=ALIGN + i * size) for i in range(CALLS)]
 
-    def __getitem__(self, place: int) -> Block:
-        return self._blocks[place]
+    def __getitem__(self, index: int) -> Block:
+        return self._blocks[index]
 
 
-def open_places(address: Address, token: bytes, size: int) -> Places:
-    """Open the memory that a learner has made. OSError if it cannot be reached from here."""
+def open_shared_blocks(address: Address, token: bytes, size: int) -> SharedBlocks:
+    """Open the learner's memory; OSError if it cannot be reached from this process."""
     buffer = open_segment(address)
-    if bytes(buffer[:TOKEN]) != token:  # another process has that number here
+    if bytes(buffer[:TOKEN]) != token:  # another process with the same number, on another machine or in a container
         raise FileNotFoundError(f"{address.path} is not the learner's memory")
-    return Places(buffer, size)
+    return SharedBlocks(buffer, size)
 
 
-class Stream:
-    """Gives batches of one size, drawn in the order of the calls. `key` tells the server's streams apart.
+class Prefetcher:
+    """Returns batches of one size, in the order in which they were requested.
 
-    A batch was drawn at most 3 * `batches` batches before it is given: two calls under way and a block in hand.
-    `why` is empty if blocks come through shared memory, else the reason why they do not.
+    A batch is drawn at most 3 * `batches` batches before it is returned: two unanswered calls and the current block.
+    `key` identifies this prefetcher to the server. `why` is empty if blocks come through shared memory, else the reason
+    why they do not.
     """
 
     def __init__(self, server: Any, layout: BlockLayout, batch_size: int, batches: int, key: int) -> None:
@@ -57,48 +56,49 @@ class Stream:
         self.key = key
         self._server = server
         self._layout = layout
-        self._calls: deque[tuple[int, Any]] = deque()
-        self._open: Batches | None = None
+        self._calls: deque[tuple[int, Any]] = deque()  # the index of the shared block, and the call
+        self._ready: deque[dict[str, Any]] = deque()  # the rest of the current block
         size = layout.bytes_of(batch_size * batches)
-        segment, token = Segment(ALIGN + UNDER_WAY * size), secrets.token_bytes(TOKEN)
+        segment, token = Segment(ALIGN + CALLS * size), secrets.token_bytes(TOKEN)
         segment.buffer[:TOKEN] = token
-        self._places = Places(segment.buffer, size)
+        self._blocks = SharedBlocks(segment.buffer, size)
         try:
-            self.why: str = get(server.share.remote(key, segment.address, token, size))
+            self.why: str = server_result(server.open_memory.remote(key, segment.address, token, size))
         finally:
             segment.forget()
 
     def take(self, beta: float, timeout: float | None, check: Callable[[], None]) -> dict[str, Any]:
-        """Give the next batch. `check` is called before it asks, and five times a second while it waits; it may raise.
+        """Return the next batch.
 
-        SampleTimeout after `timeout` seconds; nothing is lost by it. What the server refuses is raised as it is.
+        `check` is called before a request and five times a second during the wait, and may raise. SampleTimeout after
+        `timeout` seconds loses nothing. The server's ValueError is raised as it is.
         """
-        if self._open is None or not self._open.left:
-            self._open = self._next_block(beta, timeout, check)
-        return self._open.take()
+        if not self._ready:
+            self._ready.extend(self._next_block(beta, timeout, check))
+        return self._ready.popleft()
 
-    def give_back(self) -> None:
-        """Tell the server that what was drawn ahead will not be used. Drawing goes on with the next `take`."""
-        left = self._open.left if self._open is not None else 0
-        self._open = None
+    def discard(self) -> None:
+        """Discard all prefetched batches, and let the server subtract them from its counts."""
+        rows = len(self._ready) * self.batch_size
         calls = [call for _, call in self._calls]
+        self._ready.clear()
         self._calls.clear()
-        if left or calls:
-            get(self._server.give_back.remote(calls, left * self.batch_size))
+        if rows or calls:
+            server_result(self._server.uncount_samples.remote(calls, rows))
 
-    def _next_block(self, beta: float, timeout: float | None, check: Callable[[], None]) -> Batches:
+    def _next_block(self, beta: float, timeout: float | None, check: Callable[[], None]) -> list[dict[str, Any]]:
         import ray
 
         check()
         deadline = None if timeout is None else time.monotonic() + timeout
-        for place in range(UNDER_WAY):
-            if place not in [taken for taken, _ in self._calls]:
-                self._ask(place, beta)
+        for index in range(CALLS):
+            if index not in [used for used, _ in self._calls]:
+                self._request(index, beta)
         while True:
-            left = LOOK if deadline is None else min(max(deadline - time.monotonic(), 0.0), LOOK)
-            place, call = self._calls[0]
+            left = CHECK_INTERVAL if deadline is None else min(max(deadline - time.monotonic(), 0.0), CHECK_INTERVAL)
+            index, call = self._calls[0]
             try:
-                answer = get(call, left)
+                answer = server_result(call, left)
                 break
             except ray.exceptions.GetTimeoutError:
                 check()
@@ -107,16 +107,16 @@ class Stream:
             except ServerDied:
                 self._calls.clear()
                 raise
-            except ValueError:  # refused
+            except ValueError:  # the server refuses the request
                 self._calls.popleft()
-                self.give_back()
+                self.discard()
                 raise
-        block = self._places[place] if isinstance(answer, int) else answer
+        block = self._blocks[index] if isinstance(answer, int) else answer
         own = np.array(block[: self._layout.bytes_in(block)])
         self._calls.popleft()
-        self._ask(place, beta)
+        self._request(index, beta)
         return self._layout.open(own, self.batch_size)
 
-    def _ask(self, place: int, beta: float) -> None:
-        call = self._server.sample.remote(self.batch_size, self.batches, beta, self.key, place)
-        self._calls.append((place, call))
+    def _request(self, index: int, beta: float) -> None:
+        call = self._server.sample.remote(self.batch_size, self.batches, beta, self.key, index)
+        self._calls.append((index, call))
