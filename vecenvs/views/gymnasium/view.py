@@ -315,8 +315,8 @@ def _check_wrapped(dones: NDArray[np.bool_], ended: NDArray[np.bool_], infos: li
     """Refuse dones that only a wrapper has changed; add the missing key to infos that a wrapper has made."""
     if not np.array_equal(dones, ended):
         raise VecEnvError(
-            "a wrapper changes dones, which Gymnasium does not have: give the wrapper the properties terminated and "
-            "truncated as well"
+            "a wrapper changes dones, which Gymnasium does not have: give the wrapper properties terminated and "
+            "truncated of its own"
         )
     for info in infos:
         info.setdefault(TRUNCATED_KEY, False)
