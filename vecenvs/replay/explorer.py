@@ -162,7 +162,7 @@ class Explorer:
         return self._recorder.take()
 
     def set_weights(self, weights: Any, version: int) -> None:
-        """Give weights to the policy.
+        """Pass weights to the policy.
 
         Args:
             weights: The weights.

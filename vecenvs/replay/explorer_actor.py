@@ -103,9 +103,8 @@ class ExplorerActor:
 
     def report(self) -> ExplorerReport:
         """Return stats and failure."""
-        return ExplorerReport(
-            self._require_explorer().stats() if self._explorer is not None else blank_stats(self._index), self._failure
-        )
+        stats = self._explorer.stats() if self._explorer is not None else blank_stats(self._index)
+        return ExplorerReport(stats, self._failure)
 
     def get_attr(self, name: str) -> Any:
         return read_attribute(self._require_explorer(), name)

@@ -70,25 +70,25 @@ class SingleEnvAccess(VecEnv):
         raise AttributeError(str(self._out_of_reach("give its single envs")))
 
     def get_attr(self, name: str, indices: Indices = None) -> list[Any]:
-        if not self._calls_by_name:
+        if not self._takes_names_only:
             return super().get_attr(name, indices)
         return self._call_by_name(indices, name)
 
     def has_attr(self, name: str) -> bool:
-        if not self._calls_by_name:
+        if not self._takes_names_only:
             return super().has_attr(name)
         self._check_free(name, range(self.num_envs))
         return all(self._which_have(name))
 
     def env_method(self, name: str, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
-        if not self._calls_by_name:
+        if not self._takes_names_only:
             return super().env_method(name, *args, indices=indices, **kwargs)
         if len(parse_indices(indices, self.num_envs)) < self.num_envs:
             raise self._out_of_reach(f"call {name} on some envs only")
         return self._call_by_name(indices, name, *args, **kwargs)
 
     def set_attr(self, name: str, value: Any, indices: Indices = None) -> None:
-        if not self._calls_by_name:
+        if not self._takes_names_only:
             super().set_attr(name, value, indices)
             return
         if len(parse_indices(indices, self.num_envs)) < self.num_envs:
@@ -113,7 +113,7 @@ class SingleEnvAccess(VecEnv):
         return [None if frames is None else frames[slot] for slot in slots]
 
     @property
-    def _calls_by_name(self) -> bool:
+    def _takes_names_only(self) -> bool:
         return isinstance(self.vector_env.unwrapped, AsyncVectorEnv)
 
     @property
@@ -123,7 +123,7 @@ class SingleEnvAccess(VecEnv):
     def _async_vector_env(self) -> AsyncVectorEnv[Any, Any]:
         bare = self.vector_env.unwrapped
         if not isinstance(bare, AsyncVectorEnv):
-            raise self._out_of_reach("ask single envs by name")
+            raise self._out_of_reach("access single envs by name")
         return bare
 
     def _call_by_name(self, indices: Indices, name: str, *args: Any, **kwargs: Any) -> list[Any]:
