@@ -43,13 +43,24 @@ class RateLimiter:
         self.samples = 0
 
     def may_insert(self) -> bool:
-        """Return whether a fragment may be inserted now."""
+        """Check whether a fragment may be inserted now.
+
+        Returns:
+            True if it may.
+        """
         if self.samples_per_insert is None or self.tolerance is None or self.inserts < self.min_size:
             return True
         return self._due(self.samples_per_insert) - self.samples <= self.tolerance
 
     def may_sample(self, stored: int) -> float:
-        """Return how many samples may be drawn now from `stored` transitions; `inf` without a limit."""
+        """Compute how many samples may be drawn now.
+
+        Args:
+            stored: The number of stored transitions.
+
+        Returns:
+            The number of samples, `inf` without a limit.
+        """
         if stored < self.min_size:
             return 0
         if self.samples_per_insert is None or self.tolerance is None:
