@@ -2,9 +2,9 @@
 
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.backends.subproc import SubprocVecEnv
+from vecenvs.compat.vec_env_wrapper import VecEnvWrapper
 from vecenvs.make.make_vec_env import make_vec_env
 from vecenvs.vec_env import Batch, VecEnv
-from vecenvs.wrappers.base import VecEnvWrapper
 
 __version__ = "0.1.0.dev0"
 

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import VectorEnv
 
+from vecenvs.batch.values import shown
 from vecenvs.errors import NotSteppingError
 from vecenvs.vec_env import Indices, Options, Seeds, VecEnv
-from vecenvs.worker.stepping import shown
 
 
 def check_vec_env(taker: str, given: Any) -> None:

@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 
 from vecenvs import env_calls
 from vecenvs.errors import ClosedError, VecEnvError
-from vecenvs.images import tile
+from vecenvs.batch.images import tile
 
 Indices = int | Sequence[int] | NDArray[Any] | None
 StepReturn = tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from vecenvs import wrappers
 from vecenvs.arguments import parse_int
+from vecenvs.compat.vec_env_wrapper import VecEnvWrapper
 from vecenvs.vec_env import VecEnv
-from vecenvs.wrappers import VecExtractDictObs
 from vecenvs.wrappers.vec_statistics import Merger
 
 __all__ = ["VecExtractDictObs", "VecFrameStack", "VecMonitor", "VecNormalize", "VecVideoRecorder"]
 
 
-class VecNormalize(wrappers.VecNormalize):
+class VecNormalize(wrappers.VecNormalize, VecEnvWrapper):
     """Normalizes observations if `ob`, rewards by the spread of returns if `ret`. `ob_rms` is None without `ob`.
 
     `use_tf` keeps its place; ValueError if it is set: the statistics are numpy's. `norm_obs_keys` and `merge` are
@@ -72,7 +72,7 @@ class VecNormalize(wrappers.VecNormalize):
         return self.returns
 
 
-class VecFrameStack(wrappers.VecFrameStack):
+class VecFrameStack(wrappers.VecFrameStack, VecEnvWrapper):
     """Joins the last `nstack` observations along the last axis."""
 
     def __init__(self, venv: VecEnv, nstack: int) -> None:
@@ -80,7 +80,11 @@ class VecFrameStack(wrappers.VecFrameStack):
         self.nstack = self.n_stack
 
 
-class VecMonitor(wrappers.VecMonitor):
+class VecExtractDictObs(wrappers.VecExtractDictObs, VecEnvWrapper):
+    """Return one entry of Dict observations."""
+
+
+class VecMonitor(wrappers.VecMonitor, VecEnvWrapper):
     """Writes the file, and keeps returns and lengths of the last `keep_buf` episodes in `epret_buf` and `eplen_buf`."""
 
     def __init__(
@@ -103,7 +107,7 @@ class VecMonitor(wrappers.VecMonitor):
         return episode
 
 
-class VecVideoRecorder(wrappers.VecVideoRecorder):
+class VecVideoRecorder(wrappers.VecVideoRecorder, VecEnvWrapper):
     """Films all envs, tiled, into `directory`."""
 
     def __init__(

@@ -21,8 +21,9 @@ import numpy as np
 from gymnasium.core import ActType, ObsType
 
 from vecenvs.arguments import check_path, parse_path
+from vecenvs.batch.values import shown
 from vecenvs.worker.direct import SHORTER, Step, shortened
-from vecenvs.worker.stepping import StepResult, shown
+from vecenvs.worker.stepping import StepResult
 from vecenvs.wrappers.results import EXT, read_monitor_file
 
 _FIELDS = ("r", "l", "t")

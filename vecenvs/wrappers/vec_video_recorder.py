@@ -8,7 +8,7 @@ from typing import Any
 
 from vecenvs.arguments import parse_indices, parse_int, parse_number, parse_path
 from vecenvs.errors import VecEnvError
-from vecenvs.images import tile
+from vecenvs.batch.images import tile
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
 from vecenvs.wrappers.base import VecEnvWrapper
 from vecenvs.wrappers.vec_video_writer import VideoWriter, load_ffmpeg
