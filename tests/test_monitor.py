@@ -23,7 +23,7 @@ from vecenvs.backends import backend_class
 from vecenvs.errors import EnvError
 from vecenvs.testing.envs import FailingEnv, ToyError
 from vecenvs.wrappers import LoadMonitorResultsError, Monitor, get_monitor_files, load_results
-from vecenvs.wrappers.monitor import ResultsWriter
+from vecenvs.wrappers.results_writer import ResultsWriter
 
 DATA = Path(__file__).parent / "data" / "monitor"
 

@@ -1,4 +1,4 @@
-"""Many reinforcement-learning environments at once: one contract, interchangeable engines."""
+"""Step many reinforcement-learning environments at once: one contract, interchangeable engines."""
 
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.backends.subproc import SubprocVecEnv

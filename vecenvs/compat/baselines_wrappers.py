@@ -1,7 +1,7 @@
 """The wrappers of `baselines.common.vec_env`, with its arguments, over those of `vecenvs.wrappers`.
 
-`vecenvs.compat.baselines` has them too. What they do beyond baselines (terminal observations, Dict spaces, parts of a
-batch, files that load without pickle) is told where it is done.
+Programs import these names from `vecenvs.compat.baselines`. The classes in `vecenvs.wrappers` say what they do beyond
+baselines' (terminal observations, Dict spaces, parts of a batch, files that load without pickle).
 """
 
 from __future__ import annotations
@@ -25,10 +25,22 @@ __all__ = ["VecExtractDictObs", "VecFrameStack", "VecMonitor", "VecNormalize", "
 
 
 class VecNormalize(wrappers.VecNormalize, VecEnvWrapper):
-    """Normalizes observations if `ob`, rewards by the spread of returns if `ret`. `ob_rms` is None without `ob`.
+    """Normalize observations and rewards by running statistics: `vecenvs.wrappers.VecNormalize`, whose files it reads.
 
-    `use_tf` keeps its place; ValueError if it is set: the statistics are numpy's. `norm_obs_keys` and `merge` are
-    those of `vecenvs.wrappers`, whose files `load` reads.
+    Args:
+        venv: the VecEnv to wrap.
+        ob: whether to normalize observations.
+        ret: whether to normalize rewards.
+        clipob: the bound of normalized observations.
+        cliprew: the bound of normalized rewards.
+        gamma: the discount of the returns.
+        epsilon: added to variances before the square root.
+        use_tf: must be False: the statistics are NumPy's.
+        norm_obs_keys: as in `vecenvs.wrappers.VecNormalize`.
+        merge: as in `vecenvs.wrappers.VecNormalize`.
+
+    Raises:
+        ValueError: `use_tf` is True, or as in `vecenvs.wrappers.VecNormalize`.
     """
 
     def __init__(
@@ -47,7 +59,7 @@ class VecNormalize(wrappers.VecNormalize, VecEnvWrapper):
 
     @property
     def ob_rms(self) -> RunningMeanStd | dict[str, RunningMeanStd] | None:
-        """The statistics of observations, to be set like `obs_rms`; None, if set, is `norm_obs` False."""
+        """The statistics of observations, set like `obs_rms`. None means that `norm_obs` is False, also if set."""
         return self.obs_rms if self.norm_obs else None
 
     @ob_rms.setter
@@ -58,22 +70,27 @@ class VecNormalize(wrappers.VecNormalize, VecEnvWrapper):
 
     @property
     def clipob(self) -> float:
-        """`clip_obs`, which the observation space has as its bounds."""
+        """The bound of normalized observations, `clip_obs`."""
         return self.clip_obs
 
     @property
     def cliprew(self) -> float:
-        """`clip_reward`."""
+        """The bound of normalized rewards, `clip_reward`."""
         return self.clip_reward
 
     @property
     def ret(self) -> NDArray[np.float64]:
-        """`returns`: each env's discounted return so far."""
+        """Each env's discounted return so far in its episode, `returns`, float64 (num_envs,)."""
         return self.returns
 
 
 class VecFrameStack(wrappers.VecFrameStack, VecEnvWrapper):
-    """Joins the last `nstack` observations along the last axis."""
+    """Join the last `nstack` observations along the last axis.
+
+    Args:
+        venv: the VecEnv to wrap.
+        nstack: the number of observations.
+    """
 
     def __init__(self, venv: VecEnv, nstack: int) -> None:
         super().__init__(venv, nstack, "last")
@@ -81,11 +98,27 @@ class VecFrameStack(wrappers.VecFrameStack, VecEnvWrapper):
 
 
 class VecExtractDictObs(wrappers.VecExtractDictObs, VecEnvWrapper):
-    """Return one entry of Dict observations."""
+    """Replace Dict observations by one of their entries.
+
+    Args:
+        venv: the VecEnv to wrap.
+        key: the entry.
+    """
 
 
 class VecMonitor(wrappers.VecMonitor, VecEnvWrapper):
-    """Writes the file, and keeps returns and lengths of the last `keep_buf` episodes in `epret_buf` and `eplen_buf`."""
+    """Record the episodes of all envs.
+
+    Args:
+        venv: the VecEnv to wrap.
+        filename: the monitor file, as in `vecenvs.wrappers.Monitor`; None for no file.
+        keep_buf: the number of last episodes in `epret_buf` and `eplen_buf`.
+        info_keywords: as in `vecenvs.wrappers.VecMonitor`.
+
+    Attributes:
+        epret_buf: the returns of the last episodes, a deque.
+        eplen_buf: their lengths in steps, a deque.
+    """
 
     def __init__(
         self,
@@ -108,7 +141,14 @@ class VecMonitor(wrappers.VecMonitor, VecEnvWrapper):
 
 
 class VecVideoRecorder(wrappers.VecVideoRecorder, VecEnvWrapper):
-    """Films all envs, tiled, into `directory`."""
+    """Record videos of all envs, tiled into one picture.
+
+    Args:
+        venv: the VecEnv to wrap; its envs have `render_mode="rgb_array"`.
+        directory: the directory for the files.
+        record_video_trigger: a function of the number of steps taken, which says whether a video begins.
+        video_length: steps per video.
+    """
 
     def __init__(
         self, venv: VecEnv, directory: str | os.PathLike[str], record_video_trigger: Callable[[int], bool],

@@ -1,4 +1,4 @@
-"""`VecEnvWrapper` as baselines and Stable-Baselines3 have it: its subclasses may define `reset(self)` and `step_wait(self)`.
+"""`VecEnvWrapper` as in baselines and Stable-Baselines3: subclasses may define `reset(self)` and `step_wait(self)`.
 
 The wrappers and views around such a class call it with all arguments of the contract (indices, seeds, a timeout).
 """
@@ -74,7 +74,7 @@ class VecEnvWrapper(base.VecEnvWrapper):
 
 # The library's wrappers, whose methods take all arguments of the contract, count as instances: programs that unwrap a
 # VecEnv ask `isinstance(vec, VecEnvWrapper)`.
-VecEnvWrapper.register(VecRowsWrapper)
+VecEnvWrapper.register(VecRowsWrapper)  # type: ignore[type-abstract]
 VecEnvWrapper.register(VecVideoRecorder)
 
 

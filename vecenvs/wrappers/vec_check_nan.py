@@ -1,4 +1,4 @@
-"""VecCheckNan: finds the first NaN or infinity, and whether the agent or an env brought it."""
+"""VecCheckNan: find NaN and infinity in actions, observations and rewards."""
 
 from __future__ import annotations
 
@@ -21,12 +21,19 @@ _REWARD = SpaceLayout(spaces.Box(-np.inf, np.inf, (), np.float32))
 
 
 class VecCheckNan(VecRowsWrapper):
-    """Looks for NaN, and with `check_inf` infinity, in actions, observations and rewards (as SB3's).
+    """Warn of, or raise for, NaN and infinity in actions, observations and rewards, as SB3's VecCheckNan.
 
-    What it finds it warns about (UserWarning), only the first time with `warn_once`; with `raise_exception` it raises
-    ValueError instead. The message names the env, the part of the space, and the last action given. Actions of any
-    space are looked at before they are sent. After an exception about a row of `step` or `recv` the rows of that call
-    are lost.
+    The message names the env, the part of the space, and the last action. Actions are checked before they are sent.
+    After an exception about a row of `step` or `recv` the other rows of that call are lost.
+
+    Args:
+        venv: the VecEnv to wrap.
+        raise_exception: raise ValueError instead of a UserWarning.
+        warn_once: warn only of the first values found.
+        check_inf: look for infinity, too.
+
+    Raises:
+        ValueError: with `raise_exception`, by any method that sends actions or returns rows.
     """
 
     def __init__(
@@ -52,7 +59,7 @@ class VecCheckNan(VecRowsWrapper):
     def _check_actions(self, actions: Any, slots: Sequence[int]) -> None:
         if self._silent:
             return
-        parts = [np.copy(part) for part in parse_actions(self._actions, actions, len(slots))]  # callers reuse theirs
+        parts = [np.copy(part) for part in parse_actions(self._actions, actions, len(slots))]  # callers reuse arrays
         self._report(f"{what}, which the agent gave" for what in self._search(self._actions, parts, slots, "action"))
         for k, slot in enumerate(slots):
             self._given[slot] = self._actions.unflatten([part[k] for part in parts])
