@@ -98,7 +98,7 @@ def counts_as_reset(function: Any, args: Sequence[Any]) -> bool:
     return function is as_it_is or (function is env_method and args[:1] == ("reset",))
 
 
-def name_of(cls: type) -> tuple[str, str]:
+def class_name(cls: type) -> tuple[str, str]:
     """Return the module and qualified name of a class, which are sent to workers in its place.
 
     The class itself would make every worker import its module, and with SB3's Monitor also torch.
@@ -108,7 +108,7 @@ def name_of(cls: type) -> tuple[str, str]:
 
 def env_is_wrapped(env: Any, names: Sequence[tuple[str, str]]) -> bool:
     """Tell whether a layer is an instance of a class with one of these names."""
-    return any(name_of(cls) in names for layer in layers(env) for cls in type(layer).__mro__)
+    return any(class_name(cls) in names for layer in layers(env) for cls in type(layer).__mro__)
 
 
 def render(env: Any) -> Any:

@@ -97,10 +97,10 @@ GUARD = (
 
 # What a worker's death means, by the `state` of WorkerDied.
 _AFTER_DEATH = {
-    "starting": ("Its envs have not been made: what the process has printed may tell why"),
+    "starting": "Its envs have not been made: the output of the process may say why",
     "lost": "Its envs are lost: close() this VecEnv and make a new one, or construct it with on_failure='restart'",
-    "replaced": "Another worker takes its place, whose envs begin new episodes: what was asked may be asked again",
-    "spent": "Its envs are lost, as all max_restarts have been used: find out what ends it, and make a new VecEnv",
+    "replaced": "Another worker takes its place, whose envs begin new episodes: the call may be repeated",
+    "spent": "Its envs are lost, because max_restarts have been used: find out what ends it, and make a new VecEnv",
 }
 
 
@@ -216,8 +216,8 @@ _OTHER_BOUNDS = ". Where only the bounds differ, observation_mode='different' ta
 
 def _remedy(theirs: object, ours: object) -> str:
     if _ADDRESS.sub("", str(theirs)) == _ADDRESS.sub("", str(ours)):  # they look the same
-        return "if these are the same, give the class of such a space an __eq__ that compares what makes them so"
-    return "wrap the envs so that they do, or put them into a VecEnv of their own"
+        return "if these spaces are equal, define an __eq__ in their class that says so"
+    return "wrap the envs so that they do, or put them into several VecEnvs"
 
 
 class BackendUnavailable(VecEnvError, ImportError):

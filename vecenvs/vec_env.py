@@ -54,9 +54,9 @@ Options = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
 Self = TypeVar("Self", bound="VecEnv")
 
 # What to use instead of attributes of other libraries' VecEnvs.
-_ENVS = "its envs, wherever they are, are asked by get_attr, set_attr, env_method and call(function, indices)"
-_WORKERS = "its workers are its own to start, watch and end: stats() tells of them"
-_VIEWER = "there is no viewer: envs made with render_mode='human' show themselves, render() gives images of others"
+_ENVS = "get_attr, set_attr, env_method and call(function, indices) reach its envs, wherever they are"
+_WORKERS = "it starts, watches and ends its workers itself; stats() tells of them"
+_VIEWER = "there is no viewer: envs made with render_mode='human' show themselves, render() returns images of others"
 
 
 class NotHere:
@@ -427,7 +427,7 @@ class VecEnv(abc.ABC):
         """
         if not isinstance(wrapper_class, type):
             raise TypeError(f"wrapper_class must be a class, not {wrapper_class!r}")
-        return self.call(env_calls.env_is_wrapped, indices, [env_calls.name_of(wrapper_class)])
+        return self.call(env_calls.env_is_wrapped, indices, [env_calls.class_name(wrapper_class)])
 
     def get_images(self, indices: Indices = None) -> list[Any]:
         """Render envs.
@@ -445,7 +445,7 @@ class VecEnv(abc.ABC):
             raise ClosedError("get_images")
         if self.render_mode not in ("rgb_array", "human"):
             raise VecEnvError(
-                f"envs with render_mode={self.render_mode!r} give no images: make them with render_mode='rgb_array'"
+                f"envs with render_mode={self.render_mode!r} make no images: make them with render_mode='rgb_array'"
             )
         return self.call(env_calls.render, indices)
 

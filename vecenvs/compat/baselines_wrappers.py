@@ -49,7 +49,7 @@ class VecNormalize(wrappers.VecNormalize, VecEnvWrapper):
         *, norm_obs_keys: Sequence[str] | None = None, merge: Merger | None = None,
     ) -> None:  # fmt: skip
         if use_tf:
-            raise ValueError("use_tf=True: the statistics are numpy's; keep them with save() and load()")
+            raise ValueError("use_tf=True: the statistics are NumPy's; save() and load() keep them in a file")
         super().__init__(venv, True, ob, ret, clipob, cliprew, gamma, epsilon, norm_obs_keys, merge=merge)
 
     @classmethod

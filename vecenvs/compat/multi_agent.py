@@ -72,7 +72,7 @@ class MultiAgentAdapter(gym.Env[ByAgent, ByAgent]):
         for name in ("reset", "step"):
             if not callable(getattr(inner, name, None)):
                 raise TypeError(
-                    f"make_env gave a {type(inner).__name__} without {name}(): it must make multi-agent envs"
+                    f"make_env returned a {type(inner).__name__} without {name}(): it must make multi-agent envs"
                 )
         self.inner = inner
         self.observation_space = DictOfAgents()
@@ -132,7 +132,7 @@ class MultiAgentAdapter(gym.Env[ByAgent, ByAgent]):
         if not hasattr(self.inner, "agents"):
             raise TypeError(
                 f"{type(self.inner).__name__} has no `agents`, as a ParallelEnv has, and its terminateds no '__all__', "
-                "as those of RLlib's envs: when its episodes are over cannot be told"
+                "as those of RLlib's envs have: the end of its episodes cannot be recognized"
             )
         over = not self.inner.agents
         cut = over and any(truncateds.values())

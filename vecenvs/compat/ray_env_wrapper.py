@@ -39,7 +39,7 @@ class WrapperRayVecEnv(RayVecEnv):
         for name, number in (("number_of_workers", number_of_workers), ("envs_per_worker", envs_per_worker)):
             parse_int(name, number, 1)
         if not callable(make_and_seed):
-            raise TypeError(f"make_and_seed must be a function of a seed that gives an env, not {make_and_seed!r}")
+            raise TypeError(f"make_and_seed must be a function of a seed that returns an env, not {make_and_seed!r}")
         env_fns = [functools.partial(_make, make_and_seed, i) for i in range(number_of_workers * envs_per_worker)]
         super().__init__(env_fns, number_of_workers, **kwargs)
 

@@ -231,7 +231,7 @@ class RayVectorEnv:
 
     def _ask_first(self, name: str) -> Any:
         if not self._remote_envs or not hasattr(self._remote_envs[0], name):
-            raise AttributeError(f"these actors have no method {name}() that tells it: see make_remote_class")
+            raise AttributeError(f"these actors have no method {name}(): see make_remote_class")
         return self.gather({0: getattr(self._remote_envs[0], name).remote()})[0]
 
     def _is_mask(self, value: Any) -> bool:

@@ -86,10 +86,10 @@ class RemoteEnvs(_Called):
         wait = parse_timeout(remote_env_batch_wait_ms, "remote_env_batch_wait_ms")
         if wait is None or math.isinf(wait):
             raise ValueError(
-                "remote_env_batch_wait_ms must be a finite number: 0 gives what is ready with the first row"
+                "remote_env_batch_wait_ms must be a finite number: with 0, poll returns when there is a first row"
             )
         if "autoreset" in backend_kwargs:
-            raise TypeError("autoreset is no choice here: an env that has ended waits for try_reset")
+            raise TypeError("autoreset cannot be chosen here: an env whose episode has ended waits for try_reset")
         engine = backend_class(backend)
         known = [name for name in (*arguments_of(RemoteEnvs), *arguments_of(engine)) if name not in _SETTLED]
         check_arguments(f"{type(self).__name__} with backend {backend!r}", backend_kwargs, known)
@@ -154,10 +154,10 @@ class RemoteEnvs(_Called):
 
     # The insides of RLlib's class.
     actors = NotHere(
-        "get_sub_environments() gives a handle of each env, whose get_attr, set_attr and env_method reach it"
+        "get_sub_environments() returns a handle of each env, whose get_attr, set_attr and env_method reach it"
     )
     pending = NotHere(
-        "an env is pending from send_actions or try_reset until a poll has given its row; poll() waits for them"
+        "an env is pending from send_actions or try_reset until a poll has returned its row; poll() waits for them"
     )
 
     def get_sub_environments(self, as_dict: bool = False) -> list[SubEnvironment] | dict[int, SubEnvironment]:
@@ -254,7 +254,7 @@ def _free(what: str, slots: list[int]) -> Iterator[None]:
         yield
     except AlreadySteppingError as error:
         envs = describe_indices(slots)
-        raise AlreadySteppingError(f"{what} of envs {envs}: poll what they were sent before first ({error})") from None
+        raise AlreadySteppingError(f"{what} of envs {envs}: poll their last rows first ({error})") from None
 
 
 def _make(make_env: Callable[[int], Any], index: int, multiagent: bool) -> Any:

@@ -99,7 +99,7 @@ def check_last(infos: Iterable[dict[str, Any]], space: spaces.Space[Any]) -> Non
         if shape != space.shape:
             raise VecEnvError(
                 f"info['terminal_observation'] has shape {shape}, but observations have {space.shape}: a wrapper below "
-                "changes observations, and must change these, too (VecRowsWrapper tells how)"
+                "changes observations, and must change these, too: see VecRowsWrapper"
             )
 
 

@@ -96,7 +96,7 @@ class Statistics:
         """Replace the statistics by those that `as_arrays` returned elsewhere; ValueError for impossible values."""
         _check_shapes(arrays["mean"], arrays["var"], np.shape(self.rms.mean))
         if np.shape(arrays["count"]) != () or (arrays["var"] < 0.0).any() or arrays["count"] <= 0.0:
-            raise ValueError("a variance is negative, or the count is no number above 0")
+            raise ValueError("a variance is negative, or the count is not a number above 0")
         rms = RunningMeanStd(shape=np.shape(self.rms.mean))  # type: ignore[no-untyped-call]  # others may share the old one
         rms.mean, rms.var, rms.count = arrays["mean"].copy(), arrays["var"].copy(), float(arrays["count"])
         self.rms, self._waiting = rms, self._none
