@@ -127,7 +127,7 @@ class RemoteEnvs(_Called):
         slots = [self._env_id(env_id) for env_id in action_dict]
         actions = [self._actions(env_id, by_agent) for env_id, by_agent in action_dict.items()]
         if slots:
-            with _free("send_actions", slots):
+            with _in_own_words("send_actions", slots):
                 self._vec.send(actions, slots)
 
     def try_reset(
@@ -148,7 +148,7 @@ class RemoteEnvs(_Called):
             IndexError: there is no such env.
         """
         slots = list(range(self.num_envs)) if env_id is None else [self._env_id(env_id)]
-        with _free("try_reset", slots):
+        with _in_own_words("try_reset", slots):
             self._vec.reset_async(slots, seed=seed, options=options)
         return ASYNC_RESET_RETURN
 
@@ -248,7 +248,7 @@ class RemoteEnvs(_Called):
 
 
 @contextlib.contextmanager
-def _free(what: str, slots: list[int]) -> Iterator[None]:
+def _in_own_words(what: str, slots: list[int]) -> Iterator[None]:
     """Raise the error of a second command for an env in the words of this interface."""
     try:
         yield
