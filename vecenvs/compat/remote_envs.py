@@ -154,7 +154,7 @@ class RemoteEnvs(_Called):
 
     # The insides of RLlib's class.
     actors = NotHere(
-        "get_sub_environments() returns a handle of each env, whose get_attr, set_attr and env_method reach it"
+        "get_sub_environments() gives a handle of each env, whose get_attr, set_attr and env_method reach it"
     )
     pending = NotHere(
         "an env is pending from send_actions or try_reset until a poll has returned its row; poll() waits for them"

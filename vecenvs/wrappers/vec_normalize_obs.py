@@ -33,7 +33,7 @@ def boxes_of(space: spaces.Space[Any], keys: Sequence[str] | None) -> dict[str |
             raise ValueError(f"the observations have no key {key!r}: there are {', '.join(map(str, space.spaces))}")
         sub = space.spaces[key]
         if not isinstance(sub, spaces.Box):
-            raise ValueError(f"the observation {key!r} is {sub}, not a Box: name the Boxes in norm_obs_keys")
+            raise ValueError(f"the observation {key!r} is {sub}, no Box: name those to normalize in norm_obs_keys")
         boxes[key] = sub
     return boxes
 
