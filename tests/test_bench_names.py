@@ -11,7 +11,7 @@ import pytest
 
 from vecenvs.backends import BACKENDS
 from vecenvs.bench import contestants, workloads
-from vecenvs.bench.made import as_made, from_make_vec_env
+from vecenvs.bench.monitored import from_make_vec_env, monitored
 from vecenvs.errors import BackendUnavailable
 from vecenvs.wrappers.monitor import Monitor
 
@@ -178,7 +178,7 @@ class TestContestants:
         vec = from_make_vec_env(workload)(2, contestants.parse("dummy"))
         try:
             assert vec.env_is_wrapped(Monitor) == [True, True]
-            ours = str(as_made(workload)())
+            ours = str(monitored(workload)())
             assert "Monitor" in ours
             assert vec.get_attr("step.__self__.__str__")[0]() == ours  # the same wrappers in the same order
         finally:

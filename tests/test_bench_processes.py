@@ -27,7 +27,7 @@ class TestLimit:
     def test_envs_that_never_end_have_no_episodes(self) -> None:
         with limit.BareLoops(workloads.workload("spin:0us"), 1) as loops:
             loops.run(0.01, 0.01)
-            assert loops.episodes() == limit.Episodes(None, 0.0)
+            assert loops.episodes() == limit.EpisodeStats(None, 0.0)
 
     def test_an_env_that_cannot_be_made_is_told_in_one_line(self) -> None:
         with pytest.raises(workloads.BadRequest, match="cannot make the env: TypeError.*no_such_option") as caught:

@@ -14,10 +14,9 @@ import pytest
 
 from vecenvs import DummyVecEnv
 from vecenvs.__main__ import main
-from vecenvs.bench import breakdown, replays
-from vecenvs.bench.lock_step import LockStepContestant
-from vecenvs.bench.loops import LoopContestant
-from vecenvs.bench.measure import LIMIT, Timing, Turn
+from vecenvs.bench import breakdown, stand_ins
+from vecenvs.bench.contest import LIMIT, Timing, Turn
+from vecenvs.bench.loop_contestants import LockStepContestant, LoopContestant
 from vecenvs.bench.workloads import BadRequest, workload
 from vecenvs.testing.envs import CountingEnv
 
@@ -43,35 +42,35 @@ class Told(gym.Env[Any, Any]):
         return {"a": self.array, "b": 1}, 0.5, self.steps == 3, False, {"step": self.steps}
 
 
-class TestReplay:
+class TestStandIn:
     def test_gives_what_the_env_gave(self) -> None:
-        replay = replays.record(Told)
-        env = replay()
+        stand_in = stand_ins.record(Told)
+        env = stand_in()
         assert env.reset()[0]["a"].tolist() == [0, 0]
-        rows = [env.step(0) for _ in range(len(replay.transitions))]
+        rows = [env.step(0) for _ in range(len(stand_in.transitions))]
         assert [row[0]["a"].tolist() for row in rows[:4]] == [[1, 1], [2, 2], [3, 3], [1, 1]]  # copies, not one array
         assert [(row[1], row[2], row[4]) for row in rows[1:3]] == [(0.5, False, {"step": 2}), (0.5, True, {"step": 3})]
         assert env.step(0)[4] == {"step": 1}  # from the beginning again
 
     @pytest.mark.parametrize("part", ["rows", "infos", "ends"])
     def test_gives_only_what_is_asked_for(self, part: str) -> None:
-        env = replays.record(Told).only(**{part: True})()
+        env = stand_ins.record(Told).only(**{part: True})()
         third = [env.step(0) for _ in range(3)][-1]
         given = {"rows": isinstance(third[0], dict), "infos": bool(third[4]), "ends": third[2]}
         assert given == {name: name == part for name in given}
         assert isinstance(env.observation_space, gym.spaces.Dict) == (part == "rows")
 
     def test_a_vec_env_can_step_them(self) -> None:
-        replay = replays.record(Told)
-        for stand_in in (replay, replay.only(), replay.only(rows=True)):
-            with DummyVecEnv([stand_in] * 3) as vec:
+        stand_in = stand_ins.record(Told)
+        for one in (stand_in, stand_in.only(), stand_in.only(rows=True)):
+            with DummyVecEnv([one] * 3) as vec:
                 vec.reset()
                 ended = [vec.step([0] * 3)[2].all() for _ in range(6)]
-                assert ended == ([False, False, True] * 2 if stand_in is replay else [False] * 6)
+                assert ended == ([False, False, True] * 2 if one is stand_in else [False] * 6)
 
     def test_rows_of_large_envs_are_few(self) -> None:
-        replay = replays.record(workload("rows:1024x1024x4"))
-        assert len(replay.transitions) == 8
+        stand_in = stand_ins.record(workload("rows:1024x1024x4"))
+        assert len(stand_in.transitions) == 8
 
     def test_the_env_is_closed(self) -> None:
         closed: list[bool] = []
@@ -80,7 +79,7 @@ class TestReplay:
             def close(self) -> None:
                 closed.append(True)
 
-        replays.record(Closing)
+        stand_ins.record(Closing)
         assert closed == [True]
 
 

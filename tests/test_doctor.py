@@ -95,7 +95,7 @@ def test_a_job_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "3")
     monkeypatch.setattr(doctor, "EXAMINATIONS", [doctor._mpi])
     assert main(["doctor"]) == 0
-    assert lines(capsys)["mpi job"] == (OK, "Open MPI's mpirun has started 3 processes, of which this is one")
+    assert lines(capsys)["mpi job"] == (OK, "Open MPI's mpirun has started 3 processes; this is one of them")
 
 
 def test_findings_are_shown_as_they_come(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

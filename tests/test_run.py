@@ -192,7 +192,7 @@ def test_pictures_that_make_no_video(
         (["CartPole-v1", "--policy", "no"], "none of: random"),
         (["CartPole-v1", "--policy", "no_such_module:f"], "no_such_module"),
         (["CartPole-v1", "--policy", "os:no"], "has no 'no'"),
-        (["CartPole-v1", "--policy", "os:name"], "no function"),
+        (["CartPole-v1", "--policy", "os:name"], "not a function"),
         (["CartPole-v1", "--policy", f"{__name__}:wrong"], "policy: ValueError: actions"),
         (["CartPole-v1", "--policy", "none.zip"], "none.zip"),
         (["CartPole-v1", "--policy", __file__ + ".zip"], ".zip"),
