@@ -23,7 +23,7 @@ def _panel(key: str, record: CellRecord, contestants: Sequence[Contestant], core
     relative = record["cell"]["relative"]
     bars = [_bar(record, found) for found in contestants]
     shares = [bar.share.max for bar, found in zip(bars, contestants, strict=True) if bar.share and found.python]
-    title = cell(key).title + (", rate over the best peer's" if relative else "")
+    title = cell(key).title + (", over best peer" if relative else "")
     return Panel(title, bars, {1.0: "best peer"} if relative else limit_marks(cores), max([1.0, *shares]))
 
 
