@@ -142,7 +142,7 @@ def idle(env: str, num_envs: int, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def used(group: Sequence[psutil.Process]) -> float:
-    """Give the CPU seconds of some processes."""
+    """Return the CPU seconds of some processes."""
     return sum(sum(process.cpu_times()[:2]) for process in group)
 
 

@@ -204,8 +204,8 @@ def measure_auto(args: argparse.Namespace) -> dict[str, Any]:
         for entry in sized:
             ratios = [
                 rate / rates[f"dummy n={entry.num_envs}", number]
-                for (who, number), rate in rates.items()
-                if who == entry.name
+                for (name_of, number), rate in rates.items()
+                if name_of == entry.name
             ]
             row = {"env": name, "num_envs": entry.num_envs, "engine": entry.inner.name}
             found.append({**row, "beside_dummy": asdict(Spread.of(ratios))})
@@ -224,7 +224,7 @@ def measure_callers(args: argparse.Namespace) -> dict[str, Any]:
         for row in rows(turns):
             if row.share is None:
                 raise SystemExit(f"{row.contestant} with {num_envs} envs: {row.failure}")
-            found.append({"env": name, "num_envs": num_envs, "who": row.contestant, "share": asdict(row.share)})
+            found.append({"env": name, "num_envs": num_envs, "contestant": row.contestant, "share": asdict(row.share)})
     return {"results": found}
 
 

@@ -1,4 +1,4 @@
-"""How the benchmark takes turns, and what it makes of them."""
+"""The turns of the benchmark, and the report on them."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class TestReport:
         assert "- how it was measured" in out
 
     def test_warns_when_the_limit_itself_went_up_and_down(self) -> None:
-        """As `tune` does: then something else has been running."""
+        """Then something else has been running. `tune` warns, too."""
         held = a_measurement()
         (warning,) = [note for note in report.notes(held, "") if "something else" in note]
         assert warning.startswith("The limit itself went from 1.00 k to 3.00 k steps/s meanwhile")

@@ -1,4 +1,4 @@
-"""What the benchmark steps, and with what: workloads and backends by name."""
+"""The benchmark's workloads and backends, by name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TestWorkloads:
         space = workloads.workload("rows:84x84x4")().observation_space
         assert (space.shape, space.dtype) == ((84, 84, 4), np.uint8)
 
-    def test_episodes_end_when_told(self) -> None:
+    def test_episodes_end_after_the_steps_in_the_name(self) -> None:
         env = workloads.workload("spin:0us,episode=3")()
         for _ in range(2):
             env.reset()
@@ -69,7 +69,7 @@ class TestWorkloads:
             ("no_such_module:Env-v0", "no_such_module"),
         ],
     )
-    def test_bad_names_are_told_in_one_line(self, name: str, says: str) -> None:
+    def test_errors_of_bad_names_are_one_line(self, name: str, says: str) -> None:
         with pytest.raises(workloads.BadRequest, match=says) as caught:
             workloads.workload(name)
         assert "\n" not in str(caught.value)

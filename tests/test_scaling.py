@@ -115,7 +115,9 @@ RECORD = {
         ]
     },
     "callers": {
-        "results": [{"env": "spin:0us", "num_envs": 128, "who": "a", "share": {"median": 0.5, "min": 0.4, "max": 0.6}}]
+        "results": [
+            {"env": "spin:0us", "num_envs": 128, "contestant": "a", "share": {"median": 0.5, "min": 0.4, "max": 0.6}}
+        ]
     },
 }
 

@@ -20,7 +20,7 @@ from vecenvs.testing.envs import CountingEnv
 
 
 def run(*arguments: str) -> int:
-    """The exit code of the command, also where argparse exits by itself."""
+    """Return the exit code of the command, also where argparse exits by itself."""
     try:
         return main(("tune", *arguments))
     except SystemExit as leaving:
@@ -139,7 +139,7 @@ class TestSearch:
         found = searching(tuning.candidates([1], 2, learner=False), {("dummy", 1): 400})
         assert (found.recommended().rung, found.recommended().turns) == (2, 3)
 
-    def test_failures_are_told_and_nobody_else_suffers(self, searching: Any) -> None:
+    def test_failures_are_reported_and_do_not_affect_others(self, searching: Any) -> None:
         found = searching(self.entrants, {("dummy", 8): "ValueError: no", ("subproc:w=2", 8): 500})
         assert found.recommended().candidate.name == "subproc:w=2"
         assert "dummy failed with 8 envs: ValueError: no" in tuning_table.notes(found, None)

@@ -55,12 +55,16 @@ class Run:
 
     def todo(self) -> list[tuple[Cell, list[Contestant]]]:
         """Return the cells that are asked for and not in the file, with their contestants."""
-        found = [(cell, lineup(cell, self.args.contestants)) for cell in choose(self.args.only, self.args.quick)]
-        return [(cell, who) for cell, who in found if who and (self.args.again or not self._is_there(cell, who))]
+        found = []
+        for cell in choose(self.args.only, self.args.quick):
+            contestants = lineup(cell, self.args.contestants)
+            if contestants and (self.args.again or not self._is_there(cell, contestants)):
+                found.append((cell, contestants))
+        return found
 
-    def _is_there(self, cell: Cell, who: Sequence[Contestant]) -> bool:
+    def _is_there(self, cell: Cell, contestants: Sequence[Contestant]) -> bool:
         record = self.data["cells"].get(cell.key)
-        return record is not None and record["complete"] and {one.name for one in who} <= set(record["lineup"])
+        return record is not None and record["complete"] and {one.name for one in contestants} <= set(record["lineup"])
 
     def measure(self) -> None:
         """Measure these cells, as far as the time allows."""
@@ -73,19 +77,21 @@ class Run:
         self.data["runs"].append(header)
         budget = Budget(None if self.args.minutes is None else 60 * self.args.minutes, len(todo))
         with closing(LibraryProcesses()) as processes:
-            for cell, who in todo:
+            for cell, contestants in todo:
                 if not budget.begin_cell():
                     print("the time is over; the same command continues with the remaining cells")
                     return
-                self._measure_cell(cell, who, processes, budget)
+                self._measure_cell(cell, contestants, processes, budget)
 
-    def _measure_cell(self, cell: Cell, who: Sequence[Contestant], processes: LibraryProcesses, budget: Budget) -> None:
+    def _measure_cell(
+        self, cell: Cell, contestants: Sequence[Contestant], processes: LibraryProcesses, budget: Budget
+    ) -> None:
         print(f"== {cell.key}", flush=True)
         turns: list[Turn] = []
-        names = [one.name for one in who]
+        names = [one.name for one in contestants]
         with BareLoops(cell.env_fn(), self.cores) as loops:
             job = job_of(cell, loops, self.cores, self.seconds)
-            rounds = budget.rounds([Entrant(one, job) for one in who], self.rounds)
+            rounds = budget.rounds([Entrant(one, job) for one in contestants], self.rounds)
             for turn in contest(rounds, loops, cell.num_envs, seconds=self.seconds, take_turn=processes.take_turn):
                 turns.append(turn)
                 if turn.failure is not None:
@@ -129,7 +135,7 @@ def summary(record: dict[str, Any]) -> str:
     """Summarise a cell in a line."""
     found = shares(record)
     sides = {"ours": best(record, ours=True), "peers": best(record, ours=False)}
-    parts = [f"{side}: {who} {Spread.of(found[who].values()).median:.3f}" for side, who in sides.items() if who]
+    parts = [f"{side}: {name} {Spread.of(found[name].values()).median:.3f}" for side, name in sides.items() if name]
     ratio = over_peer(record)
     return "; ".join([*parts, *([f"ratio {ratio.median:.2f} ({ratio.min:.2f}..{ratio.max:.2f})"] if ratio else [])])
 

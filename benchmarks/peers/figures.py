@@ -95,11 +95,11 @@ def promised_figure(promise: Promise, cells: Mapping[str, CellRecord]) -> tuple[
     record = cells.get(promise.key)
     if record is None:
         return None
-    who = promise.contestant or best(record, ours=True)
-    if who is None:
+    name = promise.contestant or best(record, ours=True)
+    if name is None:
         return None
     if promise.unit == "peer":
         spread = over_peer(record)
-        return None if spread is None else (spread, f"{who} over {best(record, ours=False)}")
-    found = shares(record).get(who)
-    return (Spread.of(found.values()), who) if found else None
+        return None if spread is None else (spread, f"{name} over {best(record, ours=False)}")
+    found = shares(record).get(name)
+    return (Spread.of(found.values()), name) if found else None

@@ -116,7 +116,7 @@ CONTESTANTS: Sequence[Contestant] = [
         partial(libraries.gymnasium, cls="AsyncVectorEnv"),
         most=256,
     ),
-    Contestant("SB3 DummyVecEnv", "stable-baselines3", "sb3", "as it comes", partial(libraries.sb3, cls="DummyVecEnv")),
+    Contestant("SB3 DummyVecEnv", "stable-baselines3", "sb3", "defaults", partial(libraries.sb3, cls="DummyVecEnv")),
     Contestant(
         "SB3 SubprocVecEnv",
         "stable-baselines3",
@@ -125,8 +125,8 @@ CONTESTANTS: Sequence[Contestant] = [
         partial(libraries.sb3, cls="SubprocVecEnv", start_method="fork"),
         most=256,
     ),
-    _tianshou("DummyVectorEnv", "as it comes"),
-    _tianshou("SubprocVectorEnv", "as it comes; a process per env", most=256),
+    _tianshou("DummyVectorEnv", "defaults"),
+    _tianshou("SubprocVectorEnv", "defaults; a process per env", most=256),
     _tianshou("ShmemVectorEnv", "shared memory; a process per env", most=256),
     _tianshou("RayVectorEnv", "on a running Ray; an actor per env", most=8, slow=True),
     Contestant(

@@ -72,10 +72,10 @@ def promises(cells: Mapping[str, CellRecord]) -> str:
         if found is None:
             lines.append(f"| {promise.what} | {bound} | not yet | | | |")
             continue
-        spread, who = found
+        spread, name = found
         kept = "kept" if spread.median >= promise.bound else "**missed**"
         scale = _scale(promise, cells)
-        lines.append(f"| {promise.what} | {bound} | {_text(spread)} | {kept} | {who} | {scale} |")
+        lines.append(f"| {promise.what} | {bound} | {_text(spread)} | {kept} | {name} | {scale} |")
     return "\n".join(lines) + "\n"
 
 

@@ -40,13 +40,13 @@ def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.long
 @pytest.mark.timeout(120)
-def test_replay_ray_tells_of_each_update() -> None:
+def test_replay_ray_prints_each_update() -> None:
     done = run("replay_ray.py", "--num-updates", "6", *FEW)
     assert done.returncode == 0, done.stdout
-    told = [found for line in done.stdout.splitlines() if (found := LINE.match(line.rstrip()))]
-    assert [int(found[1]) for found in told] == [1, 2, 3, 4, 5, 6], done.stdout
-    assert all(16 <= int(found[3]) <= 2000 for found in told)
-    explorers = [[int(explorer) for explorer in found[4].split()] for found in told]
+    lines = [found for line in done.stdout.splitlines() if (found := LINE.match(line.rstrip()))]
+    assert [int(found[1]) for found in lines] == [1, 2, 3, 4, 5, 6], done.stdout
+    assert all(16 <= int(found[3]) <= 2000 for found in lines)
+    explorers = [[int(explorer) for explorer in found[4].split()] for found in lines]
     assert all(len(each) == 16 for each in explorers)
     assert {explorer for each in explorers for explorer in each} <= {0, 1, 2}
     assert "6/6" in done.stdout
@@ -136,8 +136,8 @@ def test_replay_actors_share_a_server() -> None:
     small = ("--num-iterations", "3", "--num-explorers", "2", "--num-fragments", "2", "--num-updates", "5")
     done = run("replay_actors.py", "--buffer-size", "200", *small)
     assert done.returncode == 0, done.stdout
-    told = re.findall(r"iteration +(\d)  stored (\d+)  inserted (\d+)  sampled (\d+)", done.stdout)
-    rounds, stored, inserted, sampled = ([int(each[k]) for each in told] for k in range(4))
+    lines = re.findall(r"iteration +(\d)  stored (\d+)  inserted (\d+)  sampled (\d+)", done.stdout)
+    rounds, stored, inserted, sampled = ([int(each[k]) for each in lines] for k in range(4))
     assert rounds == [1, 2, 3], done.stdout
     assert inserted == sorted(inserted)
     assert inserted[2] > inserted[0] >= stored[0] >= 128

@@ -59,7 +59,7 @@ def notes(found: Search, learner_ms: float | None) -> list[str]:
         sizes = ", ".join(map(str, found.left_out))
         said.append(f"Left out, since one step of them would take too long: {sizes} envs. A longer --budget helps.")
     if found.out_of_time:
-        said.append("The time was over before everything was measured: a longer --budget tells more.")
+        said.append("The time was over before everything was measured: a longer --budget helps.")
     failed = {reading.candidate: reading.failure for reading in found.readings if reading.failure}
     return said + [f"{c.name} failed with {c.num_envs} envs: {failure}" for c, failure in failed.items()]
 

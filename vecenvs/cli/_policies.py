@@ -103,7 +103,7 @@ def sb3_policy(path: str, algo: str | None, deterministic: bool) -> Policy:
     except ImportError as error:
         raise ImportError(f"{path!r} is a model of {chosen}: pip install stable-baselines3 ({error})") from error
     if not hasattr(getattr(library, name, None), "load"):
-        raise ValueError(f"no algorithm {chosen!r} to load a model with: give one like PPO or sb3_contrib:TQC")
+        raise ValueError(f"there is no algorithm {chosen!r}: --algo takes names like PPO and sb3_contrib:TQC")
     without = _NO_BUFFER if "replay_buffer_class" in settings else {}
     try:
         model = getattr(library, name).load(path, device="cpu", custom_objects=without)
