@@ -29,13 +29,12 @@ from typing import Any
 
 import psutil
 
-from vecenvs import SubprocVecEnv
 from vecenvs.bench.contest import LIMIT, Turn, contest
-from vecenvs.bench.contestants import VecStepper
+from vecenvs.bench.contestants import Backend, VecContestant, VecStepper, from_env_fn
 from vecenvs.bench.limit import BareLoops
 from vecenvs.bench.machine import facts, versions
 from vecenvs.bench.report import Spread, share_of
-from vecenvs.bench.workloads import workload
+from vecenvs.bench.workloads import Workload, workload
 from vecenvs.cpus import usable_cores
 
 ROOT = Path(__file__).parents[1]
@@ -80,27 +79,13 @@ class Ours:
             os.kill(pid, number)
 
 
-class Subproc:
-    """SubprocVecEnv with as many workers, not by fork, which is unsafe in a process that has initialised MPI."""
-
-    name = "subproc"
-
-    def __init__(self, env_fn: Any, workers: int) -> None:
-        self._env_fn = env_fn
-        self._workers = workers
-
-    def make(self, num_envs: int) -> VecStepper:
-        vec = SubprocVecEnv([self._env_fn] * num_envs, self._workers, start_method="forkserver")
-        return VecStepper(vec, vec.reset(seed=0))
-
-
 def compare(name: str, env: str, num_envs: int, args: argparse.Namespace) -> dict[str, Any]:
     """Measure both by turns, with readings of the limit in between."""
     env_fn, cores = workload(env), usable_cores()
     ours = Ours(env_fn, cores, transport=args.transport or ("messages" if name == "one-node-packed" else "auto"))
     try:
         with BareLoops(env_fn, cores) as loops:
-            entrants = [ours, Subproc(env_fn, cores)] if name == "one-node" else [ours]
+            entrants = [ours, subproc(env_fn, cores)] if name == "one-node" else [ours]
             turns = list(contest([entrants] * args.repeats, loops, num_envs, seconds=args.seconds))
     finally:
         ours.end()
@@ -115,6 +100,12 @@ def compare(name: str, env: str, num_envs: int, args: argparse.Namespace) -> dic
         ratios = [a / b for a, b in zip(found["rates"]["mpi"], found["rates"]["subproc"], strict=True)]
         found["over subproc"] = asdict(Spread.of(ratios))
     return found
+
+
+def subproc(env_fn: Workload, workers: int) -> VecContestant:
+    """Return SubprocVecEnv, not by fork, which is unsafe in a process that has initialised MPI."""
+    backend = Backend("subproc", "subproc", {"num_workers": workers, "start_method": "forkserver"})
+    return VecContestant(backend, from_env_fn(env_fn))
 
 
 def rates(turns: Sequence[Turn], name: str) -> list[float]:

@@ -148,7 +148,7 @@ def test_one_episode_and_other_formats(tmp_path: Path) -> None:
 
 
 def test_names_are_shown_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also names with a meaning for matplotlib. It leaves labels with an underscore out of the legend, with a warning."""
+    """Also names with a meaning for matplotlib, which leaves labels with an underscore out of the legend."""
     names, title = ["_hidden", "a_$x$_b", r"$\frac{"], r"$5 to $\frac{10"
     monkeypatch.chdir(tmp_path)
     for name in names:
