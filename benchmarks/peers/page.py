@@ -1,33 +1,33 @@
-"""The page: tables and pictures of a record, written by the run itself."""
+"""The page: tables and pictures of the records, written by the run itself."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.peers.contestants import BOUND, CONTESTANTS
-from benchmarks.peers.figures import CellRecord, best, failures, keep, over_peer, value
+from benchmarks.peers.figures import CellRecord, best, failures, over_peer, promised_figure, value
 from benchmarks.peers.grid import AXES, PROMISES, Axis, Promise, cell
+from benchmarks.peers.lineup import BOUND, CONTESTANTS
 from vecenvs.bench.report import Spread
 
 _INTRO = """# Beside other libraries
 
-Written by `python -m benchmarks.peers` from [{record}]({link}). How it measures, and how to run it:
+`python -m benchmarks.peers` writes this page from [{record}]({link}). How it measures, and how to run it:
 [benchmarks/README.md](../benchmarks/README.md).
 
-Figures are shares of the limit, which is what one bare `env.step` loop per core gives, all at once: median of the
-rounds, and their range in brackets. The best figure of a column is bold. "-": not measured there, since starting it
-would take too long or it has nothing of the kind.
+Figures are shares of the limit, which is the rate of one bare `env.step` loop per core, all at once: the median of the
+rounds, and their range in brackets. The best figure of a column is bold. "-" is not measured, because it takes too long
+to start or has no such feature.
 
-Two are there for scale and compared with nobody. EnvPool steps envs of its own in C++. Bare loops in lock-step are the
-limit's loops, each over its share of the envs, waiting for one another after every step, and moving no rows: about the
-most that an engine can give which calls `env.step` and returns the rows of all envs at once, since cores are never
-equally fast for long.
+Two contestants are there for scale and not compared. EnvPool steps envs of its own in C++. Bare loops in lock-step are
+the limit's loops, each over its share of the envs, which wait for one another after every step and move no rows. That
+is about the most that an engine can reach which calls `env.step` and returns the rows of all envs at once, since cores
+are never equally fast for long.
 """
 
 
 def page(data: Mapping[str, Any], record: str, link: str, charts: Mapping[str, str]) -> str:
-    """Write the page. `record` and `link` name the JSON file; `charts` are the pictures' paths by axis."""
+    """Return the page. `record` and `link` name the JSON file; `charts` are the paths of the pictures by axis."""
     cells: Mapping[str, CellRecord] = {key: found for key, found in data["cells"].items() if found["complete"]}
     parts = [_INTRO.format(record=record, link=link), *_conditions(data, cells)]
     parts += ["## Promised and measured\n", promises(cells)]
@@ -64,30 +64,30 @@ def _range(values: Iterable[float]) -> str:
 
 
 def promises(cells: Mapping[str, CellRecord]) -> str:
-    """Set the promises beside what was measured."""
+    """Return a table of the promises beside the measured figures."""
     lines = [f"| | promised | measured | | | {BOUND} |", "|---|---|---|---|---|---|"]
     for promise in PROMISES:
-        found = keep(promise, cells)
+        found = promised_figure(promise, cells)
         bound = f">= {promise.bound:.2f}"
         if found is None:
             lines.append(f"| {promise.what} | {bound} | not yet | | | |")
             continue
-        spread, who = found
+        spread, name = found
         kept = "kept" if spread.median >= promise.bound else "**missed**"
         scale = _scale(promise, cells)
-        lines.append(f"| {promise.what} | {bound} | {_text(spread)} | {kept} | {who} | {scale} |")
+        lines.append(f"| {promise.what} | {bound} | {_text(spread)} | {kept} | {name} | {scale} |")
     return "\n".join(lines) + "\n"
 
 
 def _scale(promise: Promise, cells: Mapping[str, CellRecord]) -> str:
-    """Tell what bare loops in lock-step give where the promise is about such a share."""
+    """Return what bare loops in lock-step reach, if the promise is a share of the limit."""
     record = cells.get(promise.key or "") if promise.unit == "limit" and promise.contestant is None else None
     spread = value(record, BOUND) if record is not None else None
     return _text(spread) if spread is not None else ""
 
 
 def table(cells: Mapping[str, CellRecord]) -> str:
-    """Set contestants beside each other, a column for each cell."""
+    """Return a table of the contestants with a column for each cell."""
     header = ["", *(cell(key).title for key in cells)]
     lines = [_line(header), _line(["---"] * len(header))]
     tops = {key: _top(record) for key, record in cells.items()}
@@ -134,7 +134,7 @@ def _failures(cells: Mapping[str, CellRecord]) -> list[str]:
 
 
 def settings(cells: Mapping[str, CellRecord]) -> str:
-    """Tell at which setting everybody took part."""
+    """Return a table of the contestants' settings."""
     there = {name for record in cells.values() for name in record["lineup"]}
     lines = ["| contestant | setting |", "|---|---|"]
     lines += [_line([found.name, found.setting]) for found in CONTESTANTS if found.name in there]
@@ -142,7 +142,7 @@ def settings(cells: Mapping[str, CellRecord]) -> str:
 
 
 def axes_of(data: Mapping[str, Any]) -> list[tuple[Axis, dict[str, CellRecord]]]:
-    """Give the axes of which there is anything to show, with their cells."""
+    """Return the axes that have complete cells, with these cells."""
     cells = {key: found for key, found in data["cells"].items() if found["complete"]}
     found = [(axis, {key: cells[key] for key in axis.keys if key in cells}) for axis in AXES]
     return [(axis, there) for axis, there in found if there]

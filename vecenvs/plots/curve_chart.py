@@ -1,4 +1,4 @@
-"""Drawing learning curves with matplotlib."""
+"""Draw learning curves with matplotlib."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from vecenvs.plots.curves import Curve
 
-# Okabe and Ito's colours, which colour-blind people tell apart too; after eight of them the line changes.
+# Okabe and Ito's colours, which colour-blind people can tell apart. After eight curves the line style changes.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#B8A800")
 _LINES = ("-", "--", ":")
 _UNITS = ((3 * 3600.0, 3600.0, "hours"), (300.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
@@ -28,7 +28,7 @@ def draw(
     spread: str,
     title: str | None = None,
 ) -> None:
-    """Draw the curves into the file `path`; its ending says the format. ImportError if there is no matplotlib."""
+    """Draw the curves into the file `path`, whose suffix names the format. Raise ImportError without matplotlib."""
     try:
         figure_class = import_module("matplotlib.figure").Figure
     except ImportError as error:
@@ -41,7 +41,7 @@ def draw(
     for k, curve in enumerate(curves):
         colour, style = _COLOURS[k % len(_COLOURS)], _LINES[k // len(_COLOURS) % len(_LINES)]
         seeds = f" ({curve.seeds} seeds)" if curve.seeds > 1 else ""
-        marker = "o" if len(curve.x) == 1 else None  # a single episode is no line
+        marker = "o" if len(curve.x) == 1 else None  # a line needs two points
         lines += axes.plot(curve.x / scale, curve.mean, style, color=colour, lw=1.8, marker=marker)
         labels.append(curve.label + seeds)
         if curve.seeds > 1 and spread != "none":
@@ -56,7 +56,7 @@ def draw(
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    # Names of files and runs are shown as they are: matplotlib leaves out what begins with "_", and reads "$" as math.
+    # Names are shown unchanged: by default matplotlib leaves out labels that begin with "_" and reads "$" as math.
     legend = axes.legend(lines, ["-"] * len(lines), frameon=False, loc="best")
     for text, name in zip(legend.get_texts(), labels, strict=True):
         text.set(text=name, parse_math=False)

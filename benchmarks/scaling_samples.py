@@ -1,4 +1,4 @@
-"""Measure what a step costs the caller alone, whatever the transport, through the public interface only."""
+"""Samples of what a step costs, in all and for the caller alone, measured through the public interface."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import time
 from typing import Any
 
 import numpy as np
+from scaling_model import Sample
 
-from vecenvs.bench.measure import run_for
-from vecenvs.bench.scaling import Sample
+from vecenvs.bench.contest import run_for
 
 _ROUNDS = 200
-_PAUSE = 2e-4  # seconds: at least so long between sending and taking, for workers to be done
+_PAUSE = 2e-4  # seconds at least between sending and receiving, for the workers to finish
 
 
 def step_sample(vec: Any, workers: int, row_bytes: int, seconds: float) -> Sample:
-    """Time whole steps, one after another: the best of three readings, since whatever disturbs makes them longer."""
+    """Time whole steps. It is the best of three readings, since a disturbance only makes a reading longer."""
     actions = np.zeros(vec.num_envs, np.int64)
 
     def step(count: int) -> int:
@@ -30,10 +30,10 @@ def step_sample(vec: Any, workers: int, row_bytes: int, seconds: float) -> Sampl
 
 
 def caller_sample(vec: Any, workers: int, row_bytes: int, step_seconds: float) -> Sample:
-    """Time the caller's part of a step: CPU time of its thread in `step_async`, and in `step_wait` once all is done.
+    """Time the caller's part of a step: the CPU time of its thread in `step_async`, and in `step_wait` after the step.
 
-    Between the two the caller is busy otherwise, for at least two whole steps' time: no waiting is in the figure, and
-    its core stays awake. The median of many.
+    Between the two calls the caller spins for the time of at least two whole steps. So the sample includes no waiting,
+    and the core stays awake. It is the median of many steps.
     """
     actions = np.zeros(vec.num_envs, np.int64)
     pause = max(_PAUSE, 2 * step_seconds)

@@ -1,4 +1,4 @@
-"""Envs as make_vec_env makes them, with its preprocessing and Monitor: for the bare loops, and for the contestants."""
+"""Envs with the preprocessing and the Monitor of make_vec_env, for the bare loops and for the contestants."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from vecenvs.make.preprocessing import preprocessing
 
 
 def from_make_vec_env(workload: Workload) -> MakesVec:
-    """Make VecEnvs by make_vec_env, all its arguments but those of the backend left at their defaults."""
-    source, env_kwargs = _parts(workload)
+    """Return a function which makes VecEnvs by make_vec_env, with its defaults for all but the backend's arguments."""
+    source, env_kwargs = _source(workload)
 
     def make(num_envs: int, backend: Backend) -> Any:
         return make_vec_env(source, num_env=num_envs, env_kwargs=env_kwargs, backend=backend.backend, **backend.options)
@@ -26,9 +26,9 @@ def from_make_vec_env(workload: Workload) -> MakesVec:
     return make
 
 
-def as_made(workload: Workload) -> Workload:
-    """Give the function that makes one such env, for the limit: its loops step the same wrappers."""
-    source, env_kwargs = _parts(workload)
+def monitored(workload: Workload) -> Workload:
+    """Return a function which makes one env with the same wrappers, for the loops of the limit."""
+    source, env_kwargs = _source(workload)
     recipe = Recipe(
         preprocessing=preprocessing(check_env_type(None, source if isinstance(source, EnvSpec) else None), {}),
         env_kwargs=env_kwargs,
@@ -47,7 +47,7 @@ def as_made(workload: Workload) -> Workload:
     return EnvFn(recipe, source, 0)
 
 
-def _parts(workload: Workload) -> tuple[EnvSpec | Callable[..., Any], Mapping[str, Any]]:
+def _source(workload: Workload) -> tuple[EnvSpec | Callable[..., Any], Mapping[str, Any]]:
     if isinstance(workload, GymEnv):
         return workload.spec, workload.kwargs
     return workload, {}

@@ -1,4 +1,4 @@
-"""Who takes part, at which setting: for each library what its documentation recommends for speed."""
+"""The contestants: each library at the setting that its documentation recommends for speed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from benchmarks.peers import libraries
 from benchmarks.peers.grid import Cell
 from benchmarks.peers.steppers import Job
-from vecenvs.bench.measure import Stepper
+from vecenvs.bench.contest import Stepper
 from vecenvs.bench.workloads import BadRequest
 
 OURS = "vecenvs"
@@ -19,10 +19,10 @@ OURS = "vecenvs"
 class Contestant:
     """A library's vectorised env in one setting.
 
-    `family` is the process that it takes its turns in: one with nobody else's libraries. `most`: how many envs it is
-    given at most; a process for each env takes minutes to start beyond. `slow`: starting takes long, so that only the
-    cells for everyone have it, and the first SLOW_ROUNDS of them. `where`: in which cells it makes sense. `python`: it
-    steps the same Python envs as all and gives their rows; without that it is there for scale, compared with nobody.
+    `family` names the process in which it takes its turns, apart from other libraries. `most` is its largest number of
+    envs; with a process per env, more take minutes to start. `slow`: it takes long to start, so only the cells for
+    everyone have it, in their first rounds. `where`: the cells in which it makes sense. `python`: it steps the same
+    Python envs as the others and returns their rows; otherwise it is there for scale and compared with nothing.
     """
 
     name: str
@@ -36,8 +36,23 @@ class Contestant:
     where: Callable[[Cell], bool] = lambda cell: True
 
     def takes(self, cell: Cell) -> bool:
-        """Tell whether it takes part in this cell."""
+        """Return whether it takes part in this cell."""
         return cell.num_envs <= self.most and (cell.everyone or not self.slow) and self.where(cell)
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A contestant with its job: what `vecenvs.bench.contest` lets take turns."""
+
+    contestant: Contestant
+    job: Job
+
+    @property
+    def name(self) -> str:
+        return self.contestant.name
+
+    def make(self, num_envs: int) -> Stepper:
+        return self.contestant.build(self.job)
 
 
 def _with_learner(cell: Cell) -> bool:
@@ -101,7 +116,7 @@ CONTESTANTS: Sequence[Contestant] = [
         partial(libraries.gymnasium, cls="AsyncVectorEnv"),
         most=256,
     ),
-    Contestant("SB3 DummyVecEnv", "stable-baselines3", "sb3", "as it comes", partial(libraries.sb3, cls="DummyVecEnv")),
+    Contestant("SB3 DummyVecEnv", "stable-baselines3", "sb3", "defaults", partial(libraries.sb3, cls="DummyVecEnv")),
     Contestant(
         "SB3 SubprocVecEnv",
         "stable-baselines3",
@@ -110,8 +125,8 @@ CONTESTANTS: Sequence[Contestant] = [
         partial(libraries.sb3, cls="SubprocVecEnv", start_method="fork"),
         most=256,
     ),
-    _tianshou("DummyVectorEnv", "as it comes"),
-    _tianshou("SubprocVectorEnv", "as it comes; a process per env", most=256),
+    _tianshou("DummyVectorEnv", "defaults"),
+    _tianshou("SubprocVectorEnv", "defaults; a process per env", most=256),
     _tianshou("ShmemVectorEnv", "shared memory; a process per env", most=256),
     _tianshou("RayVectorEnv", "on a running Ray; an actor per env", most=8, slow=True),
     Contestant(
@@ -165,7 +180,11 @@ CONTESTANTS: Sequence[Contestant] = [
 
 
 def lineup(cell: Cell, only: Sequence[str] | None = None) -> list[Contestant]:
-    """Give who takes part in a cell, of the contestants or libraries in `only`. BadRequest if there is no such."""
+    """Return the contestants of a cell, of those named in `only` by name or library.
+
+    Raises:
+        BadRequest: There is no contestant and no library of this name.
+    """
     for name in only or ():
         if all(name not in (found.name, found.library) for found in CONTESTANTS):
             there = ", ".join(dict.fromkeys(found.library for found in CONTESTANTS))
@@ -178,5 +197,5 @@ def lineup(cell: Cell, only: Sequence[str] | None = None) -> list[Contestant]:
 
 
 def contestant(name: str) -> Contestant:
-    """Find one."""
+    """Return the contestant of this name."""
     return next(found for found in CONTESTANTS if found.name == name)

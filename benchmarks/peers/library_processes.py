@@ -1,7 +1,7 @@
-"""The processes that take turns: each library has one of its own, started when it is needed, ended if it hangs.
+"""A process for each library, in which it takes its turns. It is started when needed and ended if it hangs.
 
-A crash or a hang costs a library its turn, not the run; and nobody's imports, threads or warning filters are around
-when another is timed.
+So a crash or a hang costs a library its turn and does not end the run, and no imports, threads or warning filters of
+other libraries are around when a library is timed.
 """
 
 from __future__ import annotations
@@ -13,70 +13,70 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
 
 import psutil
 
-from benchmarks.peers.contestants import Contestant
+from benchmarks.peers.lineup import Entrant
 from benchmarks.peers.steppers import Job
-from benchmarks.peers.turn import Answer, Order
+from vecenvs.bench.contest import Turn
 from vecenvs.cpus import usable_cores
 
 ROOT = Path(__file__).parents[2]
-START = 90.0  # seconds for a process to connect: it imports what its library needs
-PATIENCE = 60.0  # seconds for a turn beyond the time that is measured: starting envs, closing them
-SLOW_PATIENCE = 150.0  # the same, for who is known to start slowly
-LEAVE = 15.0  # seconds to leave when told to
-_SHORT_LIVED = {"ray"}  # its daemons work while nobody asks them to: nobody else's turn shall see them
+START = 90.0  # seconds for a process to connect, after it has imported its library
+TIMEOUT = 60.0  # seconds for a turn besides the measured time, to start and close envs
+SLOW_TIMEOUT = 150.0  # the same for contestants that start slowly
+LEAVE = 15.0  # seconds for a process to end by itself
+_SHORT_LIVED = {"ray"}  # its daemons work even when idle: they must not run during other turns
 
 
-class Crew:
-    """The processes, by family."""
+@dataclass(frozen=True)
+class Order:
+    """The request for a turn of `seconds`."""
+
+    contestant: str
+    job: Job
+    seconds: float
+
+
+class LibraryProcesses:
+    """The processes, by family of contestants."""
 
     def __init__(self) -> None:
-        self._members: dict[str, Member] = {}
+        self._processes: dict[str, LibraryProcess] = {}
 
-    def take_turn(self, contestant: Contestant, job: Job, seconds: float) -> Answer:
-        """Have it take a turn; a process that dies or takes too long is an answer, too."""
-        family = contestant.family
+    def take_turn(self, entrant: Entrant, num_envs: int, seconds: float) -> Turn:
+        """Have the entrant's process take a turn. If the process dies or takes too long, the turn is a failure."""
+        found = entrant.contestant
+        timeout = 2 * seconds + (SLOW_TIMEOUT if found.slow else TIMEOUT)
         try:
-            member = self._members.get(family) or Member(family)
-        except MemberLost as lost:
-            return Answer(failure=str(lost))
-        self._members[family] = member
+            process = self._processes.get(found.family) or LibraryProcess(found.family)
+        except ProcessLost as lost:
+            return Turn(found.name, num_envs, 0, failure=str(lost))
+        self._processes[found.family] = process
         try:
-            answer = member.ask(
-                Order(contestant.name, job, seconds), 2 * seconds + (SLOW_PATIENCE if contestant.slow else PATIENCE)
-            )
-        except MemberLost as lost:
-            self._members.pop(family).kill()
-            return Answer(failure=str(lost))
-        if family in _SHORT_LIVED:
-            self._members.pop(family).close()
-        return answer
+            turn = process.ask(Order(found.name, entrant.job, seconds), timeout)
+        except ProcessLost as lost:
+            self._processes.pop(found.family).kill()
+            return Turn(found.name, num_envs, 0, failure=str(lost))
+        if found.family in _SHORT_LIVED:
+            self._processes.pop(found.family).close()
+        return turn
 
     def close(self) -> None:
-        """End them all. Repeatable."""
-        while self._members:
-            self._members.popitem()[1].close()
-
-    def __enter__(self) -> Crew:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
+        """End all processes. It may be called again."""
+        while self._processes:
+            self._processes.popitem()[1].close()
 
 
-class MemberLost(Exception):
+class ProcessLost(Exception):
     """A process has died, or has not answered in time. The message is one line."""
 
 
-class Member:
-    """One process with all its descendants."""
+class LibraryProcess:
+    """One process with all of its descendants."""
 
     def __init__(self, family: str) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed in _end)
@@ -86,13 +86,13 @@ class Member:
             listener.listen(1)
             listener.settimeout(0.2)
             self._process = subprocess.Popen(
-                [*_interpreter(family), "-m", "benchmarks.peers.serve", path, family],
+                [*_interpreter(family), "-m", "benchmarks.peers.serve_turns", path, family],
                 cwd=ROOT,
                 env=_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
-                start_new_session=True,  # Ctrl-C is not for them
+                start_new_session=True,  # so that Ctrl-C does not reach them
             )
             try:
                 self._connection = self._accept(listener)
@@ -107,34 +107,34 @@ class Member:
                 link, _ = listener.accept()
                 link.setblocking(True)
                 return Connection(link.detach())
-        raise MemberLost(self._last_words("its process did not start"))
+        raise ProcessLost(self._last_words("its process did not start"))
 
-    def ask(self, order: Order, timeout: float) -> Answer:
-        """Send the order and wait."""
+    def ask(self, order: Order, timeout: float) -> Turn:
+        """Send the order and wait for the turn."""
         try:
             self._connection.send(order)
             if not self._connection.poll(timeout):
-                raise MemberLost(f"no answer within {timeout:.0f} s")
-            answer: Answer = self._connection.recv()
+                raise ProcessLost(f"no answer within {timeout:.0f} s")
+            turn: Turn = self._connection.recv()
         except (EOFError, OSError):
             self._process.poll()
-            raise MemberLost(self._last_words("its process died")) from None
-        return answer
+            raise ProcessLost(self._last_words("its process died")) from None
+        return turn
 
     def close(self) -> None:
-        """Tell it to leave; end what does not."""
+        """Close the connection, which ends the process; kill what is left."""
         self._connection.close()
         self._end(LEAVE)
 
     def kill(self) -> None:
-        """End it at once."""
+        """End the process at once."""
         self._end(0.0)
 
-    def _end(self, patience: float) -> None:
+    def _end(self, seconds: float) -> None:
         with contextlib.suppress(psutil.Error):
             family = [psutil.Process(self._process.pid), *psutil.Process(self._process.pid).children(recursive=True)]
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(patience)
+                self._process.wait(seconds)
             for process in family:
                 with contextlib.suppress(psutil.Error):
                     process.kill()
@@ -155,7 +155,7 @@ def _interpreter(family: str) -> list[str]:
 
 def _environment() -> dict[str, str]:
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    # Ray runs its workers at low priority unless told otherwise.
+    # Ray runs its workers at low priority by default.
     ray = {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     return {**os.environ, **ray, **threads, "PYTHONPATH": path}
