@@ -19,7 +19,7 @@ from gymnasium.vector import VectorEnv
 
 from vecenvs.errors import NotSteppingError
 from vecenvs.vec_env import Indices, Options, Seeds, VecEnv
-from vecenvs.worker.stepping import shown
+from vecenvs.worker.step_loop import shown
 
 
 def check_vec_env(taker: str, given: Any) -> None:

@@ -349,7 +349,6 @@ class Commands:
             if self.request is not None and number == self.request.number:
                 self.request.replies[worker] = body
         elif kind == Answer.STARTED:
-            self.lock_step.renew(worker)
             self._send_again(worker, body)
             self.recovery.started(worker, body)
         elif kind == Answer.NOT_STARTED:

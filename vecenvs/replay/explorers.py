@@ -15,7 +15,7 @@ import numpy as np
 from vecenvs.arguments import parse_indices
 from vecenvs.backends.ray_cluster import Session, import_paths, shorten
 from vecenvs.backends.ray_request import Request
-from vecenvs.batch.space_equality import alike
+from vecenvs.batch.space_equality import same_space
 from vecenvs.errors import BackendUnavailable, VecEnvError
 from vecenvs.replay import link
 from vecenvs.replay.errors import ExplorerDied, ExplorerFailure, ExplorerMismatch, StoppedError
@@ -161,7 +161,7 @@ class Explorers:
     def _agree(self, spaces: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
         for index, theirs in enumerate(spaces):
             for which, their, ours in zip(("observation_space", "action_space"), theirs, spaces[0], strict=True):
-                if not alike(their, ours):
+                if not same_space(their, ours):
                     raise ExplorerMismatch(index, which, their, ours)
         return spaces[0]
 

@@ -19,7 +19,7 @@ _SEED = (
 )
 # Whose code calls envs and takes apart what they give.
 _CALLERS = {
-    "vecenvs": ("worker.env_shard.", "worker.stepping.", "worker.direct.", "wrappers."),
+    "vecenvs": ("worker.autoreset.", "worker.env_shard.", "worker.step_loop.", "wrappers."),
     "gymnasium": ("core.", "wrappers.", "utils."),
 }
 

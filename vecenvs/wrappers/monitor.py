@@ -21,8 +21,7 @@ import numpy as np
 from gymnasium.core import ActType, ObsType
 
 from vecenvs.arguments import check_path, parse_path
-from vecenvs.worker.direct import SHORTER, Step, shortened
-from vecenvs.worker.stepping import StepResult, shown
+from vecenvs.worker.step_loop import shown
 from vecenvs.wrappers.results import EXT, read_monitor_file
 
 _FIELDS = ("r", "l", "t")
@@ -101,11 +100,7 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
     def step(self, action: ActType) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
         if self.needs_reset:
             raise RuntimeError("step on an env whose episode has ended, or has not begun: reset it first")
-        return self._note(self.env.step(action))
-
-    def _note(
-        self, row: tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]
-    ) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
+        row = self.env.step(action)
         try:
             self._rewards.append(row[1])  # type: ignore[arg-type]  # any SupportsFloat: append converts it
         except TypeError:  # a number in an array of one, as VecEnvs take it
@@ -118,17 +113,6 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
             # The env's own dict is left as it is: an env that reuses it would repeat the episode in later infos.
             return obs, reward, terminated, truncated, {**info, "episode": self._end_episode(info)}
         return row
-
-    def direct_step(self) -> Step | None:
-        """Give a shorter way than `step` where `direct.py` knows one past wrappers below; None where it does not."""
-        step = shortened(self.env)
-        if step is None:
-            return None
-
-        def monitored(action: Any) -> StepResult:
-            return self.step(action) if self.needs_reset else self._note(step(action))  # step raises then
-
-        return monitored
 
     def close(self) -> None:
         """Close the env and the file."""
@@ -178,9 +162,6 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
     def _forget_episode(self) -> None:
         self._steps_before += len(self._rewards)
         del self._rewards[:]
-
-
-SHORTER[Monitor.step] = Monitor.direct_step
 
 
 class ResultsWriter:
