@@ -1,4 +1,4 @@
-"""What a step of all envs brings besides the columns."""
+"""The answers to a step of all envs, besides the rows in columns."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _NOTHING = RowsBody([])
 
 
 class LockStep:
-    """The answers of the workers to the step that is under way, or was last.
+    """The workers' answers to the current step, or to the last one.
 
-    `number` is the step's. `plain` says whether no worker has flagged a row or sent extras. `bodies` has what came
-    besides columns, by worker; `infos` the complete infos of whole shards, by worker, where there are some.
+    `number` is the command's number. `plain` is true if no worker has flagged a row or sent extras. `bodies` has the
+    bodies of answers, by worker; `infos` the complete infos of shards in which every env has returned some.
     """
 
     def __init__(self, shards: Sequence[range]) -> None:
@@ -28,7 +28,7 @@ class LockStep:
         self._shards = shards
 
     def note(self, worker: int, body: RowsBody | None, *, plain: bool) -> None:
-        """Keep what came with a shard's rows."""
+        """Keep the body of a worker's answer; None if there is none."""
         self.plain = self.plain and plain
         if body is not None:
             if body.infos is not None:
@@ -36,7 +36,7 @@ class LockStep:
             self.bodies[worker] = body
 
     def note_infos(self, worker: int, infos: Infos | bytes) -> None:
-        """Keep the infos of a whole shard, packed unless they come from this process."""
+        """Keep the infos of a whole shard; from another process they are packed."""
         self.infos[worker] = infos if isinstance(infos, list) else unpack_infos(infos)
 
     def extras(self) -> list[RowExtras]:
@@ -44,7 +44,7 @@ class LockStep:
         return [extra for body in self.bodies.values() for extra in body.extras]
 
     def all_infos(self) -> Infos:
-        """Return every env's info, where those of some whole shards have come: those themselves."""
+        """Return every env's info, once the infos of some whole shard have come."""
         if len(self._shards) == 1:
             return self.infos[0]
         found: Infos = []
@@ -53,7 +53,7 @@ class LockStep:
         return found
 
     def by_slot(self, worker: int) -> dict[int, RowExtras]:
-        """Return what one worker has sent, the infos of a whole shard as extras, by slot."""
+        """Return one worker's extras by slot; infos of the whole shard are turned into extras."""
         found = {}
         if worker in self.infos:
             found = {s: RowExtras(s, info) for s, info in zip(self._shards[worker], self.infos[worker], strict=True)}

@@ -7,7 +7,7 @@ it. So the loop over the envs has no branch for modes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 

@@ -71,9 +71,9 @@ class EnvShard:
     # Stepping
 
     def step(self, shard: range, actions: Sequence[Any], *, pack: bool = False) -> RowsBody | bytes | list[Any] | None:
-        """Step some adjacent slots one after another and write their rows. With `pack` infos may travel packed.
+        """Step adjacent envs one after another and write their rows. `pack` allows to pack the infos.
 
-        Give what there is besides the rows' columns: the body of ROWS, or of INFO_ROWS.
+        Return what there is besides the rows' columns: the body of ROWS, or of INFO_ROWS.
         """
         if self.flags.some:
             self.flags.clear(shard)
@@ -96,16 +96,16 @@ class EnvShard:
         if where == 0:
             self._write(shard, [cell[0] for cell in cells], extras)
             for cell in cells:
-                cell[0] = None  # the env's own: not to be kept alive
+                cell[0] = None  # else the env's array would be kept alive
         try:
             self._rewards[shard.start : shard.stop] = array("d", rewards)
-        except Exception:  # whatever an odd one makes of it
+        except Exception:  # a reward that is not a plain number
             self._write_odd_rewards(shard, rewards, extras)
         packed = self._take_infos(infos, extras, pack=pack) if infos else None
         if self._reader is not None:
             for local, error in self._reader.collect(shard, extras, autoreset.reset_infos):
                 self._fail(local, "step", error, extras)
-        if autoreset.reset_infos and not self._asynchronous:  # there a thread may be about to take its own
+        if autoreset.reset_infos and not self._asynchronous:  # in async mode resets' own threads take them
             self._add_reset_infos(extras)
         objects = self._objects(self.first + shard.start, len(shard)) if self._has_objects else None
         if type(packed) in INFO_BODIES and not (extras or objects or self.flags.some):
@@ -115,7 +115,7 @@ class EnvShard:
     def _fail_at(
         self, shard: range, exc: BaseException, rewards: list[Any], infos: list[Any], extras: list[RowExtras]
     ) -> None:
-        """Note an exception of the env at which the loop has stopped; if it is a Ctrl-C, of all that are left."""
+        """Note the exception at which the loop has stopped, as a failure of its env; a Ctrl-C, of all envs left."""
         failed = shard[len(rewards) :]
         if isinstance(exc, ENV_ERRORS):
             failed = failed[:1]
@@ -130,26 +130,27 @@ class EnvShard:
             rewards.append(0.0)
 
     def _interrupted(self, exc: BaseException) -> None:
-        """Note what is none of an env's errors. In process, answer first, so that no command stays without one.
+        """Handle an exception that is not an env's error, such as a Ctrl-C.
 
-        Elsewhere it ends the worker (SIGTERM is made such an exception), and the caller is to see just that. A reset's
-        own thread cannot do so: its env has failed, and the worker ends after that.
+        In the caller's process it is raised after the answer, so that no command stays unanswered. In a process of its
+        own the worker ends by it (SIGTERM raises one), and the caller is to see just that; the thread of an async reset
+        cannot end the worker, so there, too, the exception waits.
         """
         if self._remote and threading.current_thread() is threading.main_thread():
             raise exc
         self.unsettled.append(exc)
 
     def _take_odd(self, local: int, obs: Any) -> None:
-        """Write an observation that is not just what its space says. Raises if it cannot be cast."""
+        """Write an observation of another dtype or type than its space's. Raise an error if it cannot be cast."""
         self._batch.observations.store_row(self.first + local, obs)
         self._collect_observations()
 
     def _collect_observations(self) -> None:
-        """Store them when the whole shard is done: what takes any value that can be cast to the space's dtype."""
+        """Store observations after the whole shard's step from now on, which casts them to the space's dtype."""
         self._cells, self._where = [[None] for _ in self.all], 0
 
     def _take_infos(self, infos: list[tuple[int, dict[str, Any]]], extras: list[RowExtras], *, pack: bool) -> Any:
-        """Make the rows' infos fit to travel: all in one if every env has some, else an RowExtras for each that has."""
+        """Return all infos as one body if every env has one and they allow that; else add them to `extras`."""
         if pack and len(infos) == len(self.envs):
             alone = [info for _, info in infos]
             dicts = {*map(type, alone)} == _DICT
@@ -171,7 +172,7 @@ class EnvShard:
         return None
 
     def _add_reset_infos(self, extras: list[RowExtras]) -> None:
-        """Send the infos of autoresets along with their rows."""
+        """Add the infos of autoresets to the extras of their rows."""
         found = {extra.slot: position for position, extra in enumerate(extras)}
         for local, info in self.autoreset.reset_infos.items():
             slot = self.first + local
@@ -182,7 +183,7 @@ class EnvShard:
         self.autoreset.reset_infos.clear()
 
     def _fail(self, local: int, doing: str, exc: BaseException, extras: list[RowExtras]) -> Any:
-        """Note an exception; give the row as it was, for the columns."""
+        """Note an exception; return the row as it was before, for the columns."""
         slot = self.first + local
         self._note_failure(local, self._capture(local, doing, exc), extras)
         return self._batch.observations.rows(slot, 1)[0]
@@ -202,7 +203,7 @@ class EnvShard:
         self.flags.set(local, 0)
 
     def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
-        """Take what no env is known to have done as a failure of all of these; give what tells the caller."""
+        """Fail all of these envs for a reason that is not known to be one env's; return the extras that say so."""
         extras: list[RowExtras] = []
         for local in shard:
             self._note_failure(local, why._replace(slot=self.first + local), extras)
@@ -215,7 +216,7 @@ class EnvShard:
                 self._observations.store(observations)
             else:
                 columns.store(self.first + shard.start, observations)
-        except Exception:  # some env's row does not fit its space: find out whose
+        except Exception:  # a row does not fit its space: find out which one
             for local, obs in zip(shard, observations, strict=True):
                 try:
                     columns.store_row(self.first + local, obs)
@@ -233,7 +234,7 @@ class EnvShard:
     # Resetting
 
     def try_reset(self, local: int, *, asked: bool = False) -> ResetOutcome:
-        """Reset one env: give its observation and info, or how it has failed."""
+        """Reset one env; return its observation and info, or its failure."""
         try:
             return self.autoreset.reset(local, asked=asked), self.autoreset.reset_infos.pop(local, {})
         except BaseException as exc:
@@ -243,7 +244,7 @@ class EnvShard:
             return self._capture(local, "reset", exc)
 
     def first_row(self, local: int, outcome: ResetOutcome) -> RowsBody | None:
-        """Write the first row of an episode, with reward 0; give the body of its ROW."""
+        """Write the first row of an episode, with reward 0; return the body of its ROW."""
         slot = self.first + local
         self.flags.set(local, 0 if isinstance(outcome, RemoteFailure) else FIRST)
         self._rewards[local] = 0.0
@@ -264,12 +265,12 @@ class EnvShard:
         return RowsBody(extras, objects) if extras or objects else None
 
     def show_envs(self) -> list[Any]:
-        """Return the list of the envs itself. From now on an env that is put into it, or its `step`, acts at once."""
+        """Return the list of envs itself. From now on steps use the envs that the caller puts into it."""
         self.autoreset.make_exchangeable()
         return self.envs
 
     def open_info(self, specs: Specs) -> None:
-        """Write attributes into columns from now on."""
+        """Write attributes of these types to columns from now on."""
         self._batch.open_info(specs)
         if self._reader is not None:
             self._reader.open(self._batch.info, self._batch.first_info)
@@ -278,7 +279,7 @@ class EnvShard:
 def _number(reward: Any) -> float:
     try:
         return float(array("d", [reward])[0])
-    except Exception:  # TypeError; before numpy 2.4 a DeprecationWarning of arrays, where warnings are errors
+    except Exception:  # TypeError; for arrays, before numpy 2.4, a DeprecationWarning if warnings are errors
         given = np.asarray(reward)
         if given.dtype.kind not in "biuf":  # text, None
             raise

@@ -134,7 +134,7 @@ class InfoReader:
         return failed
 
     def _put_back(self, position: int, row: list[Any], local: int, columns: list[list[Any]]) -> dict[str, Any]:
-        """Replace an env's values after its reset by those of its row; return the former as far as they have no column."""
+        """Replace an env's values after its reset by those of its row; return the former that have no column."""
         slot, left = self._first + local, {}
         for name, column, value, values in zip(self._names, self._first_columns, row, columns, strict=True):
             first, values[position] = values[position], value

@@ -1,7 +1,4 @@
-"""What takes commands and answers them: one `Worker` for every engine.
-
-It takes those of `protocol.Command`, in order, for the envs of its `EnvShard`. The rows are written when it answers.
-"""
+"""The worker, the same for every engine: it takes commands for the envs of one shard and answers them."""
 
 from __future__ import annotations
 
@@ -41,9 +38,11 @@ _OF_SLOT = frozenset({int(Command.STEP_ONE), int(Command.RESET), int(Command.AWA
 
 
 class Worker:
-    """Serves the envs of one shard: slots first, first + 1, ... `answer(number, tag, body)` sends to the caller.
+    """Carries out the commands of `protocol.Command` for envs of the slots first, first + 1, ..., in order.
 
-    `remote` says that answers are pickled. Commands whose number has been there are ignored: they have been sent twice.
+    `answer(number, tag, body)` sends an answer to the caller; before that the rows have been written to `batch`. With
+    `remote`, answers are pickled. A command is ignored if its number is not higher than the last one's: the caller has
+    sent it twice.
     """
 
     def __init__(
@@ -55,9 +54,9 @@ class Worker:
         self._remote = remote
         self._answer = answer
         self._read_actions = batch.actions.shard(first, len(envs)).reader()
-        self.number = -(2**62)  # of the command that is, or was last, carried out
-        self._unanswered = -1  # the same, while it has no answer
-        # An env alone in its process delays no other one while it resets; others get a thread for each reset.
+        self.number = -(2**62)  # of the current command, or of the last one
+        self._unanswered = -1  # the same, until it is answered
+        # An env that is alone in its process delays no other one while it resets; otherwise each reset gets a thread.
         threads = autoreset == "async" and (len(envs) > 1 or not remote)
         self._resets = AsyncResets(self.env_shard.try_reset, self._send_first_row, self._close_env, threads=threads)
         self._lock = threading.Lock()
@@ -94,7 +93,7 @@ class Worker:
         return kind != _CLOSE
 
     def step(self, number: int, objects: Any = None) -> Message:
-        """Step the whole shard; return the answer. `settle` after that, if `env_shard.unsettled`."""
+        """Step the whole shard and return the answer. Call `settle` after that if there is `env_shard.unsettled`."""
         self.number = self._unanswered = number
         env_shard = self.env_shard
         if objects is not None:
@@ -106,12 +105,12 @@ class Worker:
         return number, _ROWS if type(body) is RowsBody else _INFO_ROWS, body
 
     def break_off(self, number: int, tag: int) -> None:
-        """Answer a command that was ended by an exception, not an env's own (a KeyboardInterrupt between two steps)."""
+        """Answer a command that was ended by an exception, not an env's: a KeyboardInterrupt between two steps, say."""
         problem = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
         self._refuse(number, tag, RemoteFailure.capture(self._first, "a command", problem, portable=self._remote))
 
     def _refuse(self, number: int, command: int, why: RemoteFailure) -> None:
-        """Answer a command that is not carried out."""
+        """Answer a command with a failure instead of carrying it out."""
         kind, slot = kind_of(command), slot_of(command)
         if kind == Command.STEP:
             self._send(number, _ROWS, RowsBody(self.env_shard.fail(self.env_shard.all, why)))
@@ -123,7 +122,7 @@ class Worker:
             self._reply(number, why)
 
     def settle(self) -> None:
-        """Do what had to wait until a step was answered: begin the resets that it calls for, raise a Ctrl-C."""
+        """Do what had to wait until a step was answered: begin async resets, raise a Ctrl-C."""
         unsettled = self.env_shard.unsettled
         while unsettled:
             first = unsettled[0]
@@ -188,7 +187,7 @@ class Worker:
         self.env_shard.done = results
         for slot in slots:
             try:
-                # Each env gets its own, as it would if it were alone in its process.
+                # Each env gets arguments of its own, as it would in a process of its own.
                 result = function(
                     self.env_shard.envs[slot - self._first], *copy_containers(args), **copy_containers(kwargs)
                 )
@@ -198,7 +197,7 @@ class Worker:
                 results.append(RemoteFailure.capture(slot, _describe(function, args), exc, portable=self._remote))
         try:
             self._reply(number, results)
-        except Exception:  # some result that no pickle takes
+        except Exception:  # one of the results cannot be pickled
             doing = _describe(function, args)
             checked = [_portable_result(slot, doing, result) for slot, result in zip(slots, results, strict=True)]
             self._reply(number, checked)
@@ -213,7 +212,7 @@ class Worker:
         self._reply(number, None)
 
     def _report(self, seconds: float) -> None:
-        """Tell the caller again and again that envs have done something since, while a command is being carried out."""
+        """Tell the caller every so many seconds if the command under way has made progress since."""
         seen = None
         while not self._closed:
             now = self.number, len(self.env_shard.done)
@@ -227,7 +226,7 @@ class Worker:
         self._send(number, int(Answer.CLOSED), self.close(CLOSE_WAIT))
 
     def close(self, grace: float) -> list[RemoteFailure]:
-        """Close every env, once; return what that raised. Envs still in an async reset are closed when it ends."""
+        """Close every env, once; return the failures. An env in an async reset is closed when the reset has ended."""
         if self._closed:
             return []
         self._closed = True
@@ -252,7 +251,7 @@ class Worker:
             self._unanswered = -1
 
     def _portable(self, extra: RowExtras) -> RowExtras:
-        """Turn infos that no pickle takes into an error of their env, which needs a reset after that."""
+        """Return `extra`, or if its infos cannot be pickled a failure of its env, which then needs a reset."""
         try:
             dumps(extra)
         except Exception as exc:
@@ -265,7 +264,7 @@ class Worker:
 
 
 def close_envs(envs: Sequence[Any], first: int, *, remote: bool) -> list[RemoteFailure]:
-    """Close every env, whatever the others do."""
+    """Close every env and return the failures."""
     failures = []
     for slot, env in enumerate(envs, first):
         try:
