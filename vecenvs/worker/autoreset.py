@@ -154,13 +154,14 @@ class Autoreset:
         has `asked` for does. `options` is named only if there are some: not every env takes it.
         """
         env = self._envs[local]
-        held = self._held.pop(local, {}) if self._held else {}
+        held = {**self._held.get(local, {})}
         if asked:
             held.setdefault("seed", None)
         first = env.reset(**held)
         if not isinstance(first, (tuple, list)):  # an array of two items could be unpacked, too
             raise TypeError(f"cannot unpack a {type(first).__name__} into obs and info")
         obs, info = first
+        self._held.pop(local, None)  # a reset that fails leaves them to the next one
         if info:
             info = dict(info) if self._remote else copy_containers(dict(info))
         if self._reader is not None:
