@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import Env, spaces
+from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from vecenvs import DummyVecEnv
 from vecenvs.batch.batch_columns import Allocator, BatchColumns
@@ -153,6 +154,23 @@ def test_an_info_that_no_pickle_takes_costs_nobody_elses() -> None:
     assert tag == Answer.ROWS
     assert "its info['lock'] cannot be pickled" in body.extras[0].failure.summary
     assert [info["t"] for info in unpack_infos(body.infos)] == [2, 2]
+
+
+def test_a_step_that_is_replaced_below_wrappers_is_seen_at_once() -> None:
+    """Some envs are machines whose states are methods."""
+
+    class Machine(CountingEnv):
+        def step(self, action: Any) -> Any:
+            self.step = self.second  # type: ignore[method-assign]
+            return super().step(action)
+
+        def second(self, action: Any) -> Any:
+            *row, info = super().step(action)
+            return *row, {**info, "second": True}
+
+    with DummyVecEnv([lambda: TimeLimit(OrderEnforcing(Machine()), 100)]) as vec:
+        vec.reset()
+        assert ["second" in vec.step([0])[3][0] for _ in range(3)] == [False, True, True]
 
 
 def test_attributes_of_another_byte_order() -> None:

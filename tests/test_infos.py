@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.batch.infos import TRUNCATED_KEY, InfoPacker, unpack_infos
+from vecenvs.testing.envs import CountingEnv
 
 VALUES = {
     float: st.floats(),
@@ -38,6 +41,35 @@ def complete(infos: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**info, TRUNCATED_KEY: False} for info in infos]
 
 
+class Varied(CountingEnv):
+    """Its infos have the same keys and types for three steps, then others."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, _ = super().step(action)
+        t = int(self.t)
+        infos: list[dict[str, Any]] = [
+            {"x": t / 2, "n": t, "fell": False},
+            {"x": np.float64(t), "y": np.float32(t) / 3, "n": np.int64(t), "fell": np.bool_(True)},
+            {"x": None, "n": t},
+            {"n": 2**70, TRUNCATED_KEY: 3, "x": t},
+            {TRUNCATED_KEY: False, "x": t},
+            {} if self.tag else {"x": 1.0},
+        ]
+        return obs, reward, terminated, truncated, infos[t // 3 % len(infos)]
+
+
+def test_infos_are_the_same_in_process_and_from_workers() -> None:
+    """Values, types and the order of keys."""
+    found = []
+    for engine in (DummyVecEnv, functools.partial(SubprocVecEnv, num_workers=2)):
+        with engine([functools.partial(Varied, tag, 25) for tag in range(3)]) as vec:
+            vec.reset()
+            steps = [vec.step([0] * 3)[3] for _ in range(22)]
+        found.append([[(key, type(value), value) for key, value in info.items()] for infos in steps for info in infos])
+    assert found[0] == found[1]
+
+
+@settings(deadline=None)
 @given(shards())
 def test_values_and_types_survive(steps: list[list[dict[str, Any]]]) -> None:
     packer = InfoPacker()

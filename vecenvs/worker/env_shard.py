@@ -152,12 +152,12 @@ class EnvShard:
     def _take_infos(self, infos: list[tuple[int, dict[str, Any]]], extras: list[RowExtras], *, pack: bool) -> Any:
         """Return all infos as one body if every env has one and they allow that; else add them to `extras`."""
         if pack and len(infos) == len(self.envs):
-            alone = [info for _, info in infos]
-            dicts = {*map(type, alone)} == _DICT
+            own = [info for _, info in infos]
+            dicts = {*map(type, own)} == _DICT
             if dicts and self._reader is not None:
-                alone = list(map(self._reader.without, alone))
-            if dicts and all(alone):
-                packed = self._packer.pack(alone) if self._remote else own_complete(alone)
+                own = list(map(self._reader.without, own))
+            if dicts and all(own):
+                packed = self._packer.pack(own) if self._remote else own_complete(own)
                 if packed is not None:
                     return packed
         failed = {extra.slot - self.first for extra in extras if extra.failure is not None}
@@ -189,8 +189,8 @@ class EnvShard:
         return self._batch.observations.rows(slot, 1)[0]
 
     def _capture(self, local: int, doing: str, exc: BaseException) -> RemoteFailure:
-        told = remedy(self.envs[local], exc)
-        return RemoteFailure.capture(self.first + local, doing, exc, portable=self._remote, remedy=told)
+        advice = remedy(self.envs[local], exc)
+        return RemoteFailure.capture(self.first + local, doing, exc, portable=self._remote, remedy=advice)
 
     def _note_failure(self, local: int, failure: RemoteFailure, extras: list[RowExtras]) -> None:
         slot = self.first + local
