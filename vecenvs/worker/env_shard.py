@@ -15,12 +15,12 @@ import numpy as np
 
 from vecenvs.batch.batch_columns import FIRST, BatchColumns, Specs
 from vecenvs.batch.infos import InfoPacker, own_complete
-from vecenvs.batch.values import copy_containers
+from vecenvs.batch.values import copy_containers, shown
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody
 from vecenvs.worker.autoreset import Autoreset, RowFlags
 from vecenvs.worker.info_reader import InfoReader
 from vecenvs.worker.old_gym import remedy
-from vecenvs.worker.step_loop import shown, step_envs
+from vecenvs.worker.step_loop import step_envs
 
 ENV_ERRORS = (Exception, SystemExit)  # an env that calls sys.exit() has failed; it does not end the program
 INFO_BODIES = (bytes, list)  # the body of INFO_ROWS, from another process and in process

@@ -11,7 +11,7 @@ import gymnasium as gym
 from gymnasium.spaces import Space
 
 from vecenvs.arguments import way_of_several
-from vecenvs.batch.space_equality import same_space, same_layout
+from vecenvs.batch.space_equality import same_layout, same_space
 from vecenvs.errors import RepeatedEnvError, VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, ShardSpec
 from vecenvs.worker.env_shard import ENV_ERRORS

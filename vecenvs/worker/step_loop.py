@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
+from vecenvs.batch.values import shown
 
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
 EndEpisode = Callable[[int, Any, Any, Any, dict[str, Any]], tuple[Any, dict[str, Any]]]
@@ -72,11 +73,3 @@ def _flag(name: str, value: Any) -> bool:
     if number not in (0, 1):
         raise TypeError(f"{name} must be True or False, not {shown(value)}")
     return bool(number)
-
-
-def shown(value: Any) -> str:
-    """Return a short repr of a value of any class."""
-    try:
-        return reprlib.repr(value)
-    except Exception as problem:  # whatever a foreign __repr__ raises
-        return f"a {type(value).__name__} whose __repr__ raises {type(problem).__name__}"
