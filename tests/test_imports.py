@@ -123,11 +123,11 @@ def uses_of_an_env(tree: ast.AST) -> Iterator[str]:
 
 
 def test_one_place_steps_and_one_resets() -> None:
-    """direct.py and env_shard.py, apart from wrappers of one env and the bare loop that the benchmark measures by."""
+    """autoreset.py, apart from wrappers of one env and the bare loop that the benchmark measures by."""
     found = {
         path.name: {*uses_of_an_env(ast.parse(path.read_text()))} for path in modules() if part_of(path) != "bench"
     }
-    assert {name: uses for name, uses in found.items() if uses} == {"direct.py": {"step"}, "env_shard.py": {"reset"}}
+    assert {name: uses for name, uses in found.items() if uses} == {"autoreset.py": {"reset", "step"}}
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from vecenvs.backends import backend_class
 from vecenvs.errors import VecEnvError
 from vecenvs.testing import leaks
 from vecenvs.vec_env import VecEnv
-from vecenvs.worker.env_shard import AUTORESET_MODES
+from vecenvs.worker.autoreset import AUTORESET_MODES
 
 
 @dataclass(frozen=True)

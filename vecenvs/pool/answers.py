@@ -54,7 +54,6 @@ class Answers:
             if commands.request is not None and number == commands.request.number:
                 commands.request.replies[worker] = body
         elif kind == Answer.STARTED:
-            commands.step_answers.renew(worker)
             commands.send_again(worker, body)
             commands.recovery.started(worker, body)
         elif kind == Answer.NOT_STARTED:

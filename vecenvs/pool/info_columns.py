@@ -8,12 +8,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from vecenvs.batch.attribute_columns import specs_of, stack
 from vecenvs.batch.batch_columns import BatchColumns, Specs
 from vecenvs.batch.infos import blank_info, copies, fill_in, maker
 from vecenvs.batch.values import copy_containers
 from vecenvs.env_calls import check_name
 from vecenvs.errors import VecEnvError
-from vecenvs.worker.info_channel import specs_of, stack
 
 
 class InfoColumns:

@@ -40,7 +40,7 @@ from vecenvs.transport.memory import new_name
 from vecenvs.transport.protocol import Command
 from vecenvs.transport.shared import SharedBatchColumns
 from vecenvs.vec_env import Batch, StepReturn, VecEnv
-from vecenvs.worker.env_shard import AUTORESET_MODES
+from vecenvs.worker.autoreset import AUTORESET_MODES
 
 EnvFn = Callable[[], "Env[Any, Any]"]
 

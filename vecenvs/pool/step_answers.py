@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vecenvs.batch.infos import Announced, InfoUnpacker, blank_info, copies
+from vecenvs.batch.infos import blank_info, copies, unpack_infos
 from vecenvs.transport.protocol import RowExtras, RowsBody
 
 Infos = list[dict[str, Any]]
@@ -26,7 +26,6 @@ class StepAnswers:
         self.bodies: dict[int, RowsBody] = {}
         self.infos: dict[int, Infos] = {}
         self._shards = shards
-        self._unpackers = [InfoUnpacker() for _ in shards]
 
     def add(self, worker: int, body: RowsBody | None, *, plain: bool) -> None:
         """Add what came with a shard's rows."""
@@ -36,13 +35,9 @@ class StepAnswers:
                 self.add_infos(worker, body.infos)
             self.bodies[worker] = body
 
-    def add_infos(self, worker: int, infos: Infos | bytes | Announced) -> None:
+    def add_infos(self, worker: int, infos: Infos | bytes) -> None:
         """Add the infos of a whole shard, which are packed unless they come from this process."""
-        self.infos[worker] = infos if isinstance(infos, list) else self._unpackers[worker].unpack(infos)
-
-    def renew(self, worker: int) -> None:
-        """Forget the form of a worker's packed infos: a new process has taken its place."""
-        self._unpackers[worker] = InfoUnpacker()
+        self.infos[worker] = infos if isinstance(infos, list) else unpack_infos(infos)
 
     def extras(self) -> list[RowExtras]:
         """Return the extras of all workers."""

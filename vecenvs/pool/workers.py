@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.batch.space_equality import alike, same_layout
+from vecenvs.batch.space_equality import same_layout, same_space
 from vecenvs.cpus import cpu_of
 from vecenvs.errors import ClosedError, SpaceMismatch, StartTimeout, VecEnvError, WorkerDied, describe_indices
 from vecenvs.transport import Transport
@@ -198,7 +198,7 @@ class Workers:
         first = self._first_made
         for which in COMMON:
             theirs, ours = getattr(made, which), getattr(first, which)
-            if not alike(theirs, ours):
+            if not same_space(theirs, ours):
                 self._check_mismatch(self.shards[worker][0], which, theirs, ours)
         if made.mismatch is not None:
             self._check_mismatch(*made.mismatch)

@@ -11,7 +11,7 @@ import gymnasium as gym
 from gymnasium.spaces import Space
 
 from vecenvs.arguments import way_of_several
-from vecenvs.batch.space_equality import alike, same_layout
+from vecenvs.batch.space_equality import same_layout, same_space
 from vecenvs.errors import RepeatedEnvError, VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, ShardSpec
 from vecenvs.worker.env_shard import ENV_ERRORS
@@ -104,7 +104,7 @@ def _mismatch(envs: Sequence[Any], first: int) -> tuple[int, str, Any, Any] | No
     for slot, env in enumerate(envs, first):
         for which in COMMON:
             theirs, ours = getattr(env, which, None), getattr(envs[0], which, None)
-            if not alike(theirs, ours):
+            if not same_space(theirs, ours):
                 if not (which == "observation_space" and same_layout(theirs, ours)):
                     return slot, which, theirs, ours
                 found = found or (slot, which, theirs, ours)

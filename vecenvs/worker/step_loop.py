@@ -1,4 +1,4 @@
-"""The loop over envs that every step runs: the library's price per env."""
+"""The loop over the envs of a shard, which every step runs: the library's cost per env."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from vecenvs.batch.values import shown
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
 EndEpisode = Callable[[int, Any, Any, Any, dict[str, Any]], tuple[Any, dict[str, Any]]]
 
+_NO = np.bool_(False)  # numpy has only one such object
+
 
 def step_envs(
     acts: list[Callable[[Any], StepResult]],
@@ -24,21 +26,21 @@ def step_envs(
     take_odd: Callable[[int, Any], None],
     first: int,
 ) -> None:
-    """Step the envs from number len(rewards) on. If one raises, len(rewards) is its number.
+    """Step the envs from position len(rewards) on. If one raises, len(rewards) is its position.
 
-    `acts[k](actions[k])` steps env k, which everybody else knows as `first + k`. Its observation is put into
-    `cells[k][where]`, or if that raises given to `take_odd(first + k, obs)`; its reward is appended, and its info, if
-    it is not empty, as (first + k, info). Where an episode has ended, the row's observation and info are what
-    `end_episode(first + k, obs, terminated, truncated, info)` gives.
+    `acts[k](actions[k])` steps the env at position k, which is env `first + k` of the worker. Its observation is
+    written to `cells[k][where]`; if that raises, `take_odd(first + k, obs)` gets it. Its reward is appended to
+    `rewards`, a non-empty info as (first + k, info) to `infos`. At the end of an episode,
+    `end_episode(first + k, obs, terminated, truncated, info)` returns the observation and the info of the row.
 
-    Flags that are not False itself, of Python or numpy, are looked at by `is_over`: so None or "" is an error, and an
-    env whose flags are what they should be pays no call for it.
+    Only flags that are neither Python's nor numpy's False itself are passed to `is_over`. So a flag that is None or ""
+    is an error, and an env with proper flags costs no call.
     """
     no = _NO
     done = len(rewards)
     if done:
         acts, actions, cells = acts[done:], actions[done:], cells[done:]
-    # A list's method called by its name is quicker than one looked up beforehand.
+    # A list's method called by its name is faster than one looked up beforehand.
     for act, action, cell in zip(acts, actions, cells):  # noqa: B905  of equal lengths; strict= costs time here
         obs, reward, terminated, truncated, info = act(action)
         if (
@@ -47,7 +49,7 @@ def step_envs(
             obs, info = end_episode(first + len(rewards), obs, terminated, truncated, info)
         try:
             cell[where] = obs
-        except Exception:  # whatever an odd value makes of it
+        except Exception:  # whatever an odd value causes
             take_odd(first + len(rewards), obs)
         if info:
             infos.append((first + len(rewards), info))
@@ -66,11 +68,8 @@ def _flag(name: str, value: Any) -> bool:
     try:
         given = np.asarray(value)
         number = given.item() if given.dtype.kind in "biu" else None
-    except Exception:  # no single value, or what will be no array
+    except Exception:  # several values, or an object that numpy cannot convert
         number = None
     if number not in (0, 1):
         raise TypeError(f"{name} must be True or False, not {shown(value)}")
     return bool(number)
-
-
-_NO = np.bool_(False)  # there is only one
