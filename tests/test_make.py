@@ -19,10 +19,10 @@ import pytest
 
 from vecenvs import DummyVecEnv, backends
 from vecenvs.backends import auto
+from vecenvs.backends.mpi import job
 from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.make import make_vec_env as make
 from vecenvs.make.make_vec_env import make_vec_env
-from vecenvs.mpi import job
 from vecenvs.testing.envs import CountingEnv, DyingEnv
 from vecenvs.wrappers import Monitor, load_results
 

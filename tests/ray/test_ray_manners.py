@@ -23,16 +23,16 @@ from ray_session import ENVIRONMENT, OPTIONS, ROOT, kill, no_leaks, ray_session,
 
 from vecenvs.backends import backend_class
 from vecenvs.backends.ray import RayVecEnv
-from vecenvs.backends.ray_actor import EnvActor, Home
-from vecenvs.backends.ray_cluster import shorten
-from vecenvs.backends.ray_request import NoPlace, Placing, Request
+from vecenvs.backends.ray.actor import EnvActor, Home
+from vecenvs.backends.ray.cluster import shorten
+from vecenvs.backends.ray.placement import NoPlace, Placing, Request
 from vecenvs.compat.ray_multiprocess_env import RayVectorEnv
 from vecenvs.errors import BackendUnavailable, WorkerDied
 from vecenvs.testing import leaks
 from vecenvs.testing.envs import CountingEnv, counting_fns
-from vecenvs.transport import stream
-from vecenvs.transport.spin import ALONE, NEVER, SHARED
-from vecenvs.transport.stream import Reception
+from vecenvs.transport import tcp
+from vecenvs.transport.spinning import ALONE, NEVER, SHARED
+from vecenvs.transport.tcp import Reception
 
 HOST = """
 import functools, os, ray
@@ -76,7 +76,7 @@ def test_nobody_at_the_address() -> None:
     """Said soon, where Ray itself goes on trying for minutes."""
     text = """
 import os, pytest
-from vecenvs.backends import ray_cluster
+from vecenvs.backends.ray import cluster as ray_cluster
 from vecenvs.backends.ray import RayVecEnv
 from vecenvs.errors import BackendUnavailable
 from vecenvs.testing.envs import CountingEnv
@@ -224,7 +224,7 @@ class TestGuest:
         with RayVecEnv(counting_fns(2), 2, actor_options=OPTIONS) as vec:
             transport: Any = vec._workers.transports[0]
             for cores, expected in ((3, (ALONE, ALONE)), (2, (NEVER, SHARED)), (1, (NEVER, NEVER))):
-                monkeypatch.setattr("vecenvs.backends.ray_fleet.usable_cores", lambda cores=cores: cores)
+                monkeypatch.setattr("vecenvs.backends.ray.actors.usable_cores", lambda cores=cores: cores)
                 assert transport._fleet.spins() == expected
 
     def test_memory_that_cannot_be_opened(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +271,7 @@ class TestGuest:
 
     def test_what_knows_no_key_is_not_spoken_to(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """What connects in the worker's place, here with another key, takes no part; neither does the worker."""
-        monkeypatch.setattr(stream, "CONNECT_TIMEOUT", 0.5)
+        monkeypatch.setattr(tcp, "CONNECT_TIMEOUT", 0.5)
         welcome = Reception.welcome
 
         def of_another(self: Reception) -> socket.socket:
@@ -303,7 +303,7 @@ class TestGuest:
 
     def test_closing_waits_for_no_exit_code(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Of actors that have been told to close, and whose processes go on: there would be none for that long."""
-        monkeypatch.setattr("vecenvs.backends.ray_transport.REAPED", 100.0)
+        monkeypatch.setattr("vecenvs.backends.ray.transport.REAPED", 100.0)
         with RayVecEnv(counting_fns(2), 2, actor_options=OPTIONS) as vec:
             vec.reset()
 
@@ -329,7 +329,7 @@ class TestGuest:
         """Many processes on few cores start one after the other."""
         node = ray.get_runtime_context().get_node_id()
         clock = SimpleNamespace(monotonic=lambda: now)
-        monkeypatch.setattr("vecenvs.backends.ray_request.time", clock)
+        monkeypatch.setattr("vecenvs.backends.ray.placement.time", clock)
         request = Request({"num_cpus": 1}, None, node, 10.0, "actor_options")
         now = 0.0
         waiting = ray.remote(EnvActor).options(resources={"moon": 1}).remote(0, 1, "async")

@@ -18,8 +18,8 @@ import ray
 from ray.cluster_utils import Cluster
 
 from vecenvs import DummyVecEnv
-from vecenvs.backends import ray_transport
 from vecenvs.backends.ray import RayVecEnv
+from vecenvs.backends.ray import transport as ray_transport
 from vecenvs.errors import NotSteppingError, WorkerDied
 from vecenvs.testing.envs import CountingEnv
 

@@ -13,14 +13,14 @@ from typing import Any
 import cloudpickle
 
 from vecenvs.arguments import check_choice, check_env_fns, listed, parse_flag, parse_int
+from vecenvs.backends.in_process import LocalTransport
 from vecenvs.cpus import allowed_cpus, usable_cores
 from vecenvs.errors import GUARD, UNGUARDED, BackendUnavailable, VecEnvError
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Message, Transport
-from vecenvs.transport.local import LocalTransport
 from vecenvs.transport.protocol import dumps, loads
 from vecenvs.transport.shared import Names, SharedTransport, Wiring
-from vecenvs.transport.spin import Spin, spins
+from vecenvs.transport.spinning import Spin, spins
 from vecenvs.worker import preload
 from vecenvs.worker.process import child_environment, run_worker
 

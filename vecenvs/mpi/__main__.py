@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from vecenvs.backends.mpi import status_file
+from vecenvs.backends.mpi.job import abort_on_exception, session_of
+from vecenvs.backends.mpi.library import load_mpi
 from vecenvs.errors import BackendUnavailable
-from vecenvs.mpi import launch, status_file
-from vecenvs.mpi.job import abort_on_exception, session_of
-from vecenvs.mpi.library import load_mpi
+from vecenvs.mpi import launch
 from vecenvs.mpi.supervise import Supervisor
 
 

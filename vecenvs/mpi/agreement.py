@@ -12,8 +12,8 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from vecenvs.backends.mpi.library import load_mpi
 from vecenvs.errors import VecEnvError, describe_indices
-from vecenvs.mpi.library import load_mpi
 from vecenvs.transport.protocol import safe_text
 
 T = TypeVar("T")

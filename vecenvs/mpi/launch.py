@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from vecenvs.backends.mpi.library import INSTALL, library_name
 from vecenvs.errors import BackendUnavailable
-from vecenvs.mpi.library import INSTALL, library_name
 
 # Open MPI's settings by environment variable, which travel to every node.
 _OPEN_MPI = {

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from vecenvs.backends.mpi.library import load_mpi
 from vecenvs.mpi.agreement import agreed, by_rank
 from vecenvs.mpi.arrays import (
     as_numpy,
@@ -29,7 +30,6 @@ from vecenvs.mpi.arrays import (
     layout,
     of_numbers,
 )
-from vecenvs.mpi.library import load_mpi
 
 RANK_STRIDE = 10000  # as make_vec_env and baselines: env i of rank r has seed + 10000 * r + i
 

@@ -21,8 +21,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from vecenvs.mpi import status_file
-from vecenvs.mpi.nodes import is_running
+from vecenvs.backends.mpi import status_file
+from vecenvs.backends.mpi.nodes import is_running
 
 LOOK = 1.0  # seconds between looks at rank 0
 END_PATIENCE = 15.0  # seconds for mpirun to end after rank 0,

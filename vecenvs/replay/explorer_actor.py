@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from vecenvs.backends.ray_actor import Home
+from vecenvs.backends.ray.actor import Home
 from vecenvs.replay.attributes import apply, read, write
 from vecenvs.replay.errors import ExplorerFailure, ServerDied
 from vecenvs.replay.explorer import Explorer, blank_stats

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vecenvs.backends.ray_cluster import Connection
+from vecenvs.backends.ray.cluster import Connection
 from vecenvs.replay.link import LOOK, check_connection, get
 from vecenvs.replay.schema import Rows, Schema
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import cloudpickle
 
-from vecenvs.backends.ray_actor import Home
-from vecenvs.backends.ray_cluster import Connection, shorten
-from vecenvs.backends.ray_exit import ForeignProcess
+from vecenvs.backends.ray.actor import Home
+from vecenvs.backends.ray.cluster import Connection, shorten
+from vecenvs.backends.ray.foreign_process import ForeignProcess
 from vecenvs.replay.errors import ServerDied
 
 LOOK = 0.2  # seconds between looks at whether waiting still makes sense

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from vecenvs.arguments import arguments_of, check_arguments, parse_int, parse_limit
-from vecenvs.backends.ray_cluster import Session, check_init_kwargs, check_ray
-from vecenvs.backends.ray_request import Request, check_options
+from vecenvs.backends.ray.cluster import Session, check_init_kwargs, check_ray
+from vecenvs.backends.ray.placement import Request, check_options
 from vecenvs.replay import link
 from vecenvs.replay.ending import Ending, end_all
 from vecenvs.replay.errors import StoppedError

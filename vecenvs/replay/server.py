@@ -14,9 +14,9 @@ import numpy as np
 from gymnasium import spaces
 
 from vecenvs.arguments import parse_int, parse_limit, parse_timeout
-from vecenvs.backends.ray_cluster import Session, check_init_kwargs, check_ray, import_paths
-from vecenvs.backends.ray_exit import ForeignProcess
-from vecenvs.backends.ray_request import Placing, Request, check_options
+from vecenvs.backends.ray.cluster import Session, check_init_kwargs, check_ray, import_paths
+from vecenvs.backends.ray.foreign_process import ForeignProcess
+from vecenvs.backends.ray.placement import Placing, Request, check_options
 from vecenvs.replay import link
 from vecenvs.replay.blocks import BlockLayout
 from vecenvs.replay.buffer import ReplayBuffer

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vecenvs.backends.ray_actor import Home
+from vecenvs.backends.ray.actor import Home
 from vecenvs.replay.attributes import apply, read, write
 from vecenvs.replay.blocks import Block
 from vecenvs.replay.buffer import ReplayBuffer

@@ -13,7 +13,7 @@ import numpy as np
 
 from vecenvs.batch.batch_columns import Allocator
 from vecenvs.transport.memory import Semaphore
-from vecenvs.transport.spin import NEVER, Spin
+from vecenvs.transport.spinning import NEVER, Spin
 
 PAYLOAD = 1 << 16  # bytes
 PIECE = PAYLOAD // 2  # bytes; longer messages travel in pieces of this size

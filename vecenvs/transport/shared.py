@@ -24,7 +24,7 @@ from vecenvs.transport import Message, Transport
 from vecenvs.transport.memory import Address, Segment, Semaphore, new_name, open_segment, unlink_semaphores
 from vecenvs.transport.protocol import Answer, ShardSpec, decode, encode, kind_of
 from vecenvs.transport.ring import ENTRY_BYTES, PAYLOAD, RingReader, RingWriter
-from vecenvs.transport.spin import NEVER, Spin
+from vecenvs.transport.spinning import NEVER, Spin
 from vecenvs.worker.worker import Worker
 
 ATTACH_TIMEOUT = 30.0  # seconds for a worker to open the shared memory

@@ -6,8 +6,8 @@ import signal
 import sys
 from types import SimpleNamespace
 
-from vecenvs.mpi.hosting import Hosted, Order, start_server
-from vecenvs.mpi.serving import Server
+from vecenvs.backends.mpi.hosting import Hosted, Order, start_server
+from vecenvs.backends.mpi.rank_server import Server
 from vecenvs.transport.protocol import loads
 
 said = []

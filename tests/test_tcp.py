@@ -14,9 +14,9 @@ from typing import Any, cast
 
 import pytest
 
-from vecenvs.transport import stream
+from vecenvs.transport import tcp
 from vecenvs.transport.channel import Channel, PolledEnd
-from vecenvs.transport.stream import Invitation, OutOfReach, Reach, Reception, Stream
+from vecenvs.transport.tcp import Invitation, OutOfReach, Reach, Reception, Stream
 from vecenvs.worker.process import _wait_for_end
 
 
@@ -125,7 +125,7 @@ class Dribble(threading.Thread):
 
 def test_one_deadline_for_all_that_a_stranger_says(reception: Reception, monkeypatch: pytest.MonkeyPatch) -> None:
     """64 bytes at this rate take longer than the reception may."""
-    monkeypatch.setattr(stream, "CONNECT_TIMEOUT", 0.2)
+    monkeypatch.setattr(tcp, "CONNECT_TIMEOUT", 0.2)
     host, port, _ = reception.invitation
     stranger = Dribble(socket.create_connection((host, port)))
     with pytest.raises(TimeoutError, match="no worker has connected to"):
@@ -135,7 +135,7 @@ def test_one_deadline_for_all_that_a_stranger_says(reception: Reception, monkeyp
 
 
 def test_one_deadline_for_all_that_a_false_caller_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "CONNECT_TIMEOUT", 0.2)
+    monkeypatch.setattr(tcp, "CONNECT_TIMEOUT", 0.2)
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         invitation = Invitation(*listener.getsockname(), b"k" * 32)
         theirs = invitation.connect()
@@ -147,7 +147,7 @@ def test_one_deadline_for_all_that_a_false_caller_says(monkeypatch: pytest.Monke
 
 
 def test_nobody_comes(reception: Reception, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "CONNECT_TIMEOUT", 0.05)
+    monkeypatch.setattr(tcp, "CONNECT_TIMEOUT", 0.05)
     with pytest.raises(TimeoutError):
         reception.welcome()
 
@@ -183,7 +183,7 @@ def test_a_host_that_was_out_of_reach_is_tried_again(monkeypatch: pytest.MonkeyP
     assert known == [False, True, False]
     assert len(asked) == 2
     now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now + stream.RETRY + 1.0)
+    monkeypatch.setattr(time, "monotonic", lambda: now + tcp.RETRY + 1.0)
     with pytest.raises(OutOfReach):
         reach.connect("a", lambda: "127.0.0.1", ask)
     assert len(asked) == 3
@@ -299,14 +299,14 @@ def test_a_machine_that_is_silent_is_asked(reception: Reception) -> None:
                 connection.getsockopt(socket.IPPROTO_TCP, option)
                 for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
             )
-            assert idle + interval * trials == stream.SILENCE
+            assert idle + interval * trials == tcp.SILENCE
 
 
 def test_one_that_lives_and_does_not_read_is_not_given_up(
     reception: Reception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not with more under way than the connection takes up, and not with a limit that is long over."""
-    monkeypatch.setattr(stream, "SILENCE", 0.1)
+    monkeypatch.setattr(tcp, "SILENCE", 0.1)
     theirs, ours = connected(reception)
     with theirs, closing(ours), socket.socket(fileno=os.dup(ours.fileno())) as same:
         assert same.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0

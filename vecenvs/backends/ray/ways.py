@@ -18,8 +18,8 @@ from vecenvs.transport.memory import Semaphore, unlink_semaphores
 from vecenvs.transport.packed import PackedTransport
 from vecenvs.transport.protocol import Answer, Command, kind_of, slot_of
 from vecenvs.transport.shared import Names, SharedBatchColumns, SharedTransport, Wiring
-from vecenvs.transport.spin import Spin
-from vecenvs.transport.stream import HEARSAY, Stream
+from vecenvs.transport.spinning import Spin
+from vecenvs.transport.tcp import HEARSAY, Stream
 
 LATE = (5e-4, 0.02)  # seconds between looks for the answers of async resets: at first, and at most
 WHILE = 1.0  # seconds to wait if nobody says how long

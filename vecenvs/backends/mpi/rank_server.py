@@ -16,11 +16,11 @@ import time
 import traceback
 from typing import Any, NoReturn
 
-from vecenvs.mpi.abort import abort, flush
-from vecenvs.mpi.hosting import Hosted, forget_server, start_server
-from vecenvs.mpi.mail import CONTROL, Mail
-from vecenvs.mpi.nodes import introduce
-from vecenvs.mpi.waiting import LONGEST, Patience
+from vecenvs.backends.mpi.abort import abort, flush
+from vecenvs.backends.mpi.hosting import Hosted, forget_server, start_server
+from vecenvs.backends.mpi.nodes import introduce
+from vecenvs.backends.mpi.nonblocking import CONTROL, Mail
+from vecenvs.backends.mpi.polling import LONGEST, Patience
 from vecenvs.transport.protocol import dumps, loads
 from vecenvs.worker.process import watch_caller
 

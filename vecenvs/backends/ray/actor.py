@@ -24,7 +24,7 @@ from vecenvs.transport.memory import Address, Semaphore, open_segment
 from vecenvs.transport.packed import PackedWorker
 from vecenvs.transport.protocol import Answer, ShardSpec, dumps
 from vecenvs.transport.shared import Wiring, serve
-from vecenvs.transport.stream import Invitation
+from vecenvs.transport.tcp import Invitation
 from vecenvs.worker.make_envs import make_envs
 from vecenvs.worker.process import limit_threads, watch_caller
 from vecenvs.worker.worker import close_envs

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vecenvs.backends.ray_actor import EnvActor, Home
-from vecenvs.backends.ray_cluster import shorten
+from vecenvs.backends.ray.actor import EnvActor, Home
+from vecenvs.backends.ray.cluster import shorten
 from vecenvs.errors import BackendUnavailable
 
 # What must hold for every worker: a step is never carried out twice, no worker outlives its VecEnv, methods run on the

@@ -12,10 +12,10 @@ from typing import Any
 import cloudpickle
 
 from vecenvs.arguments import check_choice, check_env_fns, listed, parse_limit, split
-from vecenvs.backends.ray_cluster import Session, check_init_kwargs, check_ray, default_workers
-from vecenvs.backends.ray_fleet import MOVE, ON_LOST_NODE, Fleet
-from vecenvs.backends.ray_request import Request, check_options
-from vecenvs.backends.ray_transport import ActorTransport
+from vecenvs.backends.ray.actors import MOVE, ON_LOST_NODE, Fleet
+from vecenvs.backends.ray.cluster import Session, check_init_kwargs, check_ray, default_workers
+from vecenvs.backends.ray.placement import Request, check_options
+from vecenvs.backends.ray.transport import ActorTransport
 from vecenvs.errors import VecEnvError
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.pool.workers import EXIT_GRACE

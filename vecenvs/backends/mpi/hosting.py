@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from vecenvs.mpi import fork_server
+from vecenvs.backends.mpi import fork_server
 from vecenvs.transport.channel import Channel, PolledEnd
 from vecenvs.transport.packed import PackedWorker, steps_shard
 from vecenvs.transport.protocol import Answer, RemoteFailure, dumps, loads
 from vecenvs.transport.shared import Names
-from vecenvs.transport.stream import Invitation
+from vecenvs.transport.tcp import Invitation
 from vecenvs.worker.make_envs import make_envs
 from vecenvs.worker.process import Terminated, child_environment, limit_threads, run_worker, watch_caller
 from vecenvs.worker.worker import close_envs

@@ -13,17 +13,17 @@ import cloudpickle
 import numpy as np
 
 from vecenvs.arguments import check_choice, check_env_fns, parse_int, parse_timeout
+from vecenvs.backends.mpi.hosting import Order
+from vecenvs.backends.mpi.job import session_of
+from vecenvs.backends.mpi.nodes import Peer
+from vecenvs.backends.mpi.ranks import Session
+from vecenvs.backends.mpi.transport import WAYS, PackedHosted, SharedHosted
 from vecenvs.errors import VecEnvError
-from vecenvs.mpi.hosting import Order
-from vecenvs.mpi.job import session_of
-from vecenvs.mpi.nodes import Peer
-from vecenvs.mpi.session import Session
-from vecenvs.mpi.ways import WAYS, PackedHosted, SharedHosted
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
 from vecenvs.transport.shared import Names
-from vecenvs.transport.spin import NEVER, Spin, spins
-from vecenvs.transport.stream import Reach
+from vecenvs.transport.spinning import NEVER, Spin, spins
+from vecenvs.transport.tcp import Reach
 
 
 class MpiVecEnv(PoolVecEnv):

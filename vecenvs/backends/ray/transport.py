@@ -10,18 +10,18 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from vecenvs.backends.ray_actor import EnvActor, Home
-from vecenvs.backends.ray_cluster import import_paths, shorten
-from vecenvs.backends.ray_exit import ForeignProcess
-from vecenvs.backends.ray_fleet import WAIT, Fleet
-from vecenvs.backends.ray_request import NoPlace, Placing, Request
-from vecenvs.backends.ray_ways import CallActor, SharedActor, StreamActor, forget_frames, last_words_of
+from vecenvs.backends.ray.actor import EnvActor, Home
+from vecenvs.backends.ray.actors import WAIT, Fleet
+from vecenvs.backends.ray.cluster import import_paths, shorten
+from vecenvs.backends.ray.foreign_process import ForeignProcess
+from vecenvs.backends.ray.placement import NoPlace, Placing, Request
+from vecenvs.backends.ray.ways import CallActor, SharedActor, StreamActor, forget_frames, last_words_of
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import describe_indices
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.protocol import loads
 from vecenvs.transport.shared import Names, SharedBatchColumns
-from vecenvs.transport.stream import Invitation, OutOfReach
+from vecenvs.transport.tcp import Invitation, OutOfReach
 
 PATIENCE = 10.0  # seconds for the replacement of a worker to find a place of its own, and for its process to start
 REAPED = 0.5  # seconds for a dead process's exit code to be known

@@ -8,9 +8,9 @@ import socket
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from vecenvs.backends.mpi.polling import wait_for
 from vecenvs.cpus import allowed_cpus
 from vecenvs.errors import VecEnvError
-from vecenvs.mpi.waiting import wait_for
 from vecenvs.transport.memory import Address, Segment, Semaphore, open_segment, unlink_semaphores
 
 ARRIVAL_TIMEOUT = 120.0  # seconds for all ranks to reach their first MpiVecEnv

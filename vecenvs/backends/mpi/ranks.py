@@ -12,16 +12,16 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+from vecenvs.backends.mpi import status_file
+from vecenvs.backends.mpi.disconnects import HangUps
+from vecenvs.backends.mpi.hosting import Order
+from vecenvs.backends.mpi.nodes import Peer, ProbeTarget, is_running
+from vecenvs.backends.mpi.nonblocking import CONTROL, Mail
+from vecenvs.backends.mpi.polling import Habit, wait_for
 from vecenvs.cpus import allowed_cpus, usable_cores
 from vecenvs.errors import VecEnvError, describe_indices
-from vecenvs.mpi import status_file
-from vecenvs.mpi.hang_ups import HangUps
-from vecenvs.mpi.hosting import Order
-from vecenvs.mpi.mail import CONTROL, Mail
-from vecenvs.mpi.nodes import Peer, ProbeTarget, is_running
-from vecenvs.mpi.waiting import Habit, wait_for
 from vecenvs.transport.protocol import dumps, loads
-from vecenvs.transport.stream import HEARSAY, SILENCE
+from vecenvs.transport.tcp import HEARSAY, SILENCE
 
 STOP_MARGIN = 2.0  # seconds beyond what a stop may take by its own rules
 NOTICE = 0.5  # seconds for MPI to notice that a rank is gone, if it ever does

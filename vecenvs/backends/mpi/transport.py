@@ -14,16 +14,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from vecenvs.backends.mpi.hosting import Serve
+from vecenvs.backends.mpi.ranks import Line
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError, describe_indices
-from vecenvs.mpi.hosting import Serve
-from vecenvs.mpi.session import Line
 from vecenvs.transport import Message
 from vecenvs.transport.packed import PackedTransport
 from vecenvs.transport.protocol import Answer, Command, dumps, kind_of, loads
 from vecenvs.transport.shared import Names, SharedTransport, Wiring
-from vecenvs.transport.spin import Spin
-from vecenvs.transport.stream import HEARSAY, OutOfReach, Reach, Stream
+from vecenvs.transport.spinning import Spin
+from vecenvs.transport.tcp import HEARSAY, OutOfReach, Reach, Stream
 
 BOOT_TIMEOUT = 30.0  # seconds for a worker to answer when it has made its envs
 LOOK = 0.2  # seconds between looks at whether it lives, meanwhile

@@ -12,14 +12,14 @@ import threading
 from types import TracebackType
 from typing import Any
 
+from vecenvs.backends.mpi import status_file
+from vecenvs.backends.mpi.abort import abort, flush
+from vecenvs.backends.mpi.library import HOW_TO_LAUNCH, explain_size_one, load_mpi, was_launched
+from vecenvs.backends.mpi.nodes import ARRIVAL_TIMEOUT, is_running, private_copy
+from vecenvs.backends.mpi.polling import wait_for
+from vecenvs.backends.mpi.rank_server import serve
+from vecenvs.backends.mpi.ranks import ANSWER, NOTICE, Session
 from vecenvs.errors import BackendUnavailable, VecEnvError
-from vecenvs.mpi import status_file
-from vecenvs.mpi.abort import abort, flush
-from vecenvs.mpi.library import HOW_TO_LAUNCH, explain_size_one, load_mpi, was_launched
-from vecenvs.mpi.nodes import ARRIVAL_TIMEOUT, is_running, private_copy
-from vecenvs.mpi.serving import serve
-from vecenvs.mpi.session import ANSWER, NOTICE, Session
-from vecenvs.mpi.waiting import wait_for
 from vecenvs.worker.process import watch_caller
 
 FINALIZE_PATIENCE = 1.0

@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from vecenvs.backends.ray_actor import EnvActor
-from vecenvs.backends.ray_cluster import Session
-from vecenvs.backends.ray_request import Request
+from vecenvs.backends.ray.actor import EnvActor
+from vecenvs.backends.ray.cluster import Session
+from vecenvs.backends.ray.placement import Request
 from vecenvs.cpus import usable_cores
-from vecenvs.transport.spin import Spin, spins
-from vecenvs.transport.stream import Reach
+from vecenvs.transport.spinning import Spin, spins
+from vecenvs.transport.tcp import Reach
 
 if TYPE_CHECKING:
-    from vecenvs.backends.ray_transport import ActorTransport
+    from vecenvs.backends.ray.transport import ActorTransport
 
 MOVE, WAIT = ON_LOST_NODE = ("move", "wait")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import select
 import threading
 
-from vecenvs.mpi import status_file
+from vecenvs.backends.mpi import status_file
 
 
 class HangUps:
