@@ -536,7 +536,7 @@ class TestAuto:
         assert auto.choose(4).backend == "mpi"
         monkeypatch.setitem(sys.modules, "mpi4py.MPI", mpi_of_rank(1))  # each rank has a learner of its own
         assert auto.choose(4).backend == "subproc"
-        monkeypatch.setattr(job, "_sessions", [object()])
+        monkeypatch.setattr(job, "_known", [object()])
         assert auto.choose(4).backend == "mpi"
 
     def test_a_daemon_starts_no_processes(self):

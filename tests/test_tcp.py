@@ -17,7 +17,7 @@ import pytest
 from vecenvs.transport import tcp
 from vecenvs.transport.channel import Channel, PolledEnd
 from vecenvs.transport.tcp import Invitation, OutOfReach, Reach, Reception, Stream
-from vecenvs.worker.process import _wait_for_end
+from vecenvs.worker.process import wait_for_end
 
 
 @pytest.fixture
@@ -276,7 +276,7 @@ def test_a_worker_watches_its_end() -> None:
     theirs, ours = socket.socketpair()
     channel = Channel(ours)
     theirs.close()
-    assert not _wait_for_end(os.getpid(), cast("Any", channel))
+    assert not wait_for_end(os.getpid(), cast("Any", channel))
     channel.close()
 
 

@@ -66,9 +66,9 @@ def _serves_by_mpi() -> bool:
     """Whether other ranks of this job wait, or would wait, for VecEnvs of this one. Never imports mpi4py."""
     if max(map(_number, _RANKS)) < 2 or importlib.util.find_spec("mpi4py") is None:
         return False
-    from vecenvs.backends.mpi.job import has_session  # a part of the package that most programs never need
+    from vecenvs.backends.mpi.job import has_ranks  # a part of the package that most programs never need
 
-    if has_session():
+    if has_ranks():
         return True
     mpi = sys.modules.get("mpi4py.MPI")
     return mpi is None or not mpi.Is_initialized()

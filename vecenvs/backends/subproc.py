@@ -10,22 +10,22 @@ from multiprocessing import process
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-import cloudpickle
-
 from vecenvs.arguments import check_choice, check_env_fns, listed, parse_flag, parse_int
 from vecenvs.backends.in_process import LocalTransport
 from vecenvs.cpus import allowed_cpus, usable_cores
 from vecenvs.errors import GUARD, UNGUARDED, BackendUnavailable, VecEnvError
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
-from vecenvs.transport import Message, Transport
-from vecenvs.transport.protocol import dumps, loads
-from vecenvs.transport.shared import Names, SharedTransport, Wiring
+from vecenvs.transport import Transport
+from vecenvs.transport.protocol import pickle_env_fns
+from vecenvs.transport.shared import Names, SharedTransport
 from vecenvs.transport.spinning import Spin, spins
 from vecenvs.worker import preload
-from vecenvs.worker.process import child_environment, run_worker
+from vecenvs.worker.process import child_environment
+from vecenvs.worker.serve import serve_worker
 
 START_METHODS = ("fork", "forkserver", "spawn")
 WORKER = "vecenvs-worker-"  # and its number: what the process of a worker is called
+REMEDY = ", or use start_method='fork'"  # for env functions that cannot be pickled
 UNKNOWN = 255  # the exit code of a process that somebody else has waited for
 
 
@@ -100,10 +100,10 @@ class ProcessTransport(SharedTransport):
         spin: tuple[Spin, Spin],
         cpu: int | None,
     ) -> None:
-        super().__init__(len(shard), names, spin)
+        super().__init__(shard, names, spin)
         # A fork inherits the functions as they are; the others need them pickled, by value what no import reaches.
         forks = context.get_start_method() == "fork"
-        payload = list(env_fns) if forks else _pickled(env_fns, shard.start)
+        payload = list(env_fns) if forks else pickle_env_fns(env_fns, shard.start, REMEDY)
         if not forks:
             _leave_if_unguarded()
             _check_directory()
@@ -142,14 +142,14 @@ class ProcessTransport(SharedTransport):
             self.stop(0.0)
             raise
 
-    def boot_send(self, wiring: Wiring) -> None:
-        self._pipe.send_bytes(dumps(wiring))
+    def boot_send(self, data: bytes) -> None:
+        self._pipe.send_bytes(data)
 
-    def boot_get(self, timeout: float | None) -> Message | None:
+    def boot_get(self, timeout: float | None) -> bytes | None:
         try:
             if self._pipe in wait([self._pipe, self._process.sentinel], timeout):
-                message: Message = loads(self._pipe.recv_bytes())
-                return message
+                data: bytes = self._pipe.recv_bytes()
+                return data
         except (EOFError, OSError):
             return None
         return None
@@ -245,22 +245,9 @@ def _check_directory() -> None:
         ) from exc
 
 
-def _pickled(env_fns: Sequence[EnvFn], first: int) -> list[bytes]:
-    blobs = []
-    for slot, env_fn in enumerate(env_fns, first):
-        try:
-            blobs.append(cloudpickle.dumps(env_fn, protocol=5))
-        except Exception as exc:
-            raise VecEnvError(
-                f"the env function of env {slot} cannot be pickled ({exc}): make everything it needs inside it, "
-                "or use start_method='fork'"
-            ) from exc
-    return blobs
-
-
 def _main(
-    pipe: Connection, payload: list[Any], first: int, autoreset: str, caller: int, names: Names, cpu: int | None
+    pipe: Connection, env_fns: list[Any], first: int, autoreset: str, caller: int, names: Names, cpu: int | None
 ) -> None:
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})
-    run_worker(pipe, payload, first, autoreset, caller, names)
+    serve_worker(pipe, env_fns, first, autoreset, caller, names)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from vecenvs.backends.mpi import status_file
-from vecenvs.backends.mpi.job import abort_on_exception, session_of
+from vecenvs.backends.mpi.job import abort_on_exception, worker_ranks
 from vecenvs.backends.mpi.library import load_mpi
 from vecenvs.errors import BackendUnavailable
 from vecenvs.mpi import launch
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if options.spmd:
             abort_on_exception(load_mpi())
         else:
-            session_of()  # the worker ranks never return from here
+            worker_ranks()  # the worker ranks never return from here
     except BackendUnavailable as exc:
         sys.exit(f"vecenvs.mpi: {exc}")
     try:

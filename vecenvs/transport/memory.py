@@ -10,6 +10,7 @@ import os
 import secrets
 import tempfile
 import weakref
+from collections.abc import Iterable
 from typing import NamedTuple
 
 _SEMAPHORE = 1  # the kind that counts, as in multiprocessing.synchronize
@@ -91,7 +92,7 @@ class Semaphore:
         self.release = self._lock.release
 
 
-def unlink_semaphores(names: list[str]) -> None:
+def unlink_semaphores(names: Iterable[str]) -> None:
     """Remove names; those who have opened a semaphore go on using it. Names already gone are no error."""
     for name in names:
         try:

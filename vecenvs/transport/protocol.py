@@ -8,9 +8,10 @@ otherwise, so neither side ever reads what the other is writing.
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -59,10 +60,12 @@ def tag(kind: IntEnum, slot: int = 0) -> int:
 
 
 def kind_of(tag: int) -> int:
+    """Return the kind of message that a tag has."""
     return tag & 0xFF
 
 
 def slot_of(tag: int) -> int:
+    """Return the slot that a tag has."""
     return tag >> 8
 
 
@@ -154,6 +157,48 @@ def dumps(value: object) -> bytes:
     if b"__main__" in data:
         data = cloudpickle.dumps(value, protocol=5)
     return data
+
+
+def pickle_env_fns(env_fns: Sequence[Callable[[], Any]], first: int, remedy: str = "") -> list[bytes]:
+    """Pickle the functions of the envs `first`, `first + 1`, ... by cloudpickle.
+
+    Raises:
+        VecEnvError: A function cannot be pickled. The message names its env, and ends with `remedy`.
+    """
+    pickled = []
+    for slot, env_fn in enumerate(env_fns, first):
+        try:
+            pickled.append(cloudpickle.dumps(env_fn, protocol=5))
+        except Exception as exc:  # whatever a __reduce__ raises
+            raise VecEnvError(
+                f"the env function of env {slot} cannot be pickled ({exc}): make everything it needs inside it{remedy}"
+            ) from exc
+    return pickled
+
+
+def encode_made(made: ShardSpec | RemoteFailure, first: int, *, by_name: bool) -> bytes:
+    """Turn the body of MADE into bytes; a RemoteFailure takes the place of a ShardSpec that cannot be pickled.
+
+    With `by_name` classes of `__main__` are pickled by name, for a worker that was forked from the caller. By value
+    each worker's spaces would be of another class.
+    """
+    if by_name and isinstance(made, ShardSpec):
+        with contextlib.suppress(Exception):  # a class without a name
+            return pickle.dumps(made, protocol=5)
+    try:
+        return dumps(made)
+    except Exception as exc:
+        which = next((name for name, value in made._asdict().items() if not can_pickle(value)), "description")
+        problem = VecEnvError(f"env {first} has an {which} that cannot be pickled ({exc}): use DummyVecEnv")
+        return dumps(RemoteFailure.capture(first, "its env function", problem, portable=True))
+
+
+def decode_made(data: Any, first: int) -> Message:
+    """Return the message MADE of the worker whose first env is `first`, from the body that `encode_made` has written."""
+    made = decode(int(Answer.MADE), data)
+    if type(made) is RemoteFailure and made.slot < 0:  # it could not be unpickled here
+        made = made._replace(slot=first, summary=f"env {first}: {made.summary}")
+    return 0, int(Answer.MADE), made
 
 
 def can_pickle(value: object) -> bool:

@@ -1,8 +1,8 @@
-"""Workers on other machines that have a TCP connection of their own to the caller: packed messages.
+"""TCP connections that workers on other machines open to the caller.
 
-The caller listens for one connection (`Reception`), and gives the worker an `Invitation` by a channel that is trusted
-(MPI, Ray). Messages hold pickles, so each side has the other prove that it knows the invitation's key before it
-reads any. The key itself is never sent over the connection:
+The caller listens for one connection (`Listener`), and sends the worker an `Invitation` over a trusted channel (MPI,
+Ray). Messages are pickles, so before either side reads any, each proves to the other that it knows the invitation's key.
+The key itself is never sent over the connection:
 
     caller -> worker    a challenge, 32 random bytes
     worker -> caller    a challenge of its own, and its proof: HMAC-SHA256(key, "worker" + both challenges)
@@ -18,39 +18,39 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
-from contextlib import closing, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from vecenvs.transport.channel import PolledEnd
 
-CONNECT_TIMEOUT = 5.0  # seconds for each side, from its first look to the other's proof; usually it takes milliseconds
-RETRY = 60.0  # seconds until a host whose workers could not connect is tried again
-HEARSAY = 0.5  # seconds in which whoever has placed a worker should say why its connection has ended
-GONE_PAUSE = 1e-3  # seconds between looks at a closed connection, until somebody says why it is
+CONNECT_TIMEOUT = 5.0  # seconds to connect, and for each side to receive the other's proof; usually milliseconds
+CAUSE_TIMEOUT = 0.5  # seconds in which MPI or Ray should say why a worker's connection has ended
+_CLOSED_PAUSE = 1e-3  # seconds between looks at a closed connection, while nothing says why it has ended
 _SIZE = 32  # bytes of a key, of a challenge, of a proof
-_MOST_GUESTS = 64
-# A machine may vanish without a word. An idle connection is tried after KEEP_IDLE seconds, and every KEEP_INTERVAL.
-KEEP_IDLE, KEEP_INTERVAL, KEEP_TRIALS = 6, 3, 3
-SILENCE = float(KEEP_IDLE + KEEP_INTERVAL * KEEP_TRIALS)  # seconds after which it counts as lost
-_TCP_INFO = struct.Struct("=2x2B52xI")  # of Linux: repeats of what was sent, of probes; milliseconds since an ack
+_MOST_CANDIDATES = 64
+# A machine may vanish without a word. An idle connection is probed after KEEP_IDLE seconds, and every KEEP_INTERVAL.
+KEEP_IDLE, KEEP_INTERVAL, KEEP_PROBES = 6, 3, 3
+SILENCE = float(KEEP_IDLE + KEEP_INTERVAL * KEEP_PROBES)  # seconds of silence after which a connection counts as lost
+_TCP_INFO = struct.Struct("=2x2B52xI")  # of Linux: retransmissions, unanswered probes; milliseconds since an ack
 
 
 class Invitation(NamedTuple):
-    """Where to connect to, and the key that the worker and the caller share."""
+    """Where a worker connects to, and the key that it shares with the caller."""
 
     host: str
     port: int
     key: bytes
 
     def connect(self) -> socket.socket:
-        """Connect. OSError if that cannot be done within CONNECT_TIMEOUT. Nothing is safe to read before `prove`."""
+        """Connect. OSError if that takes longer than CONNECT_TIMEOUT. Call `prove` before anything is read."""
         return socket.create_connection((self.host, self.port), CONNECT_TIMEOUT)
 
     def prove(self, connection: socket.socket) -> None:
-        """Prove to the caller, which is in `Reception.welcome`, that this is the worker, and have it prove itself.
+        """Prove to the caller, which is in `Listener.accept`, that this is the worker, and check the caller's proof.
 
-        OSError, and the connection is closed, if it cannot, or does not within CONNECT_TIMEOUT.
+        Raises:
+            OSError: The other end has no valid proof, or none within CONNECT_TIMEOUT. The connection is closed.
         """
         deadline = time.monotonic() + CONNECT_TIMEOUT
         try:
@@ -59,77 +59,78 @@ class Invitation(NamedTuple):
             if not hmac.compare_digest(_read(connection, deadline), _proof(self.key, b"caller", theirs, ours)):
                 raise ConnectionError(f"what listens at {self.host}:{self.port} is not the caller")
             connection.settimeout(None)
-            _quick(connection)
+            _configure(connection)
         except BaseException:
             connection.close()
             raise
 
 
 def _proof(key: bytes, role: bytes, callers: bytes, workers: bytes) -> bytes:
-    """Return what only a side that knows the key can say. With the role in it neither can send back the other's."""
+    """Return the proof of one side. The role in it keeps either side from sending back the other's."""
     return hmac.digest(key, role + callers + workers, "sha256")
 
 
-class Reception:
-    """Listens on an address of this machine's, at a port of the system's choice, for one connection."""
+class Listener:
+    """Listens on one address of this machine for one connection. The system chooses the port if it is 0."""
 
-    def __init__(self, host: str) -> None:
-        self._socket = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    def __init__(self, host: str, port: int = 0) -> None:
+        self._socket = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         self._socket.setblocking(False)
         self.invitation = Invitation(host, self._socket.getsockname()[1], secrets.token_bytes(_SIZE))
 
-    def welcome(self) -> socket.socket:
+    def accept(self) -> socket.socket:
         """Return the worker's connection, once both sides have proved themselves. TimeoutError after CONNECT_TIMEOUT.
 
-        All that connect are heard side by side, so none can hold up the worker by saying nothing, or little at a time.
-        When there are too many, the one that connected first has to go.
+        Connections are checked side by side, so one that sends nothing, or little at a time, delays no other. When there
+        are too many the oldest is closed.
         """
         deadline = time.monotonic() + CONNECT_TIMEOUT
-        guests: deque[_Guest] = deque()
+        candidates: deque[_Candidate] = deque()
         try:
             while (left := deadline - time.monotonic()) > 0:
-                sockets = [self._socket, *(guest.connection for guest in guests)]
+                sockets = [self._socket, *(candidate.connection for candidate in candidates)]
                 wait_for_any([(each.fileno(), select.POLLIN) for each in sockets], left)
                 with suppress(BlockingIOError, ConnectionAbortedError):
-                    guests.append(_Guest(self._socket.accept()[0]))
-                if len(guests) > _MOST_GUESTS:
-                    guests.popleft().connection.close()
-                for guest in list(guests):
-                    proved = guest.hear(self.invitation.key)
+                    candidates.append(_Candidate(self._socket.accept()[0]))
+                if len(candidates) > _MOST_CANDIDATES:
+                    candidates.popleft().connection.close()
+                for candidate in list(candidates):
+                    proved = candidate.check(self.invitation.key)
                     if proved is None:
                         continue
-                    guests.remove(guest)
+                    candidates.remove(candidate)
                     if proved:
-                        return _quick(guest.connection)
-                    guest.connection.close()
+                        return _configure(candidate.connection)
+                    candidate.connection.close()
         finally:
-            for guest in guests:
-                guest.connection.close()
+            for candidate in candidates:
+                candidate.connection.close()
         raise TimeoutError(f"no worker has connected to {self.invitation.host}:{self.invitation.port}")
 
     def close(self) -> None:
+        """Stop listening. Repeatable."""
         self._socket.close()
 
 
-class _Guest:
-    """A connection to a `Reception` that has not proved to be the worker's yet."""
+class _Candidate:
+    """A connection to a `Listener` that has not yet proved to be the worker's."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         connection.setblocking(False)
         self._challenge = secrets.token_bytes(_SIZE)
-        self._said = b""
-        with suppress(OSError):  # it has hung up: `hear` tells
+        self._received = b""
+        with suppress(OSError):  # it has hung up, which `check` finds
             connection.send(self._challenge)
 
-    def hear(self, key: bytes) -> bool | None:
-        """Return whether this is the worker, and prove to it that this is the caller; None while too little is said."""
+    def check(self, key: bytes) -> bool | None:
+        """Return whether this is the worker, and if so send it the caller's proof; None while bytes are missing."""
         try:
-            piece = self.connection.recv(2 * _SIZE - len(self._said))
-            self._said += piece
-            if piece and len(self._said) < 2 * _SIZE:
+            piece = self.connection.recv(2 * _SIZE - len(self._received))
+            self._received += piece
+            if piece and len(self._received) < 2 * _SIZE:
                 return None
-            theirs, proof = self._said[:_SIZE], self._said[_SIZE:]
+            theirs, proof = self._received[:_SIZE], self._received[_SIZE:]
             if not hmac.compare_digest(proof, _proof(key, b"worker", self._challenge, theirs)):
                 return False
             self.connection.send(_proof(key, b"caller", self._challenge, theirs))
@@ -140,81 +141,32 @@ class _Guest:
         return True
 
 
-class OutOfReach(Exception):
-    """A worker cannot connect to this process; the text says why. `known`: this has been raised before."""
-
-    known = False
-
-
-class Reach:
-    """Has workers elsewhere connect to this process, and remembers for a while which hosts' workers could not.
-
-    An attempt that fails may take CONNECT_TIMEOUT, and a host may have many workers.
-    """
-
-    def __init__(self) -> None:
-        self._failed: dict[Hashable, tuple[float, str]] = {}  # peer -> when to try again, and why not before
-
-    def connect(
-        self, peer: Hashable, address: Callable[[], str], ask: Callable[[Invitation], str | None]
-    ) -> socket.socket:
-        """Have a worker on the host `peer` connect to `address()`, an address of this machine's, or raise OutOfReach.
-
-        `ask` brings it the invitation, and returns what keeps the worker from connecting; if that is None, the worker
-        has connected, and calls `Invitation.prove` now.
-        """
-        again, problem = self._failed.get(peer, (0.0, ""))
-        if time.monotonic() < again:
-            raised = OutOfReach(problem)
-            raised.known = True
-            raise raised
-        try:
-            return _have_connect(address(), ask)
-        except OutOfReach as exc:
-            self._failed[peer] = time.monotonic() + RETRY, str(exc)
-            raise
-
-
-def _have_connect(host: str, ask: Callable[[Invitation], str | None]) -> socket.socket:
-    try:
-        reception = Reception(host)
-    except OSError as exc:
-        raise OutOfReach(f"it cannot connect to {host} ({type(exc).__name__}: {exc})") from exc
-    with closing(reception):
-        problem = ask(reception.invitation)
-        if problem is None:
-            try:
-                return reception.welcome()
-            except OSError as exc:
-                problem = str(exc)
-    raise OutOfReach(f"it cannot connect to {host} ({problem})")
-
-
 def _read(connection: socket.socket, deadline: float) -> bytes:
-    """Read `_SIZE` bytes. The deadline is one for all of them, however they are dealt out."""
-    said = b""
-    while len(said) < _SIZE:
+    """Read `_SIZE` bytes. The deadline is one for all of them, in however many pieces they come."""
+    received = b""
+    while len(received) < _SIZE:
         connection.settimeout(max(deadline - time.monotonic(), 1e-3))
-        piece = connection.recv(_SIZE - len(said))
+        piece = connection.recv(_SIZE - len(received))
         if not piece:
             raise ConnectionError("the other end has hung up")
-        said += piece
+        received += piece
         if time.monotonic() >= deadline:
             raise TimeoutError("the other end takes too long to prove itself")
-    return said
+    return received
 
 
-def _quick(connection: socket.socket) -> socket.socket:
+def _configure(connection: socket.socket) -> socket.socket:
+    """Send small messages at once, and probe an idle connection."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("IDLE", KEEP_IDLE), ("INTVL", KEEP_INTERVAL), ("CNT", KEEP_TRIALS)):
+    for name, value in (("IDLE", KEEP_IDLE), ("INTVL", KEEP_INTERVAL), ("CNT", KEEP_PROBES)):
         if hasattr(socket, f"TCP_KEEP{name}"):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, f"TCP_KEEP{name}"), value)
     return connection
 
 
 def _is_cut(connection: socket.socket) -> bool:
-    """Tell whether what was sent has been repeated in vain for SILENCE seconds. Only Linux knows.
+    """Tell whether data have been retransmitted in vain for SILENCE seconds. Only Linux knows.
 
     Keepalive does not cover data under way. TCP_USER_TIMEOUT would, but it also ends a connection whose other end lives
     and does not read: that of a learner which is busy with something else.
@@ -227,8 +179,8 @@ def _is_cut(connection: socket.socket) -> bool:
     return bool(repeats + probes > 1 and silent > 1e3 * SILENCE)
 
 
-class Stream:
-    """The caller's end of a connection: commands for one worker, and its answers."""
+class TcpConnection:
+    """The caller's end of a connection: messages to one worker, and its answers."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -236,11 +188,11 @@ class Stream:
 
     @property
     def closed(self) -> bool:
-        """Whether either end has hung up, or the other one's machine cannot be reached any more."""
+        """Whether either end has hung up, or the worker's machine has been silent for too long."""
         return self._end.closed or _is_cut(self._connection)
 
     def fileno(self) -> int:
-        """Give the connection's descriptor."""
+        """Return the connection's descriptor."""
         return self._connection.fileno()
 
     def send(self, data: bytes) -> None:
@@ -252,7 +204,8 @@ class Stream:
     def receive(self, timeout: float | None) -> memoryview | None:
         """Return the oldest message that has not been dropped, waiting up to `timeout` seconds.
 
-        None if there is none, early if none can come.
+        Returns:
+            The message, or None if there is none. None comes early if no more can come.
         """
         end = self._end
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -265,7 +218,7 @@ class Stream:
             if not end.closed:
                 wait_for_any([self.watch()], left)
         if message is None and end.closed and timeout:
-            time.sleep(min(timeout, GONE_PAUSE))
+            time.sleep(min(timeout, _CLOSED_PAUSE))
         return message
 
     def drop(self) -> None:
@@ -273,7 +226,7 @@ class Stream:
         self._end.drop()
 
     def watch(self) -> tuple[int, int] | None:
-        """As `Transport.watch`."""
+        """Return a descriptor and events, as `Transport.watch`."""
         if self._end.closed:
             return None
         return self._end.fileno(), select.POLLIN | (select.POLLOUT if self._end.has_unsent else 0)

@@ -32,7 +32,7 @@ if __name__ == "__main__":
     vec.reset()
     vec.step(np.zeros(4, np.int64))
     tell("launcher", os.getppid())
-    for rank, peer in vec._session.peers.items():
+    for rank, peer in vec._ranks.peers.items():
         tell(f"rank{rank}", peer.pid)
     tell("hosted", vec.env_method("getpid")[0])
     tell("rank0", os.getpid())

@@ -1,51 +1,55 @@
-"""Workers as Ray actors: placed, supervised and replaced by Ray, on this machine or over a cluster."""
+"""The VecEnv whose workers are Ray actors."""
 
 from __future__ import annotations
 
 import atexit
 import time
 import weakref
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import cloudpickle
-
-from vecenvs.arguments import check_choice, check_env_fns, listed, parse_limit, split
-from vecenvs.backends.ray.actors import MOVE, ON_LOST_NODE, Fleet
+from vecenvs.arguments import check_choice, check_env_fns, listed, parse_int, parse_limit, split
+from vecenvs.backends.ray.actors import MOVE, ON_LOST_NODE, Actors
 from vecenvs.backends.ray.cluster import Session, check_init_kwargs, check_ray, default_workers
 from vecenvs.backends.ray.placement import Request, check_options
 from vecenvs.backends.ray.transport import ActorTransport
-from vecenvs.errors import VecEnvError
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.pool.workers import EXIT_GRACE
 from vecenvs.transport import Transport
-
-TRANSPORTS = ("auto", "messages", "calls")
+from vecenvs.transport.protocol import pickle_env_fns
+from vecenvs.transport.remote import TRANSPORTS, describe_all
+from vecenvs.transport.shared import Names
 
 
 class RayVecEnv(PoolVecEnv):
     """Steps its envs in `num_workers` Ray actors, K envs each, any remainder allowed.
 
     Uses the Ray this process is connected to, else the cluster that RAY_ADDRESS names or that `ray start` has begun on
-    this machine, else starts one here with `ray_init_kwargs` (arguments of `ray.init`). That one ends with the last
-    VecEnv that uses it.
+    this machine, else starts one here with `ray_init_kwargs`. That one ends with the last VecEnv that uses it.
 
-    `num_workers` defaults to what the cluster has CPUs for, at most one per env. `actor_options` go to each actor's
-    `.options()`: num_cpus (1 unless given, 0 on a Ray started here), num_gpus, resources, runtime_env and so on.
-    `placement` is None for Ray's default, "local" for the caller's node, "spread", a placement group or any scheduling
-    strategy of Ray's.
+    Actors on the caller's node step through shared memory. Those of other nodes connect to the caller by TCP, with one
+    message per worker and step each way. `stats()["workers"]` says for each how it is reached, and why.
 
-    An actor on the caller's node steps through shared memory; others, and all with `transport="messages"`, by one
-    message per worker and step each way, over a TCP connection of their own; where nodes cannot connect, or with
-    `transport="calls"`, in actor calls. `stats()["workers"]` says for each which it is, and why.
+    Args:
+        env_fns: Functions that make one env each.
+        num_workers: By default what the cluster has CPUs for, at most one per env.
+        ray_init_kwargs: Arguments of `ray.init`.
+        actor_options: Arguments of each actor's `.options()`: num_cpus (1 unless given, 0 on a Ray started here), num_gpus,
+            resources, runtime_env and so on.
+        placement: None for Ray's default, "local" for the caller's node, "spread", a placement group or any scheduling
+            strategy of Ray's.
+        transport: "auto" as above, or "messages" for a connection on the caller's node, too.
+        port: The TCP port at which this process listens for actors of other nodes, one at a time; by default (0) any that
+            is free.
+        ready_timeout: Seconds in which no actor finds a place on the cluster until BackendUnavailable is raised.
+        on_lost_node: What a replacement does for which there is no place (with `on_failure="restart"`, after a node has
+            been lost). "move": it goes where workers are fewest, and shares the CPUs that they hold. "wait": it waits for
+            as long as it takes, while the others go on.
+        **common: The arguments that every engine takes (see `DummyVecEnv`).
 
-    If for `ready_timeout` seconds no actor finds a place on the cluster, BackendUnavailable says what they wait for.
-    With `on_failure="restart"`, and after a node has been lost, there may be no place for a worker's replacement. By
-    `on_lost_node` it then moves ("move") to where workers are fewest, and shares the CPUs that they hold; or it waits
-    ("wait") for a place for as long as it takes, while the others go on.
-
-    `common` are the arguments that every engine takes (see `DummyVecEnv`).
+    Raises:
+        BackendUnavailable: Ray is missing, cannot be joined, or has no place for the actors.
+        VecEnvError: An actor can neither open the caller's memory nor connect to the caller.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class RayVecEnv(PoolVecEnv):
         placement: Any = None,
         *,
         transport: str = "auto",
+        port: int = 0,
         ready_timeout: float = 60.0,
         on_lost_node: str = MOVE,
         **common: Any,
@@ -71,13 +76,14 @@ class RayVecEnv(PoolVecEnv):
             split(len(fns), num_workers)
         check_init_kwargs(ray_init_kwargs)
         check_options(actor_options, placement, "actor_options")
-        self._transport, self._on_lost_node = transport, on_lost_node
+        self._transport, self._port = transport, parse_int("port", port, 0)
+        self._on_lost_node = on_lost_node
         self._init_kwargs, self._actor_options, self._placement = ray_init_kwargs, actor_options, placement
         self._waits = parse_limit(ready_timeout, "ready_timeout")
         try:
             super().__init__(fns, num_workers, **common)
         except BaseException:
-            if hasattr(self, "_fleet"):
+            if hasattr(self, "_actors"):
                 self._leave()
             raise
         atexit.unregister(_close_all)
@@ -90,40 +96,34 @@ class RayVecEnv(PoolVecEnv):
         # A Ray of our own steps as many VecEnvs at once as its user wants; other people's has other work to place.
         options = {"num_cpus": 0 if self._session.own else 1, **(self._actor_options or {})}
         request = Request(options, self._placement, self._session.node, self._waits, "actor_options")
-        self._fleet = Fleet(self._session, request, self.autoreset, self._transport, self._on_lost_node)
+        self._actors = Actors(self._session, request, self.autoreset, self._transport, self._port, self._on_lost_node)
         return default_workers(len(env_fns), options["num_cpus"]) if num_workers is None else num_workers
 
     def _launch(self, worker: int, shard: range) -> Transport:
-        env_fns = [_pickled(self._env_fns[slot], slot) for slot in shard]
-        replaces = worker in self._fleet.actors
-        self._fleet.reap(worker, time.monotonic())
-        self._fleet.actors[worker] = launched = ActorTransport(self._fleet, shard, env_fns, replaces=replaces)
+        env_fns = pickle_env_fns([self._env_fns[slot] for slot in shard], shard.start)
+        replaces = worker in self._actors.by_worker
+        self._actors.reap(worker, time.monotonic())
+        launched = ActorTransport(self._actors, shard, env_fns, Names.new(self._wake), replaces=replaces)
+        self._actors.by_worker[worker] = launched
         return launched
 
     def stats(self) -> dict[str, Any]:
-        """As every VecEnv, and `workers`: a dict of node, ip, pid, transport and why for each."""
-        workers = [t.describe() for t in self._workers.launched() if isinstance(t, ActorTransport)]
-        ways = Counter(worker["transport"] for worker in workers)
-        return {**super().stats(), "transports": dict(ways), "workers": workers}
+        """Return what every VecEnv counts, and how its workers are reached.
+
+        Returns:
+            Besides the entries of `VecEnv.stats`: `transports`, the number of workers by transport, and `workers`, a dict
+            for each worker of node, ip, pid, transport and why.
+        """
+        return {**super().stats(), **describe_all(self._workers.launched())}
 
     def close(self) -> None:
         super().close()
         self._leave()
 
     def _leave(self) -> None:
-        """Wait for the processes on this node, all at once, and need Ray no longer."""
-        self._fleet.reap_all(time.monotonic() + EXIT_GRACE)
+        """Wait for the processes on this node, all at once, and release Ray."""
+        self._actors.reap_all(time.monotonic() + EXIT_GRACE)
         self._session.release()
-
-
-def _pickled(env_fn: EnvFn, slot: int) -> bytes:
-    try:
-        data: bytes = cloudpickle.dumps(env_fn, protocol=5)
-    except Exception as exc:  # whatever a foreign __reduce__ raises
-        raise VecEnvError(
-            f"the env function of env {slot} cannot be pickled ({exc}): make what it needs inside it"
-        ) from exc
-    return data
 
 
 _open: weakref.WeakSet[RayVecEnv] = weakref.WeakSet()
