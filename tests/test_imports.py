@@ -19,16 +19,15 @@ ROOT = Path(vecenvs.__file__).parent
 # `python tests/test_imports.py` writes this into the pages that show it.
 LAYERS = [
     ("errors env_calls cpus images batch", "exceptions; functions run on one env by name; cores; columns of a batch"),
-    ("vec_env", "the contract"),
-    (
-        "arguments transport worker",
-        "checks of arguments; what carries commands and rows; all that runs where envs live",
-    ),
+    ("vec_env transport", "the contract; what carries commands and rows"),
+    ("arguments worker", "checks of arguments; all that runs where envs live"),
     ("pool wrappers plots", "the caller's side of any engine; wrappers of VecEnvs and envs; curves"),
-    ("mpi backends", "launch and supervise workers: in process, as processes, MPI ranks or Ray actors"),
-    ("views make replay", "VecEnvs as other libraries see them; `make_vec_env`; the replay buffer between actors"),
-    ("compat", "other libraries' names"),
-    ("bench", "measuring"),
+    ("backends", "launch and supervise workers: in process, as processes, MPI ranks or Ray actors"),
+    (
+        "make mpi views replay",
+        "`make_vec_env`; SPMD helpers and mpirun; VecEnvs as others see them; the replay buffer between actors",
+    ),
+    ("compat bench", "other libraries' names; measuring"),
     ("cli __main__", "the command line"),
 ]
 PAGES = [ROOT.parent / "docs" / "design.md", ROOT.parent / "CONTRIBUTING.md"]

@@ -1,7 +1,7 @@
-"""How a worker is reached that MPI or Ray has launched: by rings on the caller's machine, otherwise by a TCP connection.
+"""How a worker is reached that MPI or Ray has launched: rings on the caller's machine, otherwise a TCP connection.
 
-There is no third way. Where a worker can neither open the caller's memory nor connect to the caller, the error says which
-port has to be opened.
+There is no third way. Where a worker can neither open the caller's memory nor connect to the caller, the error says
+which port has to be opened.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class TcpSpec(NamedTuple):
 class RemoteTransport(Transport):
     """The caller's end of one worker, on any machine. `wanted` is "auto", or "messages" for a connection everywhere.
 
-    `way` is "shared" or "messages" once the worker is attached, and `why` says why it is not "shared". The caller listens
-    at `port`, or at any free port if that is 0.
+    `way` is "shared" or "messages" once the worker is attached, and `why` says why it is not "shared". The caller
+    listens at `port`, or at any free port if that is 0.
 
     A subclass launches the process, and has its boot channel (see `shared`): `boot_send`, `boot_get`, `exit_status`,
     `stop`, and what is abstract below.
@@ -185,8 +185,8 @@ class RemoteTransport(Transport):
         else:
             which = f"the TCP ports of {host} (this time it was {port or 'none yet'}; port= chooses a single one)"
         return (
-            f"the worker{self.where} cannot connect to this process at {host}, port {port} ({problem}), and it does not share "
-            f"its memory ({self.why}). Open {which} to the worker's machine; {self.about_address()}"
+            f"the worker{self.where} cannot connect to this process at {host}, port {port} ({problem}), and it does not "
+            f"share its memory ({self.why}). Open {which} to the worker's machine; {self.about_address()}"
         )
 
 

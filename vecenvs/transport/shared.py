@@ -91,10 +91,12 @@ class SharedBatchColumns(BatchColumns):
 
 
 class SharedTransport(Transport):
-    """The caller's end of a worker's rings. A subclass adds the process: `boot_send`, `boot_get`, `exit_status`, `stop`.
+    """The caller's end of a worker's rings.
 
-    `names` are those that the worker has been given. `spin` has how long the caller and the worker try a semaphore before
-    they sleep.
+    A subclass adds the process and its boot channel: `boot_send`, `boot_get`, `exit_status`, `stop`.
+
+    `names` are those that the worker has been given. `spin` has how long the caller and the worker try a semaphore
+    before they sleep.
     """
 
     def __init__(self, shard: range, names: Names, spin: tuple[Spin, Spin] = (NEVER, NEVER)) -> None:

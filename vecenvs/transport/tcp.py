@@ -1,8 +1,8 @@
 """TCP connections that workers on other machines open to the caller.
 
 The caller listens for one connection (`Listener`), and sends the worker an `Invitation` over a trusted channel (MPI,
-Ray). Messages are pickles, so before either side reads any, each proves to the other that it knows the invitation's key.
-The key itself is never sent over the connection:
+Ray). Messages are pickles, so before either side reads any, each proves to the other that it knows the invitation's
+key. The key itself is never sent over the connection:
 
     caller -> worker    a challenge, 32 random bytes
     worker -> caller    a challenge of its own, and its proof: HMAC-SHA256(key, "worker" + both challenges)
@@ -81,8 +81,8 @@ class Listener:
     def accept(self) -> socket.socket:
         """Return the worker's connection, once both sides have proved themselves. TimeoutError after CONNECT_TIMEOUT.
 
-        Connections are checked side by side, so one that sends nothing, or little at a time, delays no other. When there
-        are too many the oldest is closed.
+        Connections are checked side by side, so one that sends nothing, or little at a time, delays no other. When
+        there are too many the oldest is closed.
         """
         deadline = time.monotonic() + CONNECT_TIMEOUT
         candidates: deque[_Candidate] = deque()

@@ -27,7 +27,7 @@ _handlers: dict[int, Any] = {}  # of the signals that are held back now
 
 
 def _begin_anew() -> None:
-    """Undo, in a worker forked inside `child_environment`, what is for the caller alone: it may start processes itself."""
+    """Make a worker, forked inside `child_environment`, able to start processes: an env may have a VecEnv inside."""
     global _environment_lock  # noqa: PLW0603
     _environment_lock = threading.Lock()
     _restore_handlers()
@@ -88,8 +88,8 @@ def child_environment() -> Iterator[None]:
 
     Thread counts that the user has set stay. The caller's own environment is changed for the time of the block, since a
     child inherits it before any of our code runs there. Signals are held back for the same time. A child that is still
-    importing would answer a Ctrl-C with a traceback. What any handler raises in the middle of a fork is lost, or sends the
-    child into the caller's program.
+    importing would answer a Ctrl-C with a traceback. What any handler raises in the middle of a fork is lost, or sends
+    the child into the caller's program.
     """
     with _HeldSignals(), _environment_lock, _main_without_false_file():
         resource_tracker.ensure_running()  # multiprocessing would do so later, and let Ctrl-C through again
@@ -138,8 +138,8 @@ def watch_caller(pid: int, names: Sequence[str] = (), channel: HasFileno | None 
     """End this process soon after process `pid` has ended, for whatever reason. Unlink the semaphores `names` before.
 
     The envs get CLOSE_TIMEOUT seconds to close, as they may have processes of their own. A caller that replaces its
-    program (`os.execv`) goes on as the same process, but closes the other end of `channel`. So does a caller that has no
-    use for this worker any more.
+    program (`os.execv`) goes on as the same process, but closes the other end of `channel`. So does a caller that has
+    no use for this worker any more.
     """
 
     def watch() -> None:

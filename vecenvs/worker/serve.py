@@ -1,4 +1,4 @@
-"""How every worker process begins and ends: make the envs, report them, find the caller, and step until told to close."""
+"""Every worker process: make the envs, report them, reach the caller, and step until told to close."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOMENT = 0.05  # seconds from when a process that ends has closed its descripto
 
 
 class BootChannel(Protocol):
-    """What a worker process needs of its way to the caller: a multiprocessing Connection has it, and so has a Channel."""
+    """The worker's end of its boot channel: a multiprocessing Connection, or a `channel.Channel`."""
 
     def send_bytes(self, data: bytes, /) -> None:
         """Send a message."""
@@ -79,9 +79,10 @@ def serve_worker(
 
 
 class ShardServer:
-    """The envs of one shard, from their making to their end. Call `describe`, `connect`, `run` and `close`, in this order.
+    """The envs of one shard, from their making to their end.
 
-    `serve_worker` does. A Ray actor, whose messages are calls of its methods, calls them itself.
+    `serve_worker` calls `describe`, `connect`, `run` and `close`, in this order. So does a Ray actor, whose boot
+    messages are calls of its methods.
     """
 
     def __init__(self, env_fns: Sequence[Any], first: int, autoreset: str) -> None:

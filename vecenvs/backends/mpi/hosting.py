@@ -81,7 +81,7 @@ class HostedProcess:
         return self._process.exitcode
 
     def stop(self, grace: float) -> None:
-        """Give it `grace` seconds to end by itself, then send SIGTERM, and after as long again SIGKILL: see `enforce`."""
+        """Let `enforce` send SIGTERM if it has not ended by itself after `grace` seconds, and SIGKILL after twice that."""
         now = time.monotonic()
         self._ends = [(now + 2 * grace, "kill"), (now + grace, "terminate")]
 

@@ -38,8 +38,8 @@ class MpiVecEnv(PoolVecEnv):
         comm: The communicator, of mpi4py; by default all ranks.
         num_workers: By default one per worker rank, at most one per env. There may be more than ranks.
         transport: "auto" as above, or "messages" for a connection on the caller's node, too.
-        address: The IP address of rank 0's host to which workers of other nodes connect; by default the one on the route
-            to the worker's host.
+        address: The IP address of rank 0's host to which workers of other nodes connect; by default the one on the
+            route to the worker's host.
         port: The TCP port at which rank 0 listens for them, one at a time; by default (0) any that is free.
         **common: The arguments that every engine takes (see `DummyVecEnv`).
 
@@ -104,8 +104,8 @@ class MpiVecEnv(PoolVecEnv):
         """Return what every VecEnv counts, and how its workers are reached.
 
         Returns:
-            Besides the entries of `VecEnv.stats`: `transports`, the number of workers by transport, and `workers`, a dict
-            for each worker of rank, host, pid (the rank's), transport and why.
+            Besides the entries of `VecEnv.stats`: `transports`, the number of workers by transport, and `workers`, a
+            dict for each worker of rank, host, pid (the rank's), transport and why.
         """
         return {**super().stats(), **describe_all(self._workers.launched())}
 

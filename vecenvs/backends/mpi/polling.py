@@ -1,9 +1,9 @@
 """Waiting for MPI messages without burning a core.
 
 A blocked MPI call burns a whole core, and there is no semaphore between hosts. So whatever waits polls: for a moment
-without sleeping, but giving way to every process that wants the core, then with rests in between, which grow with the time
-waited so far. A message that comes after t seconds is seen at most a sixteenth of t late. A rank that waits for long
-polls 50 times a second, which takes well under 1 % of a core.
+without sleeping, but giving way to every process that wants the core, then with rests in between, which grow with the
+time waited so far. A message that comes after t seconds is seen at most a sixteenth of t late. A rank that waits for
+long polls 50 times a second, which takes well under 1 % of a core.
 """
 
 from __future__ import annotations

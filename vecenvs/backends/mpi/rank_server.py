@@ -1,7 +1,7 @@
 """What a worker rank does: it hosts workers of any number of rank 0's VecEnvs, until rank 0 ends.
 
-The rank leaves the user's script for good. It only starts processes (see `hosting`) and passes their boot messages on, in
-one loop and one thread, so MPI needs no support for threads.
+The rank leaves the user's script for good. It only starts processes (see `hosting`) and passes their boot messages on,
+in one loop and one thread, so MPI needs no support for threads.
 """
 
 from __future__ import annotations

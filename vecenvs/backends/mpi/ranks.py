@@ -270,8 +270,8 @@ class WorkerRanks:
     def report_lost(self) -> list[str]:
         """Name the worker ranks that are gone, as far as this host can see, and their envs.
 
-        A rank of another host counts as gone when it was pinged and does not answer. This uses no MPI: a signal's handler
-        may call it.
+        A rank of another host counts as gone when it was pinged and does not answer. This uses no MPI: a signal's
+        handler may call it.
         """
         here = socket.gethostname()
         peers = list(self.peers.values())

@@ -1,7 +1,7 @@
 """What runs inside a Ray actor: the owner of one shard of envs.
 
-Ray runs the actor's methods one after another on its process's main thread, which is where envs may install signal handlers
-or open windows. So while `serve` steps envs no other method runs.
+Ray runs the actor's methods one after another on its process's main thread, which is where envs may install signal
+handlers or open windows. So while `serve` steps envs no other method runs.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ MOVE, WAIT = ON_LOST_NODE = ("move", "wait")
 class Actors:
     """The actors of one VecEnv by worker, those being started included. `request` is what each asks for at first.
 
-    `transport` and `port` are as in `RemoteTransport`. `on_lost_node` says what a replacement does for which there is no
-    place.
+    `transport` and `port` are as in `RemoteTransport`. `on_lost_node` says what a replacement does for which there is
+    no place.
     """
 
     def __init__(

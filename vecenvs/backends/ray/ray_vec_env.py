@@ -34,17 +34,17 @@ class RayVecEnv(PoolVecEnv):
         env_fns: Functions that make one env each.
         num_workers: By default what the cluster has CPUs for, at most one per env.
         ray_init_kwargs: Arguments of `ray.init`.
-        actor_options: Arguments of each actor's `.options()`: num_cpus (1 unless given, 0 on a Ray started here), num_gpus,
-            resources, runtime_env and so on.
+        actor_options: Arguments of each actor's `.options()`: num_cpus (1 unless given, 0 on a Ray started here),
+            num_gpus, resources, runtime_env and so on.
         placement: None for Ray's default, "local" for the caller's node, "spread", a placement group or any scheduling
             strategy of Ray's.
         transport: "auto" as above, or "messages" for a connection on the caller's node, too.
-        port: The TCP port at which this process listens for actors of other nodes, one at a time; by default (0) any that
-            is free.
+        port: The TCP port at which this process listens for actors of other nodes, one at a time; by default (0) any
+            that is free.
         ready_timeout: Seconds in which no actor finds a place on the cluster until BackendUnavailable is raised.
         on_lost_node: What a replacement does for which there is no place (with `on_failure="restart"`, after a node has
-            been lost). "move": it goes where workers are fewest, and shares the CPUs that they hold. "wait": it waits for
-            as long as it takes, while the others go on.
+            been lost). "move": it goes where workers are fewest, and shares the CPUs that they hold. "wait": it waits
+            for as long as it takes, while the others go on.
         **common: The arguments that every engine takes (see `DummyVecEnv`).
 
     Raises:
@@ -111,8 +111,8 @@ class RayVecEnv(PoolVecEnv):
         """Return what every VecEnv counts, and how its workers are reached.
 
         Returns:
-            Besides the entries of `VecEnv.stats`: `transports`, the number of workers by transport, and `workers`, a dict
-            for each worker of node, ip, pid, transport and why.
+            Besides the entries of `VecEnv.stats`: `transports`, the number of workers by transport, and `workers`, a
+            dict for each worker of node, ip, pid, transport and why.
         """
         return {**super().stats(), **describe_all(self._workers.launched())}
 

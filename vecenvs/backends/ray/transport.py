@@ -30,8 +30,8 @@ _log = logging.getLogger("vecenvs")
 class ActorTransport(RemoteTransport):
     """One actor.
 
-    Being without a place on the cluster for longer than the request allows raises NoPlace; making its envs may take longer.
-    One that `replaces` another goes elsewhere, or waits as long as it takes: see `Actors.on_lost_node`.
+    Being without a place on the cluster for longer than the request allows raises NoPlace; making its envs may take
+    longer. One that `replaces` another goes elsewhere, or waits as long as it takes: see `Actors.on_lost_node`.
     """
 
     def __init__(self, actors: Actors, shard: range, env_fns: Sequence[bytes], names: Names, *, replaces: bool) -> None:
@@ -215,7 +215,7 @@ def has_ended(call: Any, seconds: float = 0.0) -> bool:
 
 
 def last_words_of(call: Any, seconds: float = 0.0) -> str:
-    """Return what Ray says of the death of a call's actor, within so many seconds; "" if it runs on or has ended well."""
+    """Return what Ray says, within so many seconds, of the death of a call's actor; "" if it has not died."""
     import ray
 
     if not has_ended(call, seconds):
