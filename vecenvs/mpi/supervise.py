@@ -47,9 +47,11 @@ class Supervisor:
 
     def run(self, line: Sequence[str], environ: Mapping[str, str]) -> int:
         """Run the command line; give the exit code of the job, once what rank 0 had to say has been printed."""
-        die_with_this = partial(_die_with, os.getpid(), _prctl()) child = subprocess.Popen(line, env=environ,
-        close_fds=False, preexec_fn=die_with_this)  # noqa: PLW1509  no thread yet ended = threading.Event()
-        threading.Thread(target=_await, args=(child, ended), daemon=True).start() with self._forwarding_signals(child):
+        die_with_this = partial(_die_with, os.getpid(), _prctl())
+        child = subprocess.Popen(line, env=environ, close_fds=False, preexec_fn=die_with_this)  # noqa: PLW1509  no thread yet
+        ended = threading.Event()
+        threading.Thread(target=_await, args=(child, ended), daemon=True).start()
+        with self._forwarding_signals(child):
             forced = self._wait(child, ended)
         return self._verdict(child.returncode, forced=forced)
 

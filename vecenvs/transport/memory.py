@@ -87,8 +87,7 @@ class Semaphore:
             except OSError as exc:
                 raise OSError(exc.errno, f"{exc.strerror}, for a semaphore, on Linux a file in /dev/shm") from None
         else:
-            self._lock = _multiprocessing.SemLock._rebuild(0, _SEMAPHORE, _MAX, name)  # noqa: SLF001  the only way to
-            open one
+            self._lock = _multiprocessing.SemLock._rebuild(0, _SEMAPHORE, _MAX, name)  # noqa: SLF001  the only way to open one
         self.acquire = self._lock.acquire
         self.release = self._lock.release
 

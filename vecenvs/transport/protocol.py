@@ -194,7 +194,7 @@ def encode_made(made: ShardSpec | RemoteFailure, first: int, *, by_name: bool) -
 
 
 def decode_made(data: Any, first: int) -> Message:
-    """Return the message MADE, from the body that `encode_made` has written in the worker whose first env is `first`."""
+    """Return the message MADE, from the body that `encode_made` has written for a worker whose first env is `first`."""
     made = decode(int(Answer.MADE), data)
     if type(made) is RemoteFailure and made.slot < 0:  # it could not be unpickled here
         made = made._replace(slot=first, summary=f"env {first}: {made.summary}")

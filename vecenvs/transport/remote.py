@@ -185,8 +185,8 @@ class RemoteTransport(Transport):
         else:
             which = f"the TCP ports of {host} (this time it was {port or 'none yet'}; port= chooses a single one)"
         return (
-            f"the worker{self.where} cannot connect to this process at {host}, port {port} ({problem}), and it does not "
-            f"share its memory ({self.why}). Open {which} to the worker's machine; {self.about_address()}"
+            f"the worker{self.where} cannot connect to this process at {host}, port {port} ({problem}), and it does "
+            f"not share its memory ({self.why}). Open {which} to the worker's machine; {self.about_address()}"
         )
 
 

@@ -81,7 +81,7 @@ class HostedProcess:
         return self._process.exitcode
 
     def stop(self, grace: float) -> None:
-        """Let `enforce` send SIGTERM if it has not ended by itself after `grace` seconds, and SIGKILL after twice that."""
+        """Let `enforce` send SIGTERM if it has not ended after `grace` seconds, and SIGKILL after twice that."""
         now = time.monotonic()
         self._ends = [(now + 2 * grace, "kill"), (now + grace, "terminate")]
 

@@ -54,7 +54,7 @@ class AtHome(spaces.Discrete):
 
 def with_space(tag: int, make_space: Callable[[], spaces.Space[Any]]) -> gymnasium.Env[Any, Any]:
     env = CountingEnv(tag)
-    env.action_space = make_space()  # type: ignore[assignment]
+    env.action_space = make_space()
     return env
 
 
