@@ -48,12 +48,12 @@ def layer_of(name: str) -> int:
 
 
 def part_of(path: Path) -> str:
-    """The first word below vecenvs: a module, or the package it is in."""
+    """Return the first word below vecenvs: a module, or the package it is in."""
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
 def imported_parts(tree: ast.AST) -> Iterator[str]:
-    """What a module imports of vecenvs, at any depth of its code, but not for type checkers alone."""
+    """Yield what a module imports of vecenvs, at any depth of its code, but not for type checkers alone."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             continue

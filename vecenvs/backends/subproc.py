@@ -26,17 +26,25 @@ from vecenvs.worker.serve import serve_worker
 START_METHODS = ("fork", "forkserver", "spawn")
 WORKER = "vecenvs-worker-"  # and its number: what the process of a worker is called
 REMEDY = ", or use start_method='fork'"  # for env functions that cannot be pickled
-UNKNOWN = 255  # the exit code of a process that somebody else has waited for
+UNKNOWN = 255  # the exit code of a process that other code has waited for
 
 
 class SubprocVecEnv(PoolVecEnv):
     """Steps its envs in `num_workers` processes, K envs each, any remainder allowed.
 
-    `num_workers` defaults to one per usable core, at most one per env. `start_method` is "fork", "forkserver", "spawn"
-    or None for Python's default. With `caller_steps` the calling process steps the last shard itself while the
-    workers step theirs (it counts in `num_workers`): the fastest on few cores when the caller would only wait.
-    `pin_workers` ties each worker process to a CPU of its own (Linux). Only where nothing else has work for these CPUs:
-    two programs that pin meet on the same ones. `common` are the arguments that every engine takes (see `DummyVecEnv`).
+    Args:
+        env_fns: Functions that make one env each.
+        num_workers: By default one per usable core, at most one per env.
+        start_method: "fork", "forkserver", "spawn" or None for Python's default.
+        caller_steps: Whether the calling process steps the last shard itself while the workers step theirs (it counts
+            in `num_workers`): the fastest on few cores when the caller would only wait.
+        pin_workers: Whether each worker process is tied to a CPU of its own (Linux). Only where these CPUs have no other
+            work: two programs that pin use the same ones.
+        **common: The arguments that every engine takes (see `DummyVecEnv`).
+
+    Raises:
+        BackendUnavailable: `pin_workers` needs Linux.
+        ValueError: `pin_workers` with more worker processes than CPUs.
     """
 
     def __init__(
@@ -63,7 +71,7 @@ class SubprocVecEnv(PoolVecEnv):
         super().__init__(fns, workers, **common)
 
     def stats(self) -> dict[str, Any]:
-        """As every VecEnv, and `start_method` and `caller_steps`."""
+        """Return what every VecEnv counts, with `start_method` and `caller_steps`."""
         method = self._context.get_start_method()
         return {**super().stats(), "start_method": method, "caller_steps": bool(self._caller_steps)}
 
@@ -77,7 +85,7 @@ class SubprocVecEnv(PoolVecEnv):
         return ProcessTransport(self._context, worker, shard, env_fns, self.autoreset, names, spin, cpu)
 
     def _cpus_to_pin(self) -> list[int]:
-        """One CPU per worker process: the last ones, as most programs begin on the first."""
+        """Return one CPU per worker process: the last ones, as most programs begin on the first."""
         if not hasattr(os, "sched_setaffinity"):
             raise BackendUnavailable("pin_workers needs Linux: leave it out here")
         cpus = allowed_cpus()
@@ -113,7 +121,7 @@ class ProcessTransport(SharedTransport):
                 "DummyVecEnv here, or processes that are not (concurrent.futures.ProcessPoolExecutor)"
             )
         self._stopped = False
-        self._lost = False  # whether somebody else has learnt how it ended
+        self._lost = False  # whether other code has waited for it, and knows its exit code
         self._pipe, theirs = context.Pipe()
         _caller_ends.add(self._pipe)
         self._process = context.Process(
@@ -161,7 +169,7 @@ class ProcessTransport(SharedTransport):
         return gone, None if self._lost else self._process.exitcode
 
     def _is_alive(self) -> bool:
-        """Where the program ignores SIGCHLD, or waits for any child, multiprocessing does not learn of its end."""
+        """Tell whether the process runs, also where the program ignores SIGCHLD or waits for any child."""
         process = self._process
         if self._lost or not process.is_alive():
             return False
@@ -211,7 +219,7 @@ _children: weakref.WeakSet[process.BaseProcess] = weakref.WeakSet()
 
 
 def _disown() -> None:
-    """In a fork: leave alone what is its parent's. multiprocessing would try to join the children at its exit."""
+    """Forget, in a fork, the parent's pipes and children. multiprocessing would try to join these at its exit."""
     for end in list(_caller_ends):
         end.close()
     _caller_ends.clear()
@@ -224,10 +232,10 @@ os.register_at_fork(after_in_child=_disown)
 
 
 def _leave_if_unguarded() -> None:
-    """End a worker, or a fork server, that is still importing the caller's script, which starts processes once more.
+    """End a worker, or a fork server, that is still importing the caller's script, which has no guard.
 
-    The script does so for want of a guard. multiprocessing would raise, in each worker, at length and before the caller
-    can say what to do. So this process ends at once and in silence: it is the caller that tells, by the exit code.
+    The script starts processes once more there. multiprocessing would raise in each worker, at length, and before the
+    caller can say what to do. So this process ends at once and silently: the caller explains its exit code.
     """
     this = process.current_process()
     if getattr(this, "_inheriting", False) and (this.name.startswith(WORKER) or preload.in_server):

@@ -87,7 +87,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _program(options: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """Give ["-m"], ["-c"] or [], and the program with its arguments."""
+    """Return ["-m"], ["-c"] or [], and the program with its arguments."""
     for kind, program in (("-m", options.module), ("-c", options.code)):
         if program:
             return [kind], program

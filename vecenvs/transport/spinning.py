@@ -1,4 +1,4 @@
-"""How long to try a semaphore before sleeping in the kernel: decided here for every engine."""
+"""How long every engine tries a semaphore before it sleeps in the kernel."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 class Spin(NamedTuple):
     """Seconds to try: `least`, and up to `most` while waits are usually shorter than that.
 
-    A sleep costs both sides more than a short wait does. Beside a learner, or programs that take the cores, waits are
-    longer than `most`, and trying through them would take from those that compute.
+    A sleep and a wake-up cost both sides more than a short wait does. Waits are longer beside a learner, or beside
+    other programs. To try through those would take time from the processes that compute.
     """
 
     least: float
@@ -17,16 +17,16 @@ class Spin(NamedTuple):
 
 
 NEVER = Spin(0.0, 0.0)
-# With a core for everybody, trying bridges the unevenness of shards.
+# With a core for each process: bridges the differences between shards.
 ALONE = Spin(1e-4, 1e-3)
-# Where the caller, once awake, needs the core of a worker that tries: the time between two steps and no more.
+# Where the caller, once awake, needs the core of a worker that tries: no longer than between two steps.
 SHARED = Spin(2e-4, 2e-4)
 
 
 def spins(spare: int) -> tuple[Spin, Spin]:
-    """Give the caller's and the workers', where `spare` cores are left beside one for each worker process.
+    """Return the caller's and the workers', where `spare` cores are left beside one for each worker process.
 
-    Nobody tries when there are more processes to run than cores.
+    No process tries when there are more of them than cores.
     """
     if spare > 0:
         return ALONE, ALONE

@@ -1,7 +1,7 @@
-"""What a rank's fork server loads besides `hosting`, so that it can remove the folder of its socket when it ends.
+"""Loaded by a rank's fork server, so that it removes the folder of its socket when it ends.
 
-A rank may be killed, and MPI has it end without Python's own clearing up. The server ends after its rank and
-what it has forked, by the end of a pipe; so it is in no process group that a launcher kills.
+A rank itself may be killed, and MPI ends it without Python's exit handlers. The server ends after its rank and the
+processes that it has forked, when a pipe is closed. So it must be in no process group that a launcher kills.
 """
 
 from __future__ import annotations
