@@ -38,8 +38,8 @@ class SubprocVecEnv(PoolVecEnv):
         start_method: "fork", "forkserver", "spawn" or None for Python's default.
         caller_steps: Whether the calling process steps the last shard itself while the workers step theirs (it counts
             in `num_workers`): the fastest on few cores when the caller would only wait.
-        pin_workers: Whether each worker process is tied to a CPU of its own (Linux). Only where these CPUs have no other
-            work: two programs that pin use the same ones.
+        pin_workers: Whether each worker process is tied to a CPU of its own (Linux). Only where these CPUs have no
+            other work: two programs that pin use the same ones.
         **common: The arguments that every engine takes (see `DummyVecEnv`).
 
     Raises:

@@ -62,7 +62,7 @@ class PolledEnd:
     """The other end: it keeps messages that cannot be sent yet, and returns whole ones.
 
     The handler of a signal may raise at any bytecode. So the outcome of a system call is recorded within one call into
-    C (`list.extend` of a `map`), everything else in one assignment. A message may be sent twice, but never a part of one.
+    C (`list.extend` of a `map`), everything else in one assignment. A message may be sent twice, never a part of one.
     """
 
     def __init__(self, end: socket.socket) -> None:

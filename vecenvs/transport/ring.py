@@ -1,8 +1,8 @@
 """A queue of messages between exactly two processes: entries and payload bytes in shared memory, one semaphore.
 
 The handler of a signal may raise at any bytecode of these methods. The serial number of an entry is written last, so
-the next call sees how far the last one came. A message that is put twice is read twice; its reader knows it by its number.
-Each side writes to cache lines of its own, and reads the other's as rarely as it can.
+the next call sees how far the last one came. A message that is put twice is read twice; its reader knows it by its
+number. Each side writes to cache lines of its own, and reads the other's as rarely as it can.
 """
 
 from __future__ import annotations
