@@ -187,7 +187,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="per reading")
     parser.add_argument("--repeats", type=int, default=7, help="rounds")
     parser.add_argument("--idle-seconds", type=float, default=5.0, help="how long rank 0 computes")
-    parser.add_argument("--transport", choices=["messages", "mpi"], help="other than MpiVecEnv's choice; not kept")
+    parser.add_argument("--transport", choices=["messages"], help="other than MpiVecEnv's choice; not kept")
     parser.add_argument("--rank-0", choices=PROMISES, help=argparse.SUPPRESS)
     parser.add_argument("--found", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()

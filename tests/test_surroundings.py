@@ -30,7 +30,7 @@ from vecenvs.errors import ClosedError, VecEnvError, WorkerDied
 from vecenvs.testing.envs import CountingEnv, FailingEnv, counting_fns
 from vecenvs.testing.suite.deaths import PROMPT
 from vecenvs.worker import process
-from vecenvs.worker.process import _wait_for_end, child_environment
+from vecenvs.worker.process import child_environment, wait_for_end
 
 FORK = multiprocessing.get_context("fork")
 PATIENCE = 20.0  # seconds; what is waited for takes far less
@@ -401,4 +401,4 @@ def test_watching_without_pidfd(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "pidfd_open", refuse, raising=False)
     with subprocess.Popen(["true"]) as child:
         child.wait()
-        assert _wait_for_end(child.pid, None)
+        assert wait_for_end(child.pid, None)

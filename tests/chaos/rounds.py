@@ -50,10 +50,8 @@ ENGINES = {
     "caller": Engine("subproc", {"start_method": "fork", "caller_steps": True}),
     "mpi-shared": Engine("mpi", **MPI),
     "mpi-messages": Engine("mpi", {"transport": "messages"}, **MPI),
-    "mpi-mpi": Engine("mpi", {"transport": "mpi"}, **MPI),
     "ray-shared": Engine("ray", **RAY),
     "ray-messages": Engine("ray", {"transport": "messages"}, **RAY),
-    "ray-calls": Engine("ray", {"transport": "calls"}, **RAY),
 }
 
 

@@ -17,6 +17,7 @@ from vecenvs.testing.suite import (
     ScheduleConformance,
     SeedingConformance,
     SpaceConformance,
+    StartConformance,
     TimeoutConformance,
     ValueConformance,
     WorldConformance,
@@ -49,7 +50,7 @@ class TestRules(OnConfigurations, RuleConformance):
     matrix = "fast"
 
 
-class Starts(LifecycleConformance):
+class Starts(LifecycleConformance, StartConformance):
     """What a start method can make a difference to: how envs begin and end, and what travels to their workers."""
 
     test_an_env_that_cannot_be_made = ErrorConformance.test_an_env_that_cannot_be_made
@@ -72,6 +73,7 @@ class TestStarts(
     ErrorConformance,
     LifecycleConformance,
     SeedingConformance,
+    StartConformance,
     ValueConformance,
 ):
     """Of the rules those that a start method might break; each start takes a second."""

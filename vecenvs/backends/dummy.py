@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from vecenvs.backends.in_process import LocalTransport
 from vecenvs.batch.batch_columns import Allocator, BatchColumns
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
-from vecenvs.transport.local import LocalTransport
 
 
 class DummyVecEnv(PoolVecEnv):

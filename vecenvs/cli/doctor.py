@@ -90,9 +90,9 @@ def _processes() -> Iterator[Finding]:
 
 
 def _mpi() -> Iterator[Finding]:
+    from vecenvs.backends.mpi.library import HOW_TO_LAUNCH, explain_size_one, launched_by, library_name, load_mpi
     from vecenvs.errors import BackendUnavailable
     from vecenvs.mpi.launch import find_mpirun
-    from vecenvs.mpi.library import HOW_TO_LAUNCH, explain_size_one, launched_by, library_name, load_mpi
 
     try:
         mpi = load_mpi(initialize=False)
@@ -112,7 +112,7 @@ def _mpi() -> Iterator[Finding]:
 
 
 def _ray() -> Iterator[Finding]:
-    from vecenvs.backends.ray_cluster import check_ray
+    from vecenvs.backends.ray.cluster import check_ray
     from vecenvs.errors import BackendUnavailable
 
     try:

@@ -15,7 +15,7 @@ from vecenvs.errors import ClosedError, SpaceMismatch, StartTimeout, VecEnvError
 from vecenvs.transport import Transport
 from vecenvs.transport.memory import Semaphore
 from vecenvs.transport.protocol import Answer, Command, RemoteFailure, ShardSpec, kind_of
-from vecenvs.transport.stream import wait_for_any
+from vecenvs.transport.tcp import wait_for_any
 from vecenvs.worker.make_envs import COMMON
 
 LIVENESS = 0.2  # seconds between checks that the workers live, while waiting for them

@@ -13,8 +13,8 @@ import cloudpickle
 import numpy as np
 
 from vecenvs.arguments import parse_indices
-from vecenvs.backends.ray_cluster import Session, import_paths, shorten
-from vecenvs.backends.ray_request import Request
+from vecenvs.backends.ray.cluster import Session, import_paths, shorten
+from vecenvs.backends.ray.placement import Request
 from vecenvs.batch.space_equality import same_space
 from vecenvs.errors import BackendUnavailable, VecEnvError
 from vecenvs.replay import link

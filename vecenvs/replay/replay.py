@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vecenvs.arguments import arguments_of, check_arguments, parse_int, parse_limit
-from vecenvs.backends.ray_cluster import Session, check_init_kwargs, check_ray
-from vecenvs.backends.ray_request import Request, check_options
+from vecenvs.backends.ray.cluster import Session, check_init_kwargs, check_ray
+from vecenvs.backends.ray.placement import Request, check_options
 from vecenvs.pool.finalizers import Finalizer, call_all
 from vecenvs.replay import link
 from vecenvs.replay.explorer import Policy

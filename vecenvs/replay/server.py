@@ -12,8 +12,8 @@ import numpy as np
 from gymnasium import spaces
 
 from vecenvs.arguments import parse_int, parse_limit, parse_timeout
-from vecenvs.backends.ray_cluster import Session, check_init_kwargs, check_ray, import_paths
-from vecenvs.backends.ray_request import Placing, Request, check_options
+from vecenvs.backends.ray.cluster import Session, check_init_kwargs, check_ray, import_paths
+from vecenvs.backends.ray.placement import Placing, Request, check_options
 from vecenvs.pool.finalizers import Finalizer, Part, call_all
 from vecenvs.replay import link
 from vecenvs.replay.actor_attributes import pickle_call

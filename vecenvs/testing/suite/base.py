@@ -21,11 +21,6 @@ class Conformance:
     make_vec: Make
     exempt: ClassVar[Collection[str]] = leaks.EXEMPT
     """Words in the command lines of processes that may outlive a test."""
-    last_words: ClassVar[bool] = True
-    """Whether what a worker has sent arrives, even if it dies right after."""
-
-    tells_progress: ClassVar[bool] = True
-    """Whether a worker can tell of each env that it has stepped, while it steps the next one."""
 
     @pytest.fixture(autouse=True)
     def no_leaks(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Who the ranks of a communicator are, and which of them reach rank 0's memory."""
+"""The ranks of a communicator: on which nodes they are, and which of them can open rank 0's memory."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import socket
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from vecenvs.backends.mpi.polling import wait_for
 from vecenvs.cpus import allowed_cpus
 from vecenvs.errors import VecEnvError
-from vecenvs.mpi.waiting import wait_for
 from vecenvs.transport.memory import Address, Segment, Semaphore, open_segment, unlink_semaphores
 
 ARRIVAL_TIMEOUT = 120.0  # seconds for all ranks to reach their first MpiVecEnv
@@ -22,6 +22,7 @@ class Peer(NamedTuple):
     rank: int
     host: str
     pid: int
+    same_node: bool  # whether MPI says that it is on rank 0's node
     shares: bool  # whether rank 0's memory and semaphores can be opened there
     cpus: frozenset[int]  # those it may run on, by their host's numbers
 
@@ -41,7 +42,10 @@ class Probe(NamedTuple):
 def private_copy(mpi: Any, comm: Any, patience: float) -> tuple[Any, bool]:
     """Duplicate `comm`, so that our messages never meet the user's; tell whether rank 0 is on this node.
 
-    Collective over `comm`. Nodes are what MPI says (its split by shared memory). VecEnvError if not all ranks come.
+    Collective over `comm`. Nodes are what MPI says (its split by shared memory).
+
+    Raises:
+        VecEnvError: Not all ranks have come here within `patience` seconds.
     """
     private, request = comm.Idup()
     if not wait_for(request.Test, patience):
@@ -67,18 +71,19 @@ class ProbeTarget:
         self.probe = Probe(self._segment.address, self._semaphore.name, token, os.getpid())
 
     def forget(self) -> None:
+        """Free what the other ranks have tried."""
         self._segment.forget()
         unlink_semaphores([self._semaphore.name])
 
 
 def introduce(rank: int, root_here: bool, probe: Probe) -> Peer:
-    """Say who this rank is; try the probe if MPI says that rank 0 is on this node."""
+    """Describe this rank; try the probe if MPI says that rank 0 is on this node."""
     shares = root_here and _can_open(probe)
-    return Peer(rank, socket.gethostname(), os.getpid(), shares, frozenset(allowed_cpus()))
+    return Peer(rank, socket.gethostname(), os.getpid(), root_here, shares, frozenset(allowed_cpus()))
 
 
 def _can_open(probe: Probe) -> bool:
-    """Containers and other users may share a node without sharing /proc or /dev/shm."""
+    """Tell whether the probe can be opened: containers and users may share a node without sharing /proc or /dev/shm."""
     try:
         same = bytes(open_segment(probe.segment)[:16]) == probe.token
         Semaphore(probe.semaphore)
@@ -88,7 +93,7 @@ def _can_open(probe: Probe) -> bool:
 
 
 def is_running(pid: int) -> bool:
-    """Tell whether a process of this host lives; one that has ended and was not waited for does not."""
+    """Tell whether a process of this host runs. One that has ended and was not waited for does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

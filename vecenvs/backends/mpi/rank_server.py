@@ -1,7 +1,7 @@
-"""What a worker rank does: it serves any number of VecEnvs of rank 0 until that one ends.
+"""What a worker rank does: it hosts workers of any number of rank 0's VecEnvs, until rank 0 ends.
 
-The rank leaves the user's script for good. It only passes messages on: between MPI and the processes that step the envs
-(see `hosting`), in one loop and one thread, so MPI needs no support for threads.
+The rank leaves the user's script for good. It only starts processes (see `hosting`) and passes their boot messages on,
+in one loop and one thread, so MPI needs no support for threads.
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ import time
 import traceback
 from typing import Any, NoReturn
 
-from vecenvs.mpi.abort import abort, flush
-from vecenvs.mpi.hosting import Hosted, forget_server, start_server
-from vecenvs.mpi.mail import CONTROL, Mail
-from vecenvs.mpi.nodes import introduce
-from vecenvs.mpi.waiting import LONGEST, Patience
+from vecenvs.backends.mpi.abort import abort, flush
+from vecenvs.backends.mpi.hosting import HostedProcess, forget_server, start_server
+from vecenvs.backends.mpi.nodes import introduce
+from vecenvs.backends.mpi.nonblocking import CONTROL, NonblockingComm
+from vecenvs.backends.mpi.polling import Backoff
 from vecenvs.transport.protocol import dumps, loads
 from vecenvs.worker.process import watch_caller
 
-END_GRACE = 1.0  # seconds for hosted processes to leave when rank 0 has ended
+END_GRACE = 1.0  # seconds for hosted processes to end when rank 0 has ended
 LEAVE_GRACE = 3.0  # seconds after SIGTERM in which rank 0 may still end things in order
+_UNSENT_REST = 2e-5  # seconds of rest while MPI has messages to send
 
 
-def serve(mpi: Any, private: Any, root_here: bool) -> NoReturn:
+def serve_rank(mpi: Any, private: Any, root_here: bool) -> NoReturn:
     """Serve rank 0 of a communicator of ours, then end this process: the rest of the script never runs here."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for rank 0 to act upon
-    watch_caller(os.getppid(), [])  # the launcher: if it is killed, nobody else ends this rank
+    watch_caller(os.getppid())  # the launcher: if it is killed, nothing else ends this rank
     try:
         start_server()
-        server = Server(mpi, private, root_here)
+        server = RankServer(mpi, private, root_here)
         signal.signal(signal.SIGTERM, server.leave_soon)
         server.run()
         mpi.Finalize()
@@ -51,15 +52,15 @@ def serve(mpi: Any, private: Any, root_here: bool) -> NoReturn:
         os._exit(1)
 
 
-class Server:
-    """Passes messages on."""
+class RankServer:
+    """The loop of a worker rank. `root_here`: rank 0 is on the same node."""
 
     def __init__(self, mpi: Any, private: Any, root_here: bool) -> None:
         self._rank = private.Get_rank()
         self._root_here = root_here
-        self._mail = Mail(mpi, private, source=0)
-        self._hosted: dict[int, Hosted] = {}
-        self._patience = Patience()
+        self._comm = NonblockingComm(mpi, private, source=0)
+        self._hosted: dict[int, HostedProcess] = {}
+        self._backoff = Backoff()
         self._serving = True
         self._deadline = math.inf
 
@@ -68,67 +69,63 @@ class Server:
         self._deadline = min(self._deadline, time.monotonic() + LEAVE_GRACE)
 
     def run(self) -> None:
-        """Until told to end, or until rank 0 cannot be heard any more (an MPI exception)."""
+        """Serve until told to end, or until MPI raises because rank 0 is lost."""
         while self._serving and time.monotonic() < self._deadline:
-            busy = self._take_mail()
-            busy = self._take_answers(0.0 if busy else self._next_rest()) or busy
+            busy = self._receive()
+            busy = self._look_after_hosted(0.0 if busy else self._backoff.next_rest()) or busy
             if busy:
-                self._patience.restart()
+                self._backoff.restart()
         self._end_hosted()
         if self._serving:
             forget_server()
             flush()
-            os._exit(128 + signal.SIGTERM)  # some rank is not there to finalise with
-        while self._mail.has_unsent:
-            self._mail.flush()
+            os._exit(128 + signal.SIGTERM)  # some rank is not there to finalise MPI with
+        while self._comm.has_unsent:
+            self._comm.flush()
 
-    def _next_rest(self) -> float:
-        if self._hosted and all(hosted.in_lock_step for hosted in self._hosted.values()):
-            return LONGEST  # MPI can bring nothing but control, and their answers end the rest
-        return self._patience.next_rest()
-
-    def _take_mail(self) -> bool:
+    def _receive(self) -> bool:
+        """Act on every message that has arrived; tell whether there was one."""
         found = False
-        while (message := self._mail.take()) is not None:
+        while (message := self._comm.receive()) is not None:
             found = True
             _, tag, data = message
             if tag == CONTROL:
                 what, *rest = loads(data)
                 self._control(what, *rest)
             elif tag in self._hosted:
-                self._hosted[tag].put(data)
+                self._hosted[tag].relay.put(data)
         return found
 
     def _control(self, what: str, *rest: Any) -> None:
         if what == "probe":
             peer = introduce(self._rank, self._root_here, rest[0])
             if peer.shares:
-                watch_caller(rest[0].pid, [])  # not every launcher ends the job when it has lost rank 0
-            self._say("hello", peer)
-        elif what == "host":
-            number, order = rest
-            self._hosted[number] = Hosted(number, order)
+                watch_caller(rest[0].pid)  # not every launcher ends the job when it has lost rank 0
+            self._tell("hello", peer)
+        elif what == "launch":
+            number, request = rest
+            self._hosted[number] = HostedProcess(number, request)
         elif what == "stop":
             number, grace = rest
             if number in self._hosted:
                 self._hosted[number].stop(grace)
         elif what == "ping":
-            self._say("pong")
+            self._tell("pong")
         elif what == "end":
             self._serving = False
         elif what == "abandon":  # finalising MPI would wait for a rank that is gone
             self._deadline = -math.inf
 
-    def _take_answers(self, rest: float) -> bool:
-        """Rest until a hosted process says something, at most `rest` seconds; send it on."""
+    def _look_after_hosted(self, rest: float) -> bool:
+        """Sleep until a hosted process sends something or ends, at most `rest` seconds; tell rank 0 of that."""
         hosted = list(self._hosted.values())
-        for h in hosted:
-            h.enforce()
-        readers = {h.relay.fileno(): h for h in hosted if not h.relay.closed}
-        sentinels = {h.sentinel: h for h in hosted}
-        writers = {h.relay.fileno(): h for h in hosted if h.relay.has_unsent and not h.relay.closed}
-        if self._mail.has_unsent:
-            rest = min(rest, 2e-5)
+        for each in hosted:
+            each.enforce()
+        readers = {each.relay.fileno(): each for each in hosted if not each.relay.closed}
+        sentinels = {each.sentinel: each for each in hosted}
+        writers = {each.relay.fileno(): each for each in hosted if each.relay.has_unsent and not each.relay.closed}
+        if self._comm.has_unsent:
+            rest = min(rest, _UNSENT_REST)
         ready, writable, _ = select.select([*readers, *sentinels], list(writers), [], rest)
         for fd in writable:
             writers[fd].relay.flush()
@@ -140,22 +137,22 @@ class Server:
                 self._note_exit(sentinels[fd])
         return bool(ready or writable)
 
-    def _pass_on(self, hosted: Hosted) -> None:
-        for data in hosted.take():
-            self._mail.send(0, hosted.number, data)
+    def _pass_on(self, hosted: HostedProcess) -> None:
+        for data in hosted.relay.take():
+            self._comm.send(0, hosted.number, data)
 
-    def _note_exit(self, hosted: Hosted) -> None:
+    def _note_exit(self, hosted: HostedProcess) -> None:
         code = hosted.exitcode
         if code is None:
             return
         if not hosted.relay.closed:
-            self._pass_on(hosted)  # what it said before
+            self._pass_on(hosted)  # what it sent before
         del self._hosted[hosted.number]
         hosted.free()
-        self._say("exited", hosted.number, code)
+        self._tell("exited", hosted.number, code)
 
-    def _say(self, *what: Any) -> None:
-        self._mail.send(0, CONTROL, dumps(what))
+    def _tell(self, *what: Any) -> None:
+        self._comm.send(0, CONTROL, dumps(what))
 
     def _end_hosted(self) -> None:
         for hosted in self._hosted.values():

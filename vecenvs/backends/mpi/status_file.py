@@ -1,6 +1,6 @@
-"""What rank 0 tells the launcher `python -m vecenvs.mpi -n` past mpirun: a file with a line for each statement.
+"""Reports of rank 0 to the launcher `python -m vecenvs.mpi -n`: a file with a line for each.
 
-mpirun alone does not tell: Open MPI's ends with exit code 0 when a node is lost, and so is what rank 0 prints then.
+mpirun alone is not enough: Open MPI's ends with exit code 0 when a node is lost, and drops what rank 0 prints then.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _path: Path | None = None  # None: this process is not rank 0, or has no launche
 
 
 class Status(NamedTuple):
-    """What rank 0 has said so far.
+    """The reports of rank 0 so far.
 
     `succeeded`: its script has ended without an error; `ending`: it has done all but finalise MPI, which may wait for
     others; `incomplete`: it does not finalise it, as ranks are lost; `lost`: which workers' connections have ended
@@ -34,7 +34,7 @@ class Status(NamedTuple):
 
 
 def begin(path: str) -> None:
-    """Say that rank 0 has begun. Does nothing on other ranks, nor on a host where the launcher is not."""
+    """Report that rank 0 has begun. Does nothing on other ranks, nor on a host without the launcher."""
     global _path  # noqa: PLW0603  a fact about the process
     rank = next((os.environ[name] for name in _RANKS if name in os.environ), None)
     if rank == "0" and Path(path).exists():
@@ -43,43 +43,43 @@ def begin(path: str) -> None:
 
 
 def succeed() -> None:
-    """Say that the script has ended without an error."""
+    """Report that the script has ended without an error."""
     _say("succeeded")
 
 
 def ending() -> None:
-    """Say that nothing is left to do but to finalise MPI."""
+    """Report that nothing is left to do but to finalise MPI."""
     _say("ending")
 
 
 def incomplete() -> bool:
-    """Say that ranks are lost for which MPI would wait; tell whether there is a launcher which reads this."""
+    """Report that ranks are lost for which MPI would wait; tell whether there is a launcher which reads this."""
     return _say("incomplete")
 
 
 def has_reader() -> bool:
-    """Tell whether there is a launcher which reads what is said."""
+    """Tell whether there is a launcher which reads the reports."""
     return _path is not None
 
 
 def note_placed(text: str) -> None:
-    """Say where a worker on another host is, and with which envs."""
+    """Report where a worker on another host is, and with which envs."""
     _say("placed", text)
 
 
 def note_hang_up(number: int, text: str) -> None:
-    """Say that the connection of worker `number` has ended, and what is lost if nothing explains it."""
+    """Report that the connection of worker `number` has ended, and what is lost if nothing explains it."""
     _say("hung-up", number, text)
 
 
 def explain(number: int) -> None:
-    """Say that worker `number` has ended by itself: its rank has said so."""
+    """Report that worker `number` has ended by itself, as its rank has reported."""
     if _path is not None:
         _say("explained", number, time.monotonic())
 
 
 def read(path: Path, explained_until: float = math.inf) -> Status:
-    """Return what has been said: the launcher's side. Explanations count up to a time of the monotonic clock."""
+    """Return the reports so far: the launcher's side. Explanations count up to a time of the monotonic clock."""
     said = [line.partition(" ")[::2] for line in path.read_text().splitlines()]
     words = {word for word, _ in said}
     pid = next((int(text) for word, text in said if word == "pid"), None)

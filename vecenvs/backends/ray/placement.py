@@ -1,4 +1,4 @@
-"""What actors ask of a cluster, and why one may wait for its place."""
+"""What actors request of a cluster, and why one may wait for its place."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vecenvs.backends.ray_actor import EnvActor, Home
-from vecenvs.backends.ray_cluster import shorten
+from vecenvs.backends.ray.actor import EnvActor, Home
+from vecenvs.backends.ray.cluster import shorten
 from vecenvs.errors import BackendUnavailable
 
-# What must hold for every worker: a step is never carried out twice, no worker outlives its VecEnv, methods run on the
-# main thread. So these options are not for the user to set.
+# Options that the user may not set, so that for every worker it holds: a step is never carried out twice, no worker
+# outlives its VecEnv, methods run on the main thread.
 FIXED = ("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups", "lifetime", "name", "namespace")
 
 OTHER_NEEDS = ("label_selector", "fallback_strategy", "runtime_env")
@@ -64,7 +64,7 @@ class Request:
         return shared
 
     def actor_class(self, cls: type) -> Callable[..., Any]:
-        """Make an actor class with all that."""
+        """Return an actor class with these options and this placement."""
         import ray
 
         where = {} if self._strategy is None else {"scheduling_strategy": self._strategy}
@@ -74,7 +74,7 @@ class Request:
         return made
 
     def explain(self, who: str, words: str, seconds: float) -> str:
-        """Say what `who` needs, why it has no place, and what to do. `words` is what Ray says of it, if anything."""
+        """Return what `who` needs, why it has no place, and what to do. `words` is what Ray says of it, if anything."""
         when, words = ("", f" (Ray: {words})") if words else (f" within {seconds:g} s", "")
         return (
             f"Ray has found no place for {who}{when}: {self.why()}{words}. It needs "
@@ -83,7 +83,7 @@ class Request:
         )
 
     def explain_setup(self, who: str, words: str) -> str:
-        """Say that the runtime_env of `who` cannot be set up, by the last line of what Ray says of it."""
+        """Return that the runtime_env of `who` cannot be set up, by the last line of what Ray says of it."""
         last = [line.strip() for line in words.splitlines() if line.strip()][-1]
         return (
             f"Ray cannot set up the runtime_env of {who} ({last}): correct {self._options_name}['runtime_env']. "
@@ -91,7 +91,7 @@ class Request:
         )
 
     def _needs(self) -> dict[str, float]:
-        """The amounts that an actor needs, by resource."""
+        """Return the amounts that an actor needs, by resource."""
         options = self._options
         amounts = {"CPU": options.get("num_cpus", 1), "GPU": options.get("num_gpus"), "memory": options.get("memory")}
         amounts |= options.get("resources") or {}
@@ -100,7 +100,7 @@ class Request:
         return {name: float(amount) for name, amount in amounts.items() if amount}
 
     def why(self) -> str:
-        """Say why an actor may have no place."""
+        """Return why an actor may have no place."""
         import ray
 
         group = getattr(self._strategy, "placement_group", None)
@@ -142,7 +142,7 @@ class Queue:
         self._calls.append(call)
 
     def moved(self) -> float:
-        """Return when an actor has found a place last, by the monotonic clock, as far as anyone has looked."""
+        """Return when an actor has found a place last, by the monotonic clock, as far as it was looked at."""
         import ray
 
         if self._calls:
@@ -169,7 +169,7 @@ class Placing:
         self._home: Home | None = None
 
     def home(self, timeout: float | None) -> Home | None:
-        """Tell where the actor runs; None if it has no place yet after `timeout` seconds.
+        """Return where the actor runs; None if it has no place yet after `timeout` seconds.
 
         NoPlace if Ray says that there is none, or has found none in the time allowed; BackendUnavailable if it cannot
         set up the runtime_env. An actor that has died meanwhile raises Ray's RayActorError.
@@ -196,7 +196,7 @@ class Placing:
         return waited if waited <= self.seconds else now - max(self._since, self._request.queue.moved())
 
     def wait(self) -> Home:
-        """As `home`, for as long as the request allows. BackendUnavailable if the actor has died as well."""
+        """Wait for the place as long as the request allows. BackendUnavailable also if the actor has died."""
         import ray
 
         try:
@@ -222,7 +222,7 @@ def _join(amounts: Mapping[str, float]) -> str:
 
 
 def check_options(options: Any, placement: Any, options_name: str) -> None:
-    """Refuse what no actor can have, before any Ray has been started for it."""
+    """Refuse options and placements that no actor can have, before a Ray is started."""
     from ray.util.placement_group import PlacementGroup
 
     if options is not None and not isinstance(options, Mapping):

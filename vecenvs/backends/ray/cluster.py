@@ -1,4 +1,4 @@
-"""Being a guest on somebody's Ray, or having one of one's own: connect, count, explain, stop only what was started."""
+"""Connect to a Ray that runs, or start one; stop only what was started here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = logging.getLogger("vecenvs")
 
 
 class Connection:
-    """The connection to Ray that this process has at the moment. `node` is this process's node."""
+    """The present connection of this process to Ray. `node` is this process's node."""
 
     def __init__(self) -> None:
         import ray
@@ -33,7 +33,7 @@ class Connection:
         self.pid = os.getpid()
 
     def alive(self) -> bool:
-        """Tell whether this is still the Ray it was: else every call would start another one. False in a fork."""
+        """Tell whether the same Ray is still connected: otherwise each call would start another. False in a fork."""
         import ray
 
         return (
@@ -74,7 +74,7 @@ class Session(Connection):
         self.own = Session._own
 
     def release(self) -> None:
-        """Say that this VecEnv needs Ray no longer. Repeatable."""
+        """Release the connection: this VecEnv needs Ray no longer. Repeatable."""
         if self._held and self.pid == os.getpid():
             self._held = False
             if self.alive():  # else its Ray is gone, and the count is another one's
@@ -116,7 +116,7 @@ def connect(num_workers: int | None, kwargs: dict[str, Any]) -> bool:
 
 
 def _about_tokens() -> str:
-    """Say what this program needs for a cluster with token authentication, and has not set yet."""
+    """Return what this program needs for a cluster with token authentication, and has not set yet."""
     copied = "a copy of ~/.ray/auth_token of the machine on which it was begun"
     if os.environ.get("RAY_AUTH_MODE", "").lower() == "token":
         return (
@@ -135,13 +135,13 @@ def _init(quiet: dict[str, Any], kwargs: dict[str, Any], num_workers: int | None
     if "address" in kwargs:
         ray.init(**quiet)
         return bool(kwargs["address"] == "local")
-    # Only for the processes that are started now: whoever starts a Ray later decides anew.
+    # Only for the processes that are started now.
     added = {name: value for name, value in OWN_ENVIRONMENT.items() if name not in os.environ}
     os.environ.update(added)
     try:
         # Not address="auto": that would join the private Ray of any other program that runs here, and die with it.
         ray.init(**{**OWN_ARGUMENTS, "num_cpus": max(usable_cores(), num_workers or 1), **kwargs})
-    except ValueError:  # there is a cluster: on that nobody can order CPUs
+    except ValueError:  # there is a cluster, whose number of CPUs is fixed
         ray.init(**quiet)
         return False
     finally:
@@ -167,12 +167,12 @@ def _knock(address: str) -> None:
 
 
 def import_paths() -> list[str]:
-    """Where the caller's imports look, for actors to look there too."""
+    """Return where the caller's imports look, for actors to look there too."""
     return [os.path.abspath(path) for path in sys.path if "site-packages" not in path]
 
 
 def default_workers(num_envs: int, num_cpus: float) -> int:
-    """As many workers of `num_cpus` each as the cluster has room for in all, at most one per env."""
+    """Return the number of workers of `num_cpus` each for which the cluster has room in all, at most one per env."""
     import ray
 
     room = ray.cluster_resources().get("CPU", 1.0) / num_cpus if num_cpus else usable_cores()
@@ -180,7 +180,7 @@ def default_workers(num_envs: int, num_cpus: float) -> int:
 
 
 def shorten(words: str) -> str:
-    """The first sentence or so of what Ray says of an actor's end, without the list of its properties."""
+    """Return the first sentence or so of what Ray says of an actor's end, without the list of its properties."""
     lines = [line.strip() for line in words.splitlines() if line.strip() and not line.startswith("\t")]
     telling = [line for line in lines if "dead because" in line or "node" in line.lower()] or lines
     return textwrap.shorten(telling[0], 200, placeholder=" ...") if telling else ""

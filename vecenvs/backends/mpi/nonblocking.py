@@ -1,6 +1,6 @@
-"""Sending and taking messages of bytes without ever blocking, the same on both ends.
+"""Sending and receiving bytes by MPI without ever blocking.
 
-An MPI tag says what a message is about: CONTROL, or the number of the hosted worker whose message it is.
+An MPI tag says what a message is about: CONTROL, or the number of the worker whose boot message it is.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 CONTROL = 0
 
 
-class Mail:
-    """One end of a private communicator. Use from one thread."""
+class NonblockingComm:
+    """One end of a private communicator. Use it from one thread."""
 
     def __init__(self, mpi: Any, comm: Any, source: int) -> None:
         self._mpi = mpi
@@ -23,23 +23,25 @@ class Mail:
 
     @property
     def has_unsent(self) -> bool:
+        """Whether a message is not sent yet."""
         return bool(self._unsent)
 
     def send(self, rank: int, tag: int, data: bytes | bytearray) -> None:
-        """Send in order. Large messages go out while `take` is called."""
+        """Send in order. Large messages go out while `receive` is called."""
         request = self._comm.Isend([data, self._mpi.BYTE], dest=rank, tag=tag)
         self._unsent.append((request, rank, data))
         self.flush()
 
     def flush(self) -> None:
+        """Forget the messages that have been sent."""
         while self._unsent and self._unsent[0][0].Test():
             self._unsent.popleft()
 
-    def take(self) -> tuple[int, int, bytearray] | None:
-        """Give a message that has arrived, as (rank, tag, data); None if there is none."""
+    def receive(self) -> tuple[int, int, bytearray] | None:
+        """Return a message that has arrived, as (rank, tag, data); None if there is none."""
         if self._unsent:
             self.flush()
-        message = self._probe() or self._probe()  # Open MPI's finds what has been taken in, and then takes in more
+        message = self._probe() or self._probe()  # Open MPI's first probe only takes in what the second one finds
         if message is None:
             return None
         status = self._status
@@ -52,5 +54,5 @@ class Mail:
         return self._comm.Improbe(self._source, self._mpi.ANY_TAG, self._status)
 
     def drop_unsent(self, rank: int) -> None:
-        """Give up what could not be sent to a rank: it is gone."""
+        """Give up the messages to a rank that is gone."""
         self._unsent = deque(item for item in self._unsent if item[1] != rank)

@@ -1,4 +1,4 @@
-"""Processes of this machine that are no children: wait for their end (Linux), and tell what it was (Linux 6.15)."""
+"""Processes of this machine that are not children: wait for their end (Linux), return the exit code (Linux 6.15)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ForeignProcess:
             self._fd = -1
 
     def exit_code(self) -> int | None:
-        """Its exit code as in `subprocess`, negative for a signal. None while it runs and where nobody tells."""
+        """Return its exit code as in `subprocess`, negative for a signal; None while it runs, or if it is unknown."""
         if self._fd < 0:
             return None
         info = bytearray(_SIZE)
@@ -46,7 +46,7 @@ class ForeignProcess:
         return bool(poll.poll(1000 * max(seconds, 0.0)))
 
     def kill(self) -> None:
-        """Send it SIGKILL; it cannot hit another process that has got its number meanwhile."""
+        """Send it SIGKILL, which cannot reach another process that has the same number by now."""
         if self._fd >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._fd, signal.SIGKILL)

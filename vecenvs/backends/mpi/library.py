@@ -1,4 +1,4 @@
-"""The MPI library behind mpi4py: loading it, and telling why it cannot be used."""
+"""The MPI library behind mpi4py: load it, and explain why it cannot be used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOW_TO_LAUNCH = (
     "or `python -m vecenvs.mpi -n 5 train.py`, for four workers"
 )
 
-# Who says how many ranks there are, by the variable it sets. An MPI library hears its own launcher only.
+# Launchers, by the variable in which they pass the number of ranks. An MPI library reads that of its own launcher only.
 _SIZES = {
     "OMPI_COMM_WORLD_SIZE": "Open MPI's mpirun",
     "PMI_SIZE": "MPICH's mpirun or srun --mpi=pmi2",
@@ -24,7 +24,7 @@ _SIZES = {
 }
 
 
-# One of these is set in every process that some launcher has started.
+# One of these is set in every process that a launcher has started.
 _LAUNCHED = (*_SIZES, "PMIX_RANK", "PMI_RANK", "PMIX_NAMESPACE")
 
 
@@ -51,7 +51,7 @@ def load_mpi(*, initialize: bool = True) -> Any:
 
 
 def library_name(mpi: Any) -> str:
-    """Give "Open MPI", "MPICH" or what else the library calls itself. Works before MPI is initialised."""
+    """Return "Open MPI", "MPICH" or what else the library calls itself. Works before MPI is initialised."""
     text = str(mpi.Get_library_version()).replace("\n", " ")
     for name in ("Open MPI", "MPICH"):
         if name in text:
@@ -60,7 +60,7 @@ def library_name(mpi: Any) -> str:
 
 
 def launched_by(environ: Mapping[str, str] | None = None) -> tuple[str, int, str] | None:
-    """Give the launcher of a job of several processes, how many they are, and the variable that says so."""
+    """Return the launcher of a job of several processes, how many they are, and the variable that says so."""
     environ = os.environ if environ is None else environ
     for variable, launcher in _SIZES.items():
         size = environ.get(variable, "1")
@@ -70,7 +70,7 @@ def launched_by(environ: Mapping[str, str] | None = None) -> tuple[str, int, str
 
 
 def explain_size_one(mpi: Any, environ: Mapping[str, str] | None = None) -> str:
-    """Say why this process is alone: not launched by MPI at all, or by the launcher of another MPI than mpi4py's."""
+    """Return why this process is alone: not launched by MPI at all, or by the launcher of another MPI than mpi4py's."""
     found = launched_by(environ)
     if found is None:
         return HOW_TO_LAUNCH

@@ -1,4 +1,4 @@
-"""The end of a whole job by one of its ranks, after everybody could read why."""
+"""End a whole job from one of its ranks, once the launcher has read why."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def flush() -> None:
 def abort(comm: Any) -> NoReturn:
     """End the job of this communicator as failed, once the launcher has read what this rank has printed.
 
-    A launcher that hears of the end first closes the pipes with the message in them (MPICH's, one time in sixty).
+    If a launcher hears of the end first, it closes the pipes with the message in them (MPICH's, one time in sixty).
     """
     flush()
     deadline = time.monotonic() + PATIENCE
@@ -35,7 +35,7 @@ def abort(comm: Any) -> NoReturn:
 
 
 def _unread(descriptor: int) -> int:
-    """Count the bytes in a pipe that nobody has read yet; 0 for whatever is no pipe."""
+    """Count the unread bytes in a pipe; 0 if the descriptor is not a pipe."""
     try:
         if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             return 0

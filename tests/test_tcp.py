@@ -14,29 +14,29 @@ from typing import Any, cast
 
 import pytest
 
-from vecenvs.transport import stream
+from vecenvs.transport import tcp
 from vecenvs.transport.channel import Channel, PolledEnd
-from vecenvs.transport.stream import Invitation, OutOfReach, Reach, Reception, Stream
-from vecenvs.worker.process import _wait_for_end
+from vecenvs.transport.tcp import Invitation, Listener, TcpConnection
+from vecenvs.worker.process import wait_for_end
 
 
 @pytest.fixture
-def reception() -> Iterator[Reception]:
-    with closing(Reception("127.0.0.1")) as reception:
-        yield reception
+def listener() -> Iterator[Listener]:
+    with closing(Listener("127.0.0.1")) as listener:
+        yield listener
 
 
-def join(reception: Reception) -> tuple[socket.socket, socket.socket]:
+def join(listener: Listener) -> tuple[socket.socket, socket.socket]:
     """Connect as a worker does; return the caller's end and the worker's."""
-    theirs = reception.invitation.connect()
+    theirs = listener.invitation.connect()
     with ThreadPoolExecutor(1) as pool:
-        ours = pool.submit(reception.welcome)
-        reception.invitation.prove(theirs)
+        ours = pool.submit(listener.accept)
+        listener.invitation.prove(theirs)
         return ours.result(), theirs
 
 
-def test_who_has_the_key_is_welcome(reception: Reception) -> None:
-    ours, theirs = join(reception)
+def test_who_has_the_key_is_welcome(listener: Listener) -> None:
+    ours, theirs = join(listener)
     with closing(theirs), closing(ours):
         assert ours.getpeername() == theirs.getsockname()
         for end in (ours, theirs):
@@ -45,13 +45,13 @@ def test_who_has_the_key_is_welcome(reception: Reception) -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"x", b"x" * 32, b"x" * 64, b"x" * 128])
-def test_others_are_sent_away(reception: Reception, said: bytes) -> None:
+def test_others_are_sent_away(listener: Listener, said: bytes) -> None:
     """And a worker that comes after them is welcome. They learn nothing but a challenge."""
-    host, port, _ = reception.invitation
+    host, port, _ = listener.invitation
     with closing(socket.create_connection((host, port))) as stranger:
         stranger.sendall(said)
         stranger.shutdown(socket.SHUT_WR)
-        ours, theirs = join(reception)
+        ours, theirs = join(listener)
         with closing(theirs), closing(ours):
             assert ours.getpeername() == theirs.getsockname()
         heard = b""
@@ -61,14 +61,14 @@ def test_others_are_sent_away(reception: Reception, said: bytes) -> None:
         assert len(heard) in (0, 32)
 
 
-def test_the_key_is_not_sent(reception: Reception) -> None:
+def test_the_key_is_not_sent(listener: Listener) -> None:
     """Nor is a proof good for another connection."""
-    host, port, key = reception.invitation
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        imposter = Invitation(*listener.getsockname(), key)
+    host, port, key = listener.invitation
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        imposter = Invitation(*server.getsockname(), key)
         with ThreadPoolExecutor(1) as pool, closing(imposter.connect()) as theirs:
             waiting = pool.submit(imposter.prove, theirs)
-            with closing(listener.accept()[0]) as connection:
+            with closing(server.accept()[0]) as connection:
                 connection.sendall(b"c" * 32)
                 said = b""
                 while len(said) < 64:
@@ -78,7 +78,7 @@ def test_the_key_is_not_sent(reception: Reception) -> None:
     assert key not in said
     with closing(socket.create_connection((host, port))) as thief:
         thief.sendall(said)
-        ours, theirs = join(reception)
+        ours, theirs = join(listener)
         with closing(theirs), closing(ours):
             assert ours.getpeername() == theirs.getsockname()
 
@@ -86,12 +86,12 @@ def test_the_key_is_not_sent(reception: Reception) -> None:
 @pytest.mark.parametrize("answer", [b"p" * 32, b"", None])
 def test_a_worker_wants_proof_of_the_caller(answer: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one to whom its own proof is sent back (None), and it hangs up."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        invitation = Invitation(*listener.getsockname(), b"k" * 32)
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        invitation = Invitation(*server.getsockname(), b"k" * 32)
         theirs = invitation.connect()
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(invitation.prove, theirs)
-            with closing(listener.accept()[0]) as connection:
+            with closing(server.accept()[0]) as connection:
                 connection.sendall(b"c" * 32)
                 said = b""
                 while len(said) < 64:
@@ -123,41 +123,41 @@ class Dribble(threading.Thread):
         self._connection.close()
 
 
-def test_one_deadline_for_all_that_a_stranger_says(reception: Reception, monkeypatch: pytest.MonkeyPatch) -> None:
-    """64 bytes at this rate take longer than the reception may."""
-    monkeypatch.setattr(stream, "CONNECT_TIMEOUT", 0.2)
-    host, port, _ = reception.invitation
+def test_one_deadline_for_all_that_a_stranger_says(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 bytes at this rate take longer than the listener may."""
+    monkeypatch.setattr(tcp, "CONNECT_TIMEOUT", 0.2)
+    host, port, _ = listener.invitation
     stranger = Dribble(socket.create_connection((host, port)))
     with pytest.raises(TimeoutError, match="no worker has connected to"):
-        reception.welcome()
+        listener.accept()
     assert stranger.is_alive(), "it was still talking"
     stranger.end()
 
 
 def test_one_deadline_for_all_that_a_false_caller_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "CONNECT_TIMEOUT", 0.2)
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        invitation = Invitation(*listener.getsockname(), b"k" * 32)
+    monkeypatch.setattr(tcp, "CONNECT_TIMEOUT", 0.2)
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        invitation = Invitation(*server.getsockname(), b"k" * 32)
         theirs = invitation.connect()
-        caller = Dribble(listener.accept()[0])
+        caller = Dribble(server.accept()[0])
         with pytest.raises(TimeoutError):
             invitation.prove(theirs)
         assert caller.is_alive(), "it was still talking"
         caller.end()
 
 
-def test_nobody_comes(reception: Reception, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "CONNECT_TIMEOUT", 0.05)
+def test_nobody_comes(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tcp, "CONNECT_TIMEOUT", 0.05)
     with pytest.raises(TimeoutError):
-        reception.welcome()
+        listener.accept()
 
 
-def test_silent_strangers_keep_nobody_out(reception: Reception) -> None:
+def test_silent_strangers_keep_nobody_out(listener: Listener) -> None:
     """However many: when there are too many, the first of them is sent away."""
-    host, port, _ = reception.invitation
+    host, port, _ = listener.invitation
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     strangers = [socket.create_connection((host, port)) for _ in range(100)]
-    ours, theirs = join(reception)
+    ours, theirs = join(listener)
     for each in strangers:
         each.close()
     with closing(theirs), closing(ours):
@@ -166,39 +166,16 @@ def test_silent_strangers_keep_nobody_out(reception: Reception) -> None:
         assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_host_that_was_out_of_reach_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not at once: each of its workers would take as long. Other hosts are, at once."""
-    asked: list[str] = []
-
-    def ask(invitation: Invitation) -> str | None:
-        asked.append(invitation.host)
-        return "no route"
-
-    reach = Reach()
-    known = []
-    for peer in ("a", "a", "b"):
-        with pytest.raises(OutOfReach, match=r"cannot connect to 127.0.0.1 \(no route\)") as caught:
-            reach.connect(peer, lambda: "127.0.0.1", ask)
-        known.append(caught.value.known)
-    assert known == [False, True, False]
-    assert len(asked) == 2
-    now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now + stream.RETRY + 1.0)
-    with pytest.raises(OutOfReach):
-        reach.connect("a", lambda: "127.0.0.1", ask)
-    assert len(asked) == 3
-
-
-def test_a_closed_reception_refuses(reception: Reception) -> None:
-    reception.close()
+def test_a_closed_listener_refuses(listener: Listener) -> None:
+    listener.close()
     with pytest.raises(ConnectionRefusedError):
-        reception.invitation.connect()
+        listener.invitation.connect()
 
 
-def test_messages_come_whole_and_in_order(reception: Reception) -> None:
+def test_messages_come_whole_and_in_order(listener: Listener) -> None:
     """Also those that no buffer holds, while the other end sends as much."""
     messages = [b"", b"a", b"b" * 3_000_000, b"c"]
-    ours, theirs = join(reception)
+    ours, theirs = join(listener)
     channel, end = Channel(theirs), PolledEnd(ours)
     with closing(channel), closing(end):
         returned = []
@@ -219,10 +196,10 @@ def test_messages_come_whole_and_in_order(reception: Reception) -> None:
 
 
 @pytest.mark.parametrize("timeout", [0.0, 5.0])
-def test_large_messages_leave_while_answers_are_asked_for(reception: Reception, timeout: float) -> None:
+def test_large_messages_leave_while_answers_are_asked_for(listener: Listener, timeout: float) -> None:
     """Also by who never waits for this worker alone."""
-    connection, theirs = join(reception)
-    channel, ours = Channel(theirs), Stream(connection)
+    connection, theirs = join(listener)
+    channel, ours = Channel(theirs), TcpConnection(connection)
     message = bytes(20_000_000)
 
     def answer() -> None:
@@ -240,10 +217,10 @@ def test_large_messages_leave_while_answers_are_asked_for(reception: Reception, 
         ours.close()
 
 
-def test_a_worker_that_is_gone(reception: Reception) -> None:
+def test_a_worker_that_is_gone(listener: Listener) -> None:
     """What it has said before is not lost, then nobody waits for it, and commands are refused."""
-    connection, theirs = join(reception)
-    channel, ours = Channel(theirs), Stream(connection)
+    connection, theirs = join(listener)
+    channel, ours = Channel(theirs), TcpConnection(connection)
     channel.send_bytes(b"last")
     channel.close()
     ours.send(b"unheard")
@@ -259,8 +236,8 @@ def test_a_worker_that_is_gone(reception: Reception) -> None:
     ours.close()
 
 
-def test_the_end_shows(reception: Reception) -> None:
-    ours, theirs = join(reception)
+def test_the_end_shows(listener: Listener) -> None:
+    ours, theirs = join(listener)
     channel, end = Channel(theirs), PolledEnd(ours)
     channel.send_bytes(b"last")
     channel.close()
@@ -276,22 +253,22 @@ def test_a_worker_watches_its_end() -> None:
     theirs, ours = socket.socketpair()
     channel = Channel(ours)
     theirs.close()
-    assert not _wait_for_end(os.getpid(), cast("Any", channel))
+    assert not wait_for_end(os.getpid(), cast("Any", channel))
     channel.close()
 
 
-def connected(reception: Reception) -> tuple[socket.socket, Stream]:
+def connected(listener: Listener) -> tuple[socket.socket, TcpConnection]:
     """Return a worker's end as it is, and the caller's."""
-    theirs = reception.invitation.connect()
+    theirs = listener.invitation.connect()
     with ThreadPoolExecutor(1) as pool:
-        proved = pool.submit(reception.invitation.prove, theirs)
-        ours = Stream(reception.welcome())
+        proved = pool.submit(listener.invitation.prove, theirs)
+        ours = TcpConnection(listener.accept())
         proved.result()
     return theirs, ours
 
 
-def test_a_machine_that_is_silent_is_asked(reception: Reception) -> None:
-    theirs, ours = connected(reception)
+def test_a_machine_that_is_silent_is_asked(listener: Listener) -> None:
+    theirs, ours = connected(listener)
     with theirs, closing(ours), socket.socket(fileno=os.dup(ours.fileno())) as same:
         for connection in (theirs, same):
             assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
@@ -299,15 +276,13 @@ def test_a_machine_that_is_silent_is_asked(reception: Reception) -> None:
                 connection.getsockopt(socket.IPPROTO_TCP, option)
                 for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
             )
-            assert idle + interval * trials == stream.SILENCE
+            assert idle + interval * trials == tcp.SILENCE
 
 
-def test_one_that_lives_and_does_not_read_is_not_given_up(
-    reception: Reception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_lives_and_does_not_read_is_not_given_up(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not with more under way than the connection takes up, and not with a limit that is long over."""
-    monkeypatch.setattr(stream, "SILENCE", 0.1)
-    theirs, ours = connected(reception)
+    monkeypatch.setattr(tcp, "SILENCE", 0.1)
+    theirs, ours = connected(listener)
     with theirs, closing(ours), socket.socket(fileno=os.dup(ours.fileno())) as same:
         assert same.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
         ours.send(bytes(1 << 24))

@@ -1,6 +1,6 @@
-"""Noting at once, for the launcher, which workers' connections end.
+"""Report to the launcher, at once, which workers' connections end.
 
-When a node is lost, rank 0 may be killed within milliseconds, by a launcher that does not tell why.
+When a node is lost, a launcher may kill rank 0 within milliseconds, and not say why.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import select
 import threading
 
-from vecenvs.mpi import status_file
+from vecenvs.backends.mpi import status_file
 
 
-class HangUps:
-    """A thread that sleeps until a connection ends. It starts with the first one, if there is a launcher to tell."""
+class DisconnectReporter:
+    """A thread that sleeps until a connection ends. It starts with the first one, if a launcher reads its reports."""
 
     def __init__(self) -> None:
         self._texts: dict[int, tuple[int, str]] = {}
@@ -26,20 +26,20 @@ class HangUps:
         self._texts[descriptor] = number, f"{text}, is gone"
         if self._epoll is None:
             self._epoll = select.epoll()
-            threading.Thread(target=self._run, args=(self._epoll,), name="vecenvs-hang-ups", daemon=True).start()
+            threading.Thread(target=self._run, args=(self._epoll,), name="vecenvs-disconnects", daemon=True).start()
         self._epoll.register(descriptor, select.EPOLLRDHUP | select.EPOLLONESHOT)
 
-    def note(self, descriptor: int) -> None:
-        """Tell the launcher that a connection has ended, or is of no use any more; once."""
+    def report(self, descriptor: int) -> None:
+        """Report, once, that a connection has ended or counts as lost."""
         known = self._texts.pop(descriptor, None)
         if known is not None:
             status_file.note_hang_up(*known)
 
     def forget(self, descriptor: int) -> None:
-        """Let a connection end without a note. Repeatable. (epoll itself forgets a descriptor that is closed.)"""
+        """Let a connection end without a report. Repeatable. (epoll itself forgets a descriptor that is closed.)."""
         self._texts.pop(descriptor, None)
 
     def _run(self, epoll: select.epoll) -> None:
         while True:
             for descriptor, _ in epoll.poll():
-                self.note(descriptor)
+                self.report(descriptor)
