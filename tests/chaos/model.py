@@ -58,7 +58,8 @@ class Due(NamedTuple):
     truncated: bool = False
     start: bool = False
     unsure: bool = False  # whether the seed may be any: derived, of an env that replaces another
-    held: tuple[int, int] = (MISSING, MISSING)
+    held: tuple[int, int] = (MISSING, MISSING)  # what a reset gets
+    kept: tuple[int, int] = (MISSING, MISSING)  # what waited for a reset when the command was given
     before: tuple[int, str] = (0, "")
     leftover: bool = False  # of a lock-step that a death has ended: the next command overtakes it
     then_lost: bool = False  # the row had come before its worker died
@@ -99,7 +100,7 @@ class State(NamedTuple):
     def given_step(self, action: int) -> State:
         """The state once a step has been given."""
         kind = action % KINDS
-        due = Due("row", "step", action, held=self.held, before=(self.episode, self.fault))
+        due = Due("row", "step", action, held=self.held, kept=self.held, before=(self.episode, self.fault))
         if self.phase == "lost":
             return self._lose(due)
         if self.phase in ("new", "over", "failed") or (kind == RAISE and self.phase == "live"):
@@ -129,8 +130,10 @@ class State(NamedTuple):
     def given_reset(self, command: str, held: tuple[int, int]) -> State:
         """The state once a reset has been given, or the step that stands for one."""
         before = self.episode, self.fault
-        due = Due("first", command, held=held, before=before)
-        return self._replace(held=held)._begin(due)
+        due = Due("first", command, held=held, kept=self.held, before=before)
+        after = self._replace(held=held)._begin(due)
+        # What waited for the reset waits on if that fails, but not what was given to it.
+        return after._replace(held=self.held) if self.fault == "raise" else after
 
     def _begin(self, due: Due) -> State:
         fault = self.fault
@@ -162,7 +165,7 @@ class State(NamedTuple):
         aside = due.ended and self.mode == "async"  # an episode that has ended is reset, even if its row is lost
         episodes = {due.before[0], self.episode, *([self.episode + 1] if aside else [])}
         faults = {"", due.before[1], self.fault, set_by}
-        helds = {due.held, self.held, *([(MISSING, MISSING)] if aside else [])}
+        helds = {due.kept, self.held, *([(MISSING, MISSING)] if aside else [])}
         return [
             self._replace(episode=episode, fault=fault, held=held, blurred=True)._fail(due)
             for episode, fault, held in itertools.product(episodes, faults, helds)
@@ -180,10 +183,10 @@ class State(NamedTuple):
         found = []
         if due.kind != "death" and not due.then_lost:
             found.append(self._replace(due=due._replace(then_lost=True)))
-        again = fresh._replace(held=due.held)
+        again = fresh._replace(held=due.kept)
         if due.command == "step" and (self.begun or due.kind != "error"):
             lost = again._replace(phase="lost")
-            found.append(lost._lose(Due("row", "step", due.action, held=due.held)))
+            found.append(lost._lose(Due("row", "step", due.action, held=due.kept, kept=due.kept)))
             if due.start:  # of an episode's first row by a step (next_step)
                 found.append(again.given_reset("step", due.held))
         if due.command == "step" and due.kind == "error":

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
+import queue
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from gymnasium import Env
@@ -31,7 +32,9 @@ class LocalTransport(Transport):
         self._commands: deque[Message] = deque()
         self._answers: deque[Message] = deque()
         self._begun: int | None = None  # number of the command that is being carried out
-        self._answered = threading.Event()  # set by the threads of async resets, which answer by themselves
+        # An item for each answer of an async reset's thread. The lock of an Event would stay locked if the handler of a
+        # signal raised in it.
+        self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._worker: Worker | None = None
         self._envs, made = make_envs(env_fns, first, remote=False)
         self._answers.append((0, int(Answer.MADE), made))
@@ -42,7 +45,7 @@ class LocalTransport(Transport):
         def answer(number: int, tag: int, body: object) -> None:
             self._answers.append((number, tag, body))
             if asynchronous:
-                self._answered.set()
+                self._answered.put(None)
 
         self._worker = Worker(self._envs, self._first, batch, self._autoreset, answer, remote=False)
 
@@ -83,10 +86,16 @@ class LocalTransport(Transport):
             self._begun = None
             commands.popleft()
         if timeout != 0:
-            self._answered.clear()
-            if not answers:
-                self._answered.wait(timeout)
+            self._wait_for_threads(timeout)
         return answers[0] if answers else None
+
+    def _wait_for_threads(self, timeout: float | None) -> None:
+        with suppress(queue.Empty):
+            while True:  # the items of answers that are there already
+                self._answered.get_nowait()
+        if not self._answers:
+            with suppress(queue.Empty):
+                self._answered.get(timeout=timeout)
 
     def take(self) -> None:
         self._answers.popleft()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from vecenvs.batch.batch_columns import Allocator, BatchColumns
+from vecenvs.batch.batch_columns import FIRST, Allocator, BatchColumns
 from vecenvs.batch.columns import Columns
 from vecenvs.pool.info_columns import InfoColumns
 from vecenvs.transport.protocol import Command
@@ -40,6 +40,10 @@ class Episodes:
         info["episode_start"] = True
         self.reset_infos[slot] = info
 
+    def drop_first_rows(self, slots: Iterable[int]) -> None:
+        """Note that first rows of these slots which have come will not be returned: a reset overtakes them."""
+        self._begun_before.difference_update(slots)
+
     def record_seeds(self, seeds: dict[int, int | None]) -> None:
         """Record the seeds that resets get."""
         self._seeds.update((slot, seed) for slot, seed in seeds.items() if seed is not None)
@@ -47,9 +51,9 @@ class Episodes:
     def hold(self, seeds: dict[int, Any], options: dict[int, Any], ready: Collection[int]) -> None:
         """Keep the seeds and options for the next resets: a worker that is replaced before loses those it was sent.
 
-        The first rows of `ready` slots have come and have not been returned: these episodes began before.
+        `ready` slots have a row that has not been returned. Where it is a first row, that episode began before.
         """
-        self._begun_before.update(ready)
+        self._begun_before = self._with_first_rows(ready)
         for held, given in zip(self._held, (seeds, options), strict=True):
             held.update((slot, value) for slot, value in given.items() if value is not None)
 
@@ -82,12 +86,16 @@ class Episodes:
             if self.reset_infos[slot] or slot in ready
         }
         commands: list[tuple[Command, Any]] = [(Command.RESUME, begun)]
-        held = tuple({slot: given[slot] for slot in shard if slot in given} for given in self._held)
+        used = self._with_first_rows(ready) - self._begun_before  # the resets of these rows have used what was held
+        held = tuple({s: given[s] for s in shard if s in given and s not in used} for given in self._held)
         if any(held):
             commands.append((Command.PREPARE, held))
         if self._infos.specs is not None:
             commands.append((Command.OPEN_INFO, self._infos.specs))
         return commands
+
+    def _with_first_rows(self, slots: Iterable[int]) -> set[int]:
+        return {slot for slot in slots if self._batch.flags[slot] & FIRST}
 
     def _next_seed(self, slot: int, restarts: int) -> int | None:
         """Return a new seed for an env whose random generator is lost: a function of its last seed."""

@@ -128,8 +128,8 @@ class PoolVecEnv(PoolBase):
         if options is not None:
             self._workers.check_portable("options", all_options)
         self._waiting.finish_resets(slots, forget=True)
+        self._episodes.drop_first_rows(slots)
         self._episodes.record_seeds(seeds)
-        self._episodes.hold(seeds, all_options, ())
         wanted = {slot: (Command.RESET, {slot: (seeds[slot], all_options[slot])}) for slot in slots}
         self._commands.send(self._commands.numbered(wanted))
         self._counters["resets"] += len(slots)

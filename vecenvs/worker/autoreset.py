@@ -140,28 +140,25 @@ class Autoreset:
     # Resets
 
     def hold(self, local: int, seed: Any, options: Any) -> None:
-        """Keep seed and options for the env's next reset. The env gets a copy of the options, which it may change."""
-        held = self._held.setdefault(local, {})
-        if seed is not None:
-            held["seed"] = seed
-        if options is not None:
-            held["options"] = copy_containers(options)
+        """Keep seed and options for the env's next reset, until one succeeds."""
+        self._held[local] = {**self._held.get(local, {}), **_named(seed, options)}
 
-    def reset(self, local: int, *, asked: bool = False) -> Any:
+    def reset(self, local: int, given: tuple[Any, Any] | None = None) -> Any:
         """Reset one env with what `hold` has kept; return its observation. A non-empty info is put in `reset_infos`.
 
-        As in SB3 and Gymnasium, an autoreset does not name `seed`, which some envs look for; a reset that the caller
-        has `asked` for does. `options` is named only if there are some: not every env takes it.
+        `given` are the seed and the options of a reset that the caller has asked for, which come first. As in SB3 and
+        Gymnasium, an autoreset does not name `seed`, which some envs look for; a reset that the caller has asked for
+        does. `options` is named only if there are some: not every env takes it.
         """
         env = self._envs[local]
-        held = {**self._held.get(local, {})}
-        if asked:
-            held.setdefault("seed", None)
-        first = env.reset(**held)
+        arguments = copy_containers(self._held[local]) if local in self._held else {}
+        if given is not None:
+            arguments = {"seed": None, **arguments, **_named(*given)}
+        first = env.reset(**arguments)
         if not isinstance(first, (tuple, list)):  # an array of two items could be unpacked, too
             raise TypeError(f"cannot unpack a {type(first).__name__} into obs and info")
         obs, info = first
-        self._held.pop(local, None)  # a reset that fails leaves them to the next one
+        self._held.pop(local, None)
         if info:
             info = dict(info) if self._remote else copy_containers(dict(info))
         if self._reader is not None:
@@ -204,6 +201,12 @@ class Autoreset:
         env = self._envs[local]
         row: StepResult = env.step(action)
         return row
+
+
+def _named(seed: Any, options: Any) -> dict[str, Any]:
+    """Return what is not None, by the names of `reset`'s arguments; options as a copy, which the env may change."""
+    named = {} if seed is None else {"seed": seed}
+    return named if options is None else {**named, "options": copy_containers(options)}
 
 
 def _refuse(slot: int, why: str, remedy: str, _: Any) -> StepResult:

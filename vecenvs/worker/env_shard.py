@@ -233,10 +233,10 @@ class EnvShard:
 
     # Resetting
 
-    def try_reset(self, local: int, *, asked: bool = False) -> ResetOutcome:
-        """Reset one env; return its observation and info, or its failure."""
+    def try_reset(self, local: int, given: tuple[Any, Any] | None = None) -> ResetOutcome:
+        """Reset one env (see `Autoreset.reset`); return its observation and info, or its failure."""
         try:
-            return self.autoreset.reset(local, asked=asked), self.autoreset.reset_infos.pop(local, {})
+            return self.autoreset.reset(local, given), self.autoreset.reset_infos.pop(local, {})
         except BaseException as exc:
             self.autoreset.refuse(local, "failed in reset")
             if not isinstance(exc, ENV_ERRORS):

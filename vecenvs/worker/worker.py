@@ -147,11 +147,10 @@ class Worker:
         self._send(number, tag(Answer.ROW, slot), self.env_shard.step(range(local, local + 1), actions.rows(slot, 1)))
 
     def _on_reset(self, number: int, _: int, wanted: dict[int, tuple[Any, Any]]) -> None:
-        for slot, (seed, options) in wanted.items():
+        for slot, given in wanted.items():
             local = slot - self._first
             self._resets.drop(local)
-            self.env_shard.autoreset.hold(local, seed, options)
-            self._send_first_row(number, local, self.env_shard.try_reset(local, asked=True))
+            self._send_first_row(number, local, self.env_shard.try_reset(local, given))
 
     def _send_first_row(self, number: int, local: int, outcome: ResetOutcome) -> None:
         self._send(number, tag(Answer.ROW, self._first + local), self.env_shard.first_row(local, outcome))
