@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import glob
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -26,14 +27,15 @@ def child_processes(exempt: Collection[str] = EXEMPT) -> dict[int, str]:
     import psutil
 
     found = {}
-    for process in psutil.Process().children(recursive=True):
+    for pid in _descendants():
         with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
             zombie = process.status() == psutil.STATUS_ZOMBIE
             if zombie and process.ppid() != os.getpid():
                 continue  # its parent (the fork server) will reap it
             words = "zombie" if zombie else " ".join(process.cmdline())
             if not any(word in words for word in exempt) or _is_worker_of_forkserver(process):
-                found[process.pid] = words
+                found[pid] = words
     return found
 
 
@@ -82,12 +84,14 @@ def no_leaks(exempt: Collection[str] = EXEMPT, patience: float = 5.0) -> Iterato
 
     def left_behind() -> list[str]:
         new = [f"process {pid} ({words})" for pid, words in child_processes(exempt).items() if pid not in processes]
-        # What was not there at the first look is another program's, whose files come and go.
-        suspects.intersection_update(files_left(files))
-        return new + [str(SHM / name) for name in suspects]
+        # Files that appear after the first look belong to another program.
+        suspects.intersection_update(shared_memory_files())
+        return new + [str(SHM / name) for name in suspects if not _in_use_elsewhere(name)]
 
     yield
-    suspects.update(files_left(files))
+    suspects.update(shared_memory_files() - files)
+    # Semaphores of other programs exist for a moment only. Searching for their users takes longer than waiting.
+    wait_until_empty(lambda: suspects & shared_memory_files(), 0.1)
     if left_behind():
         gc.collect()  # a traceback's frames may have kept the last reference
     left = wait_until_empty(left_behind, patience)
@@ -102,6 +106,23 @@ def wait_until_empty(look: Callable[[], Collection[Any]], patience: float) -> Co
     return found
 
 
+def _descendants() -> list[int]:
+    """Return the pids of all descendants of this process, zombies included.
+
+    The kernel's lists of children take microseconds. psutil reads the status of every process of the machine.
+    """
+    if not os.path.exists("/proc/thread-self/children"):
+        import psutil
+
+        return [process.pid for process in psutil.Process().children(recursive=True)]
+    found = [os.getpid()]
+    for pid in found:  # which grows meanwhile
+        for children in glob.glob(f"/proc/{pid}/task/*/children"):
+            with contextlib.suppress(OSError):  # the thread has ended
+                found += map(int, Path(children).read_text().split())
+    return found[1:]
+
+
 def _is_worker_of_forkserver(process: Any) -> bool:
     """A fork server's children carry its command line."""
     parent = process.parent()
@@ -113,14 +134,12 @@ def _in_use_elsewhere(name: str) -> bool:
 
     Files are known by their numbers: who has made a semaphore maps it under the name that glibc gave it before its own.
     """
-    import psutil
-
     try:
         found = (SHM / name).stat()
     except FileNotFoundError:  # it has gone meanwhile
         return False
     numbers = f" {os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x} {found.st_ino} "
-    ours = {os.getpid(), *(process.pid for process in psutil.Process().children(recursive=True))}
+    ours = {os.getpid(), *_descendants()}
     users = set()
     for pid in map(int, filter(str.isdigit, os.listdir("/proc") if SHM.is_dir() else [])):
         with contextlib.suppress(OSError):  # it has ended, or is another user's
