@@ -11,6 +11,7 @@ in this suite.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import signal
@@ -55,6 +56,13 @@ class Configuration:
 
 
 NOWHERE = Configuration("nowhere", "")
+
+
+def sb3() -> Any:
+    """Return Stable-Baselines3's `vec_env`. A process that has loaded torch takes twice as long for every fork."""
+    from stable_baselines3.common import vec_env
+
+    return vec_env
 
 
 def workers(backend: str, num_workers: int, label: str = "", **kwargs: Any) -> Configuration:
@@ -142,6 +150,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("configuration", params)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import, for the short tier, a module whose tests are all long: some of them load torch."""
+    if config.getoption("markexpr") != "not long" or collection_path.suffix != ".py":
+        return None
+    long = ("\npytestmark = pytest.mark.long", "\npytestmark = [pytest.mark.long")
+    return True if any(line in collection_path.read_text() for line in long) else None
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector, here and in forks, away from the hundreds of thousands of objects that stay."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Choose tiers; deselect, so that it is counted, what none of the chosen backends has to pass."""
     for item in items:
@@ -176,6 +198,14 @@ SHARE_A_RAY = ("test_ray_manners", "test_ray_env_wrapper", "test_ray_multiproces
 BEGIN_A_RAY = ("tests/ray/", "tests/replay/test_replay_docs", "tests/examples/test_replay_examples")
 
 
+# What loads torch, besides the tests with "sb3" in their names.
+LOAD_TORCH = (
+    "tests/views/test_sb3",
+    "tests/compat/test_baselines.py::test_set_global_seeds",
+    "tests/examples/test_ddpg",
+)
+
+
 def group_of(nodeid: str) -> str | None:
     """Name the tests that one process runs, one after another; None where any process may run this one."""
     path, _, name = nodeid.partition("::")
@@ -187,6 +217,8 @@ def group_of(nodeid: str) -> str | None:
         return "other Rays"
     if path.startswith("tests/mpi/"):
         return "mpich" if "mpich" in name else "openmpi"
+    if "sb3" in name or nodeid.startswith(LOAD_TORCH):
+        return "torch"
     return None
 
 

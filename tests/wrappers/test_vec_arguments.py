@@ -12,8 +12,7 @@ import pytest
 
 from vecenvs import DummyVecEnv, VecEnv
 from vecenvs.testing.envs import CountingEnv, RenderingEnv, counting_fns
-from vecenvs.views import as_gymnasium, as_pfrl, from_gymnasium
-from vecenvs.views.sb3_view import as_sb3
+from vecenvs.views import as_gymnasium, as_pfrl, as_sb3, from_gymnasium
 from vecenvs.wrappers import Monitor, VecFrameStack, VecMonitor, VecNormalize, VecVideoRecorder
 
 NO_NUMBERS = ["1", None, [1], 1j, True]
