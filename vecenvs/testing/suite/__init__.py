@@ -28,6 +28,7 @@ from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.testing.suite.deaths import DeathConformance
 from vecenvs.testing.suite.errors import ErrorConformance
 from vecenvs.testing.suite.indices import IndexConformance
+from vecenvs.testing.suite.interfaces import InterfaceConformance
 from vecenvs.testing.suite.interrupts import InterruptConformance
 from vecenvs.testing.suite.lifecycle import LifecycleConformance
 from vecenvs.testing.suite.messages import MessageConformance
@@ -53,6 +54,7 @@ __all__ = [
     "DeathConformance",
     "ErrorConformance",
     "IndexConformance",
+    "InterfaceConformance",
     "InterruptConformance",
     "LifecycleConformance",
     "Make",
@@ -89,6 +91,7 @@ class RuleConformance(
     RenderingConformance,
     ErrorConformance,
     MisfitConformance,
+    InterfaceConformance,
     InterruptConformance,
     LifecycleConformance,
     ValueConformance,
