@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from vecenvs.views.sb3_view import SB3View
 
-matrix = "fast"
+matrix = "contract"
 
 OBSERVATIONS = {
     **{name: SPACES[name] for name in ("scalar", "float64", "float16", "uint8", "int32", "bool", "discrete")},

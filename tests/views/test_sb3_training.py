@@ -39,7 +39,7 @@ from vecenvs.views.gymnasium_errors import OutOfReachError
 from vecenvs.views.sb3_view import SB3View, as_sb3
 from vecenvs.wrappers.monitor import Monitor
 
-matrix = "fast"
+matrix = "contract"
 pytestmark = [pytest.mark.long, pytest.mark.timeout(180)]
 
 EnvFns = list[Callable[[], Any]]

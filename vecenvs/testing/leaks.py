@@ -124,7 +124,7 @@ def _descendants() -> list[int]:
 
 
 def _is_worker_of_forkserver(process: Any) -> bool:
-    """A fork server's children carry its command line."""
+    """Tell whether it is a child of a fork server. These have the command line of the server."""
     parent = process.parent()
     return parent is not None and parent.pid != os.getpid() and "forkserver" in " ".join(parent.cmdline())
 
