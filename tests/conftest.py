@@ -1,8 +1,8 @@
 """Configure the tests: their backends, their tiers, the processes that run them, and the check for leaks.
 
 `--backend NAME` (repeatable) or VECENVS_TEST_BACKENDS="mpi ray" chooses backends; the default is those that need no
-other library. A test with the fixture `configuration` runs on each configuration of the chosen backends in the `matrix` that
-its class or module names. The tests of a chosen backend that cannot be imported fail.
+other library. A test with the fixture `configuration` runs on each configuration of the chosen backends in the `matrix`
+that its class or module names. The tests of a chosen backend that cannot be imported fail.
 
 The tests have two tiers. `make test` leaves out those marked `long`; `make test-all` runs all. A configuration can mark
 its tests as long. If a class of tests has an attribute `short`, a suite, all its tests outside this suite are long.
