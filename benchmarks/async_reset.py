@@ -128,7 +128,7 @@ def lock_step(vec: VecEnv, end: float, state: dict[str, Any]) -> int:
 
 
 def first_ready(vec: VecEnv, end: float, state: dict[str, Any], batch_size: int = 1) -> int:
-    """send / recv: each env goes on as soon as its row is there; with `batch_size` in batches of so many."""
+    """Send / recv: each env goes on as soon as its row is there; with `batch_size` in batches of so many."""
     if not state:
         vec.send(np.zeros(vec.num_envs, np.int64))
         state["exact"] = batch_size if batch_size > 1 else None

@@ -90,7 +90,7 @@ class Batch:
 
     @property
     def dones(self) -> NDArray[np.bool_]:
-        """terminated | truncated."""
+        """Terminated | truncated."""
         return self.terminated | self.truncated
 
     def __len__(self) -> int:

@@ -135,8 +135,8 @@ class State(NamedTuple):
     def _begin(self, due: Due) -> State:
         fault = self.fault
         clear = self._replace(fault="")
-        if fault == "raise":  # what waited for the reset was given to it
-            return clear._replace(held=(MISSING, MISSING))._fail(due)
+        if fault == "raise":  # what waited for the reset waits for the next one
+            return clear._fail(due)
         if fault == "die" and self.remote:
             return self._replace(due=due._replace(kind="death"))
         seed, option = self.held

@@ -183,7 +183,7 @@ class TestPriorities:
             full().add(transitions(0, 1), priorities=[1.0])
 
     def test_no_seed(self) -> None:
-        """cpprb takes none for these, so one that is given would promise what does not hold."""
+        """Cpprb takes none for these, so one that is given would promise what does not hold."""
         with pytest.raises(ValueError, match="seed has no effect with prioritized=True"):
             buffer_of(prioritized=True, seed=0)
 

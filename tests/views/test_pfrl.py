@@ -142,7 +142,7 @@ def test_nothing_is_stepped_while_an_env_needs_a_reset(view_of: Any) -> None:
 
 
 def test_a_reset_of_some_before_their_end(view_of: Any) -> None:
-    """pfrl's loops limit the length of episodes themselves; an end and a reset that it asks for may come together."""
+    """Pfrl's loops limit the length of episodes themselves; an end and a reset that it asks for may come together."""
     view = view_of([functools.partial(CountingEnv, i, 3) for i in range(2)])
     view.reset()
     view.step([0, 0])

@@ -277,6 +277,7 @@ class PoolVecEnv(VecEnv):
             self._workers.check_portable("options", all_options)
         self._commands.settle(slots, drop=True)
         self._episodes.note_seeds(seeds)
+        self._episodes.hold(seeds, all_options, ())
         wanted = {slot: (Command.RESET, {slot: (seeds[slot], all_options[slot])}) for slot in slots}
         self._commands.give(self._commands.numbered(wanted))
         self._counters["resets"] += len(slots)
@@ -339,7 +340,7 @@ class PoolVecEnv(VecEnv):
         if all(self.reset_infos):
             specs = self._infos.open(self.reset_infos)
             living = [worker for worker in range(len(self._shards)) if worker not in self._recovery.lost]
-            self._calls.ask(dict.fromkeys(living, (Command.OPEN_INFO, specs)))
+            self._commands.ask(dict.fromkeys(living, (Command.OPEN_INFO, specs)))  # carried out before what follows
             self._infos.closed = False
 
     # Checks

@@ -28,7 +28,7 @@ def import_cpprb() -> Any:
 
 @lru_cache(maxsize=1)
 def storage_classes() -> tuple[type, type]:
-    """cpprb's two buffers, (uniform, prioritised), with `rows_at`: rows by slot instead of by cpprb's own draw.
+    """Cpprb's two buffers, (uniform, prioritised), with `rows_at`: rows by slot instead of by cpprb's own draw.
 
     cpprb draws uniform slots from numpy's global random state, which others use as well; drawing them with a generator
     of one's own takes its `_encode_sample`, the part of `sample` that reads.

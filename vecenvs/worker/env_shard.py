@@ -250,13 +250,14 @@ class EnvShard:
         `asked` for does. Not every env takes options, and with SB3 it need not.
         """
         env = self.envs[local]
-        given = self._held.pop(local, {}) if self._held else {}
+        given = {**self._held.get(local, {})}
         if asked:
             given.setdefault("seed", None)
         first = env.reset(**given)
         if not isinstance(first, (tuple, list)):  # it might have two items all the same
             raise TypeError(f"cannot unpack a {type(first).__name__} into obs and info")
         obs, info = first
+        self._held.pop(local, None)  # a reset that fails leaves them to the next one
         if info:
             info = dict(info) if self._remote else copy_containers(dict(info))
         if self._reader is not None:

@@ -103,7 +103,7 @@ class MisfitConformance(Conformance):
 
     @pytest.mark.parametrize("odd", [None, "1.5", b"1", 1j, [], [1.0, 2.0]], ids=repr)
     def test_rewards_that_are_no_numbers(self, make: Make, odd: Any) -> None:
-        """numpy would take None for NaN and "1.5" for 1.5."""
+        """Numpy would take None for NaN and "1.5" for 1.5."""
         vec = make([functools.partial(WithOdd, tag, "reward", odd if tag == 2 else 0.25) for tag in range(4)])
         vec.reset()
         vec.step([0] * 4)

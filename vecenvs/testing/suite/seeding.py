@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from vecenvs.backends.dummy import DummyVecEnv
+from vecenvs.errors import EnvError
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import NESTED, CountingEnv, SampledEnv, counting_fns
+from vecenvs.testing.envs import NESTED, CountingEnv, FailingEnv, SampledEnv, counting_fns
 from vecenvs.testing.suite.base import Conformance, Make
 
 
@@ -65,6 +66,17 @@ class SeedingConformance(Conformance):
         vec.reset()
         vec.reset()
         assert vec.get_attr("seeds") == [[None, 7, None], [None, 8, None], [None, 9, None]]
+
+    def test_a_reset_that_fails_leaves_them_to_the_next_one(self, make: Make) -> None:
+        vec = make([CountingEnv, functools.partial(FailingEnv, 1, "reset", at=2)])
+        vec.reset()
+        vec.seed(7)
+        vec.set_options({"level": 3})
+        with pytest.raises(EnvError, match="env 1 raised ToyError in reset"):
+            vec.reset()
+        vec.reset([1])
+        assert vec.get_attr("seeds") == [[None, 7], [None, 8]]
+        assert vec.get_attr("options") == [[None, {"level": 3}]] * 2
 
     @pytest.mark.parametrize("mode", ["same_step", "next_step", "async"])
     def test_autoresets_name_no_seed(self, make: Make, mode: str) -> None:
