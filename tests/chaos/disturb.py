@@ -1,4 +1,4 @@
-"""What disturbs from outside: Ctrl-C in the caller, signals to workers."""
+"""Disturbances from outside: Ctrl-C in the caller, signals to workers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BACK = frozenset(name for name in dis.opmap if name.startswith(("JUMP_BACKWARD"
 
 
 def inside(frame: FrameType | None) -> bool:
-    """Tell whether code of the library is being executed, or has called what is."""
+    """Tell whether the frame, or one of its callers, runs code of the library."""
     while frame is not None:
         if frame.f_code.co_filename.startswith(PACKAGE) and not frame.f_code.co_filename.startswith(TESTING):
             return True
