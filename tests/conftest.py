@@ -174,19 +174,27 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark long tests; deselect (and so count) tests that apply to none of the chosen backends."""
+    """Mark long tests and order them; deselect (and so count) tests that apply to none of the chosen backends.
+
+    Tests that repeat those of the short tier on another configuration come last: CI has no time for all.
+    """
+    repeats, nowhere = set(), set()
     for item in items:
+        params = getattr(item, "callspec", None)
+        configurations = (
+            [value for value in params.params.values() if isinstance(value, Configuration)] if params else []
+        )
         short = getattr(getattr(item, "cls", None), "short", object)
         if short is not object and not hasattr(short, getattr(item, "originalname", "")):
             item.add_marker(pytest.mark.long)
-    nowhere = [
-        item
-        for item in items
-        if getattr(item, "callspec", None) and any(value is NOWHERE for value in item.callspec.params.values())
-    ]
+            repeats.add(item)
+        elif any(configuration.long for configuration in configurations):
+            repeats.add(item)
+        if NOWHERE in configurations:
+            nowhere.add(item)
     if nowhere:
-        config.hook.pytest_deselected(items=nowhere)
-        items[:] = [item for item in items if item not in nowhere]
+        config.hook.pytest_deselected(items=list(nowhere))
+    items[:] = sorted((item for item in items if item not in nowhere), key=repeats.__contains__)
 
 
 @pytest.hookimpl(optionalhook=True)  # the tests' second MPI has no pytest-xdist
@@ -206,12 +214,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 SHARE_A_RAY = ("test_ray_manners", "test_ray_env_wrapper", "test_ray_multiprocess_env", "test_replay_ray")
 BEGIN_A_RAY = ("tests/ray/", "tests/replay/test_replay_docs", "tests/examples/test_replay_examples")
 
-
 # What loads torch, besides the tests with "sb3" in their names.
 LOAD_TORCH = (
-    "tests/views/test_sb3",
     "tests/compat/test_baselines.py::test_set_global_seeds",
     "tests/examples/test_ddpg",
+    "tests/views/test_gymnasium_programs.py::test_floats_for_integers",
+    "tests/views/test_gymnasium_programs.py::test_what_is_no_row",
+    "tests/views/test_sb3",
+    "tests/wrappers/test_vec_frame_stack.py::test_an_order_for_each_key",
+    "tests/wrappers/test_vec_small.py::test_what_is_no_vec_env",
 )
 
 
