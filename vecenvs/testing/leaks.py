@@ -1,4 +1,4 @@
-"""Find what a VecEnv left behind: processes, shared-memory files, file descriptors.
+"""Find leaks of a VecEnv: processes, shared-memory files, file descriptors.
 
 Processes are found by descent from this one, or by a token in the environment they were started with, which also
 finds orphans. On systems without /proc and /dev/shm the checks that need them find nothing.
@@ -17,13 +17,20 @@ from typing import Any
 
 SHM = Path("/dev/shm")
 EXEMPT = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
-"""Words in the command line of processes that may stay: Python's own, one of each per program."""
+"""Words in the command lines of processes that may stay: Python's own, one of each per program."""
 FOREIGN = ("mpich_shm_", "sm_segment.", "vader_segment.", "plasma")
-"""How the shared memory of MPI libraries and of Ray is named. What they do with it is theirs."""
+"""Prefixes of the shared memory of MPI libraries and of Ray, which is ignored."""
 
 
 def child_processes(exempt: Collection[str] = EXEMPT) -> dict[int, str]:
-    """Return the living descendants of this process, and its zombies: {pid: command line}."""
+    """Return the living descendants of this process, and its zombies.
+
+    Args:
+        exempt: Words in the command lines of processes to leave out.
+
+    Returns:
+        {pid: command line}.
+    """
     import psutil
 
     found = {}
@@ -40,7 +47,11 @@ def child_processes(exempt: Collection[str] = EXEMPT) -> dict[int, str]:
 
 
 def processes_with(name: str, value: str) -> dict[int, str]:
-    """Return the processes started with `name=value` in their environment, orphans included: {pid: command line}."""
+    """Return the processes started with `name=value` in their environment, orphans included.
+
+    Returns:
+        {pid: command line}.
+    """
     import psutil
 
     found = {}
@@ -52,18 +63,26 @@ def processes_with(name: str, value: str) -> dict[int, str]:
 
 
 def shared_memory_files() -> frozenset[str]:
-    """Return the names in /dev/shm: shared memory segments, and named semaphores as "sem.*"."""
+    """Return the names in /dev/shm: shared-memory segments, and named semaphores as "sem.*"."""
     names = os.listdir(SHM) if SHM.is_dir() else []
     return frozenset(name for name in names if not name.startswith(FOREIGN))
 
 
 def files_left(before: Collection[str]) -> list[str]:
-    """Return the shared-memory files that were not there `before`, without those that only other programs have open."""
+    """Return the shared-memory files that were not there `before`, without those that only other programs use.
+
+    Args:
+        before: An earlier result of `shared_memory_files`.
+    """
     return [name for name in shared_memory_files().difference(before) if not _in_use_elsewhere(name)]
 
 
 def open_files() -> dict[str, int]:
-    """Count the targets of this process's file descriptors, e.g. {"/memfd:x (deleted)": 1}."""
+    """Count the targets of this process's file descriptors.
+
+    Returns:
+        {target: number}, such as {"/memfd:x (deleted)": 1}.
+    """
     counts: dict[str, int] = {}
     for link in Path("/proc/self/fd").glob("*"):
         with contextlib.suppress(OSError):
@@ -74,10 +93,16 @@ def open_files() -> dict[str, int]:
 
 @contextlib.contextmanager
 def no_leaks(exempt: Collection[str] = EXEMPT, patience: float = 5.0) -> Iterator[None]:
-    """Raise AssertionError if processes or shared-memory files made in the block are still there after it.
+    """Check that processes and shared-memory files made in the block are gone after it.
 
-    They have `patience` seconds to go: a kill takes effect a little later. A file that only other programs have open
-    is theirs.
+    Files that only other programs use do not count.
+
+    Args:
+        exempt: Words in the command lines of processes that may stay.
+        patience: Seconds until they must be gone. A kill, for one, takes a moment.
+
+    Raises:
+        AssertionError: Something is left behind.
     """
     processes, files = child_processes(exempt), shared_memory_files()
     suspects: set[str] = set()
@@ -99,7 +124,11 @@ def no_leaks(exempt: Collection[str] = EXEMPT, patience: float = 5.0) -> Iterato
 
 
 def wait_until_empty(look: Callable[[], Collection[Any]], patience: float) -> Collection[Any]:
-    """Call `look` until it answers nothing, for up to `patience` seconds; return its last answer."""
+    """Call `look` until its result is empty, for up to `patience` seconds.
+
+    Returns:
+        The last result.
+    """
     end = time.monotonic() + patience
     while (found := look()) and time.monotonic() < end:
         time.sleep(0.02)
@@ -132,7 +161,7 @@ def _is_worker_of_forkserver(process: Any) -> bool:
 def _in_use_elsewhere(name: str) -> bool:
     """Tell whether processes map the file `name`, none of which descends from this one.
 
-    Files are known by their numbers: who has made a semaphore maps it under the name that glibc gave it before its own.
+    Files are compared by their numbers: the process that created a semaphore maps it under glibc's temporary name.
     """
     try:
         found = (SHM / name).stat()

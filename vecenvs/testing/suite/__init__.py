@@ -98,15 +98,15 @@ class RuleConformance(
     MessageConformance,
     PatienceConformance,
 ):
-    """What every VecEnv promises, apart from the bulk of its trajectories."""
+    """The promises of every VecEnv, apart from most of its trajectories."""
 
 
 class TrajectoryConformance(WorldConformance, SpaceConformance, RowConformance):
-    """Rows equal a plain loop's, in every env and space."""
+    """Rows equal those of a plain loop, for every env and space."""
 
 
 class VecEnvConformance(TrajectoryConformance, RuleConformance, ScheduleConformance):
-    """What every VecEnv promises."""
+    """The promises of every VecEnv."""
 
 
 class WorkerConformance(
@@ -117,4 +117,4 @@ class WorkerConformance(
     RecoveryConformance,
     TimeoutConformance,
 ):
-    """What a VecEnv promises whose envs live in other processes."""
+    """The promises of a VecEnv with envs in other processes."""

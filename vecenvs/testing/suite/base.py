@@ -1,4 +1,4 @@
-"""What all suites share: how a test gets its VecEnv, and what must be gone afterwards."""
+"""The base of all suites: it makes the VecEnv under test and checks for leaks afterwards."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Make = Callable[..., VecEnv]
 
 
 class Conformance:
-    """Base of the suites. A subclass says how to make the VecEnv under test."""
+    """The base of the suites. A subclass makes the VecEnv under test by `make_vec`."""
 
     make_vec: Make
     exempt: ClassVar[Collection[str]] = leaks.EXEMPT
     """Words in the command lines of processes that may outlive a test."""
     last_words: ClassVar[bool] = True
-    """Whether what a worker has sent arrives, even if it dies right after."""
+    """Whether a message of a worker arrives even if the worker dies right after sending it."""
 
     tells_progress: ClassVar[bool] = True
-    """Whether a worker can tell of each env that it has stepped, while it steps the next one."""
+    """Whether a worker can report each env that it has stepped while it steps the next one."""
 
     @pytest.fixture(autouse=True)
     def no_leaks(self) -> Iterator[None]:

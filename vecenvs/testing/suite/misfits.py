@@ -17,7 +17,7 @@ from vecenvs.testing.suite.interfaces import make_within_dict
 
 
 class FrameEnv(CountingEnv):
-    """Shows frames of 80 x 80 bytes. Those of its steps are of another dtype, as if it had scaled them."""
+    """An env with frames of 80 x 80 bytes. Those of its steps have another dtype, as if scaled."""
 
     def __init__(self, tag: int = 0) -> None:
         super().__init__(tag)
@@ -28,7 +28,7 @@ class FrameEnv(CountingEnv):
 
 
 class OddEnv(CountingEnv):
-    """Gives, by `odd`, what does not fit: a "reward" or "both" in step 1, an observation in the second "reset"."""
+    """An env with misfits by `odd`: a "reward" or "both" in step 1, an observation in the second "reset"."""
 
     def __init__(self, tag: int, odd: str, length: int = 5) -> None:
         super().__init__(tag, length)
@@ -51,7 +51,7 @@ class OddEnv(CountingEnv):
 
 
 class WithOdd(CountingEnv):
-    """Gives `odd` as its reward, its terminated or its truncated flag, whichever `part` names, from step `at` on."""
+    """An env with `odd` in place of its reward or one of its flags, as `part` says, from step `at` on."""
 
     def __init__(self, tag: int, part: str, odd: Any, at: int = 2) -> None:
         super().__init__(tag, 99)
@@ -64,7 +64,7 @@ class WithOdd(CountingEnv):
 
 
 class WideEnv(CountingEnv):
-    """Shows float64 numbers, from its second step on beyond float32, of a space of float32, also at its end."""
+    """An env with float64 observations in a float32 space. From its second step on they exceed float32."""
 
     def __init__(self, tag: int, shape: tuple[int, ...], wide: bool, length: int = 99) -> None:
         super().__init__(tag, length)
@@ -76,7 +76,7 @@ class WideEnv(CountingEnv):
 
 
 class Talkative(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Has more keys in its observations than in its space."""
+    """An env with more keys in its observations than in its space."""
 
     def __init__(self, tag: int) -> None:
         super().__init__(CountingEnv(tag, 3))
@@ -103,7 +103,7 @@ class MisfitConformance(Conformance):
 
     @pytest.mark.parametrize("odd", [None, "1.5", b"1", 1j, [], [1.0, 2.0]], ids=repr)
     def test_rewards_that_are_no_numbers(self, make: Make, odd: Any) -> None:
-        """Numpy would take None for NaN and "1.5" for 1.5."""
+        """NumPy would read None as NaN and "1.5" as 1.5."""
         vec = make([functools.partial(WithOdd, tag, "reward", odd if tag == 2 else 0.25) for tag in range(4)])
         vec.reset()
         vec.step([0] * 4)
@@ -122,7 +122,7 @@ class MisfitConformance(Conformance):
     @pytest.mark.parametrize("part", ["terminated", "truncated"])
     @pytest.mark.parametrize("odd", [None, "no", "", float("nan"), 0.0, 1.0, 2, [], {}], ids=repr)
     def test_flags_that_are_neither_true_nor_false(self, make: Make, part: str, odd: Any) -> None:
-        """Some count as true in Python and some as false: what the env means by them is not known."""
+        """Some are true in Python and some false, so the env's intention is unknown."""
         vec = make([functools.partial(WithOdd, tag, part, odd if tag == 2 else False) for tag in range(4)])
         vec.reset()
         vec.step([0] * 4)
@@ -145,7 +145,7 @@ class MisfitConformance(Conformance):
     @pytest.mark.parametrize("nested", [False, True])
     @pytest.mark.parametrize("shape", [(3,), (2, 3), (), (40, 40)], ids=str)
     def test_observations_too_large_for_their_dtype(self, make: Make, shape: tuple[int, ...], nested: bool) -> None:
-        """They do not become infinite, by any of the ways in which rows are written."""
+        """They do not become infinite, however rows are written."""
         fns: list[Any] = [functools.partial(WideEnv, tag, shape, tag == 2) for tag in range(4)]
         vec = make([functools.partial(make_within_dict, fn) for fn in fns] if nested else fns)
         vec.reset()
@@ -165,7 +165,7 @@ class MisfitConformance(Conformance):
             vec.step([0, 0])
 
     def test_keys_that_the_space_does_not_have(self, make: Make) -> None:
-        """Are ignored, as by Gymnasium and SB3."""
+        """Such keys are ignored, as by Gymnasium and SB3."""
         vec = make([functools.partial(Talkative, tag) for tag in range(3)])
         assert list(vec.reset()) == ["counts", "inner"]
         for _ in range(2):
@@ -179,7 +179,7 @@ class MisfitConformance(Conformance):
 
     @pytest.mark.parametrize("nested", [False, True])
     def test_wrong_shapes_that_make_up_for_each_other(self, make: Make, nested: bool) -> None:
-        """4 + 2 values where 3 + 3 belong must not be stored as if they fitted."""
+        """4 + 2 values in place of 3 + 3 must not be stored as if they fitted."""
         fns: list[Any] = [functools.partial(BadObservationEnv, tag, 1, size) for tag, size in enumerate((4, 2))]
         vec = make([functools.partial(make_within_dict, fn) for fn in fns] if nested else fns)
         vec.reset()
@@ -188,7 +188,7 @@ class MisfitConformance(Conformance):
         assert [one.index for one in caught.value.errors] == [0, 1]
 
     def test_frames_of_another_dtype(self, make: Make) -> None:
-        """Fractions are not cut to bytes."""
+        """Fractions are not truncated to bytes."""
         vec = make([FrameEnv] * 2)
         vec.reset()
         with pytest.raises(EnvError, match="dtype") as caught:
@@ -197,7 +197,7 @@ class MisfitConformance(Conformance):
 
     @pytest.mark.parametrize("mode", ["same_step", "next_step", "async", "disabled"])
     def test_an_odd_reward_at_an_end(self, make: Make, mode: str) -> None:
-        """There is no such row, and no end: the env is refused until the caller resets it, and nobody else does."""
+        """The row and the end are dropped. The env is refused until the caller resets it; no autoreset does."""
         vec = make([functools.partial(OddEnv, 0, "reward", 1), CountingEnv], autoreset=mode)
         vec.reset()
         with pytest.raises(EnvError, match="reward.*much") as caught:
@@ -207,7 +207,7 @@ class MisfitConformance(Conformance):
         assert vec.reset([0]).tolist() == [[0, 3 if mode == "same_step" else 2, 0]]
 
     def test_two_things_wrong_with_one_row(self, make: Make) -> None:
-        """Are told as one error."""
+        """One error reports both."""
         vec = make([functools.partial(make_within_dict, functools.partial(OddEnv, tag, "both")) for tag in range(4)])
         vec.reset()
         with pytest.raises(EnvError) as caught:
@@ -215,7 +215,7 @@ class MisfitConformance(Conformance):
         assert [one.index for one in caught.value.errors] == [0, 1, 2, 3]
 
     def test_an_autoreset_that_gives_a_misfit(self, make: Make) -> None:
-        """No episode has begun: `reset_infos` is still of the one before."""
+        """No episode has begun: `reset_infos` still belongs to the one before."""
         vec = make([functools.partial(OddEnv, tag, "reset" if tag == 1 else "", 1) for tag in range(4)])
         vec.reset()
         with pytest.raises(EnvError, match="shape") as caught:
