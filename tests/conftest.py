@@ -218,6 +218,7 @@ BEGIN_A_RAY = ("tests/ray/", "tests/replay/test_replay_docs", "tests/examples/te
 LOAD_TORCH = (
     "tests/compat/test_baselines.py::test_set_global_seeds",
     "tests/examples/test_ddpg",
+    "tests/test_run.py::test_models_of",
     "tests/views/test_gymnasium_programs.py::test_floats_for_integers",
     "tests/views/test_gymnasium_programs.py::test_what_is_no_row",
     "tests/views/test_sb3",
