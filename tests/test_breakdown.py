@@ -172,7 +172,7 @@ PARTS = {"env": 10, "alone": -1, "turns": 2, "calls": 2, "rows": 1, "copies": 0.
 
 
 def turns(rounds: int = 2, left_out: str = "") -> list[Turn]:
-    """Readings on two cores, of which the limit uses both: 10 us of core time are 5 us of the clock."""
+    """Return readings on two cores, both used by the limit: 10 us of core time are 5 us of the clock."""
     found = []
     for number in range(rounds):
         found.append(Turn(LIMIT, 8, number, Timing(200_000, 1.0)))

@@ -26,7 +26,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*arguments: str) -> int:
-    """The exit code of a command, also where argparse exits by itself."""
+    """Return the exit code of a command, also where argparse exits by itself."""
     try:
         return main(arguments)
     except SystemExit as leaving:
@@ -101,7 +101,7 @@ class TestOutputThatNobodyReads:
 
 
 def run_unread(arguments: list[str], unread: str, **environ: str) -> tuple[int, str]:
-    """The exit code of a command one of whose streams has no reader, and what it wrote to the other."""
+    """Return a command's exit code if one of its streams has no reader, and its output on the other."""
     reader, writer = os.pipe()
     os.close(reader)
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **environ}

@@ -57,7 +57,7 @@ class Watched(CountingEnv):
 
 
 def looks(env: Env) -> dict[str, Any]:
-    """What the wrappers of an env show."""
+    """Return the attributes of an env's wrappers."""
     found: dict[str, Any] = {}
     for depth in range(20):
         for name in ("_elapsed_steps", "has_reset", "episode_returns", "episode_lengths", "needs_reset", "total_steps"):
@@ -70,7 +70,7 @@ def looks(env: Env) -> dict[str, Any]:
 
 
 def without_time(row: Any) -> Any:
-    """A row that can be compared."""
+    """Return a row that can be compared."""
     obs, reward, terminated, truncated, info = row
     episode = {key: value for key, value in info.get("episode", {}).items() if key != "t"}
     return obs.tolist(), reward, terminated, truncated, {**info, "episode": episode}

@@ -16,7 +16,7 @@ from vecenvs.errors import BackendUnavailable
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, str]]:
-    """What was printed: by what it is about, the state and the text."""
+    """Return what was printed, as {subject: (state, text)}."""
     found = {}
     for line in capsys.readouterr().out.splitlines():
         state, what, text = line[:2], line[4:26].strip(), line[26:]

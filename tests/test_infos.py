@@ -26,7 +26,7 @@ VALUES = {
 
 @st.composite
 def shards(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
-    """Some steps of some envs whose infos have one form."""
+    """Return some steps of some envs whose infos have one form."""
     form = draw(st.dictionaries(st.text(min_size=1, max_size=8), st.sampled_from(list(VALUES)), min_size=1, max_size=5))
     info = st.tuples(*(VALUES[kind] for kind in form.values())).map(lambda values: dict(zip(form, values, strict=True)))
     count = draw(st.integers(1, 4))

@@ -59,7 +59,7 @@ def registered():
 
 
 def mpi_of_rank(rank: int, initialized: bool = True, finalized: bool = False) -> Any:
-    """What mpi4py.MPI looks like in that rank."""
+    """Return a stand-in for mpi4py.MPI in that rank."""
     world = types.SimpleNamespace(Get_rank=lambda: rank)
     return types.SimpleNamespace(
         COMM_WORLD=world, Is_initialized=lambda: initialized, Is_finalized=lambda: finalized
@@ -102,13 +102,13 @@ LAUNCHERS_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 
 
 def note_start(path: Path, mpi_rank: int, subrank: int) -> None:
-    """An initializer that writes down when and where it is called."""
+    """Record when and where this initializer is called."""
     with path.open("a") as file:
         file.write(f"{os.getpid()} {mpi_rank} {subrank}\n")
 
 
 def noting_env(path: Path) -> gym.Env:
-    """Makes an env and writes that down too."""
+    """Make an env, and record that, too."""
     with path.open("a") as file:
         file.write(f"{os.getpid()} env\n")
     return CountingEnv()
@@ -587,7 +587,7 @@ class TestAuto:
 
 class TestEnvFns:
     def fns(self, monkeypatch, *args: Any, **kwargs: Any) -> list[Any]:
-        """The env functions that a backend gets."""
+        """Return the env functions that a backend gets."""
         kept: list[Any] = []
         fake = type("Fake", (), {"__init__": lambda self, env_fns, **common: kept.extend(env_fns)})
         monkeypatch.setattr(make, "backend_class", lambda name: fake)

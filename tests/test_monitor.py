@@ -73,7 +73,7 @@ def rows(path: Path) -> list[str]:
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that the test sets."""
+    """Return a clock that the test sets."""
     now = types.SimpleNamespace(time=100.0)
     monkeypatch.setattr("vecenvs.wrappers.monitor.time", types.SimpleNamespace(time=lambda: now.time))
     return now

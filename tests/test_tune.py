@@ -20,7 +20,7 @@ from vecenvs.testing.envs import CountingEnv
 
 
 def run(*arguments: str) -> int:
-    """The exit code of the command, also where argparse exits by itself."""
+    """Return the exit code of the command, also where argparse exits by itself."""
     try:
         return main(("tune", *arguments))
     except SystemExit as leaving:

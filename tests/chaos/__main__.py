@@ -136,7 +136,7 @@ class _Engine:
         return broken
 
     def _follow(self, child: subprocess.Popen[bytes], report: Path) -> int | None:
-        """Wait for the process. Return its exit code, or None if it was killed because it reported nothing for too long."""
+        """Return the exit code of the process, or None if it was killed because it reported nothing for too long."""
         patience = ENGINES[self.name].patience * 2 + 60
         while True:
             try:

@@ -47,7 +47,7 @@ def pendulums(backend: str, lengths: tuple[int, ...]) -> VecEnv:
 
 
 def swing(obs: Any, torque: Any) -> tuple[Any, Any]:
-    """What Pendulum-v1 documents: the next observation and the reward."""
+    """Return the next observation and the reward that Pendulum-v1 documents."""
     angle, speed = np.arctan2(obs[:, 1], obs[:, 0]), obs[:, 2]
     reward = -(angle**2 + 0.1 * speed**2 + 0.001 * torque**2)
     speed = np.clip(speed + (15.0 * np.sin(angle) + 3.0 * torque) * 0.05, -8.0, 8.0)

@@ -60,14 +60,14 @@ class Ones:
 
 
 def rows_of(batch: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """A batch of CountingEnvs as (obs, action, reward, next_obs, terminated, truncated), env by env."""
+    """Return a batch of CountingEnvs as (obs, action, reward, next_obs, terminated, truncated), env by env."""
     names = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
     rows = zip(*(batch[name].tolist() for name in names), strict=True)
     return sorted(rows, key=lambda row: row[0][0])  # stable: in the order of the steps
 
 
 def gather(explorer: Explorer, count: int) -> list[tuple[Any, ...]]:
-    """The first `count` transitions of each env."""
+    """Return the first `count` transitions of each env."""
     found: list[tuple[Any, ...]] = []
     tags = range(explorer.vec.num_envs)
     while min(sum(row[0][0] == tag for row in found) for tag in tags) < count:

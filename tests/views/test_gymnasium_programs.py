@@ -74,7 +74,7 @@ def tag_of(env: Any) -> Any:
 
 
 def halved(env: Any) -> VectorizeTransformObservation[Any, Any, Any]:
-    """Writes into the batches that `env` gives out, as this wrapper does where the space stays the same."""
+    """Return a wrapper that writes into the batches of `env`, as this one does where the space stays the same."""
     return VectorizeTransformObservation(
         env, gym.wrappers.TransformObservation, func=lambda obs: obs / 2, observation_space=None
     )

@@ -126,7 +126,7 @@ def refusal(wrap: Callable[[Any], Any], env: Any) -> str:
 
 
 def timeless(result: Any) -> Any:
-    """A step's results without the wall time that RecordEpisodeStatistics adds."""
+    """Return a step's results without the wall time that RecordEpisodeStatistics adds."""
     infos = result[4]
     if isinstance(infos, dict) and "t" in infos.get("episode", {}):
         infos["episode"].pop("t")
