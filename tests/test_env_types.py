@@ -179,7 +179,7 @@ class Game(gym.Env):
 
 
 def advance(env: gym.Env, action: int = 3) -> tuple[bool, bool]:
-    """Step; give the two flags."""
+    """Step; return the two flags."""
     return env.step(action)[2:4]
 
 
@@ -284,7 +284,7 @@ class TestFrameStack:
 
 
 class Frames(gym.Env):
-    """Frames all of whose pixels are the number of the step; rewards likewise."""
+    """An env whose pixels and rewards are the number of the step."""
 
     observation_space = gym.spaces.Box(0, 255, (2, 5), np.uint8)
     action_space = gym.spaces.Discrete(9)
@@ -488,7 +488,7 @@ class TestClipAction:
 
 
 class Script(gym.Env):
-    """Gives the rewards; remembers the actions."""
+    """Return given rewards; record the actions."""
 
     observation_space = gym.spaces.Discrete(2)
 

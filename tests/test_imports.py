@@ -18,12 +18,10 @@ ROOT = Path(vecenvs.__file__).parent
 # From the bottom up: the modules and packages of vecenvs in one layer, which may import each other, and what they are.
 # `python tests/test_imports.py` writes this into the pages that show it.
 LAYERS = [
-    ("errors env_calls cpus images batch", "exceptions; functions run on one env by name; cores; columns of a batch"),
+    ("errors env_calls cpus batch", "exceptions; functions run on one env by name; cores; columns of a batch"),
     ("vec_env", "the contract"),
-    (
-        "arguments transport worker",
-        "checks of arguments; what carries commands and rows; all that runs where envs live",
-    ),
+    ("arguments", "checks of what callers pass"),
+    ("transport worker", "what carries commands and rows; all that runs where envs live"),
     ("pool wrappers plots", "the caller's side of any engine; wrappers of VecEnvs and envs; curves"),
     ("mpi backends", "launch and supervise workers: in process, as processes, MPI ranks or Ray actors"),
     ("views make replay", "VecEnvs as other libraries see them; `make_vec_env`; the replay buffer between actors"),

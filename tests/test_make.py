@@ -1,4 +1,4 @@
-"""make_vec_env, on one configuration of every kind of every chosen backend; what needs no VecEnv, without one."""
+"""make_vec_env, on one configuration of every kind of each chosen backend, and its parts without a VecEnv."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def registered():
 
 
 def mpi_of_rank(rank: int, initialized: bool = True, finalized: bool = False) -> Any:
-    """Return a stand-in for mpi4py.MPI in that rank."""
+    """Return a stand-in for mpi4py.MPI in a rank."""
     world = types.SimpleNamespace(Get_rank=lambda: rank)
     return types.SimpleNamespace(
         COMM_WORLD=world, Is_initialized=lambda: initialized, Is_finalized=lambda: finalized
@@ -67,7 +67,7 @@ def mpi_of_rank(rank: int, initialized: bool = True, finalized: bool = False) ->
 
 
 class Noted(gym.Wrapper):
-    """Adds its notes to the info, in the order in which rewards pass them."""
+    """Add a note to the info, in the order in which rewards pass the wrappers."""
 
     def __init__(self, env: gym.Env, note: str = "noted"):
         super().__init__(env)
@@ -79,7 +79,7 @@ class Noted(gym.Wrapper):
 
 
 class Bundle(gym.Env):
-    """An env of Dict observations and a Box of actions; tells the actions it got."""
+    """An env with Dict observations and a Box of actions; its infos have the actions."""
 
     def __init__(self, parts: dict[str, gym.Space] | None = None):
         self.observation_space = gym.spaces.Dict(
@@ -102,7 +102,7 @@ LAUNCHERS_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 
 
 def note_start(path: Path, mpi_rank: int, subrank: int) -> None:
-    """Record when and where this initializer is called."""
+    """Record, as an initializer, when and where it is called."""
     with path.open("a") as file:
         file.write(f"{os.getpid()} {mpi_rank} {subrank}\n")
 
@@ -251,7 +251,7 @@ class TestEnvIds:
         assert all(vec.env_is_wrapped(Monitor))
 
     def test_iterators_of_functions(self, configuration):
-        """As Gymnasium takes them, by every class."""
+        """As in Gymnasium, by every class."""
         cls = backends.backend_class(configuration.backend)
         fns = {tag: functools.partial(CountingEnv, tag) for tag in range(3)}
         for make_one in (cls, functools.partial(make_vec_env, backend=configuration.backend)):
@@ -497,7 +497,7 @@ class TestBackend:
 class TestAuto:
     @pytest.fixture(autouse=True)
     def alone(self, monkeypatch):
-        """On two cores, launched by nobody."""
+        """On two cores, without a launcher."""
         for variable in (*auto._RANKS, *auto._LOCAL_RANKS):
             monkeypatch.delenv(variable, raising=False)
         monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)

@@ -23,13 +23,13 @@ from vecenvs.backends import backend_class
 from vecenvs.errors import EnvError
 from vecenvs.testing.envs import FailingEnv, ToyError
 from vecenvs.wrappers import LoadMonitorResultsError, Monitor, get_monitor_files, load_results
-from vecenvs.wrappers.monitor import ResultsWriter
+from vecenvs.wrappers.results_writer import ResultsWriter
 
 DATA = Path(__file__).parent / "data" / "monitor"
 
 
 class Script(gym.Env):
-    """Plays the rewards it is given, the last of them ending the episode; its info dict is always the same one."""
+    """Return given rewards; the last one ends the episode. The info is always the same dict."""
 
     observation_space = gym.spaces.Discrete(100)
     action_space = gym.spaces.Discrete(2)
@@ -54,7 +54,7 @@ class Script(gym.Env):
 
 
 def play(env: gym.Env, episodes: int = 1, **reset: Any) -> list[dict[str, Any]]:
-    """Play whole episodes; give the last info of each."""
+    """Play whole episodes; return the last info of each."""
     lasts = []
     for _ in range(episodes):
         env.reset(**reset)
@@ -67,13 +67,13 @@ def play(env: gym.Env, episodes: int = 1, **reset: Any) -> list[dict[str, Any]]:
 
 
 def rows(path: Path) -> list[str]:
-    """Give the file's lines after the header."""
+    """Return the file's lines after the header."""
     return path.read_bytes().decode().split("\n")[1:-1]
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Return a clock that the test sets."""
+    """Replace the clock by one that the test sets."""
     now = types.SimpleNamespace(time=100.0)
     monkeypatch.setattr("vecenvs.wrappers.monitor.time", types.SimpleNamespace(time=lambda: now.time))
     return now
@@ -316,7 +316,7 @@ class TestFile:
         assert results["word"].tolist() == ['é "b"', "new", "new"]
 
     def test_several_begin_to_append_at_once(self, tmp_path):
-        """None writes over another's header or rows, whoever has made the file."""
+        """None overwrites another's header or rows, whichever has made the file."""
         path, together = tmp_path / "monitor.csv", threading.Barrier(8, timeout=30)
 
         def append(number: int) -> None:
@@ -387,7 +387,7 @@ class TestLoadResults:
         results = load_results(DATA)
         assert len(results) == 6
         assert [Path(f).name for f in results.files] == ["baselines.monitor.csv", "old.monitor.json", "sb3.monitor.csv"]
-        # By the time of their end; t counts from the earliest t_start, 1000.5.
+        # In the order of their ends; t counts from the earliest t_start, 1000.5.
         np.testing.assert_array_equal(results.t, [0.25, 0.625, 2.0, 2.5, 3.0, 9.5])
         np.testing.assert_array_equal(results.r, [10.0, 7.0, -3.25, 12.5, -1.0, 8.5])
         np.testing.assert_array_equal(results.l, [10, 3, 50, 13, 50, 4])
@@ -505,7 +505,7 @@ class TestLoadResults:
 
 
 class TestInAVecEnv:
-    """What a worker does around it: it resets the env right after the step that ended an episode."""
+    """As a worker, which resets the env right after the step that ended an episode."""
 
     @pytest.fixture(params=["dummy", "subproc"])
     def make(self, request):

@@ -1,4 +1,7 @@
-"""Checking and normalising what callers pass: indices, seeds and options, the same way for every method."""
+"""Checks of what callers pass (indices, seeds, options and others), the same for every method.
+
+`check_` functions raise for a wrong argument; `parse_` functions also return it in one form.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import VectorEnv
 
+from vecenvs.batch.values import shown
 from vecenvs.errors import NotSteppingError
 from vecenvs.vec_env import Indices, Options, Seeds, VecEnv
-from vecenvs.worker.stepping import shown
 
 
 def check_vec_env(taker: str, given: Any) -> None:
-    """Refuse what is no VecEnv, with the way from it to one; `taker` is the class or function that wants one."""
+    """Raise TypeError if `given` is not a VecEnv, with the way to one; `taker` is the class or function called."""
     if isinstance(given, VecEnv):
         return
     kind = type(given).__name__
@@ -40,16 +43,16 @@ def check_vec_env(taker: str, given: Any) -> None:
 
 
 def listed(given: Any) -> Any:
-    """Return a list of what an iterator, or another iterable that is no sequence, gives; anything else as it is."""
+    """Return an iterator, or another iterable that is not a sequence, as a list; anything else unchanged."""
     iterable = isinstance(given, Iterable) and not isinstance(given, Sequence) and not callable(given)
     try:
         return list(given) if iterable else given
-    except TypeError:  # an array of no axis, say
+    except TypeError:  # such as an array without axes
         return given
 
 
 def way_of_several(env: Any) -> str:
-    """Say how what steps several envs by itself is used here; "" if `env` is no such thing."""
+    """Return how to use an object that steps several envs by itself; "" if `env` is not one."""
     if isinstance(env, VectorEnv):
         return "vecenvs.views.from_gymnasium makes a VecEnv of it"
     if isinstance(env, VecEnv):
@@ -60,7 +63,7 @@ def way_of_several(env: Any) -> str:
 
 
 def check_env_fns(env_fns: Any) -> None:
-    """Refuse what is no list of functions, naming the entry."""
+    """Raise if `env_fns` is not a list of functions; the message names the wrong entry."""
     if callable(env_fns) or not isinstance(env_fns, Sequence):
         way = way_of_several(env_fns)
         raise TypeError(
@@ -75,7 +78,7 @@ def check_env_fns(env_fns: Any) -> None:
 
 
 def arguments_of(cls: type, *, eval_str: bool = False) -> dict[str, inspect.Parameter]:
-    """Give what a class takes by name: its constructor's parameters, and while that passes others on its bases'."""
+    """Return the named parameters of a class's constructor, and of its bases' while each one passes `**kwargs` on."""
     found: dict[str, inspect.Parameter] = {}
     for base in cls.__mro__:
         if "__init__" not in vars(base):
@@ -89,17 +92,17 @@ def arguments_of(cls: type, *, eval_str: bool = False) -> dict[str, inspect.Para
     return found
 
 
-# What arguments are called in Gymnasium (context) and Stable-Baselines3.
+# Our names of arguments of Gymnasium (context) and Stable-Baselines3.
 _ELSEWHERE = {"context": "start_method", "vec_env_cls": "backend"}
 
 
-def check_arguments(who: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Refuse an argument that is not known, with the nearest of those that are, and all of them."""
+def check_arguments(taker: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raise TypeError for an argument that is not known; the message has the nearest known one, and all of them."""
     for name in given:
         if name not in known:
             elsewhere = [ours for ours in (_ELSEWHERE.get(name, ""),) if ours in known]
             raise TypeError(
-                f"{who} has no argument {name!r}{did_you_mean(name, known, elsewhere)}: it has {', '.join(known)}"
+                f"{taker} has no argument {name!r}{did_you_mean(name, known, elsewhere)}: it has {', '.join(known)}"
             )
 
 
@@ -110,7 +113,7 @@ def did_you_mean(name: Any, known: Iterable[str], meant: Sequence[str] = ()) -> 
 
 
 def parse_int(name: str, value: Any, least: int | None = None) -> int:
-    """Refuse what is no int, or less than `least`. True and 2.0 are none."""
+    """Return an int. TypeError for anything else, True and 2.0 included; ValueError if it is less than `least`."""
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -122,11 +125,11 @@ def parse_int(name: str, value: Any, least: int | None = None) -> int:
     return number
 
 
-MOST_ENVS = 2**24  # more than fit on any machine, and few enough for a list
+MOST_ENVS = 2**24  # more than any machine has memory for, but a list of this length does fit
 
 
 def parse_count(name: str, value: Any) -> int:
-    """Refuse what is no number of envs."""
+    """Return a number of envs; TypeError or ValueError for anything else."""
     number = parse_int(name, value, 1)
     if number > MOST_ENVS:
         raise ValueError(f"{name} must be at most {MOST_ENVS}, not {number}")
@@ -134,7 +137,7 @@ def parse_count(name: str, value: Any) -> int:
 
 
 def parse_number(name: str, value: Any) -> float:
-    """Refuse what is no number. True is none."""
+    """Return a number as a float. TypeError for anything else, True included."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (Real, np.integer, np.floating)):
         raise TypeError(f"{name} must be a number, not {value!r}")
     return _float(name, value)
@@ -148,13 +151,13 @@ def _float(name: str, value: Any) -> float:
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
-    """Refuse what is none of some words."""
+    """Raise ValueError if `value` is not one of `choices`."""
     if not isinstance(value, str) or value not in choices:  # in this order: an array equals a word item by item
         raise ValueError(f"{name} {value!r} is none of {', '.join(choices)}")
 
 
 def parse_flag(name: str, value: Any) -> bool:
-    """Refuse what is neither true nor false, as an array."""
+    """Return a bool; TypeError for a value that has no truth value, such as an array."""
     try:
         return bool(value)
     except Exception:  # numpy's ValueError, or what a foreign __bool__ raises
@@ -162,7 +165,7 @@ def parse_flag(name: str, value: Any) -> bool:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return what JSON text says. ValueError for anything else, text that is nested too deeply to be read included."""
+    """Return the value of a JSON text. ValueError for anything else, and for text nested too deeply to be read."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -170,7 +173,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def check_path(name: str, value: Any) -> str:
-    """Refuse what is no path of a file or folder; give it as it is."""
+    """Return a path as text; TypeError for what is not a path."""
     try:
         return os.fsdecode(value)
     except TypeError:
@@ -178,18 +181,18 @@ def check_path(name: str, value: Any) -> str:
 
 
 def parse_path(name: str, value: Any) -> str:
-    """Refuse what is no path of a file or folder; give it absolute."""
+    """Return a path as absolute text; TypeError for what is not a path."""
     return os.path.abspath(check_path(name, value))
 
 
 def check_function(function: Any) -> None:
-    """Refuse what cannot be called with an env."""
+    """Raise TypeError if `function` cannot be called."""
     if not callable(function):
         raise TypeError(f"function must be a function of an env and the arguments, not {function!r}")
 
 
 def check_portion(due: int, min_envs: Any, max_envs: Any) -> None:
-    """Refuse what `recv` cannot give while `due` rows are pending."""
+    """Raise for numbers of rows that `recv` cannot return while `due` rows are pending."""
     if not due:
         raise NotSteppingError("recv while nothing is pending: send or reset_async first")
     if type(min_envs) is not int:
@@ -203,7 +206,7 @@ def check_portion(due: int, min_envs: Any, max_envs: Any) -> None:
 
 
 def parse_timeout(timeout: float | None, name: str = "timeout") -> float | None:
-    """Refuse what is no number of seconds from 0 on; None means no limit."""
+    """Return a number of seconds, at least 0, as a float; None for no limit."""
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float, np.integer, np.floating)):
@@ -214,19 +217,19 @@ def parse_timeout(timeout: float | None, name: str = "timeout") -> float | None:
 
 
 def parse_limit(timeout: float | None, name: str) -> float:
-    """As `parse_timeout`; no limit is infinity."""
+    """Return a number of seconds, at least 0, as a float; infinity for no limit."""
     seconds = parse_timeout(timeout, name)
     return math.inf if seconds is None else seconds
 
 
 def deadline_of(timeout: float | None) -> float | None:
-    """When a timeout from now on ends, by the monotonic clock."""
+    """Return the time, on the monotonic clock, at which a timeout that starts now ends; None for no limit."""
     seconds = parse_timeout(timeout)
     return None if seconds is None else time.monotonic() + seconds
 
 
 def check_names(what: str, names: Any, kind: str = "attribute names") -> tuple[str, ...]:
-    """Refuse what is no sequence of distinct names."""
+    """Return a sequence of distinct names as a tuple; TypeError or ValueError for anything else."""
     names = listed(names)
     found = tuple(names) if isinstance(names, Sequence) and not isinstance(names, str) else None
     if found is None or not all(isinstance(name, str) and name for name in found):
@@ -237,7 +240,7 @@ def check_names(what: str, names: Any, kind: str = "attribute names") -> tuple[s
 
 
 def split(n: int, num_workers: int) -> list[range]:
-    """Divide n slots into contiguous shards whose sizes differ by one at most, larger ones first."""
+    """Divide n slots into contiguous shards whose sizes differ by at most one, larger ones first."""
     if not 1 <= parse_int("num_workers", num_workers) <= n:
         raise ValueError(f"num_workers={num_workers} for {n} envs: give 1 to {n}, or None for one per usable core")
     size, rest = divmod(n, num_workers)
@@ -246,7 +249,7 @@ def split(n: int, num_workers: int) -> list[range]:
 
 
 def parse_indices(indices: Indices, n: int) -> list[int]:
-    """Give env indices as a list. IndexError for an unknown one, ValueError for a repeated one or a wrong mask."""
+    """Return env indices as a list. IndexError for an unknown one, ValueError for a repeated one or a wrong mask."""
     if indices is None:
         return list(range(n))
     try:
@@ -272,10 +275,10 @@ def parse_indices(indices: Indices, n: int) -> list[int]:
 
 
 def parse_seeds(seed: Seeds, indices: Sequence[int]) -> dict[int, int | None]:
-    """Give each env of `indices` its seed.
+    """Return the seed of each env of `indices`.
 
-    From a SeedSequence env i takes 32 bits of child i (the size that every generator in use takes), so that its
-    seed depends on its index alone; the sequence itself is not advanced.
+    From a SeedSequence env i takes 32 bits of child i (a size that every generator in use takes), so that its seed
+    depends on its index alone. The sequence itself is not advanced.
     """
     if seed is None:
         return dict.fromkeys(indices)
@@ -298,7 +301,7 @@ def parse_seeds(seed: Seeds, indices: Sequence[int]) -> dict[int, int | None]:
 
 
 def parse_options(options: Options, indices: Sequence[int]) -> dict[int, dict[str, Any] | None]:
-    """Give each env of `indices` options of its own."""
+    """Return the options of each env of `indices`, copied."""
     if options is None or isinstance(options, Mapping):
         return {i: None if options is None else dict(options) for i in indices}
     if isinstance(options, (list, tuple)):

@@ -1,4 +1,4 @@
-"""How many cores this process may use."""
+"""The cores that this process may use."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ import math
 import os
 from pathlib import Path
 
-_PROCESSOR = 36  # the place of this field in /proc/*/stat behind the name: see proc_pid_stat(5)
+_PROCESSOR = 36  # the index of this field among those after the name in /proc/*/stat: see proc_pid_stat(5)
 
 
 def allowed_cpus() -> list[int]:
-    """The CPUs this process may run on, as far as the system tells."""
+    """Return the CPUs that this process may run on; all of them if the system does not say."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
 def usable_cores() -> int:
-    """Allowed CPUs, or fewer if a cgroup's quota allows less time than they have; at least 1."""
+    """Return the number of allowed CPUs, or fewer if a cgroup's quota allows less than their time; at least 1."""
     quota = _cgroup_quota()
     cores = len(allowed_cpus())
     return max(1, cores if quota is None else min(cores, math.ceil(quota)))
 
 
 def cpu_of(process: int | None = None) -> int | None:
-    """The CPU that a process's main thread, or this thread, was last on; None if the system (not Linux) won't tell."""
-    who = "thread-self" if process is None else str(process)
+    """Return the CPU on which a process's main thread, or this thread, ran last; None off Linux."""
+    thread = "thread-self" if process is None else str(process)
     try:
-        with open(f"/proc/{who}/stat", "rb") as stat:  # a name in brackets, in which anything may be, and 50 fields
+        with open(f"/proc/{thread}/stat", "rb") as stat:  # a name in brackets, of any characters, then 50 fields
             return int(stat.read().rpartition(b")")[2].split()[_PROCESSOR])
     except (OSError, ValueError, IndexError):
         return None
 
 
 def _cgroup_quota(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float | None:
-    """The tightest CPU quota, in cores, of this process's cgroups (version 2, or 1 below `cpu`); None if unlimited."""
+    """Return the tightest CPU quota, in cores, of this process's cgroups (version 2, or 1 below `cpu`), or None."""
     quotas: list[float] = []
     try:
         lines = own.read_text().splitlines()

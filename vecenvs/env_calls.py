@@ -1,4 +1,4 @@
-"""What a caller can ask of one env by name: functions that run where the env lives."""
+"""Functions that workers run on one env: they read, write and call its attributes by name."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _MAIN = ("__main__", "__mp_main__")  # the caller's script, and the same in a sp
 
 
 def check_name(name: Any) -> None:
-    """Refuse what is no name of an attribute or method."""
+    """Raise TypeError if `name` is not a string, or is empty."""
     if not isinstance(name, str) or not name:
         raise TypeError(f"name must be the name of an attribute or method of the envs, not {name!r}")
 
 
 def name_for(function: Any) -> str:
-    """Give the name of a function, or of the class of what else can be called."""
+    """Return the name of a function, or of the class of another callable."""
     return str(getattr(function, "__name__", type(function).__name__))
 
 
 def layers(env: Any) -> list[Any]:
-    """Give the wrappers from the outermost inwards, the bare env last: `env.unwrapped`, whatever `env` it may have."""
+    """Return the wrappers from the outermost inwards, and last `env.unwrapped`, even if that has an `env` itself."""
     found = [env]
     while getattr(found[-1], "unwrapped", None) is not found[-1] and isinstance(getattr(found[-1], "env", None), Env):
         found.append(found[-1].env)
@@ -44,10 +44,10 @@ def get_attr(env: Any, name: str) -> Any:
 
 
 def set_attr(env: Any, name: str, value: Any) -> None:
-    """Write an attribute of the outermost layer that has it; the bare env gets it if none does.
+    """Write an attribute of the outermost layer that has it, or of the bare env if none has.
 
-    A layer whose `__getattr__` only passes on what those inside have does not have it. `name` may be dotted: all but
-    its last part is read as `get_attr` does.
+    A layer does not have an attribute that its `__getattr__` only reads from the env inside. `name` may be dotted: all
+    but its last part is read by `get_attr`.
     """
     owner, _, last = name.rpartition(".")
     if owner:
@@ -66,12 +66,12 @@ def set_attr(env: Any, name: str, value: Any) -> None:
 def _has(layer: Any, name: str) -> bool:
     try:
         return hasattr(layer, name)
-    except Exception:  # a property that cannot be read now, perhaps because it has to be set first
+    except Exception:  # a property that cannot be read yet, perhaps because it has to be set first
         return True
 
 
 def has_attr(env: Any, name: str) -> bool:
-    """Tell whether `get_attr` would find it."""
+    """Tell whether `get_attr` finds the attribute."""
     try:
         get_attr(env, name)
     except AttributeError:
@@ -81,7 +81,7 @@ def has_attr(env: Any, name: str) -> bool:
 
 def env_method(env: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     """Call a method of the outermost layer that has it."""
-    if name == "seed" and not has_attr(env, name):  # Gym's envs had it
+    if name == "seed" and not has_attr(env, name):  # envs of the old Gym had it
         raise AttributeError(
             f"{type(env.unwrapped).__name__} has no method 'seed', like all envs of Gymnasium: seed the envs by the "
             "VecEnv's own seed(...), which their next resets get, or by reset(seed=...)"
@@ -90,27 +90,27 @@ def env_method(env: Any, name: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def as_it_is(env: Any) -> None:
-    """Take an env that was never reset for one that can be stepped, as libraries do which ask for no reset."""
+    """Do nothing: calling this on an env that was never reset allows it to be stepped, as SB3 does."""
 
 
 def counts_as_reset(function: Any, args: Sequence[Any]) -> bool:
-    """Tell whether an env can be stepped once this function has been called on it."""
+    """Tell whether an env can be stepped after a call of this function."""
     return function is as_it_is or (function is env_method and args[:1] == ("reset",))
 
 
-def name_of(cls: type) -> tuple[str, str]:
-    """Give the module and qualified name of a class: what is sent to workers in its place.
+def class_name(cls: type) -> tuple[str, str]:
+    """Return the module and qualified name of a class, which are sent to workers in its place.
 
-    The class itself would make every worker import its module, and with SB3's Monitor torch.
+    The class itself would make every worker import its module, and with SB3's Monitor also torch.
     """
     return ("__main__" if cls.__module__ in _MAIN else cls.__module__, cls.__qualname__)
 
 
 def env_is_wrapped(env: Any, names: Sequence[tuple[str, str]]) -> bool:
-    """Tell whether a layer is an instance of a class so named, or of a subclass."""
-    return any(name_of(cls) in names for layer in layers(env) for cls in type(layer).__mro__)
+    """Tell whether a layer is an instance of a class with one of these names."""
+    return any(class_name(cls) in names for layer in layers(env) for cls in type(layer).__mro__)
 
 
 def render(env: Any) -> Any:
-    """Give what the env's own render gives."""
+    """Return what the env's own `render` returns."""
     return env.render()

@@ -1,4 +1,4 @@
-"""What can go wrong, one class each. Every message names what, where (the env index) and the remedy."""
+"""The exceptions, one class for each thing that can go wrong. Messages say what failed, for which env, and a remedy."""
 
 from __future__ import annotations
 
@@ -8,28 +8,31 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vecenvs.vec_env import Batch
+    from vecenvs.batch.batch import Batch
 
 
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in what object's __repr__ gives
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the repr of an object whose class has no __repr__
 
 
 class VecEnvError(RuntimeError):
-    """Base of every error that a VecEnv raises about itself, its envs or its workers. All of them can be pickled."""
+    """The base of every error that a VecEnv raises about itself, its envs or its workers. All can be pickled."""
 
-    _given: tuple[object, ...] | None = None  # what __init__ was called with, where that is not the message
+    _given: tuple[object, ...] | None = None  # the arguments of __init__, where these are not the message
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self.args if self._given is None else self._given, self.__dict__
 
 
 class EnvError(VecEnvError):
-    """Code of one env raised. The VecEnv stays usable; the env's slot needs `reset([index])`.
+    """Raised by a call whose command made an env raise. The VecEnv stays usable; the env needs `reset([index])`.
 
-    `index` is the global env index, `remote_traceback` the traceback as text from where the env lives.
-    `__cause__` is the env's own exception where it can be pickled, else a `RemoteError` showing that text.
-    `errors` holds one EnvError for each env that failed in the same call, this one first. After a lock-step
-    `step`, `batch` holds the rows of the envs that did complete it, so that nothing is lost; otherwise None.
+    `__cause__` is the env's own exception if it can be pickled, else a RemoteError with its text.
+
+    Attributes:
+        index: the index of the env.
+        remote_traceback: the traceback, as text, from the process where the env lives.
+        errors: one EnvError for each env that failed in the same call, this one first.
+        batch: the rows of the envs that did not fail, after a `step` or `reset`; otherwise None.
     """
 
     def __init__(self, index: int, message: str, remote_traceback: str = "") -> None:
@@ -49,9 +52,9 @@ class EnvError(VecEnvError):
         return text
 
     def tell_reset(self, remedy: Callable[[int], str]) -> None:
-        """Where envs must be reset first, say how by `remedy(index)`: in the words of the interface that was called.
+        """Replace the advice to call `reset([index])` by `remedy(index)`, where an env must be reset first.
 
-        For interfaces that have no `reset([index])`. The traceback goes, which has our words and nobody else's code.
+        For interfaces that have no such `reset`. The traceback, which shows this library's code only, is removed.
         """
         for error in self.errors:
             cause = error.__cause__
@@ -64,13 +67,16 @@ class EnvError(VecEnvError):
 
 
 class RepeatedEnvError(EnvError, ValueError):
-    """An env function gave an env that another one had given already. A ValueError, as with Stable-Baselines3."""
+    """Raised when an env function returns an env that another one has returned. A ValueError, as in SB3."""
 
 
 class ResetNeededError(VecEnvError):
-    """An env was stepped that must be reset first: it is new, has failed, or ended its episode under "disabled".
+    """Raised by a step of an env that must be reset first: it is new, has failed, or has ended under "disabled".
 
-    `why` says so without the remedy.
+    Callers find it as the `__cause__` of an EnvError.
+
+    Attributes:
+        why: the reason, without the remedy.
     """
 
     def __init__(self, why: str, remedy: str) -> None:
@@ -80,30 +86,35 @@ class ResetNeededError(VecEnvError):
 
 
 class RemoteError(Exception):
-    """Stands in as `__cause__` for an exception that could not be brought over from its worker."""
+    """The `__cause__` of an EnvError whose env raised an exception that could not be pickled."""
 
 
-UNGUARDED = 113  # the exit code of a worker that found itself in a script without a guard
+UNGUARDED = 113  # the exit code of a worker whose script has no guard
 GUARD = (
     "with start methods spawn and forkserver each worker imports the script anew, so everything that the script does "
     "must stand below `if __name__ == '__main__':`"
 )
 
-# What follows from a worker's death, by how things stand.
+# What a worker's death means, by the `state` of WorkerDied.
 _AFTER_DEATH = {
-    "starting": ("Its envs have not been made: what the process has printed may tell why"),
+    "starting": "Its envs have not been made: the output of the process may say why",
     "lost": "Its envs are lost: close() this VecEnv and make a new one, or construct it with on_failure='restart'",
-    "replaced": "Another worker takes its place, whose envs begin new episodes: what was asked may be asked again",
-    "spent": "Its envs are lost, as all max_restarts have been used: find out what ends it, and make a new VecEnv",
+    "replaced": "Another worker takes its place, whose envs begin new episodes: the call may be repeated",
+    "spent": "Its envs are lost, because max_restarts have been used: find out what ends it, and make a new VecEnv",
 }
 
 
 class WorkerDied(VecEnvError):
-    """The process that steps the envs `indices` is gone. The other workers' envs can still be used.
+    """Raised when the process that steps the envs `indices` has ended. The other workers' envs can still be used.
 
-    `exitcode` is as in `subprocess`: negative for a signal, None if unknown; `signal` is that signal's number. `state`
-    says how things stand: "starting" (there is no VecEnv yet), "lost", "replaced" (by on_failure="restart"), "spent"
-    (so often that it is not replaced again).
+    Attributes:
+        worker: the number of the worker.
+        indices: its envs.
+        exitcode: its exit code as in `subprocess`: negative for a signal, None if unknown.
+        signal: the number of the signal that ended it, or None.
+        where: the place of the worker, such as its host, as the message has it; "" on this machine.
+        state: "starting" (the VecEnv is not made yet), "lost", "replaced" (with on_failure="restart"), or "spent" (it
+            is not replaced, because `max_restarts` have been used).
     """
 
     def __init__(
@@ -125,12 +136,17 @@ class WorkerDied(VecEnvError):
             super().__init__(f"{whose} died ({describe_exit(exitcode)}). {_AFTER_DEATH[state]}")
 
     def but(self, state: str) -> WorkerDied:
-        """The same death in another state of things."""
+        """Return the same error with another `state`."""
         return WorkerDied(self.worker, self.indices, self.exitcode, self.where, state)
 
 
 class StepTimeout(VecEnvError, TimeoutError):
-    """The envs `indices` did not answer in time. Nothing is lost: their rows still come by a later wait."""
+    """Raised when envs did not answer in time. Nothing is lost: a later wait returns their rows.
+
+    Attributes:
+        indices: the envs.
+        seconds: the time limit.
+    """
 
     def __init__(self, indices: Sequence[int], seconds: float, what: str = "step") -> None:
         self._given = (tuple(indices), seconds, what)
@@ -143,7 +159,13 @@ class StepTimeout(VecEnvError, TimeoutError):
 
 
 class StartTimeout(VecEnvError, TimeoutError):
-    """A worker has not made the envs `indices` within `start_timeout` seconds."""
+    """Raised when a worker has not made its envs within `start_timeout` seconds.
+
+    Attributes:
+        worker: the number of the worker.
+        indices: its envs.
+        seconds: the time limit.
+    """
 
     def __init__(self, worker: int, indices: Sequence[int], seconds: float, where: str = "") -> None:
         self._given = (worker, tuple(indices), seconds, where)
@@ -157,15 +179,15 @@ class StartTimeout(VecEnvError, TimeoutError):
 
 
 class AlreadySteppingError(VecEnvError):
-    """A command was given for an env that has not answered its last one. Nothing was sent."""
+    """Raised by a command for an env that has not answered its last one. Nothing was sent."""
 
 
 class NotSteppingError(VecEnvError):
-    """Results were asked for while no command is pending."""
+    """Raised by a wait for results when no command was sent."""
 
 
 class ClosedError(VecEnvError):
-    """The VecEnv has been closed, or is that of the process which this one was forked from."""
+    """Raised by any use of a closed VecEnv, or of one that belongs to the process which this one was forked from."""
 
     def __init__(self, what: str, forked: bool = False) -> None:
         self._given = (what, forked)
@@ -174,7 +196,11 @@ class ClosedError(VecEnvError):
 
 
 class SpaceMismatch(VecEnvError):
-    """Env `index` has another observation space, action space or render mode than env 0: a batch needs equal ones."""
+    """Raised when the envs of one VecEnv have different spaces or render modes: a batch needs equal ones.
+
+    Attributes:
+        index: the first env whose space or mode differs from that of env 0.
+    """
 
     def __init__(self, index: int, which: str, theirs: object, ours: object, by_bounds: bool = False) -> None:
         self._given = (index, which, theirs, ours, by_bounds)
@@ -189,17 +215,17 @@ _OTHER_BOUNDS = ". Where only the bounds differ, observation_mode='different' ta
 
 
 def _remedy(theirs: object, ours: object) -> str:
-    if _ADDRESS.sub("", str(theirs)) == _ADDRESS.sub("", str(ours)):  # as far as one can see
-        return "if these are the same, give the class of such a space an __eq__ that compares what makes them so"
-    return "wrap the envs so that they do, or put them into a VecEnv of their own"
+    if _ADDRESS.sub("", str(theirs)) == _ADDRESS.sub("", str(ours)):  # they look the same
+        return "if these spaces are equal, define an __eq__ in their class that says so"
+    return "wrap the envs so that they do, or put them into several VecEnvs"
 
 
 class BackendUnavailable(VecEnvError, ImportError):
-    """What a backend needs is missing here. The message says what to install or do."""
+    """Raised when a library or program that a backend needs is missing. The message says what to install or do."""
 
 
 def describe_indices(indices: Sequence[int]) -> str:
-    """Write `[0, 1, 2, 3, 9]` as `0-3, 9`."""
+    """Return env indices as text: `[0, 1, 2, 3, 9]` as `0-3, 9`."""
     parts: list[str] = []
     run: list[int] = []
     ends: list[int | None] = [*sorted(indices), None]
@@ -214,7 +240,7 @@ def describe_indices(indices: Sequence[int]) -> str:
 
 
 def describe_exit(exitcode: int | None) -> str:
-    """Write an exit code as a person would: the signal's name if one ended the process."""
+    """Return an exit code as text, with the name of the signal if a signal ended the process."""
     if exitcode is None:
         return "exit code unknown"
     if exitcode >= 0:

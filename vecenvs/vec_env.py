@@ -1,38 +1,37 @@
 """The contract: what every VecEnv promises, whichever engine steps its envs.
 
-A VecEnv steps `num_envs` environments at once. Env i has *slot* i of every batch, from the first to the last call.
+A VecEnv steps `num_envs` environments at once. Env i has *slot* i of every batch, for as long as the VecEnv exists.
 
 * Observations are batched by the space: an array (n, *shape) of the space's dtype for Box, Discrete, MultiDiscrete and
   MultiBinary, a dict or tuple of batches for Dict and Tuple, a numpy object array (n,) for any other space.
 * `rewards` are float32 (n,), `dones` bool (n,) = terminated | truncated, `infos` a list of n distinct dicts.
-* All arrays returned are the caller's own: no later call changes them (unless constructed with `copy=False`).
+* Returned arrays belong to the caller: no later call changes them (unless the VecEnv was made with `copy=False`).
 * Trajectories depend on the seed, the env's index and the actions alone, not on the engine or its layout.
-* What an env gives must be what it says: a reward that is no number (None, "1.5"), a `terminated` or `truncated` that
-  is neither True nor False (nor 1 nor 0), an observation of another shape or with numbers that the space's dtype does
-  not hold is an EnvError. Keys that a Dict space does not have are ignored.
-* An autoreset calls `env.reset()` and names `seed` and `options` only where `seed` or `set_options` gave some. A reset
-  that is asked for names `seed`, None if there is none.
+* Envs must keep to their spaces. It is an EnvError if a reward is not a number (None, "1.5"), if `terminated` or
+  `truncated` is neither True nor False (nor 1 nor 0), or if an observation has another shape than its space, or numbers
+  that the space's dtype cannot hold. Keys that a Dict space does not have are ignored.
+* An autoreset calls `env.reset()`, with `seed` and `options` only if `seed` or `set_options` set some. A reset by
+  `reset` or `reset_async` always passes `seed`, None if there is none.
 
 Infos: every row of a step has "TimeLimit.truncated" (truncated and not terminated); the row on which an episode ends
 has "terminal_observation"; a row whose observation is the first of an episode has "episode_start": True. The env's own
-keys come first, in the env's order; then these.
+keys come first, in the env's order; then these. The first two are SB3's.
 
-What follows an episode's end is the `autoreset` mode:
+The `autoreset` mode decides what follows the end of an episode:
 
-* "same_step" (as baselines and SB3): the same row holds the first observation of the new episode.
-* "next_step" (as Gymnasium): the row holds the terminal observation; the next step ignores its action and gives the
-  first observation with reward 0.
+* "same_step" (as in baselines and SB3): the same row holds the first observation of the new episode.
+* "next_step" (as in Gymnasium): the row holds the terminal observation; the next step ignores its action and returns
+  the first observation with reward 0.
 * "async": the row holds the terminal observation and the reset starts at once. Steps do not wait for it: until it is
-  done the slot's row repeats, with info["resetting"]; then comes one row with the first observation, its action
-  ignored. `active` is False on all of these. Only if no env could step does `step` wait, for the first reset to end.
-* "disabled": the row holds the terminal observation; stepping that env is an error until `reset([i])`.
+  done the slot's row repeats, with info["resetting"]; then comes one row with the first observation, whose action is
+  ignored. `active` is False on all of these. `step` waits only if no env can step, until the first reset is done.
+* "disabled": the row holds the terminal observation; stepping that env is an EnvError until `reset([i])`.
 """
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
@@ -41,8 +40,11 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecenvs import env_calls
+from vecenvs.batch.batch import Batch
+from vecenvs.batch.images import tile
 from vecenvs.errors import ClosedError, VecEnvError
-from vecenvs.images import tile
+
+__all__ = ["Batch", "Indices", "NotHere", "Options", "Seeds", "StepReturn", "VecEnv"]
 
 Indices = int | Sequence[int] | NDArray[Any] | None
 StepReturn = tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]
@@ -51,14 +53,14 @@ Options = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
 
 Self = TypeVar("Self", bound="VecEnv")
 
-# What there is here instead of the insides of other libraries' VecEnvs.
-_ENVS = "its envs, wherever they are, are asked by get_attr, set_attr, env_method and call(function, indices)"
-_WORKERS = "its workers are its own to start, watch and end: stats() tells of them"
-_VIEWER = "there is no viewer: envs made with render_mode='human' show themselves, render() gives images of others"
+# What to use instead of attributes of other libraries' VecEnvs.
+_ENVS = "get_attr, set_attr, env_method and call(function, indices) reach its envs, wherever they are"
+_WORKERS = "it starts, watches and ends its workers itself; stats() tells of them"
+_VIEWER = "there is no viewer: envs made with render_mode='human' show themselves, render() returns images of others"
 
 
 class NotHere:
-    """A name that another library's class has and this one has not: AttributeError, with what to use instead."""
+    """An attribute of another library's class that this class lacks: AttributeError, with what to use instead."""
 
     def __init__(self, remedy: str) -> None:
         self._remedy = remedy
@@ -71,41 +73,27 @@ class NotHere:
         raise AttributeError(f"{owner.__name__!r} object has no attribute {self._name!r}: {self._remedy}")
 
 
-@dataclass
-class Batch:
-    """Rows of some envs, in the order in which they were finished.
-
-    `indices` int64 (k,) are the envs; row j of `obs`, `rewards` (float32), `terminated`, `truncated` (bool) and
-    `infos` belongs to env `indices[j]`. `active[j]` is False on a row that is no transition: the first row of an
-    episode after a reset, whose reward is 0.
-    """
-
-    indices: NDArray[np.int64]
-    obs: Any
-    rewards: NDArray[np.float32]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    infos: list[dict[str, Any]]
-    active: NDArray[np.bool_]
-
-    @property
-    def dones(self) -> NDArray[np.bool_]:
-        """Terminated | truncated."""
-        return self.terminated | self.truncated
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-
 class VecEnv(abc.ABC):
-    """Many environments behind one interface. See the module's text for what every method's batches look like.
+    """Many environments behind one interface. The module's docstring says what every batch looks like.
 
-    `copy` tells whether the arrays that `step` returns are the caller's own for good.
+    Arguments named `indices` are an int, a list of ints without repetition, or a bool mask of length num_envs; None
+    means all envs. IndexError for an env that does not exist, ValueError for one named twice.
 
-    `observation_space` and `action_space` are those of one env. `reset_infos[i]` is the info of env i's last reset,
-    autoresets included. Indices are an int, a list of ints without repetition, or a bool mask of length num_envs;
-    None means all envs. Errors are those of `vecenvs.errors`: ClosedError after `close`, AlreadySteppingError for an
-    env whose last command is unanswered, EnvError for what an env raised, WorkerDied, StepTimeout.
+    Any method that needs the envs raises ClosedError after `close`, EnvError for what an env raised, WorkerDied if the
+    process that steps the envs has ended, and StepTimeout if they take longer than the VecEnv's `step_timeout`. A
+    method that sends a command raises AlreadySteppingError if an env has not answered its last one.
+
+    Attributes:
+        num_envs: the number of envs.
+        observation_space: the space of one env's observations.
+        action_space: the space of one env's actions.
+        spec: the EnvSpec of the envs, or None.
+        metadata: the `metadata` of the envs.
+        render_mode: the render mode that the envs were made with.
+        closed: whether `close` was called.
+        reset_infos: the info of each env's last reset, autoresets included.
+        autoreset: the autoreset mode.
+        copy: whether returned arrays belong to the caller.
     """
 
     num_envs: int
@@ -119,103 +107,178 @@ class VecEnv(abc.ABC):
     autoreset: str
     copy: bool
 
-    # Lock-step
+    # All envs in lock-step
 
     @abc.abstractmethod
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
-        """Reset the envs of `indices`; give their first observations, one row each in that order.
+        """Reset envs and return their first observations alone, as in baselines and SB3. `reset_infos` has the infos.
 
-        `seed` and `options` are applied as `seed()` and `set_options()` describe, to this reset.
+        Args:
+            indices: the envs to reset.
+            seed: the seeds of this reset, as in `seed`; a list has one for each of `indices`.
+            options: the options of this reset, as in `set_options`; a list has one for each of `indices`.
+
+        Returns:
+            A batch of observations, one row for each of `indices`, in their order.
+
+        Raises:
+            AlreadySteppingError: one of the envs has an unanswered command. Nothing was sent.
+            EnvError: envs raised. The others have been reset, and its `batch` has their rows.
         """
 
     def step(self, actions: Any) -> StepReturn:
-        """Step every env once: obs, rewards, dones, infos. Same as `step_async` and `step_wait`."""
+        """Step every env once, by `step_async` and `step_wait`.
+
+        Args:
+            actions: see `step_async`.
+
+        Returns:
+            Observations, rewards, dones and infos, as in baselines and SB3: see `step_wait`.
+
+        Raises:
+            EnvError: envs raised; see `step_wait`.
+        """
         self.step_async(actions)
         return self.step_wait()
 
     @abc.abstractmethod
     def step_async(self, actions: Any) -> None:
-        """Start a step of every env and return.
+        """Start a step of every env and return at once.
 
-        A list of actions has one per env; an array, dict or tuple is the batched structure. TypeError or ValueError
-        for a wrong number, shape or dtype, before any env is touched.
+        Args:
+            actions: a list with one action per env, or the batched structure: an array, dict or tuple.
+
+        Raises:
+            TypeError: the actions have another structure or dtype than the space's. No env was touched.
+            ValueError: their number or shape is wrong. No env was touched.
+            AlreadySteppingError: an env has an unanswered command. Nothing was sent.
         """
 
     @abc.abstractmethod
     def step_wait(self, timeout: float | None = None) -> StepReturn:
-        """Finish the step. StepTimeout after `timeout` seconds; a later `step_wait` then gets the same rows.
+        """Wait for the rows of the step that `step_async` started.
 
-        If envs raised, an EnvError is raised once all have answered; its `batch` has the other envs' rows.
+        Args:
+            timeout: the longest wait in seconds; None for no limit.
+
+        Returns:
+            Observations (a batch of num_envs rows), rewards float32 (num_envs,), dones bool (num_envs,), and infos, a
+            list of num_envs dicts.
+
+        Raises:
+            NotSteppingError: no step was started.
+            StepTimeout: the rows did not come in time. Nothing is lost: a later `step_wait` returns them.
+            EnvError: envs raised. It comes after all envs have answered, and its `batch` has the other envs' rows.
         """
 
-    # Any subset, first ready first
+    # Any subset of the envs, the first ready first
 
     @abc.abstractmethod
     def send(self, actions: Any, indices: Indices = None) -> None:
-        """Start a step of the envs of `indices`; `actions` has one row for each, in that order.
+        """Start a step of some envs and return at once. `recv` returns their rows.
 
-        AlreadySteppingError, before anything is sent, if one of them has an unanswered command.
+        Args:
+            actions: one row for each of `indices`, in their order, otherwise as in `step_async`.
+            indices: the envs to step.
+
+        Raises:
+            AlreadySteppingError: one of the envs has an unanswered command. Nothing was sent.
         """
 
     @abc.abstractmethod
     def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
-        """Start a reset of the envs of `indices`. `recv` gives their rows, with reward 0 and `episode_start`."""
+        """Start a reset of some envs and return at once. `recv` returns their rows, with reward 0 and "episode_start".
+
+        Args:
+            indices: the envs to reset.
+            seed: as in `reset`.
+            options: as in `reset`.
+
+        Raises:
+            AlreadySteppingError: one of the envs has an unanswered command. Nothing was sent.
+        """
 
     @abc.abstractmethod
     def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
-        """Wait until `min_envs` rows are there, and give what is there, up to `max_envs`, first ready first.
+        """Wait for rows and return those that are ready, the first ready first.
 
-        StepTimeout after `timeout` seconds; nothing is lost by it. NotSteppingError if nothing is pending, ValueError
-        if `min_envs` is more than what is. An env that raised counts as a row: if it is the first in turn, its EnvError
-        is raised; else the rows before it are given, which may be fewer than `min_envs`, and the next `recv` raises.
+        An env that raised counts as a row. If it is the first in turn, its EnvError is raised. Otherwise the rows
+        before it are returned, perhaps fewer than `min_envs`, and the next `recv` raises.
+
+        Args:
+            min_envs: the number of rows to wait for.
+            max_envs: the largest number of rows to return; None for no limit.
+            timeout: the longest wait in seconds; None for no limit.
+
+        Returns:
+            The rows, at most one per env.
+
+        Raises:
+            NotSteppingError: no env has a command.
+            ValueError: `min_envs` is more than the number of envs that have a command.
+            StepTimeout: `min_envs` rows did not come in time. Nothing is lost: a later `recv` returns them.
+            EnvError: the env in turn raised.
         """
 
     @property
     @abc.abstractmethod
     def active(self) -> NDArray[np.bool_]:
-        """Which rows of the last step are transitions, bool (num_envs,); the others repeat or begin an episode."""
+        """Whether each row of the last step is a transition, bool (num_envs,). Others repeat or begin an episode."""
 
     @property
     @abc.abstractmethod
     def terminated(self) -> NDArray[np.bool_]:
-        """Which rows of the last step ended by the task's own rule, bool (num_envs,)."""
+        """Whether the task's own rule ended the episode on each row of the last step, bool (num_envs,)."""
 
     @property
     @abc.abstractmethod
     def truncated(self) -> NDArray[np.bool_]:
-        """Which rows of the last step ended by a limit from outside the task, bool (num_envs,)."""
+        """Whether a limit from outside the task ended the episode on each row of the last step, bool (num_envs,)."""
 
     @property
     @abc.abstractmethod
     def rewards64(self) -> NDArray[np.float64]:
-        """The rewards of the last step as the envs gave them, float64 (num_envs,), before rounding to float32.
-
-        To be read before the next call.
-        """
+        """The rewards of the last step before rounding to float32, float64 (num_envs,). The next call changes them."""
 
     @abc.abstractmethod
     def info_array(self, name: str) -> NDArray[Any]:
-        """The last rows' values of an attribute in `info_attrs`, one per env: (num_envs, ...) if numeric, else objects.
+        """Return the values that an attribute in `info_attrs` has on the last rows.
 
-        On a row that ended an episode it is the ended episode's value, as in its info.
+        Args:
+            name: the attribute.
+
+        Returns:
+            One value per env: (num_envs, ...) if they are numbers or arrays of one shape, else objects (num_envs,). On
+            a row that ended an episode it is the value at the end of that episode, as in its info.
+
+        Raises:
+            VecEnvError: `name` is not in `info_attrs`, or an env has not been reset yet.
         """
 
     # Seeds and options
 
     @abc.abstractmethod
     def seed(self, seed: Seeds = None) -> list[int | None]:
-        """Seed each env's next reset, whatever causes it; give the seeds.
+        """Seed the next reset of each env, whatever causes it. As in SB3 the seed holds for that reset only.
 
-        An int s gives env i the seed s + i, a list gives one each, a numpy SeedSequence independent streams.
+        Args:
+            seed: an int s gives env i the seed s + i; a list has one seed, or None, for each env; a
+                numpy.random.SeedSequence gives independent seeds; None gives no seeds.
+
+        Returns:
+            The seed of each env.
         """
 
     @abc.abstractmethod
     def set_options(self, options: Options = None) -> None:
-        """Give each env's next reset its options: one mapping for all, or a list of one each."""
+        """Set the options of the next reset of each env, whatever causes it.
+
+        Args:
+            options: one mapping for all envs, or a list with a mapping, or None, for each; None for no options.
+        """
 
     # The envs behind it
 
-    # What VecEnvs of baselines, Stable-Baselines3 and Gymnasium have of their workers.
     remotes, work_remotes, parent_pipes = (NotHere(_ENVS) for _ in range(3))
     processes, ps, waiting = (NotHere(_WORKERS) for _ in range(3))
     viewer, get_viewer = NotHere(_VIEWER), NotHere(_VIEWER)
@@ -225,9 +288,9 @@ class VecEnv(abc.ABC):
     def envs(self) -> list[Any]:
         """The envs themselves, where they live in the caller's process (DummyVecEnv); AttributeError elsewhere.
 
-        To be looked at and changed, as baselines, SB3 and Gymnasium's SyncVectorEnv let one, but not to be stepped. An
-        env that is put in another's place (`envs[i] = ...`, or all by `vec.envs = [...]`), and a `step` that is
-        patched, acts from the next step on. For that, once this was read, every step looks up each env's own `step`.
+        Read them and change them, as with baselines, SB3 and Gymnasium's SyncVectorEnv, but do not step them. An env
+        put in another's place (`envs[i] = ...`, or all by `vec.envs = [...]`), and a replaced `step`, take effect at
+        the next step. For that, once this property was read, every step looks up each env's own `step`.
         """
         return self._envs_here()
 
@@ -247,66 +310,157 @@ class VecEnv(abc.ABC):
 
     @abc.abstractmethod
     def call(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
-        """Run `function(env, *args, **kwargs)` on each env, where it lives; give what it returns, picklable.
+        """Run `function(env, *args, **kwargs)` on each env, where the env lives.
 
-        The function itself is sent to the workers: by name if it can be imported there, else by value.
+        Args:
+            function: it is sent to the workers, by name if they can import it, else by value.
+            indices: the envs.
+            *args: arguments of the function, picklable.
+            **kwargs: keyword arguments of the function, picklable.
+
+        Returns:
+            What the function returned for each env, which must be picklable, in the order of `indices`.
+
+        Raises:
+            EnvError: the function raised.
         """
 
     @abc.abstractmethod
     def call_async(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> None:
-        """Start a `call` and return. Until its `call_wait` every other command raises AlreadySteppingError."""
+        """Start a `call` and return at once. Until `call_wait` every other command raises AlreadySteppingError.
+
+        Args:
+            function: as in `call`.
+            indices: as in `call`.
+            *args: as in `call`.
+            **kwargs: as in `call`.
+        """
 
     @abc.abstractmethod
     def call_wait(self, timeout: float | None = None) -> list[Any]:
-        """Finish the `call_async`. StepTimeout after `timeout` seconds; a later `call_wait` gets the results."""
+        """Wait for the results of `call_async`.
+
+        Args:
+            timeout: the longest wait in seconds; None for no limit.
+
+        Returns:
+            As `call`.
+
+        Raises:
+            NotSteppingError: no call was started.
+            StepTimeout: the results did not come in time. A later `call_wait` returns them.
+            EnvError: the function raised.
+        """
 
     def get_attr(self, name: str, indices: Indices = None) -> list[Any]:
-        """Read an attribute of each env, from its outermost wrapper that has it. Dotted names are followed."""
+        """Read an attribute of each env, from its outermost wrapper that has it.
+
+        Args:
+            name: the attribute; dots are followed, as in "unwrapped.state".
+            indices: the envs.
+
+        Returns:
+            One value per env, in the order of `indices`.
+
+        Raises:
+            EnvError: an env has no such attribute; its `__cause__` is the AttributeError.
+        """
         env_calls.check_name(name)
         return self.call(env_calls.get_attr, indices, name)
 
     def set_attr(self, name: str, value: Any, indices: Indices = None) -> None:
-        """Write an attribute of each env, where `get_attr` finds it; the bare env gets it if nothing has it."""
+        """Write an attribute of each env where `get_attr` finds it. SB3 writes it on the outermost wrapper instead.
+
+        Args:
+            name: the attribute. If no layer of an env has it, the env without its wrappers gets it.
+            value: the new value, picklable.
+            indices: the envs.
+        """
         env_calls.check_name(name)
         self.call(env_calls.set_attr, indices, name, value)
 
     def has_attr(self, name: str) -> bool:
-        """Tell whether every env has the attribute."""
+        """Tell whether every env has the attribute.
+
+        Args:
+            name: the attribute; dots are followed.
+
+        Returns:
+            True if `get_attr` finds it in every env.
+        """
         env_calls.check_name(name)
         return all(self.call(env_calls.has_attr, None, name))
 
     def env_method(self, name: str, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
-        """Call a method of each env, of its outermost wrapper that has it; give what they return.
+        """Call a method of each env, of its outermost wrapper that has it.
 
-        `env_method("reset")` counts as a reset: an env that needed one can be stepped. No row or info tells of it.
+        `env_method("reset")` counts as a reset: an env that needed one can be stepped after it. It makes no row, and
+        `reset_infos` does not have its info.
+
+        Args:
+            name: the method.
+            *args: its arguments, picklable.
+            indices: the envs.
+            **kwargs: its keyword arguments, picklable.
+
+        Returns:
+            What each method returned, in the order of `indices`.
+
+        Raises:
+            EnvError: a method raised, or an env has none of this name.
         """
         env_calls.check_name(name)
         return self.call(env_calls.env_method, indices, name, *args, **kwargs)
 
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
-        """Tell of each env whether one of its layers is an instance of the class, by the class's name."""
+        """Tell of each env whether one of its layers is an instance of a class.
+
+        Args:
+            wrapper_class: the class; workers compare its module and name, and need not import it.
+            indices: the envs.
+
+        Returns:
+            One bool per env, in the order of `indices`.
+
+        Raises:
+            TypeError: `wrapper_class` is not a class.
+        """
         if not isinstance(wrapper_class, type):
             raise TypeError(f"wrapper_class must be a class, not {wrapper_class!r}")
-        return self.call(env_calls.env_is_wrapped, indices, [env_calls.name_of(wrapper_class)])
+        return self.call(env_calls.env_is_wrapped, indices, [env_calls.class_name(wrapper_class)])
 
     def get_images(self, indices: Indices = None) -> list[Any]:
-        """Render each env of `indices`: a list of rgb arrays (h, w, 3), or of None for envs in mode "human".
+        """Render envs.
 
-        VecEnvError if the envs were made with no render_mode, or one that gives no images.
+        Args:
+            indices: the envs.
+
+        Returns:
+            One rgb array per env, uint8 (h, w, 3), in the order of `indices`, or None for envs in mode "human".
+
+        Raises:
+            VecEnvError: the envs were made without a render_mode, or with one that makes no images.
         """
         if self.closed:
             raise ClosedError("get_images")
         if self.render_mode not in ("rgb_array", "human"):
             raise VecEnvError(
-                f"envs with render_mode={self.render_mode!r} give no images: make them with render_mode='rgb_array'"
+                f"envs with render_mode={self.render_mode!r} make no images: make them with render_mode='rgb_array'"
             )
         return self.call(env_calls.render, indices)
 
     def render(self, mode: str | None = None) -> NDArray[np.uint8] | None:
-        """Render all envs: one tiled rgb array (H, W, 3), or None if they draw by themselves ("human").
+        """Render all envs into one picture.
 
-        `mode`, which baselines and SB3 give here, must be the one that the envs were made with (VecEnvError): Gymnasium
-        fixes it then.
+        Args:
+            mode: the argument of baselines and SB3. In Gymnasium the mode is fixed when an env is made, so it must be
+                the envs' own, or None.
+
+        Returns:
+            One tiled rgb array, uint8 (H, W, 3), or None if the envs draw by themselves ("human").
+
+        Raises:
+            VecEnvError: `mode` is another one than the envs', or they make no images.
         """
         asked: Any = mode
         if asked is not None and not (isinstance(asked, str) and asked == self.render_mode):
@@ -317,19 +471,21 @@ class VecEnv(abc.ABC):
         images = self.get_images()
         return tile(images) if self.render_mode == "rgb_array" else None
 
-    # The end
+    # The VecEnv itself
 
     @abc.abstractmethod
     def stats(self) -> dict[str, Any]:
-        """Say what this is (backend, num_envs, num_workers, autoreset, and what the engine adds) and count.
+        """Describe this VecEnv and count what it has done.
 
-        Since construction: `steps` of all envs in lock-step, `received` rows handed out by recv and reset, `resets` of
-        envs asked for (not autoresets), `restarts` of workers.
+        Returns:
+            "backend", "num_envs", "num_workers", "autoreset" and what the engine adds. Counted since construction:
+            "steps" of all envs in lock-step, "received" rows that recv and reset returned, "resets" of envs that were
+            asked for (no autoresets), "restarts" of workers.
         """
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Close every env and end the workers, within a bounded time and whatever has happened. Repeatable."""
+        """Close every env and end the workers, within a bounded time, also after an error. May be called again."""
 
     @property
     def unwrapped(self) -> VecEnv:

@@ -1,4 +1,4 @@
-"""baselines' class names and arguments."""
+"""vecenvs.compat.baselines: baselines' names and arguments."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+import vecenvs
 from vecenvs import wrappers
 from vecenvs.backends.dummy import DummyVecEnv as CoreDummyVecEnv
 from vecenvs.compat import baselines
@@ -37,6 +38,7 @@ from vecenvs.errors import SpaceMismatch, VecEnvError
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import SPACES, CountingEnv, RenderingEnv, SampledEnv, counting_fns
 from vecenvs.views import as_gymnasium
+from vecenvs.wrappers.base import VecEnvWrapper as CoreWrapper
 
 CLASSES = {
     "dummy": DummyVecEnv,
@@ -118,7 +120,7 @@ def test_render_modes() -> None:
 
 @pytest.mark.parametrize("wrap", [lambda venv: venv, VecNormalize, functools.partial(VecFrameStack, nstack=2)])
 def test_render_takes_a_mode_everywhere(wrap: Any) -> None:
-    """Also over what `make_vec_env` gives, which are the core's own classes."""
+    """Also over the classes that `make_vec_env` returns, which are not those of compat."""
     with wrap(CoreDummyVecEnv([functools.partial(RenderingEnv, tag) for tag in range(2)])) as venv:
         venv.reset()
         assert_same(venv.render("rgb_array"), venv.render())
@@ -127,7 +129,7 @@ def test_render_takes_a_mode_everywhere(wrap: Any) -> None:
 
 
 def test_the_envs_themselves() -> None:
-    """Code for one process looks at `envs[0]`, through wrappers as well."""
+    """Code for one process reads `envs[0]`, also through wrappers."""
     with VecFrameStack(DummyVecEnv(counting_fns(2)), 2) as venv:
         venv.reset()
         assert [env.tag for env in venv.envs] == [0, 1]
@@ -153,7 +155,7 @@ def test_errors_of_stepping() -> None:
 
 
 class Halved(VecEnvObservationWrapper):
-    """As a user of baselines writes one."""
+    """An observation wrapper as in a program for baselines."""
 
     def __init__(self, venv: VecEnv) -> None:
         VecEnvObservationWrapper.__init__(self, venv, observation_space=spaces.Box(-1, 500_000, (3,), np.float64))
@@ -163,7 +165,7 @@ class Halved(VecEnvObservationWrapper):
 
 
 class Summed(VecEnvWrapper):
-    """The other way to write one."""
+    """A wrapper as in a program for baselines."""
 
     def reset(self) -> Any:  # type: ignore[override]
         return self.venv.reset().sum(axis=1)
@@ -188,7 +190,7 @@ def test_wrappers() -> None:
 
 
 class Negated(VecEnvWrapper):
-    """A wrapper whose methods take none of the arguments that this library's have."""
+    """A wrapper whose methods take none of the contract's arguments."""
 
     def __init__(self, venv: VecEnv) -> None:
         space = spaces.Box(-np.inf, np.inf, venv.observation_space.shape, np.float64)
@@ -235,7 +237,7 @@ def test_a_wrapper_without_our_arguments_under_what_gives_them() -> None:
 
 
 class First(VecEnvObservationWrapper):
-    """Shows one number of an observation, or one part of those that have parts."""
+    """Keep the first number of an observation, or the first entry of a Dict."""
 
     def __init__(self, venv: VecEnv) -> None:
         space = venv.observation_space
@@ -248,7 +250,7 @@ class First(VecEnvObservationWrapper):
 
 @pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
 def test_last_observations_of_episodes_are_processed(autoreset: str) -> None:
-    """Else a wrapper around it meets some of another shape."""
+    """Otherwise a wrapper around it would get observations of two shapes."""
     with (
         VecFrameStack(First(DummyVecEnv(counting_fns(3), autoreset=autoreset)), 2) as venv,
         DummyVecEnv(counting_fns(3), autoreset=autoreset) as plain,
@@ -273,7 +275,7 @@ def test_last_observations_of_episodes_are_processed(autoreset: str) -> None:
 
 
 class Cut(VecEnvWrapper):
-    """Knows nothing of terminal observations."""
+    """A wrapper that leaves terminal observations as they are."""
 
     def __init__(self, venv: VecEnv) -> None:
         super().__init__(venv, spaces.Box(0, 99, (1,), np.int64))
@@ -288,7 +290,7 @@ class Cut(VecEnvWrapper):
 
 @pytest.mark.parametrize("wrap", [VecNormalize, functools.partial(VecFrameStack, nstack=3)])
 def test_last_observations_that_a_wrapper_has_forgotten(wrap: Any) -> None:
-    """Three numbers are no three frames of one number."""
+    """Three numbers must not be taken for three frames of one number."""
     with wrap(Cut(DummyVecEnv(counting_fns(2)))) as venv:
         venv.reset()
         with pytest.raises(VecEnvError, match=r"has shape \(3,\), but observations have \(1,\): a wrapper below"):
@@ -296,7 +298,7 @@ def test_last_observations_that_a_wrapper_has_forgotten(wrap: Any) -> None:
 
 
 class Passing(VecEnvWrapper):
-    """Passes on whatever it is given."""
+    """A wrapper that passes all keyword arguments on."""
 
     def reset(self, **kwargs: Any) -> Any:
         return -self.venv.reset(**kwargs)
@@ -306,7 +308,7 @@ class Passing(VecEnvWrapper):
 
 
 class Seeded(VecEnvWrapper):
-    """Its reset takes a seed first, as that of an env might."""
+    """A wrapper whose reset takes a seed first, as the reset of an env might."""
 
     def reset(self, seed: int | None = None) -> Any:  # type: ignore[override]
         return -self.venv.reset(seed=seed)
@@ -327,7 +329,7 @@ def test_wrappers_get_what_they_take() -> None:
 
 
 class Ending(VecEnvWrapper):
-    """Says that an episode of env 0 has ended where its env does not."""
+    """End an episode of env 0 at every step."""
 
     def reset(self) -> Any:  # type: ignore[override]
         return self.venv.reset()
@@ -338,7 +340,7 @@ class Ending(VecEnvWrapper):
 
 
 class Terminating(Ending):
-    """Says so in Gymnasium's terms, too."""
+    """End it in `terminated`, too."""
 
     @property
     def terminated(self) -> Any:
@@ -346,7 +348,7 @@ class Terminating(Ending):
 
 
 def test_ends_that_a_wrapper_has_changed() -> None:
-    """Gymnasium has no dones: those would be lost."""
+    """Gymnasium has no dones, so they would be lost."""
     with contextlib.closing(as_gymnasium(Ending(DummyVecEnv(counting_fns(2))))) as view:
         view.reset()
         with pytest.raises(VecEnvError, match="a wrapper changes dones.* terminated and truncated of its own"):
@@ -359,6 +361,31 @@ def test_ends_that_a_wrapper_has_changed() -> None:
 def test_wrappers_of_this_library_are_baselines_wrappers() -> None:
     with VecNormalize(DummyVecEnv(counting_fns(1))) as venv:
         assert isinstance(venv, VecEnvWrapper)
+    with wrappers.VecNormalize(DummyVecEnv(counting_fns(1))) as venv:
+        assert isinstance(venv, vecenvs.VecEnvWrapper)
+        assert not isinstance(venv.venv, vecenvs.VecEnvWrapper)
+
+
+@pytest.mark.parametrize("base", [VecFrameStack, vecenvs.VecEnvWrapper])
+def test_bases_of_wrappers_without_our_arguments(base: Any) -> None:
+    class Narrow(base):  # type: ignore[misc]
+        def reset(self) -> Any:
+            return -super().reset()
+
+    inner = Narrow(DummyVecEnv(counting_fns(2)), **({"nstack": 1} if base is VecFrameStack else {}))
+    with wrappers.VecMonitor(inner) as venv, DummyVecEnv(counting_fns(2)) as plain:
+        assert_same(venv.reset(seed=3), -plain.reset(seed=3))
+        with pytest.raises(VecEnvError, match="Narrow.reset resets all envs at once"):
+            venv.reset([1])
+
+
+def test_the_core_wrapper_leaves_methods_as_they_are() -> None:
+    class Narrow(CoreWrapper):
+        def reset(self) -> Any:  # type: ignore[override]
+            return self.venv.reset()
+
+    with Narrow(DummyVecEnv(counting_fns(2))) as venv, pytest.raises(TypeError, match="'seed'"):
+        venv.reset(seed=3)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("saved_by", [VecNormalize, wrappers.VecNormalize])
@@ -380,7 +407,7 @@ def test_files_of_vec_normalize(saved_by: Any, tmp_path: Path) -> None:
 
 
 def test_wrappers_of_this_library_by_baselines_arguments(tmp_path: Path) -> None:
-    """In its order and by its names; the rows are those of `vecenvs.wrappers`."""
+    """In its order and by its names. The rows are those of `vecenvs.wrappers`."""
     with (
         VecNormalize(DummyVecEnv(counting_fns(2)), True, False, 5.0, 4.0, 0.9, 1e-6) as venv,
         wrappers.VecNormalize(CoreDummyVecEnv(counting_fns(2)), True, True, False, 5.0, 4.0, 0.9, 1e-6) as reference,
@@ -425,7 +452,7 @@ def test_wrappers_of_this_library_by_baselines_arguments(tmp_path: Path) -> None
 
 
 def test_what_other_vec_envs_have() -> None:
-    """The error says what to use; `hasattr` is False, and a property's own error stays."""
+    """The error says what to use instead, `hasattr` is False, and a property's own error stays."""
     with SubprocVecEnv(counting_fns(2), context="fork") as venv, VecFrameStack(venv, 2) as stacked:
         for vec in (venv, stacked):
             for name, words in (
@@ -470,7 +497,7 @@ ROWS = re.findall(r"^\| `(\.[\w.]+)? import ([\w, ]+)` \| `((?:from|import) [^`]
 
 @pytest.mark.parametrize(("module", "names", "new", "more"), ROWS, ids=[f"{row[0]} {row[1]}" for row in ROWS])
 def test_imports_as_docs_migrating_has_them(module: str, names: str, new: str, more: str) -> None:
-    """What a row tells to write works, and gives the same names where they are baselines'."""
+    """The new import of each row works, and imports the same names where it has baselines' names."""
     found: dict[str, Any] = {}
     exec(new, found)  # noqa: S102
     told = [name for name in names.split(", ") if name in re.findall(r"\w+", new)]
@@ -492,7 +519,7 @@ def parameters(function: Any) -> list[str]:
 
 
 def test_arguments_are_baselines() -> None:
-    """By the same names at the same places; what comes after them is this library's."""
+    """Same names in the same positions; this library's arguments come after them."""
     envs = "reward_scale gamestate flatten_dict_observations wrapper_kwargs env_kwargs logger_dir initializer"
     vec_envs = "wrapper_kwargs env_kwargs start_index reward_scale flatten_dict_observations gamestate initializer"
     for function, names in (
@@ -507,7 +534,7 @@ def test_arguments_are_baselines() -> None:
 
 
 def test_monitor_as_in_bench(tmp_path: Path) -> None:
-    """A reset in mid-episode is an error, as it is not by `vecenvs.wrappers.Monitor`."""
+    """A reset in mid-episode is an error, unlike with `vecenvs.wrappers.Monitor`."""
     env = baselines.Monitor(CountingEnv(length=3), str(tmp_path / "0"))
     env.reset()
     env.step(0)
@@ -528,7 +555,7 @@ def test_monitor_as_in_bench(tmp_path: Path) -> None:
 
 
 def test_make_env_is_what_make_vec_env_has(tmp_path: Path) -> None:
-    """The same wrappers, the same seed, the same file; the second reset goes on from the first."""
+    """The same wrappers, seed and file; the second reset continues from the first."""
     calls = []
     env = baselines.make_env(
         "CartPole-v1", "classic_control", 0, 2, 7, 0.5, logger_dir=tmp_path, initializer=lambda **kw: calls.append(kw)
@@ -553,7 +580,7 @@ GAME = "BreakoutNoFrameskip-v4"
 
 @pytest.mark.parametrize("frame_stack", [False, True])
 def test_atari_as_make_vec_env_has_it(frame_stack: bool) -> None:
-    """Rewards and ends are the same, step by step; pixels but for rounding: grey is made of colours here."""
+    """Rewards and ends are equal step by step, pixels up to rounding: here grey is computed from colours."""
     env = baselines.wrap_deepmind(baselines.make_atari(GAME), frame_stack=frame_stack)
     kwargs = {"frame_stack": frame_stack}
     with baselines.make_vec_env(GAME, "atari", 1, None, kwargs) as venv:

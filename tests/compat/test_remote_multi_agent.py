@@ -1,4 +1,4 @@
-"""Multi-agent envs of each contract through RemoteVectorEnv: agents that come and go, flags, infos."""
+"""Multi-agent envs of each contract through RemoteVectorEnv: changing agents, flags, infos."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Relay:
 
 
 class Turns:
-    """As RLlib's MultiAgentEnv: players 0 and 1 act by turns; only who is to act next has an observation."""
+    """An RLlib MultiAgentEnv: players 0 and 1 act by turns; only the player that acts next has an observation."""
 
     observation_spaces = {0: spaces.Discrete(10), 1: spaces.Discrete(10)}  # noqa: RUF012
     action_space = spaces.Discrete(2)
@@ -103,7 +103,7 @@ class Turns:
 
 
 class OldTurns:
-    """As RLlib's MultiAgentEnv before Gymnasium: four dicts, reset without arguments, a seed method."""
+    """An older RLlib MultiAgentEnv: four dicts, reset without arguments, a seed method."""
 
     def __init__(self, limit: bool = False) -> None:
         self.limit, self.t, self.seeds = limit, 0, []
@@ -157,7 +157,7 @@ def test_agents_of_a_parallel_env_come_and_go(configuration: Configuration) -> N
 
 
 def last_row(env: Any, env_id: int = 0) -> Any:
-    """Play a Relay to its end; give what the last poll gave."""
+    """Play a Relay to its end; return the result of the last poll."""
     obs = env.poll()[0]
     leaving = {2: "a"}
     for t in range(1, 5):
@@ -269,7 +269,7 @@ def test_what_is_no_multi_agent_env_is_said(gives: Any, words: str) -> None:
 
 
 class Mortal(Relay):
-    """Takes its process with it on its first step, once."""
+    """End the process on the first step, once."""
 
     def __init__(self, tag: int, file: Path) -> None:
         super().__init__(tag)

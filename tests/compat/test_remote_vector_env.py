@@ -1,4 +1,4 @@
-"""RLlib's RemoteVectorEnv over every backend: its dicts, its verbs, and none of its faults."""
+"""RLlib's RemoteVectorEnv over every backend: its dicts and methods, without its faults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import SPACES, CountingEnv, DyingEnv, FailingEnv, GatedEnv, SampledEnv
 
 matrix = "contract"
-LONG = 20_000  # milliseconds: until all are there
+LONG = 20_000  # milliseconds: `poll` waits for all rows
 
 
 def make(configuration: Configuration, make_env: Any, num_envs: int = 3, wait: float = LONG, **kwargs: Any) -> Any:
@@ -138,7 +138,7 @@ def test_what_rllibs_class_has_inside(configuration: Configuration) -> None:
 
 
 class OldCounting:
-    """Counts steps; speaks as Gym did before 0.26. Ends after two, or is cut off by a `limit`."""
+    """Count steps, by Gym's interface before 0.26. An episode ends after two steps, or by a `limit`."""
 
     def __init__(self, tag: int, limit: bool) -> None:
         self.observation_space, self.action_space = spaces.Box(-99, 99, (2,), np.int64), spaces.Discrete(3)
@@ -159,13 +159,13 @@ class OldCounting:
 
 
 class OldGymnasiumEnv(OldCounting, gymnasium.Env[Any, Any]):
-    """The same as a subclass of Gymnasium's class, as some were ported."""
+    """The same as a subclass of gymnasium.Env, as in partly ported programs."""
 
 
 @pytest.mark.parametrize("kind", [OldCounting, OldGymnasiumEnv])
 @pytest.mark.parametrize("limit", [False, True])
 def test_envs_from_before_gymnasium(configuration: Configuration, kind: Any, limit: bool) -> None:
-    """As multi-agent envs are: seeds go to their own method, the end's reason is in the info."""
+    """Like multi-agent envs: seeds are passed to their own method, the reason of the end is in the info."""
     env = make(configuration, lambda i: kind(i, limit), cls=RemoteBaseEnv, seed=10)
     assert env.poll()[0][1]["agent0"].tolist() == [1, 0]
     handles = env.get_sub_environments()
@@ -230,7 +230,7 @@ def test_poll_does_not_wait_for_a_slow_env(tmp_path: Path, wait: float) -> None:
 
 
 def test_poll_blocks_without_a_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """RLlib's, with a wait of 0, asks again and again until the first env is ready."""
+    """RLlib's class, with a wait of 0, polls without a pause until the first env is ready."""
     env = RemoteVectorEnv(lambda i: GatedEnv(i, tmp_path / "gate"), 1, False, 0)
     env.poll()
     env.send_actions(by_agent({0: 0}))
@@ -245,7 +245,7 @@ def test_poll_blocks_without_a_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     opener.start()
     assert env.poll()[0].keys() == {0}
     opener.join()
-    assert len(calls) <= 2  # for the first row; for what has come meanwhile
+    assert len(calls) <= 2  # one for the first row, one for rows that came meanwhile
     env.stop()
 
 

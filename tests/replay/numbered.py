@@ -9,11 +9,11 @@ from gymnasium import spaces
 
 OBS = spaces.Box(-1.0, 1e9, (2,), np.float32)
 ACTION = spaces.Discrete(5)
-HIGH = 1e6  # a priority beside which one of 0, of which cpprb makes 1e-4, is as good as never drawn
+HIGH = 1e6  # so high a priority that one of 0, which cpprb raises to 1e-4, is practically never drawn
 
 
 def transitions(begin: int, end: int) -> dict[str, Any]:
-    """Rows begin, ..., end - 1."""
+    """Return the rows begin, ..., end - 1."""
     k = np.arange(begin, end)
     return {
         "obs": np.stack([k, k + 0.5], 1).astype(np.float32),
@@ -28,7 +28,7 @@ def transitions(begin: int, end: int) -> dict[str, Any]:
 
 
 def numbers(batch: dict[str, Any]) -> list[int]:
-    """Which rows a batch has; every field must be of that same row."""
+    """Return the numbers of a batch's rows; all fields of a row must have its number."""
     k = batch["reward"].astype(int)
     whole = transitions(0, int(k.max(initial=0)) + 1)
     for name, column in whole.items():

@@ -16,7 +16,6 @@ from numbered import ACTION, HIGH, OBS, numbers, transitions
 from vecenvs.batch.layout import SpaceLayout
 from vecenvs.errors import BackendUnavailable
 from vecenvs.replay import ReplayBuffer, Schema
-from vecenvs.replay.storage import storage_classes
 from vecenvs.testing.envs import NESTED, SPACES
 
 FIXED = [name for name, space in SPACES.items() if not SpaceLayout(space).has_objects]
@@ -28,7 +27,7 @@ def buffer_of(capacity: int = 10, **kwargs: Any) -> ReplayBuffer:
 
 
 def full(**kwargs: Any) -> ReplayBuffer:
-    """Ten rows of capacity that hold 13, ..., 22."""
+    """Return a buffer with capacity for ten rows, which holds 13, ..., 22."""
     buffer = buffer_of(10, **kwargs)
     for begin, end in ((0, 9), (9, 17), (17, 23)):
         buffer.add(transitions(begin, end))
@@ -38,7 +37,7 @@ def full(**kwargs: Any) -> ReplayBuffer:
 @pytest.mark.parametrize("which", ["observation", "action"])
 @pytest.mark.parametrize("name", FIXED)
 def test_any_space_comes_back(name: str, which: str) -> None:
-    """Values, dtypes and nesting; every array is the caller's own."""
+    """Check values, dtypes and nesting; all arrays belong to the caller."""
     n, space = 5, SPACES[name]
     pair = (space, ACTION) if which == "observation" else (OBS, space)
     batched = [batch_space(part, n) for part in pair]
@@ -76,7 +75,7 @@ def test_dtypes_of_the_rest() -> None:
 def test_samples_are_of_everything_stored_and_of_nothing_else(
     capacity: int, sizes: list[int], prioritized: bool
 ) -> None:
-    """Also after the ring has wrapped, with fragments of any size, larger than the buffer too."""
+    """This holds after the ring has wrapped, and for fragments of any size, also larger than the buffer."""
     buffer = buffer_of(capacity, prioritized=prioritized)
     total = 0
     for size in sizes:
@@ -100,7 +99,7 @@ def test_samples_are_of_everything_stored_and_of_nothing_else(
 
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_clear(prioritized: bool) -> None:
-    """Nothing of before is drawn, what comes is, and indexes go on: also when the ring is full again, and wraps."""
+    """Only new transitions are drawn, and indexes continue, also after the ring has wrapped again."""
     buffer = buffer_of(10, prioritized=prioritized)
     buffer.add(transitions(0, 13))
     buffer.clear()
@@ -115,7 +114,7 @@ def test_clear(prioritized: bool) -> None:
 
 
 def test_uniform_draws_are_even() -> None:
-    """And of each field of one row: `numbers` checks that."""
+    """All fields of a row are drawn together, which `numbers` checks."""
     buffer = full(seed=3)
     counts = np.bincount([k for _ in range(200) for k in numbers(buffer.sample(10))], minlength=23)
     assert counts[:13].sum() == 0
@@ -135,7 +134,7 @@ def test_the_global_random_state_is_left_alone() -> None:
 
 
 class TestPriorities:
-    """cpprb's, by numbers that say which transition is meant."""
+    """Indexes identify transitions, although cpprb's own are positions."""
 
     def test_high_ones_are_drawn_most_and_weigh_least(self) -> None:
         buffer = full(prioritized=True, alpha=1.0)
@@ -154,7 +153,7 @@ class TestPriorities:
         assert buffer.update_priorities([13], [1e6]) == 0
 
     def test_those_of_what_is_gone_shift_no_others(self) -> None:
-        """Neither in an insertion of more than fits, nor later."""
+        """Overwritten transitions lose their priority, in one large insertion and later."""
         buffer = buffer_of(2, prioritized=True, alpha=1.0)
         buffer.add(transitions(0, 4), priorities=[HIGH, HIGH, HIGH, 0.0])
         assert {k for _ in range(20) for k in numbers(buffer.sample(2))} == {2}
@@ -183,13 +182,13 @@ class TestPriorities:
             full().add(transitions(0, 1), priorities=[1.0])
 
     def test_no_seed(self) -> None:
-        """Cpprb takes none for these, so one that is given would promise what does not hold."""
+        """A seed would have no effect, because cpprb has none for prioritised draws."""
         with pytest.raises(ValueError, match="seed has no effect with prioritized=True"):
             buffer_of(prioritized=True, seed=0)
 
 
 class TestWrongInput:
-    """Named, and nothing is stored."""
+    """The error names the field, and nothing is stored."""
 
     def test_a_batch_larger_than_what_is_stored(self) -> None:
         buffer = buffer_of()
@@ -221,7 +220,7 @@ class TestWrongInput:
 
     @pytest.mark.parametrize("dtype", [np.uint16, np.int64])
     def test_integers_must_fit(self, dtype: Any) -> None:
-        """Whatever their dtype: no other number is stored in place of one that the space's does not hold."""
+        """A number that the space's dtype does not hold is refused, whatever its own dtype."""
         schema = Schema(spaces.Box(0, 255, (2,), np.uint8), ACTION)
         given = {**transitions(0, 1), "next_obs": np.array([[1, 255]], dtype), "obs": np.array([[255, 0]], dtype)}
         found = schema.unpack(schema.pack(given))
@@ -273,6 +272,5 @@ class TestWrongInput:
 
 def test_cpprb_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cpprb", None)
-    storage_classes.cache_clear()
     with pytest.raises(BackendUnavailable, match=r"pip install cpprb"):
         buffer_of()

@@ -1,4 +1,4 @@
-"""Saving and restoring a buffer: nothing is lost, nothing is unpickled, another layout is refused by name."""
+"""Saving and restoring of buffers: nothing is lost or unpickled, and errors name the differences of layouts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def buffer_of(rows: int = 23, capacity: int = 10, **kwargs: Any) -> ReplayBuffer
 
 @pytest.mark.parametrize("rows", [0, 6, 10, 23])
 def test_it_goes_on_as_if_nothing_had_been(tmp_path: Path, rows: int) -> None:
-    """Draws and what is overwritten next included. The new buffer held something else before."""
+    """The restored buffer draws and overwrites the same, even if it had other content before."""
     saved, restored = buffer_of(rows, seed=1), buffer_of(5, seed=2)
     saved.save(tmp_path / "buffer.npz", {"note": [1, "two"]})
     assert restored.restore(tmp_path / "buffer.npz") == {"note": [1, "two"]}
@@ -60,7 +60,7 @@ def test_priorities(tmp_path: Path) -> None:
 
 
 def test_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large buffers go piece by piece."""
+    """Large buffers are written in pieces."""
     monkeypatch.setattr(checkpoint, "PIECE", 3)
     buffer_of(23).save(tmp_path / "buffer.npz")
     restored = buffer_of(0)
@@ -93,7 +93,7 @@ def test_no_pickle_in_the_file(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_another_layout(tmp_path: Path, other: ReplayBuffer, words: str) -> None:
-    """The error says what differs; what was there stays."""
+    """The error names the difference, and the buffer is unchanged."""
     buffer_of().save(tmp_path / "buffer.npz")
     with pytest.raises(ValueError, match=words):
         other.restore(tmp_path / "buffer.npz")
@@ -107,7 +107,7 @@ def test_columns_in_another_order(tmp_path: Path) -> None:
 
 
 def test_another_gamma(tmp_path: Path) -> None:
-    """Which matters where rewards of several steps were summed up with it."""
+    """Gamma matters only for n-step rewards, which were summed with it."""
     ReplayBuffer(OBS, ACTION, 9, n_step=2, gamma=0.9).save(tmp_path / "buffer.npz")
     with pytest.raises(ValueError, match=r"its gamma is 0.9, here it is 0.99"):
         ReplayBuffer(OBS, ACTION, 9, n_step=2).restore(tmp_path / "buffer.npz")
@@ -148,7 +148,7 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 class TestHostileFiles:
-    """A file that is refused leaves the buffer as it was."""
+    """A refused file leaves the buffer unchanged."""
 
     @pytest.fixture(params=[False, True], ids=["uniform", "prioritized"])
     def prioritized(self, request: pytest.FixtureRequest) -> bool:
@@ -173,7 +173,7 @@ class TestHostileFiles:
     def state_of(self, buffer: ReplayBuffer) -> Any:
         rows = buffer._storage.rows_at(np.arange(len(buffer)))
         random = None if buffer.prioritized else buffer._rng.bit_generator.state
-        return len(buffer), buffer.inserted, buffer._first, rows.tolist(), random
+        return len(buffer), buffer.inserted, buffer._origin, rows.tolist(), random
 
     def test_damaged(self, path: Path, kept: ReplayBuffer) -> None:
         content = path.read_bytes()
@@ -233,7 +233,7 @@ class TestHostileFiles:
         assert not self.read(path, kept)
 
     def test_a_bomb(self, path: Path, kept: ReplayBuffer) -> None:
-        """What is compressed may be gigabytes of zeros: it is not unpacked to see what it is."""
+        """A compressed member may expand to gigabytes of zeros, so it is refused without unpacking."""
         rewritten(path, zipfile.ZIP_DEFLATED)
         assert not self.read(path, kept)
         with pytest.raises(ValueError, match="is compressed"):

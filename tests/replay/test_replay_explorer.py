@@ -1,4 +1,4 @@
-"""The explorer's loop, in process: which rows are transitions, what they have, what the policy hears."""
+"""The explorer's loop in one process: which rows are transitions, their fields, and the calls of the policy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Ones:
-    """Acts 1 everywhere, in one array that it uses again; notes what it is told."""
+    """A policy that returns action 1 in an array which it reuses, and records its calls."""
 
     def __init__(self, n: int) -> None:
         self.actions = np.zeros(n, np.int64)
@@ -78,7 +78,7 @@ def gather(explorer: Explorer, count: int) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("fragment_size", [1, 5])
 def test_transitions_by_hand(mode: str, fragment_size: int) -> None:
-    """Env 0 terminates after 2 steps, env 1 is cut off after 3: the same transitions in every mode."""
+    """Env 0 terminates after 2 steps, env 1 is truncated after 3: transitions are the same in every mode."""
     fns = [
         functools.partial(CountingEnv, 0, 2, ends="terminated"),
         functools.partial(CountingEnv, 1, 3, ends="truncated"),
@@ -100,7 +100,7 @@ def test_transitions_by_hand(mode: str, fragment_size: int) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_episode_numbers_and_returns(mode: str) -> None:
-    """A number of its own for each episode, in the order in which they begin."""
+    """Each episode has its own number, in the order in which they begin."""
     explorer = Explorer(DummyVecEnv(counting_fns(3, length=2), autoreset=mode), Ones(3), 7, fragment_size=18)
     batch = explorer.collect()
     assert set(batch["explorer"].tolist()) == {7}
@@ -136,7 +136,7 @@ def test_a_fragment_is_no_larger_than_need_be() -> None:
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])
 @pytest.mark.parametrize("space", ["nested", "image"])
 def test_views_that_the_vec_env_overwrites(mode: str, space: str) -> None:
-    """copy=False changes nothing but speed."""
+    """The transitions are the same with copy=False."""
     observation_space = NESTED if space == "nested" else spaces.Box(0, 255, (4, 4), np.uint8)
     batches = []
     for copy in (True, False):
@@ -154,7 +154,7 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def test_wrapped() -> None:
-    """Stacked frames: the terminal observation too is a stack."""
+    """With stacked frames, the terminal observation is a stack too."""
     explorer = Explorer(VecFrameStack(DummyVecEnv(counting_fns(1, length=2)), 2), Ones(1), fragment_size=3)
     batch = explorer.collect()
     assert batch["obs"].tolist() == [[0, 0, 0, 0, 1, 0], [0, 1, 0, 0, 1, 1], [0, 0, 0, 0, 2, 0]]
@@ -164,7 +164,7 @@ def test_wrapped() -> None:
 @pytest.mark.parametrize("fragment_size", [2, 60])
 @pytest.mark.parametrize(("mode", "n"), [("same_step", 1), ("async", 1), ("next_step", 3)])
 def test_a_lost_worker(tmp_path: Path, mode: str, n: int, fragment_size: int) -> None:
-    """The row by which a VecEnv tells of it is no transition; what came before is left whole."""
+    """The row of a lost worker is no transition; earlier transitions are complete."""
     fns = [functools.partial(DyingEnv, 0, at=4, length=9, lives_file=tmp_path / "lives"), *counting_fns(2)[1:]]
     with SubprocVecEnv(fns, 2, on_failure="restart", autoreset=mode) as vec:
         explorer = Explorer(vec, Ones(2), n_step=n, fragment_size=fragment_size)
@@ -199,7 +199,7 @@ def test_errors_pass_through() -> None:
     st.sampled_from(MODES),
 )  # fmt: skip
 def test_n_steps(n: int, gamma: float, envs: list[tuple[int, str]], fragment_size: int, mode: str) -> None:
-    """Against sums written out, over episodes longer and shorter than n, whatever the fragments."""
+    """Compare with explicit sums, for episodes longer and shorter than n, and any fragments."""
     fns = [functools.partial(CountingEnv, tag, length, ends=ends) for tag, (length, ends) in enumerate(envs)]
     vec = DummyVecEnv(fns, autoreset=mode)
     explorer = Explorer(vec, Ones(len(envs)), n_step=n, gamma=gamma, fragment_size=fragment_size)
@@ -224,7 +224,7 @@ def test_n_steps(n: int, gamma: float, envs: list[tuple[int, str]], fragment_siz
 
 
 def test_a_vector_env_of_gymnasium() -> None:
-    """Batched envs of other libraries, behind `from_gymnasium`."""
+    """Natively batched envs work behind `from_gymnasium`."""
     import gymnasium as gym
 
     vec = from_gymnasium(gym.vector.SyncVectorEnv([functools.partial(CountingEnv, tag, 2) for tag in range(2)]))

@@ -1,4 +1,4 @@
-"""The rate limiter: bounds that hold for any schedule, and no stop for good."""
+"""The rate limiter: its bounds hold for any schedule, without deadlock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vecenvs.replay import RateLimiter, ReplayBuffer
-from vecenvs.replay.share import CALL, Share
+from vecenvs.replay.throttle import CALL, InsertThrottle
 
 
 def test_without_a_ratio() -> None:
@@ -27,7 +27,7 @@ def test_without_a_ratio() -> None:
     st.lists(st.tuples(st.booleans(), st.integers(1, 20)), max_size=60),
 )
 def test_the_ratio_is_kept(ratio: float, min_size: int, tolerance: int, schedule: list[tuple[bool, int]]) -> None:
-    """Whoever comes, samples stay within `tolerance` of what is due, one fragment more on the inserting side."""
+    """For any order of calls, samples stay within `tolerance` of what is due, plus one fragment for inserts."""
     limiter = RateLimiter(ratio, min_size, tolerance)
     for insert, n in schedule:
         if insert and limiter.may_insert():
@@ -64,7 +64,7 @@ def test_state() -> None:
 
 
 def test_state_of_another_ratio() -> None:
-    """What was sampled without a limit, or by another one, is not to be paid back."""
+    """Samples drawn without a limit, or under another ratio, need not be compensated."""
     unlimited, limited = RateLimiter(), RateLimiter(1.0, 5, 3)
     unlimited.inserted(2000)
     unlimited.sampled(100_000)
@@ -88,7 +88,7 @@ def test_wrong_numbers(arguments: dict[str, Any], words: str) -> None:
 
 
 def test_settled() -> None:
-    """Begins with what is stored already, owing nothing."""
+    """A limiter that begins with stored transitions owes no samples."""
     limiter = RateLimiter(2.0, min_size=5, tolerance=8)
     limiter.settle(20)
     assert (limiter.inserts, limiter.samples, limiter.may_sample(20), limiter.may_insert()) == (20, 30, 8, True)
@@ -97,30 +97,30 @@ def test_settled() -> None:
 
 
 def test_a_busy_learner_goes_first() -> None:
-    """Inserts get a twentieth of the time while sampling takes most of it, and all they want otherwise."""
-    share = Share()
+    """Inserts get a twentieth of the time while sampling takes most of it, and are not delayed otherwise."""
+    throttle = InsertThrottle()
     now = inserting = 0.0
     for _ in range(1000):  # a learner that waits for nothing but samples
         now += 0.002 + CALL
-        share.sampled(now, 0.002)
-        if not share.wait(now):
+        throttle.add_sample(now, 0.002)
+        if not throttle.delay(now):
             now += 0.0007 + CALL
-            share.inserted(now, 0.0007)
+            throttle.add_insert(now, 0.0007)
             inserting += 0.0007 + CALL
     assert 0.03 < inserting / now <= 0.055
-    share.sampled(now, 0.002)
+    throttle.add_sample(now, 0.002)
     now += 0.3
-    assert share.wait(now) == 0.0, "it has paused"
+    assert throttle.delay(now) == 0.0, "it has paused"
     for _ in range(100):  # one that learns for 10 ms between its requests
         now += 0.01
-        share.sampled(now, 0.002)
-        share.inserted(now, 0.0007)
-        assert share.wait(now) == 0.0
+        throttle.add_sample(now, 0.002)
+        throttle.add_insert(now, 0.0007)
+        assert throttle.delay(now) == 0.0
 
 
 @pytest.mark.parametrize("value", ["1", [1], 1j, True])
 def test_numbers_that_are_none(value: Any) -> None:
-    """Here and in the buffer."""
+    """RateLimiter and ReplayBuffer refuse them."""
     for name in ("samples_per_insert", "tolerance"):
         with pytest.raises(TypeError, match=f"{name} must be a number, not "):
             RateLimiter(**{"samples_per_insert": 1.0, "tolerance": 10.0, name: value})

@@ -1,4 +1,4 @@
-"""Server and explorers in Ray: what a learner gets, who waits for whom, what happens when something ends."""
+"""Server and explorers in Ray: batches, rate limits, failures and the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SMALL = {"num_cpus": 0.1}
 
 
 class Ones:
-    """Acts 1; keeps weights."""
+    """A policy that returns action 1 and stores weights."""
 
     def __init__(self, n: int) -> None:
         self.n, self.epsilon, self.weights = n, 0.5, None
@@ -75,10 +75,10 @@ def sample_on(source: Any, times: int = 2000) -> None:
 
 @pytest.mark.usefixtures("ray_session")
 class TestServer:
-    """Without explorers."""
+    """Tests of the server without explorers."""
 
     def test_batches(self) -> None:
-        """Full range after wrap; each batch the caller's own; another size; what is wrong is said."""
+        """All stored rows are drawn, batches belong to the caller, sizes may change, errors are clear."""
         with serve(seed=0, prefetch=4) as server:
             with pytest.raises(SampleTimeout, match="no batch of 10 within 0.1 s"):
                 server.sample(timeout=0.1)
@@ -123,7 +123,7 @@ class TestServer:
             assert len(server.sample()["reward"]) == 10
 
     def test_priorities_checkpoint_and_inserters(self, tmp_path: Path) -> None:
-        """Inserters travel; a checkpoint of another layout is refused."""
+        """Inserters can be pickled; a checkpoint of another layout is refused."""
         with serve(prioritized=True, alpha=1.0, prefetch=1) as server:
             inserter = ray.cloudpickle.loads(ray.cloudpickle.dumps(server.inserter(3)))  # as another actor gets it
             for begin in range(0, 40, 10):
@@ -144,7 +144,7 @@ class TestServer:
             serve(n_step=2, restore=tmp_path / "saved.npz")
 
     def test_a_checkpoint_with_counts_that_are_none(self, tmp_path: Path) -> None:
-        """What is stored stays, as it does with every file that is refused."""
+        """A refused file leaves the stored transitions unchanged."""
         buffer = ReplayBuffer(OBS, ACTION, 50)
         buffer.add(transitions(0, 20))
         buffer.save(tmp_path / "saved.npz", {"limiter": {"inserts": "x"}})
@@ -155,7 +155,7 @@ class TestServer:
             assert set(numbers(server.sample())) <= set(range(20, 30))
 
     def test_who_is_faster_waits(self) -> None:
-        """Two samples per insert, 20 to and fro: neither side gets further ahead, and both go on."""
+        """With two samples per insert and a tolerance of 20, neither side exceeds the limit, and both continue."""
         with serve(samples_per_insert=2.0, tolerance=20, min_size=10, prefetch=1) as server:
             inserter = server.inserter()
             sent = 0
@@ -166,7 +166,7 @@ class TestServer:
             assert sent < 100, "inserting must wait"
             assert 20 < (stats["inserted"] - 10) * 2 - stats["sampled"] <= 30
             assert stats["waiting_inserts"] == 2
-            server.insert(transitions(sent, sent + 5))  # by the one who would have to sample first
+            server.insert(transitions(sent, sent + 5))  # from the process that would have to sample first
             sent += 5
             taken = 10 * (((sent - 10) * 2 + 20) // 10)
             for _ in range(taken // 10):
@@ -178,7 +178,7 @@ class TestServer:
             assert (stats["inserted"], stats["sampled"]) == (sent, taken)
 
     def test_memory_that_cannot_be_opened(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Then messages carry the blocks, and stats() says why."""
+        """Messages carry the blocks then, and stats() has the reason."""
         from vecenvs.transport.memory import Address, Segment
 
         made = Segment.__init__
@@ -195,7 +195,7 @@ class TestServer:
             assert "FileNotFoundError" in server.stats()["why"]
             drawn = server.stats()["sampled"]
             assert drawn == 30, "the limit"
-            server.sample(5)  # what was drawn ahead is given back
+            server.sample(5)  # the prefetched batches are discarded
             assert server.stats()["sampled"] <= 30
 
     def test_its_death(self) -> None:
@@ -223,7 +223,7 @@ class TestServer:
 
 @pytest.mark.usefixtures("ray_session")
 class TestExplorers:
-    """The whole of it."""
+    """Tests of server and explorers together."""
 
     @pytest.mark.parametrize(("wrong", "error"), [("soon", TypeError), (-1.0, ValueError), (float("nan"), ValueError)])
     def test_ready_timeouts_that_are_wrong(self, wrong: Any, error: type[Exception]) -> None:
@@ -232,7 +232,7 @@ class TestExplorers:
                 make(ready_timeout=wrong)
 
     def test_arguments_that_are_wrong(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Are found before a Ray is started, or one that runs is joined."""
+        """Wrong arguments raise before a Ray is started or joined."""
         for module in ("replay", "server"):
             monkeypatch.delattr(f"vecenvs.replay.{module}.Session")
         with pytest.raises(TypeError, match="Replay has no argument 'prioritised' .did you mean 'prioritized'"):
@@ -250,7 +250,7 @@ class TestExplorers:
                 assert server.stats()["inserted"] == 0
 
     def test_from_envs_to_learner(self, tmp_path: Path) -> None:
-        """Transitions of both explorers, weights by version, attributes, a death, the end."""
+        """Check transitions of both explorers, versions of weights, attributes, a death and the end."""
         replay = start(num_explorers=2, seed=3, n_step=2)
         assert replay.publish({"w": np.arange(3)}) == 1
         seen: set[int] = set()
@@ -283,12 +283,12 @@ class TestExplorers:
 
     @pytest.mark.long
     def test_processes_inside(self) -> None:
-        """A SubprocVecEnv in the actor; it is gone with it (the leak check looks)."""
+        """A SubprocVecEnv in an actor ends with the actor, which the leak check verifies."""
         with start(lambda _: SubprocVecEnv(counting_fns(2), 2, start_method="forkserver")) as replay:
             assert set(replay.sample()["obs"][:, 0].tolist()) <= {0, 1}
 
     def test_an_error_reaches_the_learner(self) -> None:
-        """With index, traceback and cause; the others go on."""
+        """The error has index, traceback and cause; the other explorers continue."""
 
         def make(explorer: int) -> DummyVecEnv:
             return DummyVecEnv([lambda: FailingEnv(7, at=40) if explorer == 1 else CountingEnv(7)])
@@ -304,7 +304,7 @@ class TestExplorers:
 
     @pytest.mark.long
     def test_when_none_is_left(self) -> None:
-        """The last error comes again, in place of waiting for good."""
+        """The last error is raised again, in place of an endless wait."""
         with start(lambda _: DummyVecEnv([lambda: FailingEnv(7, at=3)])) as replay:
             for _ in range(2):
                 with pytest.raises(ExplorerError, match="failed in step"):
@@ -315,7 +315,7 @@ class TestExplorers:
         with pytest.raises(ExplorerError, match="raised ToyError in make_vec") as caught:
             start(_fail)
         assert isinstance(caught.value.__cause__, ToyError)
-        with pytest.raises(ExplorerError, match="make_vec gave a CountingEnv: it must return a VecEnv"):
+        with pytest.raises(ExplorerError, match="make_vec returned a CountingEnv: it must return a VecEnv"):
             start(lambda _: CountingEnv())
         lock = threading.Lock()
         with pytest.raises(VecEnvError, match="make_vec or make_policy cannot be pickled.*lock"):
@@ -327,7 +327,7 @@ class TestExplorers:
 
     @pytest.mark.long
     def test_a_replacement_without_a_place(self) -> None:
-        """Another actor was waiting for the CPUs of an explorer that dies: the learner hears of it."""
+        """If another actor takes the CPUs of a dead explorer, the learner gets the error."""
         options = {"explorer_options": {"num_cpus": 2}, "server_options": {"num_cpus": 0}}
         with start(ready_timeout=5.0, samples_per_insert=1.0, **options) as replay:
             heir = ray.remote(num_cpus=2)(CountingEnv).remote()
@@ -338,7 +338,7 @@ class TestExplorers:
             ray.kill(heir)
 
     def test_a_call_that_exits(self) -> None:
-        """It is an error of the call. The actors go on."""
+        """It is an error of the call. The actors continue."""
         with start() as replay:
             for ask in (replay.explorers.call, replay.server.call):
                 with pytest.raises(RuntimeError, match=r"SystemExit\(3\)"):
@@ -356,7 +356,7 @@ class TestExplorers:
 
     @pytest.mark.long
     def test_a_stuck_learner_does_not_fill_the_memory(self) -> None:
-        """With a ratio explorers stop when the learner does; whoever asks them gets an answer all the same."""
+        """With a ratio explorers pause when the learner does, and still answer calls."""
         with start(samples_per_insert=1.0, fragment_size=20) as replay:
             replay.sample()
             wait_until(lambda: replay.stats()["waiting_inserts"] == 2)
@@ -395,7 +395,7 @@ def test_importing_brings_neither_ray_nor_cpprb() -> None:
 
 @pytest.mark.long
 def test_a_program_that_does_not_stop_it() -> None:
-    """It ends, with a Ray of its own, and leaves nothing; dropping a Replay is warned of, and stops it."""
+    """It ends with its own Ray and leaves nothing; a Replay that is garbage-collected warns and stops."""
     text = """
 import gc, os, warnings, numpy as np, psutil, ray
 from vecenvs import DummyVecEnv
@@ -426,7 +426,7 @@ print("left open")
 
 @pytest.mark.long
 def test_ray_that_its_user_has_shut_down() -> None:
-    """Whatever is asked then says so, and starts no other Ray; stopping works, beside another Ray as well."""
+    """Later calls raise and start no other Ray; stop() works, also beside another Ray."""
     text = """
 import sys, pytest, ray
 sys.path.insert(0, "tests/replay")

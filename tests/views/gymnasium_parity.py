@@ -1,4 +1,4 @@
-"""What the tests of the Gymnasium view share: envs, pairs of ours and theirs, and the comparison step by step."""
+"""Shared parts of the Gymnasium view's tests: envs, pairs of vector envs, and their comparison."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AnyVectorEnv = VectorEnv[Any, Any, Any]
 
 
 def sampled_fns(space: spaces.Space[Any], action_space: spaces.Space[Any] | None = None, n: int = 3) -> Fns:
-    """Random envs over these spaces; each call of a function makes an env with spaces of its own."""
+    """Return functions that make random envs over these spaces; each env has its own copies of the spaces."""
     return [functools.partial(sampled, space, action_space) for _ in range(n)]
 
 
@@ -88,7 +88,7 @@ class InfoEnv(gym.Env[Any, Any]):
 
 
 class ReservedKeysEnv(InfoEnv):
-    """An env whose infos have the keys by which a VecEnv tells ends of episodes, on every row."""
+    """An env whose own infos have on every row the keys that a VecEnv adds."""
 
     RESERVED: ClassVar[dict[str, Any]] = {"terminal_observation": "own", "TimeLimit.truncated": "own"}
 

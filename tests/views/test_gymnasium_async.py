@@ -18,7 +18,7 @@ from vecenvs.errors import EnvError, StepTimeout, WorkerDied
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import CountingEnv, DyingEnv, FailingEnv, GatedEnv, ToyError
 from vecenvs.views import as_gymnasium, from_gymnasium
-from vecenvs.views.gymnasium_view import GymnasiumView
+from vecenvs.views.gymnasium.view import GymnasiumView
 
 matrix = "contract"
 ZEROS = np.zeros(4, np.int64)
@@ -181,7 +181,7 @@ def failing(**kwargs: Any) -> list[Any]:
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 def test_an_env_raises_its_own_exception(configuration: Any, mode: str) -> None:
-    """As in Gymnasium; the EnvError which says where it was is its cause. The vector env stays usable."""
+    """The exception is raised as in Gymnasium, from the EnvError that names the env. The vector env stays usable."""
     env = ours(configuration, failing(where="step", at=3), mode)
     env.reset()
     zeros = np.zeros(3, np.int64)
@@ -209,7 +209,7 @@ def reset_in_two(env: Any, **kwargs: Any) -> Any:
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
 def test_an_env_below_another_vector_env_raises(mode: str) -> None:
-    """What raises there is no VecEnvError; the step is over all the same."""
+    """An exception from there is no VecEnvError; the step is over nevertheless."""
     fns = [functools.partial(CountingEnv, 0), functools.partial(FailingEnv, 1)]
     for below in (ours_of(fns, mode), sync(fns, mode)):
         env = as_gymnasium(from_gymnasium(below))
@@ -242,7 +242,7 @@ def test_an_exception_in_reset(configuration: Any, reset: Callable[..., Any]) ->
 
 
 def test_after_a_first_reset_that_failed_all_must_be_reset() -> None:
-    """A mask would leave envs alone whose rows nobody has seen."""
+    """A mask would exclude envs whose rows were never returned."""
     with DummyVecEnv(failing(where="reset", at=1), autoreset="next_step") as vec:
         env = as_gymnasium(vec)
         with pytest.raises(ToyError):

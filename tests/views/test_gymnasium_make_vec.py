@@ -17,7 +17,7 @@ from gymnasium_parity import assert_parity
 from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.testing.compare import assert_same
 from vecenvs.views import make_gymnasium_vec, use_for_make_vec
-from vecenvs.views.gymnasium_view import GymnasiumView
+from vecenvs.views.gymnasium.view import GymnasiumView
 
 ENTRY_POINT = "vecenvs.views:make_gymnasium_vec"
 MODE = "vector_entry_point"
@@ -25,7 +25,7 @@ MODE = "vector_entry_point"
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Give the test a registry of its own."""
+    """Use a separate registry for the test."""
     monkeypatch.setattr("gymnasium.envs.registration.registry", dict(gym.envs.registration.registry))
     for module in (gym, gym.envs.registration):
         monkeypatch.setattr(module, "make_vec", module.make_vec)  # which the test may change
@@ -75,7 +75,7 @@ def test_an_env_registered_at_run_time_reaches_fresh_workers() -> None:
 
 @pytest.mark.parametrize("mode", [None, "vector_entry_point", "sync", "async", VectorizeMode.ASYNC])
 def test_what_programs_give_make_vec(mode: Any) -> None:
-    """Whatever the mode, with the wrappers and the vector env's own arguments: never Gymnasium's own classes."""
+    """No vectorization mode uses Gymnasium's own classes; wrappers and vector_kwargs apply."""
     use_for_make_vec("CartPole-v1", vec_kwargs={"info_attrs": ["state"]})
     vector_kwargs = {"autoreset_mode": "SameStep", "copy": False}
     wrappers = [gym.wrappers.FlattenObservation, functools.partial(gym.wrappers.TransformReward, func=negative)]
@@ -145,7 +145,7 @@ def test_arguments_that_only_gymnasiums_classes_have() -> None:
 
 
 class Unmakeable(gym.Env[Any, Any]):
-    """Makes an env that does not exist."""
+    """A function that fails to make an env."""
 
     def __init__(self) -> None:
         gym.make("Nothing-v7")
@@ -153,7 +153,7 @@ class Unmakeable(gym.Env[Any, Any]):
 
 @pytest.mark.parametrize("backend", ["dummy", "subproc"])
 def test_what_making_an_env_raises(backend: str) -> None:
-    """Is the env's own exception, as with gym.make_vec."""
+    """The exception is the env's own, as with gym.make_vec."""
     gym.register("Unmakeable-v0", Unmakeable)
     wrong: list[dict[str, Any]] = [{"env_id": "Unmakeable-v0"}, {"env_id": "Nothing-v7"}]
     wrong += [{"env_id": "CartPole-v1", "no": 1}, {"env_id": "CartPole-v1", "env_wrappers": [fail]}]
@@ -177,8 +177,8 @@ def test_without_env_id() -> None:
     [
         ({"autoreset_mode": "same_step"}, "autoreset_mode 'same_step' is none of 'NextStep', 'SameStep', 'Disabled'"),
         ({"autoreset_mode": None}, "autoreset_mode None is none of"),
-        ({"vec_kwargs": {"autoreset": "same_step"}}, "'autoreset', which is told by autoreset_mode here"),
-        ({"vec_kwargs": {"env_fns": []}}, "'env_fns', which is told by num_envs and env_id here"),
+        ({"vec_kwargs": {"autoreset": "same_step"}}, "'autoreset', which is given by autoreset_mode here"),
+        ({"vec_kwargs": {"env_fns": []}}, "'env_fns', which is given by num_envs and env_id here"),
         ({"autoreset_mode": np.array(["NextStep", "x"])}, "autoreset_mode .* is none of"),
         ({"num_envs": 2**63}, "num_envs must be at most"),
         ({"env_id": np.array("CartPole-v1")}, "env_id must be the id of a registered env"),

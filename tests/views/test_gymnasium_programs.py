@@ -1,4 +1,4 @@
-"""What programs written for Gymnasium's own vector envs do, over as_gymnasium and over SyncVectorEnv."""
+"""Idioms of programs for Gymnasium's own vector envs, with as_gymnasium and SyncVectorEnv."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ matrix = "contract"
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("env", [LooksForSeed, SeedOfItsOwn])
 def test_envs_that_look_for_the_argument_seed(configuration: Any, mode: str, env: Any) -> None:
-    """An autoreset names none: so seeded runs repeat, and do not repeat their episodes."""
+    """An autoreset passes no seed: seeded runs repeat, but their episodes differ."""
     assert assert_parity(ours(configuration, [env] * 3, mode), sync([env] * 3, mode)) > 5
 
 
 @pytest.mark.parametrize("mode", list(MODES))
 def test_envs_exchanged_in_mid_episode(mode: str) -> None:
-    """They act at once: one put in another's place, all of them, and a patched step."""
+    """Changes act at once: a replaced env, a replaced list, a patched step."""
     fns = [functools.partial(gym.make, "CartPole-v1") for _ in range(3)]
     told: list[Any] = []
     for env in (as_gymnasium(DummyVecEnv(fns, autoreset=mode)), sync(fns, mode)):
@@ -74,7 +74,7 @@ def tag_of(env: Any) -> Any:
 
 
 def halved(env: Any) -> VectorizeTransformObservation[Any, Any, Any]:
-    """Return a wrapper that writes into the batches of `env`, as this one does where the space stays the same."""
+    """Wrap `env` so that its batches are written to, as by this wrapper if the space stays the same."""
     return VectorizeTransformObservation(
         env, gym.wrappers.TransformObservation, func=lambda obs: obs / 2, observation_space=None
     )
@@ -82,7 +82,7 @@ def halved(env: Any) -> VectorizeTransformObservation[Any, Any, Any]:
 
 @pytest.mark.parametrize("space", [spaces.Box(0.0, 1.0, (2, 3), np.float32), spaces.Box(0.0, 1.0, (4,), np.float32)])
 def test_masked_resets_after_the_rows_were_written_into(configuration: Any, space: Any) -> None:
-    """Those that the mask leaves alone are as their envs gave them."""
+    """Rows outside the mask are as their envs returned them."""
     fns = [functools.partial(SampledEnv, space) for _ in range(3)]
     mine, theirs = halved(ours(configuration, fns, "disabled")), halved(sync(fns, "disabled"))
     assert assert_parity(mine, theirs) > 5
@@ -115,7 +115,7 @@ def spoil(batch: Any) -> None:
 
 
 def test_floats_for_integers(configuration: Any) -> None:
-    """As as_sb3 takes them."""
+    """They are accepted, as by as_sb3."""
     for space, batch in (
         (spaces.Discrete(3), np.array([1, 2])),
         (spaces.MultiDiscrete([3, 3]), np.array([[1, 2], [0, 1]])),
@@ -140,7 +140,7 @@ def test_a_number_for_all() -> None:
 
 
 class Odd(Drawing):
-    """Gives one of the things that are no row."""
+    """An env that returns an invalid row."""
 
     def __init__(self, odd: str) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ ODD: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("odd", ODD)
 def test_what_is_no_row(configuration: Any, odd: str) -> None:
-    """Is told by all, as what it is: the views do not follow their libraries here. The others' rows are not lost."""
+    """All views raise for it, unlike their libraries. The other envs' rows are not lost."""
     fns = [Drawing, functools.partial(Odd, odd)]
     says = f"env 1 .*{odd.split(maxsplit=1)[0]}"
     for wrap in (lambda vec: vec, as_sb3):
@@ -189,7 +189,7 @@ def test_what_is_no_row(configuration: Any, odd: str) -> None:
 
 
 def test_by_which_base_class_skrl_knows_a_vector_env() -> None:
-    """Its `wrap_env` reads the names of an env's direct base classes, and of those of `env.unwrapped`."""
+    """Skrl's `wrap_env` reads the names of the direct base classes of an env and of `env.unwrapped`."""
     env = as_gymnasium(DummyVecEnv([Drawing], autoreset="next_step"))
     assert VectorEnv in type(env).__bases__
     assert any(str(base).startswith("<class 'gymnasium.") for base in type(env.unwrapped).__bases__)
@@ -198,7 +198,7 @@ def test_by_which_base_class_skrl_knows_a_vector_env() -> None:
 
 
 def test_envs_whose_bounds_differ(configuration: Any) -> None:
-    """As observation_mode="different" has it."""
+    """The space is as with observation_mode="different"."""
     fns = [functools.partial(Drawing, high=high) for high in (1.0, 2.0, 3.0)]
     theirs = SyncVectorEnv(fns, observation_mode="different")
     mine = ours(configuration, fns, "next_step", observation_mode="different")
@@ -208,7 +208,7 @@ def test_envs_whose_bounds_differ(configuration: Any) -> None:
 
 
 def test_bounds_that_differ_within_wrappers() -> None:
-    """A wrapper that changes observations has a space of its own, the same for all envs."""
+    """A wrapper that changes observations has one space for all envs."""
     fns = [functools.partial(Drawing, high=high) for high in (1.0, 2.0)]
     for wrap, same in ((VecMonitor, False), (VecNormalize, True)):
         with DummyVecEnv(fns, autoreset="next_step", observation_mode="different") as vec:

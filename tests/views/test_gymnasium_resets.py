@@ -41,7 +41,7 @@ def test_seeds_reach_their_envs(configuration: Any) -> None:
 @pytest.mark.parametrize("mode", list(MODES))
 @pytest.mark.parametrize("space", [SPACES["uint8"], NESTED, SPACES["objects_inside"], SPACES["text"]], ids=str)
 def test_masked_resets_at_any_time(mode: str, space: Any) -> None:
-    """Also of envs in the middle of an episode, and of those that a step would have reset."""
+    """A mask may name envs in mid-episode, and envs that the next step would reset."""
     fns = sampled_fns(space)
     mine, theirs = as_gymnasium(DummyVecEnv(fns, autoreset=mode)), sync(fns, mode)
     assert assert_parity(mine, theirs, masks=True) > 3

@@ -81,7 +81,7 @@ def test_infos_of_every_kind(configuration: Any, mode: str) -> None:
 
 
 class OddKeysEnv(InfoEnv):
-    """An env whose infos have, in random places, the keys that Gymnasium's dict of arrays has for itself."""
+    """An env whose infos have, on random rows, keys that Gymnasium's dict of arrays reserves."""
 
     VALUES: ClassVar[dict[str, Any]] = {"final_obs": np.ones(2, np.float32), "_final_obs": True, "a": 2}
     VALUES |= {"final_info": {"a": 1}, "_final_info": True, "_a": False, "__a": 3, "nested": {"final_obs": 1, "_a": {}}}
@@ -105,7 +105,7 @@ def test_infos_with_gymnasiums_own_keys(mode: str) -> None:
 
 @every_mode
 def test_an_envs_own_keys_end_no_episode(mode: str) -> None:
-    """They are lost, and nothing is made of them."""
+    """Such keys are dropped without an effect."""
     fns = [functools.partial(ReservedKeysEnv, tag) for tag in range(4)]
     view, plain = as_gymnasium(DummyVecEnv(fns, autoreset=mode)), as_gymnasium(DummyVecEnv(info_fns(), autoreset=mode))
     assert_parity(view, plain, steps=30)
@@ -120,7 +120,7 @@ def test_infos_as_async_vector_env_builds_them(mode: str) -> None:
 @every_mode
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1", "Taxi-v4"])
 def test_registered_envs(mode: str, env_id: str) -> None:
-    """Made as users make them: with time limits, order enforcing and the passive checker. Rewards to the last bit."""
+    """Envs by gym.make, with time limit, order enforcing and passive checker, have bit-equal rewards."""
     fns = [lambda: gym.make(env_id, max_episode_steps=20)] * 3
     assert_parity(as_gymnasium(DummyVecEnv(fns, autoreset=mode)), sync(fns, mode), steps=60)
 
@@ -207,7 +207,7 @@ def test_async_autoreset_is_refused() -> None:
 
 
 class HalvedRewards(VecEnvWrapper):
-    """A wrapper that changes rewards and does not know of float64."""
+    """A wrapper that changes rewards without changing rewards64."""
 
     def step_wait(self, timeout: float | None = None) -> Any:
         obs, rewards, dones, infos = self.venv.step_wait(timeout)
@@ -230,7 +230,7 @@ def test_wrappers_of_ours_stay_in_effect() -> None:
 
 
 class OwnInfos(VecEnvWrapper):
-    """A wrapper that gives infos without what every info of a VecEnv has."""
+    """A wrapper whose infos lack the key that every info of a VecEnv has."""
 
     def step_wait(self, timeout: float | None = None) -> Any:
         obs, rewards, dones, _ = self.venv.step_wait(timeout)

@@ -1,4 +1,4 @@
-"""A view passes observations on as the VecEnv gave them: the same memory, whatever the space."""
+"""Views pass on the VecEnv's observations without a copy, for every kind of space."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OBSERVATIONS = {
 
 
 class Noting(VecEnvWrapper):
-    """Remembers what it gave last."""
+    """A wrapper that stores the observations it has returned last."""
 
     given: Any
 

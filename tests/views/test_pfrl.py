@@ -20,7 +20,7 @@ from vecenvs.compat.pfrl import MultiprocessVectorEnv
 from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, StepTimeout
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, FailingEnv, GatedEnv, SampledEnv, counting_fns
-from vecenvs.views.pfrl_view import MODES, PfrlView, as_pfrl
+from vecenvs.views.pfrl import MODES, PfrlView, as_pfrl
 from vecenvs.wrappers.base import VecEnvWrapper
 
 matrix = "contract"
@@ -41,7 +41,7 @@ def view_of(configuration: Any, request: pytest.FixtureRequest) -> Iterator[Any]
 
 
 def compare_run(view: PfrlView, env_fns: list[Callable[[], Any]], steps: int) -> int:
-    """Drive the view as pfrl's training loop does, plain envs beside it; give the number of episodes that ended."""
+    """Drive the view as pfrl's training loop does, and plain envs; return the number of ended episodes."""
     envs = [fn() for fn in env_fns]
     view.seed([5 + i for i in range(len(envs))])
     expected = tuple(env.reset(seed=5 + i)[0] for i, env in enumerate(envs))
@@ -156,7 +156,7 @@ def test_a_reset_of_some_before_their_end(view_of: Any) -> None:
 
 
 def test_a_seed_for_an_env_that_has_ended(view_of: Any) -> None:
-    """Its next episode is the one of that seed."""
+    """Its next episode begins with that seed."""
     fns = [functools.partial(gymnasium.make, "CartPole-v1", max_episode_steps=1) for _ in range(2)]
     view, env = view_of(fns), fns[0]()
     view.seed(1)
@@ -169,7 +169,7 @@ def test_a_seed_for_an_env_that_has_ended(view_of: Any) -> None:
 
 
 def test_an_error_beside_an_end(view_of: Any) -> None:
-    """The end of the other one is not overlooked: `error.batch` tells it."""
+    """The end of the other env's episode is in `error.batch`, and is not lost."""
     view = view_of([functools.partial(FailingEnv, 0), functools.partial(CountingEnv, 1, 1)])
     view.reset()
     with pytest.raises(EnvError, match="env 0 failed in step") as caught:
@@ -184,7 +184,7 @@ def test_an_error_beside_an_end(view_of: Any) -> None:
 
 
 def test_an_error_in_a_reset(view_of: Any) -> None:
-    """The others have begun anew, and need no second reset."""
+    """The other envs have been reset, and need no second reset."""
     view = view_of([functools.partial(CountingEnv, 0), functools.partial(FailingEnv, 1, "reset", 2)])
     view.reset()
     view.step([0, 0])
@@ -319,7 +319,7 @@ def test_what_cannot_be_viewed() -> None:
 
 def test_pfrl_takes_the_view_for_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     class VectorEnv(abc.ABC):  # noqa: B024  as pfrl's: its evaluation asks isinstance(env, pfrl.env.VectorEnv)
-        """Stands for pfrl.env.VectorEnv."""
+        """A stand-in for pfrl.env.VectorEnv."""
 
     module = types.ModuleType("pfrl.env")
     monkeypatch.setattr(module, "VectorEnv", VectorEnv, raising=False)
@@ -334,7 +334,7 @@ def test_pfrl_takes_the_view_for_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 class TestMultiprocessVectorEnv:
-    """The class by pfrl's name, which makes its own VecEnv."""
+    """The class with pfrl's name makes its own VecEnv."""
 
     def test_it_steps_as_plain_envs_do(self) -> None:
         fns = [functools.partial(SampledEnv, NESTED) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""The examples that train: they run, and what they say of themselves is true."""
+"""The training examples run and reach what their texts claim."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from vecenvs.wrappers import VecMonitor
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv as SB3VecEnv
 
-    from vecenvs.views.sb3_view import SB3View
+    from vecenvs.views.sb3 import SB3View
 
 matrix = "contract"
 
@@ -50,22 +50,22 @@ def sampled_fns(observations: spaces.Space[Any], actions: spaces.Space[Any] | No
 
 
 def without_ours(infos: Any) -> list[dict[str, Any]]:
-    """Take out the one key that SB3's infos do not have."""
+    """Remove the one key that SB3's infos do not have."""
     return [{key: value for key, value in info.items() if key != "episode_start"} for info in infos]
 
 
 def as_dict(obs: Any) -> Any:
-    """Take an OrderedDict, which SB3's DummyVecEnv gives, for a dict."""
+    """Turn an OrderedDict from SB3's DummyVecEnv into a dict."""
     return dict(obs) if isinstance(obs, dict) else obs
 
 
 def plain(infos: Any) -> list[dict[str, Any]]:
-    """Infos for comparison: a terminal observation as an array, whatever scalar type a sample had."""
+    """Return infos for comparison, with terminal observations as arrays."""
     return [{k: bool(v) if k == "TimeLimit.truncated" else v for k, v in info.items()} for info in without_ours(infos)]
 
 
 def compare_runs(ours: SB3VecEnv, theirs: SB3VecEnv, steps: int = 40, seed: int = 5) -> int:
-    """Reset and step both with the same actions; give the number of episodes that ended."""
+    """Reset and step both with the same actions; return the number of ended episodes."""
     assert ours.seed(seed) == theirs.seed(seed)
     assert_same(ours.reset(), as_dict(theirs.reset()), "first observations")
     assert_same(without_ours(ours.reset_infos), list(theirs.reset_infos), "reset infos")
@@ -285,10 +285,10 @@ def test_what_cannot_be_viewed() -> None:
 
 
 def test_without_sb3_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "vecenvs.views.sb3_view", raising=False)
+    monkeypatch.delitem(sys.modules, "vecenvs.views.sb3", raising=False)
     monkeypatch.setitem(sys.modules, "stable_baselines3.common.monitor", None)
     with pytest.raises(BackendUnavailable, match="pip install stable-baselines3"):
-        importlib.import_module("vecenvs.views.sb3_view")
+        importlib.import_module("vecenvs.views.sb3")
 
 
 def test_seeds_of_make_vec_env_hold_unless_sb3_gives_its_own() -> None:
@@ -302,7 +302,7 @@ def test_seeds_of_make_vec_env_hold_unless_sb3_gives_its_own() -> None:
 
 @pytest.mark.parametrize("env", [LooksForSeed, SeedOfItsOwn])
 def test_envs_that_look_for_the_argument_seed(view_of: Any, env: Any) -> None:
-    """An autoreset names none, as with SB3: so seeded runs repeat, and do not repeat their episodes."""
+    """An autoreset passes no seed, as in SB3: seeded runs repeat, but their episodes differ."""
     assert compare_runs(view_of([env] * 3), sb3().DummyVecEnv([env] * 3), steps=12) == 12
 
 
@@ -312,7 +312,7 @@ def rewards_of(env: Any, actions: Any) -> list[float]:
 
 
 def test_envs_exchanged_in_mid_episode() -> None:
-    """They act at once: one put in another's place, all of them, and a patched step."""
+    """Changes act at once: a replaced env, a replaced list, a patched step."""
     fns = [functools.partial(gymnasium.make, "CartPole-v1") for _ in range(3)]
     both = [as_sb3(DummyVecEnv(fns)), sb3().DummyVecEnv(fns)]
     told: list[Any] = [[], []]
@@ -345,7 +345,7 @@ def test_only_envs_in_this_process_can_be_exchanged(view_of: Any) -> None:
 
 
 class Boxed(Drawing):
-    """Takes integers of a Box, and adds them."""
+    """An env with a Box of integers as actions, which it adds up."""
 
     def __init__(self) -> None:
         super().__init__(actions=spaces.Box(0, 9, (2,), np.int64))
@@ -365,7 +365,7 @@ def test_floats_for_a_box_of_integers(view_of: Any) -> None:
 
 
 class Talkative(Drawing):
-    """Says more than its space has."""
+    """An env whose observations have a key that its space lacks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -385,7 +385,7 @@ def test_keys_that_the_space_does_not_have(view_of: Any) -> None:
 
 
 def test_steps_before_the_first_reset(view_of: Any) -> None:
-    """Are let through where the env allows them."""
+    """They are allowed if the env allows them."""
     view, theirs = view_of([Drawing] * 2), sb3().DummyVecEnv([Drawing] * 2)
     for _ in range(5):
         assert_same(view.step([1, 2])[:3], theirs.step([1, 2])[:3])
@@ -395,7 +395,7 @@ def test_steps_before_the_first_reset(view_of: Any) -> None:
 
 
 def test_a_step_before_the_reset_of_envs_out_of_reach() -> None:
-    """Is refused as any other."""
+    """It is refused like any other."""
     for make in (gymnasium.vector.SyncVectorEnv, gymnasium.vector.AsyncVectorEnv):
         view = as_sb3(from_gymnasium(make([Drawing] * 2, autoreset_mode="SameStep")))
         with pytest.raises(EnvError, match=r"call reset\(\) first"):
@@ -416,7 +416,7 @@ def test_envs_exchanged_through_wrappers() -> None:
 
 
 def test_a_step_before_the_reset_of_some(view_of: Any) -> None:
-    """Those that the VecEnv has reset before it was viewed go on."""
+    """Envs that were reset before the view was made continue."""
     view = view_of(counting_fns(2))
     view.vec.reset([0])
     assert view.step([0, 0])[0][:, 1:].tolist() == [[1, 1], [0, 1]]
@@ -430,7 +430,7 @@ def test_a_reset_by_env_method(view_of: Any) -> None:
 
 
 def test_envs_whose_bounds_differ(view_of: Any) -> None:
-    """The space is that of the first, and so with SB3."""
+    """The view has the space of the first env, as in SB3."""
     fns = [functools.partial(Drawing, high=high) for high in (1.0, 2.0, 3.0)]
     view, theirs = view_of(fns, observation_mode="different"), sb3().DummyVecEnv(fns)
     assert view.observation_space == theirs.observation_space

@@ -34,9 +34,9 @@ from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.backends.subproc import SubprocVecEnv
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import RenderingEnv
-from vecenvs.views import from_gymnasium
-from vecenvs.views.gymnasium_errors import OutOfReachError
-from vecenvs.views.sb3_view import SB3View, as_sb3
+from vecenvs.views import as_sb3, from_gymnasium
+from vecenvs.views.gymnasium.errors import OutOfReachError
+from vecenvs.views.sb3 import SB3View
 from vecenvs.wrappers.monitor import Monitor
 
 matrix = "contract"
@@ -47,7 +47,7 @@ EnvFns = list[Callable[[], Any]]
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    """Keep torch on one core: the others are for the workers, and sums come out the same."""
+    """Keep torch on one core: the workers use the others, and sums are reproducible."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -77,7 +77,7 @@ def flipping_fns(n: int = 2, monitor: type = Monitor) -> EnvFns:
 
 
 def off_policy(algorithm: Any, venv: SB3VecEnv, policy: str = "MlpPolicy", **kwargs: Any) -> Any:
-    """Make a small learner that soon begins to learn."""
+    """Make a small learner that begins to learn early."""
     small = {"learning_starts": 40, "batch_size": 16, "policy_kwargs": {"net_arch": [16]}}
     return algorithm(policy, venv, seed=3, device="cpu", **small, **kwargs)
 
@@ -124,7 +124,7 @@ ALGORITHMS: dict[str, tuple[Callable[[SB3VecEnv], Any], Callable[..., EnvFns], i
 
 
 def train(make: Callable[[SB3VecEnv], Any], venv: SB3VecEnv, steps: int) -> tuple[list[Any], torch.Tensor]:
-    """Give the learning curve, (return, length) of every episode, and all parameters of the policy."""
+    """Return the learning curve, (return, length) of every episode, and all parameters of the policy."""
     model = make(venv)
     model.learn(steps)
     curve = [(episode["r"], episode["l"]) for episode in model.ep_info_buffer]
@@ -216,7 +216,7 @@ def test_evaluation_reports_raw_returns(view_of: Any, monitor: type) -> None:
 
 
 def test_evaluation_reports_what_our_vec_monitor_recorded() -> None:
-    """Under a VecNormalize, as over SB3's own VecMonitor: raw returns."""
+    """Returns are raw below a VecNormalize, as with SB3's own VecMonitor."""
     fns = [functools.partial(gymnasium.make, "Pendulum-v1", max_episode_steps=20)] * 2
     theirs = VecNormalize(VecMonitor(SB3DummyVecEnv(fns)))
     view = as_sb3(wrappers.VecNormalize(wrappers.VecMonitor(DummyVecEnv(fns))))
@@ -256,7 +256,7 @@ def test_an_env_without_monitor_is_warned_of() -> None:
 
 
 def test_over_gymnasiums_vector_envs() -> None:
-    """SB3 trains and evaluates over those that do not let single envs be asked."""
+    """SB3 trains and evaluates over vector envs without access to single envs."""
     asynchronous = AsyncVectorEnv(gym_fns("CartPole-v1"), autoreset_mode=AutoresetMode.SAME_STEP)
     for vector_env in (asynchronous, BatchedEnv()):
         view = as_sb3(from_gymnasium(vector_env))
@@ -298,7 +298,7 @@ def test_vec_video_recorder(view_of: Any, tmp_path: Path, monkeypatch: pytest.Mo
     clips: list[Any] = []
 
     class Clip:
-        """Stands for moviepy's: what it is given is what a video would show."""
+        """A stand-in for moviepy's class, which gets the frames of the video."""
 
         def __init__(self, frames: list[Any], fps: int) -> None:
             clips.append((frames, fps))

@@ -1,4 +1,4 @@
-"""Envs as people write them, whose rows tell how a library treats them; for comparisons with that library."""
+"""Typical envs whose rows show how a library treats them, for comparisons with that library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 
 class Drawing(gym.Env[Any, Any]):
-    """Shows random numbers; episodes of `length` steps. Its reward is what the action comes to."""
+    """An env with random observations, episodes of `length` steps, and the action's sum as reward."""
 
     def __init__(self, length: int = 3, high: float = 1.0, actions: spaces.Space[Any] | None = None) -> None:
         self.observation_space: Any = spaces.Box(0.0, high, (2,), np.float32)
@@ -34,7 +34,7 @@ class Drawing(gym.Env[Any, Any]):
 
 
 class LooksForSeed(Drawing):
-    """Seeds itself whenever it is given the argument, also None, for which it takes a seed of its own."""
+    """An env that seeds itself whenever `seed` is passed; None means a seed of its own."""
 
     def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
         if "seed" in given:
@@ -44,7 +44,7 @@ class LooksForSeed(Drawing):
 
 
 class SeedOfItsOwn(Drawing):
-    """Begins each episode alike unless it is told otherwise."""
+    """An env that begins each episode alike unless it gets a seed."""
 
     def reset(self, *, seed: int | None = 7, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self.rng = np.random.default_rng(1234 if seed is None else seed)
@@ -52,7 +52,7 @@ class SeedOfItsOwn(Drawing):
 
 
 class Louder(gym.Wrapper[Any, Any, Any, Any]):
-    """Adds 100 to the reward."""
+    """A wrapper that adds 100 to the reward."""
 
     def step(self, action: Any) -> Any:
         obs, reward, *rest = self.env.step(action)

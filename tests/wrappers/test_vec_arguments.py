@@ -1,4 +1,4 @@
-"""Arguments of the wrong type to wrappers and views: told by name."""
+"""Arguments of a wrong type to wrappers and views: the error names them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Under wrappers that read all rows and change none, the whole contract still holds."""
+"""The whole contract holds for wrappers that read all rows and change none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vecenvs.wrappers import VecCheckNan, VecNormalize
 
 
 class Wrapped:
-    """Every path of rows goes through two wrappers."""
+    """Every path of rows, through two wrappers."""
 
     def make_vec(self, env_fns: list[Callable[[], Any]], **common: Any) -> VecEnv:
         vec = VecCheckNan(DummyVecEnv(env_fns, **common), raise_exception=True)
@@ -23,4 +23,4 @@ class TestSpaces(Wrapped, SpaceConformance):
 
 
 class TestRules(Wrapped, RuleConformance):
-    """All else."""
+    """The rest of the contract."""

@@ -1,4 +1,4 @@
-"""VecFrameStack: as SB3's step by step; the same stacks by every path and in every autoreset mode."""
+"""VecFrameStack: equal to SB3's step by step; the same stacks on every path and in every autoreset mode."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_an_order_for_each_key() -> None:
 
 
 def expected(rows: list[Any], same_step: bool) -> list[Any]:
-    """Stack raw vector rows by hand; give (obs, terminal observation) of each."""
+    """Stack raw vector rows by hand; return (obs, terminal observation) of each."""
     found, frames = [], []
     for obs, _, done, active, info in rows:
         terminal = None
@@ -65,7 +65,7 @@ def test_the_same_by_every_path(backend: str, path: str, mode: str) -> None:
     with VecFrameStack(make(SPACES["vector"], backend, mode), N_STACK) as vec:
         stacked = play(path, vec, 40)
     for rows, theirs in zip(plain, stacked, strict=True):
-        k = min(len(rows), len(theirs))  # what an async reset takes differs from run to run
+        k = min(len(rows), len(theirs))  # the duration of an async reset differs from run to run
         assert k > 20
         for (obs, terminal), row in zip(expected(rows[:k], mode == "same_step"), theirs, strict=False):
             equal(row[0], obs)
@@ -87,7 +87,7 @@ def test_a_reset_of_one_env_leaves_the_others() -> None:
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
 def test_a_replaced_worker_leaves_the_last_stack_as_it_was(tmp_path: Path, mode: str) -> None:
-    """The episode ended on the last stack that was seen: its row has no frame of its own to add."""
+    """The episode ends with the last stack that was seen: its row has no new frame."""
     fns = [partial(DyingEnv, 0, at=3, length=9, lives_file=tmp_path / "lives")]
     with VecFrameStack(SubprocVecEnv(fns, num_workers=1, on_failure="restart", autoreset=mode), 2) as vec:
         vec.reset()

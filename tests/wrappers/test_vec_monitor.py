@@ -1,4 +1,4 @@
-"""VecMonitor: what Monitor records, of a whole VecEnv."""
+"""VecMonitor: it records a VecEnv as Monitor records one env."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_file(tmp_path: Path) -> None:
             for t in range(10):
                 vec.step([0, 0])
                 if t == 6:
-                    vec.reset([1])  # an episode that was left is not recorded
+                    vec.reset([1])  # an episode cut short is not recorded
     found = load_results(tmp_path)
     assert found.columns["tag"].tolist() == [0, 1, 0] * 2
     assert found.r.tolist() == [15.0, 15.625, 15.0] * 2
@@ -88,7 +88,7 @@ def test_an_episode_that_a_worker_took_with_it_is_left_out(tmp_path: Path) -> No
 
 
 class DoubledRewards(VecEnvWrapper):
-    """A wrapper that changes rewards and does not know of float64."""
+    """A wrapper that changes rewards, but not `rewards64`."""
 
     def step_wait(self, timeout: float | None = None) -> Any:
         obs, rewards, dones, infos = self.venv.step_wait(timeout)
@@ -103,7 +103,7 @@ def test_rewards_as_a_wrapper_below_has_changed_them() -> None:
 
 
 def test_over_gymnasiums_vector_envs() -> None:
-    """Of those that cannot say whether their envs have Monitors nothing is said."""
+    """There is no warning for VecEnvs that cannot tell whether their envs have Monitors."""
     for mode in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP):
         with VecMonitor(VecNormalize(from_gymnasium(AsyncVectorEnv(counting_fns(2), autoreset_mode=mode)))) as vec:
             vec.reset()

@@ -1,4 +1,4 @@
-"""VecNormalize: as SB3's step by step; statistics of the same rows in every mode and by every path; files; ranks."""
+"""VecNormalize: equal to SB3's step by step; the same statistics in every mode and on every path; files; ranks."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_statistics_and_originals_as_sb3() -> None:
 
 
 def discounted(rows: list[Any], gamma: float, same_step: bool) -> tuple[list[Any], list[float]]:
-    """By hand, of one env's raw rows: the observations and the discounted returns that count."""
+    """Compute by hand, from one env's raw rows, the observations and discounted returns that count."""
     observations, returns, total = [], [], 0.0
     for obs, reward, done, active, _ in rows:
         if same_step or not done:
@@ -104,7 +104,7 @@ def discounted(rows: list[Any], gamma: float, same_step: bool) -> tuple[list[Any
 
 @pytest.mark.parametrize(("backend", "path", "mode"), PATHS)
 def test_the_same_rows_count_by_every_path(backend: str, path: str, mode: str) -> None:
-    """The wrapper stands over a recorder, so that what passed by is known to the last row."""
+    """The wrapper is over a recorder, so that all rows it got are known."""
     raw: list[Any] = [[] for _ in range(3)]
     with VecNormalize(Recorder(make(VECTOR, backend, mode), raw)) as vec:
         play(path, vec, 40)
@@ -119,7 +119,7 @@ def test_the_same_rows_count_by_every_path(backend: str, path: str, mode: str) -
 
 
 class Recorder(VecFrameStack):
-    """Notes each env's rows, unchanged."""
+    """Record each env's rows, unchanged."""
 
     def __init__(self, venv: Any, rows: list[Any]) -> None:
         super().__init__(venv, 1)
@@ -218,7 +218,7 @@ def test_save_and_load(tmp_path: Path, space: Any, keys: Any) -> None:
             assert loaded.ret_rms.count == vec.ret_rms.count
         with VecNormalize(DummyVecEnv(env_fns(space)), norm_obs_keys=keys) as other:
             other.copy_statistics(vec)
-            vec.reset()  # vec's own go on alone
+            vec.reset()  # the statistics of vec alone change
             assert other.ret_rms.var == vec.ret_rms.var
             assert np.array_equal(np.load(path)["returns/mean"], other.ret_rms.mean)
     assert [file.name for file in tmp_path.iterdir()] == ["normal.bin"]
@@ -254,7 +254,7 @@ def test_norm_obs_and_norm_reward_may_be_set_as_with_sb3(tmp_path: Path, name: s
 
 
 def test_statistics_are_set_as_with_sb3() -> None:
-    """Both go on with the same ones; whose class they are of does not matter."""
+    """Both share the same statistics, of our class or of another library's."""
     with (
         VecNormalize(DummyVecEnv(env_fns(DICT))) as vec,
         VecNormalize(DummyVecEnv(env_fns(DICT)), training=False) as evaluation,
@@ -312,7 +312,7 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
         VecNormalize(other).save(path)
         with pytest.raises(ValueError, match="other observations.*shape"):
             VecNormalize.load(path, vec)
-        listed = path.read_bytes().index(b"PK\1\2")  # in the zip's list of what is in it
+        listed = path.read_bytes().index(b"PK\1\2")  # in the directory of the zip file
         encrypted, compressed = bytearray(path.read_bytes()), bytearray(path.read_bytes())
         encrypted[listed + 8] |= 1
         compressed[listed + 10] = 77
@@ -345,7 +345,7 @@ def test_observations_of_another_kind(space: Any, given: Any) -> None:
 
 
 class ThreadComm:
-    """As much of a communicator as is needed, between threads."""
+    """The part of a communicator that is used here, between threads."""
 
     def __init__(self, size: int) -> None:
         self.barrier, self.box, self.size = threading.Barrier(size, timeout=30), [None] * size, size
@@ -378,7 +378,7 @@ def test_merged_over_ranks() -> None:
         for t in range(30):
             vec.step(np.full(vec.num_envs, t % 4))
             if t == 10:
-                vec.reset([0])  # waits for the next step: the other rank need not know of it
+                vec.reset([0])  # merged by the next step: the other rank need not do the same
 
     threads = [threading.Thread(target=play, args=(vec, seed)) for vec, seed in zip(vecs, (0, 1), strict=True)]
     for thread in threads:
@@ -402,7 +402,7 @@ def test_merged_over_ranks() -> None:
 
 
 class NotingMerger:
-    """One rank alone; `counts` has how many values it gave to each merge: observations, returns, observations, ..."""
+    """One rank alone. `counts` has the number of values in each merge: observations, returns, observations, ..."""
 
     def __init__(self) -> None:
         self.counts: list[float] = []
@@ -413,7 +413,7 @@ class NotingMerger:
 
 
 class TestWhenRanksMerge:
-    """At each step and each reset of all envs, and never else: a merge that one rank alone begins does not end."""
+    """Merge at each step and each reset of all envs only: a merge that one rank alone begins would not end."""
 
     def test_rows_of_some_envs_wait(self) -> None:
         merger = NotingMerger()
@@ -428,7 +428,7 @@ class TestWhenRanksMerge:
             assert merger.counts == [2, 0, 5, 4]
 
     def test_a_reset_that_fails_merges_too(self) -> None:
-        """The other ranks, where none has failed, are at it."""
+        """The resets of the other ranks have not failed, so they merge."""
         merger = NotingMerger()
         fns = [*counting_fns(1), partial(FailingEnv, 1, "reset")]
         with VecNormalize(DummyVecEnv(fns), merge=merger) as vec:

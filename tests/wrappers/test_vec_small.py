@@ -1,4 +1,4 @@
-"""VecExtractDictObs, VecTransposeImage and VecCheckNan, against SB3's, and by every path."""
+"""VecExtractDictObs, VecTransposeImage and VecCheckNan: equal to SB3's, and the same on every path."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ VIEWS: dict[str, Any] = {"as_gymnasium": as_gymnasium, "as_pfrl": as_pfrl, "as_s
 
 @pytest.mark.parametrize("name", [*WRAPPERS, *VIEWS])
 def test_what_is_no_vec_env(name: str) -> None:
-    """Every wrapper and view says so, and what to do instead."""
+    """Every wrapper and view raises an error that says what to do instead."""
     take = {**WRAPPERS, **VIEWS}[name]
     with DummyVecEnv(env_fns(VECTOR)) as vec:
         for view in (as_sb3(vec), as_gymnasium(vec)):
@@ -120,7 +120,7 @@ def test_keys_stay_in_their_order(wrap: Callable[[VecEnv], VecEnv]) -> None:
 
 
 class Broken(gymnasium.Env):
-    """Gives the values it is told, by step; episodes of two steps."""
+    """Return given values, one per step; episodes have two steps."""
 
     observation_space = spaces.Dict({"x": spaces.Box(-np.inf, np.inf, (2,), np.float32), "n": spaces.Discrete(9)})
     action_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
@@ -186,7 +186,7 @@ def play_twice(vec: VecCheckNan, path: str) -> None:
 
 
 def test_the_action_named_is_the_one_that_was_given() -> None:
-    """Not what its array holds by the time the row comes."""
+    """Not the contents of its array when the row comes."""
     with checked({1: np.nan}) as vec:
         vec.reset()
         actions = ACTIONS.copy()
@@ -221,7 +221,7 @@ def test_integers_are_let_through() -> None:
 
 
 class OwnKeys(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Adds to every info, as an env may, keys by which a VecEnv tells what a row is."""
+    """Add to every info, as an env may, the keys by which a VecEnv describes rows."""
 
     def step(self, action: Any) -> Any:
         *row, info = self.env.step(action)

@@ -1,4 +1,4 @@
-"""VecVideoRecorder: films that can be read, frame by frame."""
+"""VecVideoRecorder: its videos are read again, frame by frame."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Large(RenderingEnv):
 
 
 class Bright(Large):
-    """One in which each step shows."""
+    """A picture that is different at each step."""
 
     def render(self) -> Any:
         return super().render() * np.uint8(10)
@@ -92,7 +92,7 @@ def test_films_by_recv(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [AsyncVectorEnv, SyncVectorEnv])
 def test_films_of_a_vector_env_by_portions(kind: Any, tmp_path: Path) -> None:
-    """It steps all its envs at once; films show the rows that have been received."""
+    """It steps all its envs at once; videos show the rows that have been received."""
     vector_env = kind([partial(Bright, tag, length=100) for tag in range(3)])
     with VecVideoRecorder(from_gymnasium(vector_env), tmp_path, lambda step: step == 0, video_length=5) as vec:
         vec.reset()

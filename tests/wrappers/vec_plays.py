@@ -1,4 +1,4 @@
-"""The same envs and actions through a wrapper of ours and the same one of Stable-Baselines3's, and by other paths."""
+"""Play the same envs and actions through a wrapper of ours and that of Stable-Baselines3, and on other paths."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def env_fns(space: spaces.Space[Any], n: int = 3) -> list[Callable[[], SampledEn
 
 
 def for_sb3(space: spaces.Space[Any]) -> Any:
-    """Envs that declare a space of their own: SB3's VecNormalize writes into the one it finds."""
+    """Return envs with a space object each: SB3's VecNormalize writes into the one that it finds."""
 
     def declared(make: Callable[[], Any]) -> gymnasium.Wrapper:
         env: gymnasium.Wrapper = gymnasium.Wrapper(make())
@@ -103,14 +103,14 @@ def equal(a: Any, b: Any) -> None:
 
 
 def rows_by_step(vec: VecEnv, steps: int, seed: int = 3) -> list[list[Any]]:
-    """Play by `step`, with the env's number and its own step count as action; give each env's rows in order.
+    """Play by `step`, with the env's number and its own step count as action; return each env's rows in order.
 
     A row is (obs, reward, done, active, info). Rows that repeat while an env is reset are left out.
     """
     first = vec.reset(seed=seed)
     rows: list[list[Any]] = [[(row_of(first, i), 0.0, False, False, {})] for i in range(vec.num_envs)]
     counts = np.arange(vec.num_envs)
-    while min(map(len, rows)) < steps:  # in async mode a step may bring an env nothing but a repeated row
+    while min(map(len, rows)) < steps:  # in async mode a step may have only a repeated row of an env
         obs, rewards, dones, infos = vec.step(counts % 4)
         active = vec.active
         for i in range(vec.num_envs):

@@ -1,8 +1,9 @@
-"""Copying of values that go from a caller to an env or back in the same process."""
+"""Copy values that pass between a caller and an env in the same process, and show them in error messages."""
 
 from __future__ import annotations
 
 import copy
+import reprlib
 from collections import deque
 from typing import Any
 
@@ -34,6 +35,14 @@ def copy_containers(value: Any) -> Any:
         except Exception:  # whatever a foreign __deepcopy__ or __reduce__ raises
             return value
     return value
+
+
+def shown(value: Any) -> str:
+    """Return a short repr of a value of any class, for an error message."""
+    try:
+        return reprlib.repr(value)
+    except Exception as problem:  # whatever a foreign __repr__ raises
+        return f"a {type(value).__name__} whose __repr__ raises {type(problem).__name__}"
 
 
 IMMUTABLE: frozenset[type] = frozenset(

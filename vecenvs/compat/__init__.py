@@ -1,9 +1,10 @@
-"""Other libraries' names over the core: one module each, so that their users change an import and nothing else.
+"""The names of other libraries, one module each, so that programs written for these change an import and nothing else.
 
 * `baselines`: the VecEnv classes and wrappers of OpenAI baselines
 * `pfrl`: MultiprocessVectorEnv
 * `remote_vector_env`: RLlib's RemoteVectorEnv and RemoteBaseEnv
-* `ray_env_wrapper`, `ray_multiprocess_env`: what the packages of these names have
+* `ray_env_wrapper`, `ray_multiprocess_env`: the classes and functions of the packages of these names
+* `vec_env_wrapper`: the base of wrappers written for baselines or Stable-Baselines3
 
 The other modules are parts of these.
 """

@@ -1,12 +1,13 @@
-"""OpenAI baselines' names over the core: `from vecenvs.compat.baselines import SubprocVecEnv, make_vec_env`.
+"""The names of OpenAI baselines: `from vecenvs.compat.baselines import SubprocVecEnv, make_vec_env`.
 
-What programs import of its `common.vec_env`, `common.cmd_util`, `bench` and `common.atari_wrappers`, with the same
-arguments, for Gymnasium envs; docs/migrating.md has the imports line by line. What differs: infos have the keys that
-every VecEnv of this library gives, reset takes seeds, and there is no viewer: an env shows itself if it is made with
-`render_mode="human"`. What baselines' wrappers forward by magic (`env.ob_rms`) is where it is (`env.venv.ob_rms`).
+These are the names that programs import from its `common.vec_env`, `common.cmd_util`, `bench` and
+`common.atari_wrappers`, with the same arguments, for Gymnasium envs; docs/migrating.md has the imports line by line.
+What differs: infos have the keys of every VecEnv of this library, `reset` takes seeds, and there is no viewer: an env
+shows itself if it is made with `render_mode="human"`. Wrappers do not forward attributes of the wrapped VecEnv:
+`env.ob_rms` of an inner wrapper is `env.venv.ob_rms`.
 
-Wrappers of your own go on as they are. A VecEnv of your own that is no wrapper, but steps a batch by itself, is best
-written as a `gymnasium.vector.VectorEnv` and taken by `vecenvs.views.from_gymnasium`.
+Your own wrappers work as they are. Your own VecEnv that is not a wrapper, but steps a batch by itself, is best written
+as a `gymnasium.vector.VectorEnv` and passed to `vecenvs.views.from_gymnasium`.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from vecenvs.compat.baselines_wrappers import (
     VecNormalize,
     VecVideoRecorder,
 )
+from vecenvs.compat.vec_env_wrapper import VecEnvWrapper
 from vecenvs.errors import AlreadySteppingError, NotSteppingError, SpaceMismatch
 from vecenvs.make.make_vec_env import make_vec_env
 from vecenvs.pool.pool_vec_env import EnvFn
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers import LoadMonitorResultsError, ResultsWriter, get_monitor_files, load_results
-from vecenvs.wrappers.base import VecEnvWrapper
 from vecenvs.wrappers.vec_rows import TERMINAL, VecRowsWrapper
 
 __all__ = [
@@ -70,18 +71,35 @@ SpacePair = tuple[spaces.Space[Any], spaces.Space[Any]]
 
 
 class DummyVecEnv(dummy.DummyVecEnv):
-    """Envs in the caller's process."""
+    """Envs in the caller's process.
+
+    Args:
+        env_fns: functions that make an env each.
+        **common: the other arguments of `vecenvs.DummyVecEnv`.
+    """
 
     def step_async(self, actions: Any) -> None:
-        """Start a step. One env alone also takes its action bare."""
+        """Start a step of every env.
+
+        Args:
+            actions: as in VecEnv. If there is one env only, its action need not be in a list.
+        """
         super().step_async(_listified(actions) if self.num_envs == 1 else actions)
 
 
 class SubprocVecEnv(subproc.SubprocVecEnv):
-    """Envs in processes, `in_series` of them in each, started by `context` ("spawn", "fork" or "forkserver").
+    """Envs in processes.
 
-    ValueError if the number of envs is no multiple of `in_series`. `spaces`, a pair (observation, action), need not be
-    given; if they are, they must be the envs' own (SpaceMismatch).
+    Args:
+        env_fns: functions that make an env each.
+        spaces: the envs' observation and action space; None if they need not be checked.
+        context: the start method of the processes, "spawn", "fork" or "forkserver".
+        in_series: the number of envs per process.
+        **common: the other arguments of `vecenvs.SubprocVecEnv`.
+
+    Raises:
+        ValueError: the number of envs is not a multiple of `in_series`.
+        SpaceMismatch: the envs have other spaces than `spaces`.
     """
 
     def __init__(
@@ -104,7 +122,14 @@ class SubprocVecEnv(subproc.SubprocVecEnv):
 
 
 class ShmemVecEnv(SubprocVecEnv):
-    """The same, one env in each process: here all of them share memory with the caller."""
+    """Envs in processes, one in each. The processes of SubprocVecEnv share memory with the caller just as well.
+
+    Args:
+        env_fns: as in SubprocVecEnv.
+        spaces: as in SubprocVecEnv.
+        context: as in SubprocVecEnv.
+        **common: as in SubprocVecEnv.
+    """
 
     def __init__(
         self, env_fns: Iterable[EnvFn], spaces: SpacePair | None = None, context: str = "spawn", **common: Any
@@ -112,12 +137,25 @@ class ShmemVecEnv(SubprocVecEnv):
         super().__init__(env_fns, spaces, context, **common)
 
 
-class VecEnvObservationWrapper(VecRowsWrapper, abc.ABC):
-    """A wrapper that changes observations alone, the last ones of episodes ("terminal_observation") among them."""
+class VecEnvObservationWrapper(VecRowsWrapper, VecEnvWrapper, abc.ABC):
+    """Change observations, also the last ones of episodes ("terminal_observation"). Subclasses define `process`.
+
+    Args:
+        venv: the VecEnv to wrap.
+        observation_space: the space of one processed observation; None for that of `venv`.
+        action_space: the space of one env's actions; None for that of `venv`.
+    """
 
     @abc.abstractmethod
     def process(self, obs: Any) -> Any:
-        """Change a batch of observations, of any number of rows: a step's, or those with which episodes have ended."""
+        """Return changed observations.
+
+        Args:
+            obs: a batch of any number of rows: those of a step, or the last ones of episodes.
+
+        Returns:
+            A batch of as many rows, by the wrapper's observation space.
+        """
 
     def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
         batch.obs = self.process(batch.obs)
@@ -132,7 +170,7 @@ class VecEnvObservationWrapper(VecRowsWrapper, abc.ABC):
 
 
 def _listified(actions: Any) -> Any:
-    """Put one env's bare action into a list; leave what has length 1, as baselines does, and batched structures."""
+    """Put the action of one env into a list, unless it has length 1, as in baselines, or is a dict or tuple."""
     if isinstance(actions, (dict, tuple)):
         return actions
     try:
@@ -143,6 +181,7 @@ def _listified(actions: Any) -> Any:
 
 
 def _check_spaces(vec: VecEnv, given: SpacePair | None) -> None:
+    """Close `vec` and raise SpaceMismatch if its spaces are not the given ones."""
     pairs = zip(("observation", "action"), given or (), (vec.observation_space, vec.action_space), strict=False)
     for which, theirs, ours in pairs:
         if not alike(theirs, ours):

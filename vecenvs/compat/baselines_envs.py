@@ -1,6 +1,6 @@
-"""Single envs as `baselines.common.cmd_util`, `bench`, `atari_wrappers` and `misc_util` make, wrap and seed them.
+"""Make, wrap and seed single envs, as baselines' `common.cmd_util`, `bench`, `atari_wrappers` and `misc_util`.
 
-`vecenvs.compat.baselines` has them too. Envs are Gymnasium's, and so are the wrappers where it has the same ones.
+Programs import these names from `vecenvs.compat.baselines`. Envs are Gymnasium's, and so are wrappers that it has, too.
 """
 
 from __future__ import annotations
@@ -31,13 +31,18 @@ from vecenvs.wrappers.reward import check_scale, clip_reward
 __all__ = ["Monitor", "make_atari", "make_env", "set_global_seeds", "wrap_deepmind"]
 
 Env = gym.Env[Any, Any]
-_SIDE = 84  # of the frames that an agent sees
+_SIDE = 84  # height and width, in pixels, of the frames that an agent sees
 
 
 class Monitor(wrappers.Monitor[Any, Any]):
-    """Records episodes as `vecenvs.wrappers.Monitor`; a reset in mid-episode is an error unless `allow_early_resets`.
+    """Record episodes, as `vecenvs.wrappers.Monitor`, with baselines' order and defaults of arguments.
 
-    `filename` None or "" is no file.
+    Args:
+        env: the env to wrap.
+        filename: the file, as in `vecenvs.wrappers.Monitor`; None or "" for no file.
+        allow_early_resets: if False, a reset before the episode's end is a RuntimeError.
+        reset_keywords: as in `vecenvs.wrappers.Monitor`.
+        info_keywords: as in `vecenvs.wrappers.Monitor`.
     """
 
     def __init__(
@@ -65,10 +70,30 @@ def make_env(
     logger_dir: str | os.PathLike[str] | None = None,
     initializer: Callable[..., Any] | None = None,
 ) -> Env:
-    """Make one env, wrapped as those of `make_vec_env` are, for code that steps a single one.
+    """Make one env with the wrappers that `make_vec_env` puts around each, for code that steps a single env.
 
-    With a `seed` its action space and its first reset get `seed + subrank`; the next resets go on from there.
-    `logger_dir` is where the Monitor writes `<mpi_rank>.<subrank>.monitor.csv`, None for no file.
+    Args:
+        env_id: as in `make_vec_env`, an id.
+        env_type: as in `make_vec_env`.
+        mpi_rank: the rank in the name of the monitor file, passed to `initializer`.
+        subrank: the index in the name of the monitor file, passed to `initializer`.
+        seed: the action space and the first reset get `seed + subrank`; later resets continue from there.
+        reward_scale: as in `make_vec_env`.
+        gamestate: as in `make_vec_env`.
+        flatten_dict_observations: as in `make_vec_env`.
+        wrapper_kwargs: as in `make_vec_env`.
+        env_kwargs: as in `make_vec_env`.
+        logger_dir: the directory for the Monitor's file `<mpi_rank>.<subrank>.monitor.csv`; None for no file.
+        initializer: called as `initializer(mpi_rank=..., subrank=...)` first.
+
+    Returns:
+        The env.
+
+    Raises:
+        gymnasium.error.Error: the id is unknown or malformed.
+        ImportError: a library that the env needs is missing.
+        TypeError: an argument has a wrong type.
+        ValueError: an argument has a wrong value.
     """
     if initializer is not None:
         initializer(mpi_rank=mpi_rank, subrank=subrank)
@@ -95,16 +120,26 @@ def make_env(
 
 
 def make_atari(env_id: str, max_episode_steps: int | None = None) -> Env:
-    """Make an Atari env that begins with up to 30 no-ops and shows every 4th frame, the maximum of the last two.
+    """Make an Atari env that begins with up to 30 no-ops and repeats each action for 4 frames.
 
-    Frames are in colour and of the screen's size. `max_episode_steps` counts those steps.
+    Args:
+        env_id: an Atari id.
+        max_episode_steps: the longest episode, in steps of 4 frames; None for no limit.
+
+    Returns:
+        The env. Its observations, colour frames of the screen's size, uint8, are the pixel-wise maximum of the last two
+        frames.
+
+    Raises:
+        ValueError: the id is not Atari's.
+        ImportError: ale-py is missing.
     """
     spec = find_spec(env_id)
     if check_env_type("atari", spec) != "atari":
         raise ValueError(f"make_atari makes Atari envs, which {env_id!r} is not: make_env makes any")
     bare = gym.make(spec, frameskip=1, disable_env_checker=True)
     height, width, _ = bare.observation_space.shape or (0, 0, 0)
-    # At the screen's own size, so that `wrap_deepmind` has the same pixels to shrink as in baselines.
+    # At the screen's own size, so that `wrap_deepmind` shrinks the same pixels as in baselines.
     env: Env = AtariPreprocessing(bare, screen_size=(width, height), grayscale_obs=False)
     return env if max_episode_steps is None else TimeLimit(env, max_episode_steps)
 
@@ -112,9 +147,17 @@ def make_atari(env_id: str, max_episode_steps: int | None = None) -> Env:
 def wrap_deepmind(
     env: Env, episode_life: bool = True, clip_rewards: bool = True, frame_stack: bool = False, scale: bool = False
 ) -> Env:
-    """Wrap what `make_atari` gives: an episode per life, FIRE after a reset, grey frames (84, 84, 1), clipped rewards.
+    """Wrap an env that `make_atari` made. Games with a FIRE action begin with it.
 
-    With `scale` frames are float32 in [0, 1]. `frame_stack` stacks 4 of them in the last axis: arrays, not LazyFrames.
+    Args:
+        env: the env.
+        episode_life: whether an episode ends with each life.
+        clip_rewards: whether rewards are replaced by their sign.
+        frame_stack: whether 4 frames are stacked in the last axis, as an array (in baselines as LazyFrames).
+        scale: whether observations are float32 in [0, 1].
+
+    Returns:
+        The wrapped env. Its observations are grey frames (84, 84, 1), uint8 unless `scale` is True.
     """
     if episode_life:
         env = EpisodicLife(env)
@@ -130,7 +173,7 @@ def wrap_deepmind(
 
 
 def _warp(shape: tuple[int, ...], frame: Any) -> Any:
-    """Make a frame grey and small, as OpenCV does it."""
+    """Make a frame grey and shrink it, by OpenCV, as in baselines."""
     cv2 = importlib.import_module("cv2")
     grey = cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY)
     return cv2.resize(grey, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA).reshape(shape)
@@ -141,9 +184,12 @@ def _unit(frames: Any) -> Any:
 
 
 def set_global_seeds(i: int | None) -> None:
-    """Seed Python's and NumPy's global generators, and PyTorch's if that is installed; by None from the system.
+    """Seed Python's and NumPy's global generators, and PyTorch's if it is installed.
 
-    Envs have generators of their own, which this does not touch: `make_vec_env` seeds them, or `reset(seed=...)`.
+    Envs have their own generators, which `make_vec_env(seed=...)` or `reset(seed=...)` seeds.
+
+    Args:
+        i: the seed; None for one from the system.
     """
     random.seed(i)
     np.random.seed(i)  # noqa: NPY002

@@ -1,7 +1,7 @@
 """The wrappers of `baselines.common.vec_env`, with its arguments, over those of `vecenvs.wrappers`.
 
-`vecenvs.compat.baselines` has them too. What they do beyond baselines (terminal observations, Dict spaces, parts of a
-batch, files that load without pickle) is told where it is done.
+Programs import these names from `vecenvs.compat.baselines`. The classes in `vecenvs.wrappers` say what they do beyond
+baselines' (terminal observations, Dict spaces, parts of a batch, files that load without pickle).
 """
 
 from __future__ import annotations
@@ -17,18 +17,30 @@ from numpy.typing import NDArray
 
 from vecenvs import wrappers
 from vecenvs.arguments import parse_int
+from vecenvs.compat.vec_env_wrapper import VecEnvWrapper
 from vecenvs.vec_env import VecEnv
-from vecenvs.wrappers import VecExtractDictObs
 from vecenvs.wrappers.vec_statistics import Merger
 
 __all__ = ["VecExtractDictObs", "VecFrameStack", "VecMonitor", "VecNormalize", "VecVideoRecorder"]
 
 
-class VecNormalize(wrappers.VecNormalize):
-    """Normalizes observations if `ob`, rewards by the spread of returns if `ret`. `ob_rms` is None without `ob`.
+class VecNormalize(wrappers.VecNormalize, VecEnvWrapper):
+    """Normalize observations and rewards by running statistics: `vecenvs.wrappers.VecNormalize`, whose files it reads.
 
-    `use_tf` keeps its place; ValueError if it is set: the statistics are numpy's. `norm_obs_keys` and `merge` are
-    those of `vecenvs.wrappers`, whose files `load` reads.
+    Args:
+        venv: the VecEnv to wrap.
+        ob: whether to normalize observations.
+        ret: whether to normalize rewards.
+        clipob: the bound of normalized observations.
+        cliprew: the bound of normalized rewards.
+        gamma: the discount of the returns.
+        epsilon: added to variances before the square root.
+        use_tf: must be False: the statistics are NumPy's.
+        norm_obs_keys: as in `vecenvs.wrappers.VecNormalize`.
+        merge: as in `vecenvs.wrappers.VecNormalize`.
+
+    Raises:
+        ValueError: `use_tf` is True, or as in `vecenvs.wrappers.VecNormalize`.
     """
 
     def __init__(
@@ -37,7 +49,7 @@ class VecNormalize(wrappers.VecNormalize):
         *, norm_obs_keys: Sequence[str] | None = None, merge: Merger | None = None,
     ) -> None:  # fmt: skip
         if use_tf:
-            raise ValueError("use_tf=True: the statistics are numpy's; keep them with save() and load()")
+            raise ValueError("use_tf=True: the statistics are NumPy's; save() and load() keep them in a file")
         super().__init__(venv, True, ob, ret, clipob, cliprew, gamma, epsilon, norm_obs_keys, merge=merge)
 
     @classmethod
@@ -47,7 +59,7 @@ class VecNormalize(wrappers.VecNormalize):
 
     @property
     def ob_rms(self) -> RunningMeanStd | dict[str, RunningMeanStd] | None:
-        """The statistics of observations, to be set like `obs_rms`; None, if set, is `norm_obs` False."""
+        """The statistics of observations, set like `obs_rms`. None means that `norm_obs` is False, also if set."""
         return self.obs_rms if self.norm_obs else None
 
     @ob_rms.setter
@@ -58,30 +70,55 @@ class VecNormalize(wrappers.VecNormalize):
 
     @property
     def clipob(self) -> float:
-        """`clip_obs`, which the observation space has as its bounds."""
+        """The bound of normalized observations, `clip_obs`."""
         return self.clip_obs
 
     @property
     def cliprew(self) -> float:
-        """`clip_reward`."""
+        """The bound of normalized rewards, `clip_reward`."""
         return self.clip_reward
 
     @property
     def ret(self) -> NDArray[np.float64]:
-        """`returns`: each env's discounted return so far."""
+        """Each env's discounted return so far in its episode, `returns`, float64 (num_envs,)."""
         return self.returns
 
 
-class VecFrameStack(wrappers.VecFrameStack):
-    """Joins the last `nstack` observations along the last axis."""
+class VecFrameStack(wrappers.VecFrameStack, VecEnvWrapper):
+    """Join the last `nstack` observations along the last axis.
+
+    Args:
+        venv: the VecEnv to wrap.
+        nstack: the number of observations.
+    """
 
     def __init__(self, venv: VecEnv, nstack: int) -> None:
         super().__init__(venv, nstack, "last")
         self.nstack = self.n_stack
 
 
-class VecMonitor(wrappers.VecMonitor):
-    """Writes the file, and keeps returns and lengths of the last `keep_buf` episodes in `epret_buf` and `eplen_buf`."""
+class VecExtractDictObs(wrappers.VecExtractDictObs, VecEnvWrapper):
+    """Replace Dict observations by one of their entries.
+
+    Args:
+        venv: the VecEnv to wrap.
+        key: the entry.
+    """
+
+
+class VecMonitor(wrappers.VecMonitor, VecEnvWrapper):
+    """Record the episodes of all envs.
+
+    Args:
+        venv: the VecEnv to wrap.
+        filename: the monitor file, as in `vecenvs.wrappers.Monitor`; None for no file.
+        keep_buf: the number of last episodes in `epret_buf` and `eplen_buf`.
+        info_keywords: as in `vecenvs.wrappers.VecMonitor`.
+
+    Attributes:
+        epret_buf: the returns of the last episodes, a deque.
+        eplen_buf: their lengths in steps, a deque.
+    """
 
     def __init__(
         self,
@@ -103,8 +140,15 @@ class VecMonitor(wrappers.VecMonitor):
         return episode
 
 
-class VecVideoRecorder(wrappers.VecVideoRecorder):
-    """Films all envs, tiled, into `directory`."""
+class VecVideoRecorder(wrappers.VecVideoRecorder, VecEnvWrapper):
+    """Record videos of all envs, tiled into one picture.
+
+    Args:
+        venv: the VecEnv to wrap; its envs have `render_mode="rgb_array"`.
+        directory: the directory for the files.
+        record_video_trigger: a function of the number of steps taken, which says whether a video begins.
+        video_length: steps per video.
+    """
 
     def __init__(
         self, venv: VecEnv, directory: str | os.PathLike[str], record_video_trigger: Callable[[int], bool],

@@ -1,7 +1,7 @@
-"""Multi-agent envs as envs that the core can step: PettingZoo's ParallelEnv and RLlib's dict envs, without either.
+"""Multi-agent envs as envs of Gymnasium: PettingZoo's ParallelEnv and RLlib's dict envs, without importing either.
 
-An action of such an env is a dict agent -> action, an observation a dict agent -> observation. Agents may come and go
-from one row to the next, so both are object spaces. What the env says of each agent besides travels in the info.
+An action of such an env is a dict agent -> action, an observation a dict agent -> observation. Agents may differ from
+one row to the next, so both are object spaces. Rewards, flags and infos by agent travel in the info.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from vecenvs.compat.old_env import call_reset, takes_seed
 
 ALL = "__all__"
 AGENT = "agent0"
-"""The agent id that RLlib gives the one agent of a single-agent env."""
+"""RLlib's id of the agent of a single-agent env."""
 AGENTS = "agents"
-"""The key of an info under which a row's `AgentRow` travels."""
+"""The key of a row's `AgentRow` in its info."""
 
 ByAgent = dict[Any, Any]
 
 
 class AgentRow(TypedDict):
-    """What a step gives by agent, besides observations. The flags also have `"__all__"`: the episode is over."""
+    """The results of a step by agent, besides observations. The flags also have `"__all__"`: the episode is over."""
 
     rewards: ByAgent
     terminateds: ByAgent
@@ -33,14 +33,14 @@ class AgentRow(TypedDict):
 
 
 class AgentRows(NamedTuple):
-    """One env's part of what a poll gives."""
+    """One env's part of the result of a poll."""
 
     obs: ByAgent
     row: AgentRow
 
 
 class DictOfAgents(spaces.Space[ByAgent]):
-    """Dicts agent -> value. Which agents and which values is the env's own affair."""
+    """Dicts agent -> value, with any agents and values."""
 
     def __init__(self) -> None:
         super().__init__(None, None)
@@ -56,23 +56,23 @@ class DictOfAgents(spaces.Space[ByAgent]):
 
 
 class MultiAgentAdapter(gym.Env[ByAgent, ByAgent]):
-    """One multi-agent env as a `gymnasium.Env`. Its reward is the sum of the agents', its flags are `"__all__"`'s.
+    """One multi-agent env as a `gymnasium.Env`: the reward is the sum over the agents, the flags those of `"__all__"`.
 
-    `inner` follows one of these contracts; what it returns tells which:
+    `inner` follows one of these contracts, recognized by the values that it returns:
 
     * PettingZoo's ParallelEnv: five dicts, no `"__all__"`. The episode is over when its `agents` is empty; then it is
       truncated if an agent was truncated on the last step, else terminated.
     * RLlib's MultiAgentEnv on Gymnasium: five dicts, the flags with `"__all__"`.
     * RLlib's older MultiAgentEnv: observations, rewards, dones with `"__all__"`, infos. An agent is truncated if its
-      info has "TimeLimit.truncated". Its `reset` may take no arguments and return observations alone; a seed then goes
-      to its `seed` method if it has one.
+      info has "TimeLimit.truncated". Its `reset` may take no arguments and return observations alone; a seed is passed
+      to its `seed` method, if it has one.
     """
 
     def __init__(self, inner: Any) -> None:
         for name in ("reset", "step"):
             if not callable(getattr(inner, name, None)):
                 raise TypeError(
-                    f"make_env gave a {type(inner).__name__} without {name}(): it must make multi-agent envs"
+                    f"make_env returned a {type(inner).__name__} without {name}(): it must make multi-agent envs"
                 )
         self.inner = inner
         self.observation_space = DictOfAgents()
@@ -87,11 +87,10 @@ class MultiAgentAdapter(gym.Env[ByAgent, ByAgent]):
         result = call_reset(self.inner, self._takes_seed, seed, options)
         obs, infos = result if isinstance(result, tuple) else (result, {})
         obs = self._dict("reset", "observations", obs)
-        nobody = {ALL: False}
         row = AgentRow(
             rewards=dict.fromkeys(obs, 0.0),
-            terminateds=dict(nobody),
-            truncateds=dict(nobody),
+            terminateds={ALL: False},
+            truncateds={ALL: False},
             infos={**{agent: {} for agent in obs}, **self._dict("reset", "infos", infos)},
         )
         return obs, {AGENTS: row}
@@ -110,7 +109,7 @@ class MultiAgentAdapter(gym.Env[ByAgent, ByAgent]):
         return obs, float(sum(rewards.values())), bool(terminateds[ALL]), bool(truncateds[ALL]), {AGENTS: row}
 
     def spaces_by_agent(self) -> tuple[Any, Any]:
-        """Give the observation and action space as the env declares them: as a Dict by agent if it can be, or None."""
+        """Return the observation and action space that the env declares, as a Dict by agent if possible, or None."""
         return self._declared("observation_space"), self._declared("action_space")
 
     def render(self) -> Any:
@@ -127,20 +126,20 @@ class MultiAgentAdapter(gym.Env[ByAgent, ByAgent]):
         return dict(value)
 
     def _completed(self, terminateds: ByAgent, truncateds: ByAgent) -> tuple[ByAgent, ByAgent]:
-        """Add what is missing of `"__all__"`."""
+        """Return the flags with `"__all__"`, which a ParallelEnv's lack."""
         if ALL in terminateds:
             return terminateds, {ALL: False, **truncateds}
         if not hasattr(self.inner, "agents"):
             raise TypeError(
                 f"{type(self.inner).__name__} has no `agents`, as a ParallelEnv has, and its terminateds no '__all__', "
-                "as those of RLlib's envs: when its episodes are over cannot be told"
+                "as those of RLlib's envs have: the end of its episodes cannot be recognized"
             )
         over = not self.inner.agents
         cut = over and any(truncateds.values())
         return {**terminateds, ALL: over and not cut}, {**truncateds, ALL: cut}
 
     def _divided(self, dones: ByAgent, infos: ByAgent) -> tuple[ByAgent, ByAgent]:
-        """Tell terminations from truncations among old dones."""
+        """Divide dones of the older interface into terminations and truncations."""
         if ALL not in dones:
             raise TypeError(f"{type(self.inner).__name__}.step() gave dones without '__all__': {dones!r}")
         cut = {agent: bool(infos.get(agent, {}).get("TimeLimit.truncated")) and bool(dones[agent]) for agent in dones}
@@ -159,7 +158,7 @@ class MultiAgentAdapter(gym.Env[ByAgent, ByAgent]):
 
 
 def agent_row(obs: ByAgent, info: Mapping[str, Any]) -> AgentRow:
-    """Give a row's `AgentRow`. One that a replaced worker gave in place of a lost step has none: all are truncated."""
+    """Return a row's `AgentRow`. A replaced worker's row for a lost step has none: all agents are truncated."""
     if AGENTS in info:
         row: AgentRow = info[AGENTS]
         return row
@@ -172,7 +171,7 @@ def agent_row(obs: ByAgent, info: Mapping[str, Any]) -> AgentRow:
 
 
 def lone_row(reward: float, terminated: bool, truncated: bool, info: dict[str, Any], *, first: bool) -> AgentRow:
-    """Give the row of an env with one agent. The flags of an episode's first row have no agent, as in RLlib."""
+    """Return the row of an env with one agent. The flags of an episode's first row have no agent, as in RLlib."""
     return AgentRow(
         rewards={AGENT: reward},
         terminateds={ALL: False} if first else {AGENT: terminated, ALL: terminated},
@@ -182,13 +181,13 @@ def lone_row(reward: float, terminated: bool, truncated: bool, info: dict[str, A
 
 
 def dones(row: AgentRow) -> ByAgent:
-    """Give terminated or truncated, by agent and for `"__all__"`."""
+    """Return whether an agent, or `"__all__"`, is terminated or truncated."""
     ended, cut = row["terminateds"], row["truncateds"]
     return {agent: bool(ended.get(agent, False) or cut.get(agent, False)) for agent in {**ended, **cut}}
 
 
 def infos_of_dones(row: AgentRow) -> ByAgent:
-    """Give the infos that go with `dones`: with "TimeLimit.truncated" True for agents that were truncated alone."""
+    """Return the infos that go with `dones`: "TimeLimit.truncated" is True for truncated agents."""
     cut = [a for a, flag in row["truncateds"].items() if flag and a != ALL and not row["terminateds"].get(a, False)]
     infos = row["infos"]
     return {**infos, **{agent: {**infos.get(agent, {}), "TimeLimit.truncated": True} for agent in cut}}

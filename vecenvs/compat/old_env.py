@@ -1,4 +1,4 @@
-"""Single-agent envs of Gym's interface before 0.26, as RLlib's RemoteVectorEnv took them, by Gymnasium's interface."""
+"""Adapt single-agent envs of Gym's interface before 0.26, which RLlib's RemoteVectorEnv took, to Gymnasium's."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _OWN = ("inner", "_takes_seed")
 
 
 class OldEnvAdapter:
-    """One env that may be written for the old interface; what its methods take and return tells.
+    """Gymnasium's interface of an env that may be written for the old one, by what its methods take and return.
 
-    `reset` may take no seed, which then goes to the env's own `seed` method if it has one, and return an observation
-    alone. `step` may return four values: the episode is truncated if the info has "TimeLimit.truncated". All other
-    attributes are those of `inner`.
+    `reset` may take no seed, which is then passed to the env's `seed` method if there is one, and may return an
+    observation alone. `step` may return four values: the episode is truncated if the info has "TimeLimit.truncated".
+    All other attributes are those of `inner`, because programs read them from the env.
     """
 
     def __init__(self, inner: Any) -> None:
@@ -55,22 +55,22 @@ class OldEnvAdapter:
 
 
 def adapted(env: Any) -> Any:
-    """Return the env, with an adapter around it if it has the old interface, as far as can be seen before a reset."""
+    """Return the env, in an adapter if it has, or may have, the old interface."""
     whole = callable(getattr(env, "reset", None)) and callable(getattr(env, "step", None))
     spaces = all(isinstance(getattr(env, name, None), gym.Space) for name in ("observation_space", "action_space"))
-    if not (whole and spaces):  # which is told where envs are made
+    if not (whole and spaces):  # an error, raised where envs are made
         return env
     return env if isinstance(env, gym.Env) and takes_seed(env) else OldEnvAdapter(env)
 
 
 def takes_seed(inner: Any) -> bool:
-    """Whether the env's `reset` takes the keyword `seed`."""
+    """Tell whether the env's `reset` takes the keyword `seed`."""
     parameters = inspect.signature(inner.reset).parameters
     return "seed" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def call_reset(inner: Any, by_reset: bool, seed: int | None, options: dict[str, Any] | None) -> Any:
-    """Reset the env; without the keywords (not `by_reset`) its `seed` method, if it has one, gets the seed."""
+    """Reset the env. If its `reset` takes no keywords (`by_reset` False), pass the seed to its `seed` method."""
     if by_reset:
         given = {"seed": seed, "options": options}
         return inner.reset(**{name: value for name, value in given.items() if value is not None})

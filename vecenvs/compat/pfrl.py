@@ -1,4 +1,4 @@
-"""pfrl's class over the core, without pfrl: `from vecenvs.compat.pfrl import MultiprocessVectorEnv`."""
+"""The class of pfrl, which need not be installed: `from vecenvs.compat.pfrl import MultiprocessVectorEnv`."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ from vecenvs.arguments import arguments_of, check_arguments
 from vecenvs.backends.subproc import SubprocVecEnv
 from vecenvs.errors import ClosedError
 from vecenvs.pool.pool_vec_env import EnvFn
-from vecenvs.views.pfrl_view import PfrlView, register
+from vecenvs.views.pfrl import PfrlView, register
 
 
 class VectorEnvClosedError(ClosedError, AssertionError):
-    """The env has been closed: pfrl's own class raises AssertionError."""
+    """Raised by any use of a closed env. An AssertionError, too, as in pfrl."""
 
 
 class MultiprocessVectorEnv(PfrlView):
-    """Envs in processes of their own, in pfrl's names and contract: see `PfrlView`.
+    """Envs in processes, with pfrl's names and contract: see `PfrlView`.
 
-    `env_fns` make Gymnasium envs. The processes are one per usable core, or what the keyword arguments of SubprocVecEnv
-    say (`num_workers=len(env_fns)` gives each env its own); results do not depend on it. As in pfrl, what is collected
-    without having been closed is closed then, silently; unlike there, a second `close` does nothing.
+    As in pfrl, an object that is garbage-collected is closed silently. Unlike there, `close` may be called again.
+
+    Args:
+        env_fns: functions that make a Gymnasium env each.
+        time_limit: as in `vecenvs.views.as_pfrl`.
+        **kwargs: the other arguments of `vecenvs.SubprocVecEnv`, but not `autoreset`. Without `num_workers` there is
+            one process per usable core; results do not depend on it.
     """
 
     def __init__(self, env_fns: Iterable[EnvFn], *, time_limit: str = "done", **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""The name of the package RayEnvWrapper: a vector env on Ray from a function of a seed.
+"""The class of the package RayEnvWrapper: a vector env on Ray from a function of a seed.
 
 from vecenvs.compat.ray_env_wrapper import WrapperRayVecEnv
 """
@@ -17,11 +17,18 @@ from vecenvs.backends.ray import RayVecEnv
 
 
 class WrapperRayVecEnv(RayVecEnv):
-    """`number_of_workers` Ray actors with `envs_per_worker` envs each, one after another in the batch.
+    """Envs in Ray actors, in the autoreset mode "same_step".
 
-    Env i is `make_and_seed(i)`: each has a seed of its own. That function may seed as Gymnasium does, by
-    `env.reset(seed=seed)`, or as the old gym did, by `env.seed(seed)`, which then holds for the first reset. Envs
-    reset themselves when an episode ends (the VecEnv's "same_step"). `kwargs` are RayVecEnv's.
+    Args:
+        make_and_seed: a function that makes env i from the seed i. It may seed the env as in Gymnasium, by
+            `env.reset(seed=seed)`, or as in the old Gym, by `env.seed(seed)`: then the first reset uses the seed.
+        number_of_workers: the number of actors.
+        envs_per_worker: the number of envs in each.
+        **kwargs: the other arguments of RayVecEnv.
+
+    Raises:
+        TypeError: `make_and_seed` is not a function, or a number is not an int.
+        ValueError: a number is less than 1.
     """
 
     def __init__(
@@ -32,13 +39,13 @@ class WrapperRayVecEnv(RayVecEnv):
         for name, number in (("number_of_workers", number_of_workers), ("envs_per_worker", envs_per_worker)):
             parse_int(name, number, 1)
         if not callable(make_and_seed):
-            raise TypeError(f"make_and_seed must be a function of a seed that gives an env, not {make_and_seed!r}")
+            raise TypeError(f"make_and_seed must be a function of a seed that returns an env, not {make_and_seed!r}")
         env_fns = [functools.partial(_make, make_and_seed, i) for i in range(number_of_workers * envs_per_worker)]
         super().__init__(env_fns, number_of_workers, **kwargs)
 
 
 class FirstSeed(gym.Wrapper[Any, Any, Any, Any]):
-    """Seeds the first reset that is given no seed."""
+    """Seed the first reset, unless it is given a seed."""
 
     def __init__(self, env: gym.Env[Any, Any], seed: int) -> None:
         super().__init__(env)
@@ -57,7 +64,7 @@ def _make(make_and_seed: Callable[[int], Any], seed: int) -> Any:
 
 @contextlib.contextmanager
 def old_seeding() -> Iterator[list[int]]:
-    """Let `env.seed(seed)`, which Gymnasium has dropped, note the seed while envs are made in this process.
+    """Give all envs a method `seed`, which Gymnasium has removed, that records the seed while envs are made.
 
     Envs with a `seed` method of their own keep it.
     """
@@ -70,7 +77,7 @@ def old_seeding() -> Iterator[list[int]]:
     if hasattr(gym.Env, "seed"):
         yield seeds
         return
-    setattr(gym.Env, "seed", seed)  # noqa: B010  not an attribute that mypy knows
+    setattr(gym.Env, "seed", seed)  # noqa: B010  mypy does not know this attribute
     try:
         yield seeds
     finally:

@@ -1,9 +1,9 @@
-"""The names of the package ray_multiprocess_env: envs that are actors of the user's own, stepped as one.
+"""The names of the package ray_multiprocess_env: envs that are the user's own Ray actors, stepped as one.
 
     from vecenvs.compat.ray_multiprocess_env import RayVectorEnv, make_remote_class
 
-An env here is any actor with `reset` and `step`: of Gymnasium's kind, of the old gym's, or with neither spaces nor
-infos. For throughput use `RayVecEnv`, which steps many envs per actor: here every env costs a call per step.
+An env is any actor with `reset` and `step`, in Gymnasium's interface, in that of the old Gym, or without spaces and
+infos. `RayVecEnv` is faster: it steps many envs per actor, while here every env costs one actor call per step.
 """
 
 from __future__ import annotations
@@ -21,12 +21,23 @@ from vecenvs.errors import EnvError, WorkerDied
 
 
 def make_remote_class(cls: type, name: str, env_class: type) -> Any:
-    """Make an actor class of `cls`, whose instances hold an env of `env_class` in their attribute `name`.
+    """Make an actor class from a class whose instances hold an env.
 
-    The actor has every public method of `env_class` that `cls` does not define itself, and carries it out on that env.
-    Actors have methods alone: an attribute or property of `env_class` becomes a method without arguments that reads
-    it (`env.action_space.remote()`), and `get_attr(name)` and `set_attr(name, value)` reach those of the instance as
-    VecEnv's do: through wrappers, `name` may be dotted.
+    The actor has every public method of `env_class` that `cls` does not define itself, and runs it on the env. Actors
+    have methods only, so an attribute or property of `env_class` becomes a method without arguments that reads it
+    (`env.action_space.remote()`). `get_attr(name)` and `set_attr(name, value)` reach the attributes of the env, as
+    VecEnv's methods do.
+
+    Args:
+        cls: the class.
+        name: the attribute of its instances that holds the env.
+        env_class: the class of the env.
+
+    Returns:
+        The actor class: `make_remote_class(...).remote(...)` starts an actor.
+
+    Raises:
+        BackendUnavailable: Ray is missing.
     """
     check_ray()
     import ray
@@ -43,12 +54,21 @@ def make_remote_class(cls: type, name: str, env_class: type) -> Any:
 
 
 class RayVectorEnv:
-    """Actors of the user's as one vector env, with the interface of pfrl's MultiprocessVectorEnv.
+    """The user's actors as one vector env, with the interface of pfrl's MultiprocessVectorEnv.
 
-    `reset` gives a list of observations, `step` four tuples: observations, rewards, dones, infos, each value as its
-    env gave it (arrays are copies that may be written to). There is no autoreset: `reset(mask)` begins new episodes.
-    Of a Gymnasium env, done is terminated or truncated, `info["TimeLimit.truncated"]` tells which, and the info of its
-    reset is in `reset_infos`. Subclass to add methods: `remote_envs` are the actors, `gather` waits for their answers.
+    There is no autoreset: `reset(mask)` begins new episodes. For Gymnasium envs done is terminated or truncated,
+    `info["TimeLimit.truncated"]` is truncated and not terminated, and `reset_infos` has the infos of resets. A subclass
+    may add methods, with `remote_envs` and `gather`.
+
+    Args:
+        remote_envs: the actors.
+
+    Attributes:
+        last_obs: the last observation of each env.
+        reset_infos: the info of each env's last reset.
+
+    Raises:
+        BackendUnavailable: Ray is missing.
     """
 
     def __init__(self, remote_envs: Sequence[Any]) -> None:
@@ -65,30 +85,39 @@ class RayVectorEnv:
 
     @property
     def num_envs(self) -> int:
-        """How many there are."""
+        """The number of envs."""
         return len(self._remote_envs)
 
     @property
     def action_space(self) -> Any:
-        """That of the first env. AttributeError if its actor has no method of this name."""
+        """The value of the first env. AttributeError if its actor has no method of this name."""
         return self._ask_first("action_space")
 
     @property
     def observation_space(self) -> Any:
-        """That of the first env. AttributeError if its actor has no method of this name."""
+        """The value of the first env. AttributeError if its actor has no method of this name."""
         return self._ask_first("observation_space")
 
     @property
     def spec(self) -> Any:
-        """That of the first env. AttributeError if its actor has no method of this name."""
+        """The value of the first env. AttributeError if its actor has no method of this name."""
         return self._ask_first("spec")
 
     def reset(self, *args: Any, **kwargs: Any) -> Any:
-        """Reset the envs; give a list of observations.
+        """Reset envs.
 
-        As in pfrl, one argument of a bool per env is a mask: where it is true the env is not reset and its last
-        observation returned. All else goes to each env's `reset`. A tuple that is not (obs, info) counts as several
-        values per env, and then a tuple of each is returned.
+        Args:
+            *args: one argument with a bool per env is a mask, as in pfrl: envs for which it is True are not reset.
+                Other arguments are passed to each env's `reset`.
+            **kwargs: `mask`, or arguments that are passed to each env's `reset`.
+
+        Returns:
+            A list of observations: for an env that is not reset its last one. If an env's `reset` returns a tuple that
+            is not (obs, info), a tuple of each of its values for all envs that were reset.
+
+        Raises:
+            EnvError: envs raised.
+            WorkerDied: an actor has ended.
         """
         mask = np.zeros(self.num_envs, dtype=bool)
         if len(args) == 1 and args[0] is None:
@@ -108,7 +137,22 @@ class RayVectorEnv:
         return list(self.last_obs)
 
     def step(self, actions: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        """Step each env with its action; give tuples of observations, rewards, dones and infos."""
+        """Step each env.
+
+        Args:
+            actions: one action per env.
+            *args: further arguments, passed to each env's `step`.
+            **kwargs: further keyword arguments, passed to each env's `step`.
+
+        Returns:
+            Four tuples with one value per env: observations, rewards, dones, infos. The values are those of the envs;
+            arrays are copies that may be written to. If a `step` returns no tuple, a list of what the envs returned.
+
+        Raises:
+            ValueError: there is not one action per env.
+            EnvError: envs raised.
+            WorkerDied: an actor has ended.
+        """
         if len(actions) != self.num_envs:
             raise ValueError(f"{len(actions)} actions for {self.num_envs} envs: give one action per env")
         calls = {
@@ -122,9 +166,14 @@ class RayVectorEnv:
         return tuple(zip(*outcomes, strict=True))
 
     def seed(self, seeds: int | Sequence[int]) -> None:
-        """Seed each env: by its actor's `seed` method if it has one, else its next reset is called with `seed=`.
+        """Seed each env by its actor's `seed` method, or if it has none by the argument `seed` of its next reset.
 
-        A sequence has one seed each; an int is the same for all of them, as in pfrl.
+        Args:
+            seeds: a sequence of one seed per env, or one seed for all envs, as in pfrl.
+
+        Raises:
+            TypeError: `seeds` is neither an int nor a sequence.
+            ValueError: there is not one seed per env.
         """
         each = _one_each(seeds, self.num_envs)
         calls = {i: e.seed.remote(each[i]) for i, e in enumerate(self._remote_envs) if hasattr(e, "seed")}
@@ -132,18 +181,34 @@ class RayVectorEnv:
         self.gather(calls)
 
     def render(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """Render each env; give what each returned."""
+        """Render each env.
+
+        Args:
+            *args: passed to each env's `render`.
+            **kwargs: passed to each env's `render`.
+
+        Returns:
+            A list of what each env returned.
+        """
         calls = {i: remote_env.render.remote(*args, **kwargs) for i, remote_env in enumerate(self._remote_envs)}
         return list(self.gather(calls).values())
 
     def close(self) -> None:
-        """Close the envs whose actors have a `close` method. The actors themselves are the user's, and stay."""
+        """Close the envs whose actors have a `close` method. The actors, which are the user's, stay alive."""
         self.gather({i: e.close.remote() for i, e in enumerate(self._remote_envs) if hasattr(e, "close")})
 
     def gather(self, calls: dict[int, Any]) -> dict[int, Any]:
-        """Wait for the calls of some envs, {index: reference}; give their results, whose arrays are the caller's own.
+        """Wait until actor calls have ended.
 
-        EnvError if envs raised, WorkerDied if an actor is gone, once every call has ended.
+        Args:
+            calls: the reference of a call for each env, by the env's index.
+
+        Returns:
+            The results by the env's index, whose arrays may be written to.
+
+        Raises:
+            EnvError: envs raised. It comes after all calls have ended.
+            WorkerDied: an actor has ended. It comes after all calls have ended.
         """
         import ray
 
@@ -166,7 +231,7 @@ class RayVectorEnv:
 
     def _ask_first(self, name: str) -> Any:
         if not self._remote_envs or not hasattr(self._remote_envs[0], name):
-            raise AttributeError(f"these actors have no method {name}() that tells it: see make_remote_class")
+            raise AttributeError(f"these actors have no method {name}(): see make_remote_class")
         return self.gather({0: getattr(self._remote_envs[0], name).remote()})[0]
 
     def _is_mask(self, value: Any) -> bool:
@@ -192,7 +257,7 @@ def _is_obs_and_info(out: Any) -> bool:
 
 
 def _four(out: Any) -> Any:
-    """Make a Gymnasium env's five values the old gym's four; leave others as they are."""
+    """Return the five values of a Gymnasium env as four, as in the old Gym; anything else unchanged."""
     if not isinstance(out, tuple) or len(out) != 5:
         return out
     obs, reward, terminated, truncated, info = out
@@ -209,7 +274,7 @@ def _env_error(i: int, exc: Any) -> EnvError:
 
 
 def _annotated(env_class: type) -> set[str]:
-    """Names of the attributes that a class declares without giving them a value, as gymnasium.Env its spaces."""
+    """Return the attributes that a class declares without a value, such as the spaces of gymnasium.Env."""
     return {name for base in env_class.__mro__ for name in vars(base).get("__annotations__", {})}
 
 

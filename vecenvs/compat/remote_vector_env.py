@@ -1,4 +1,4 @@
-"""The name of RLlib's old RemoteVectorEnv, without RLlib and over any backend.
+"""RLlib's old classes RemoteVectorEnv and RemoteBaseEnv, without RLlib and over any backend.
 
     from vecenvs.compat.remote_vector_env import RemoteVectorEnv
 
@@ -16,245 +16,34 @@ The meaning of the dicts is that of Ray's rllib/env/remote_vector_env.py and of 
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import inspect
-import math
-import time
-from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from vecenvs.arguments import arguments_of, check_arguments, parse_int, parse_timeout
-from vecenvs.backends import backend_class
-from vecenvs.batch.layout import SpaceLayout
-from vecenvs.compat.multi_agent import AGENT, AgentRows, MultiAgentAdapter, agent_row, dones, infos_of_dones, lone_row
-from vecenvs.compat.old_env import adapted
-from vecenvs.compat.sub_environment import SubEnvironment
-from vecenvs.errors import (
-    AlreadySteppingError,
-    ClosedError,
-    EnvError,
-    NotSteppingError,
-    StepTimeout,
-    VecEnvError,
-    describe_indices,
-)
-from vecenvs.vec_env import Batch, NotHere, Seeds
+from vecenvs.compat.multi_agent import dones, infos_of_dones
+from vecenvs.compat.remote_envs import ASYNC_RESET_RETURN, RemoteEnvs
 
-ASYNC_RESET_RETURN = "async_reset_return"
-"""What `try_reset` gives, RLlib's own word: the first observation will come by `poll`."""
+__all__ = ["ASYNC_RESET_RETURN", "RemoteBaseEnv", "RemoteVectorEnv"]
 
 MultiEnvDict = dict[int, dict[Any, Any]]
 FiveDicts = tuple[MultiEnvDict, MultiEnvDict, MultiEnvDict, MultiEnvDict, MultiEnvDict]
 SixDicts = tuple[MultiEnvDict, MultiEnvDict, MultiEnvDict, MultiEnvDict, MultiEnvDict, MultiEnvDict]
 
-_ONE_PROCESS_EACH = ("subproc", "ray")
-_SETTLED = ("env_fns", "autoreset")  # arguments of a backend that are no choice here
-
-
-class _Called:
-    """Names the class that was called, not its base that has the constructor, where arguments are missing."""
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        takes = inspect.signature(cls.__init__)
-        try:
-            takes.bind(None, *args, **kwargs)
-        except TypeError as exc:
-            raise TypeError(f"{cls.__name__}: {exc}. It takes {', '.join([*takes.parameters][1:])}") from None
-        return super().__new__(cls)
-
-
-class RemoteEnvs(_Called):
-    """What the classes of both generations have in common: everything but the form of `poll`.
-
-    `make_env(i)` makes env i, in its worker: a Gymnasium env, one of the old interface (see OldEnvAdapter; its spaces
-    must be Gymnasium's), or with `multiagent` a PettingZoo ParallelEnv or an env of dicts as RLlib's (see
-    MultiAgentAdapter). All envs begin to reset at once, with the seeds that `seed` gives as in
-    `VecEnv.reset`; `poll` gives their first rows.
-
-    `backend` is "subproc", "dummy", "mpi" or "ray", and `backend_kwargs` are its own. As in RLlib each env has a
-    process of its own on "subproc" and "ray", unless `num_workers` says otherwise: then envs of one worker wait for
-    each other's steps and resets.
-    """
-
-    def __init__(
-        self,
-        make_env: Callable[[int], Any],
-        num_envs: int,
-        multiagent: bool,
-        remote_env_batch_wait_ms: float,
-        *,
-        backend: str = "subproc",
-        seed: Seeds = None,
-        **backend_kwargs: Any,
-    ) -> None:
-        if not callable(make_env):
-            raise TypeError(f"make_env must be a function of an env's index, not {make_env!r}")
-        num_envs = parse_int("num_envs", num_envs, 1)
-        wait = parse_timeout(remote_env_batch_wait_ms, "remote_env_batch_wait_ms")
-        if wait is None or math.isinf(wait):
-            raise ValueError(
-                "remote_env_batch_wait_ms must be a finite number: 0 gives what is ready with the first row"
-            )
-        if "autoreset" in backend_kwargs:
-            raise TypeError("autoreset is no choice here: an env that has ended waits for try_reset")
-        engine = backend_class(backend)
-        known = [name for name in (*arguments_of(RemoteEnvs), *arguments_of(engine)) if name not in _SETTLED]
-        check_arguments(f"{type(self).__name__} with backend {backend!r}", backend_kwargs, known)
-        self.num_envs = num_envs
-        self.multiagent = bool(multiagent)
-        self.poll_timeout = wait / 1000
-        if backend in _ONE_PROCESS_EACH:
-            backend_kwargs.setdefault("num_workers", num_envs)
-        env_fns = [functools.partial(_make, make_env, i, self.multiagent) for i in range(num_envs)]
-        self._vec = engine(env_fns, autoreset="disabled", **backend_kwargs)
-        self._error: VecEnvError | None = None
-        self._agents: set[Any] = set()
-        try:
-            self.observation_space, self.action_space = self._spaces()
-            self._layout = SpaceLayout(self._vec.observation_space)
-            self._vec.reset_async(seed=seed)
-        except BaseException:
-            self._vec.close()
-            raise
-
-    def send_actions(self, action_dict: Mapping[int, Mapping[Any, Any]]) -> None:
-        """Step the envs named, each with its agents' actions: env id -> agent id -> action.
-
-        AlreadySteppingError, before any env is touched, if one of them has not been polled since its last command.
-        """
-        if not isinstance(action_dict, Mapping):
-            raise TypeError(f"send_actions takes a dict env id -> agent id -> action, not {action_dict!r}")
-        slots = [self._env_id(env_id) for env_id in action_dict]
-        actions = [self._actions(env_id, by_agent) for env_id, by_agent in action_dict.items()]
-        if slots:
-            with _free("send_actions", slots):
-                self._vec.send(actions, slots)
-
-    def try_reset(
-        self, env_id: int | None = None, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> str:
-        """Begin to reset an env, or with None all of them; give ASYNC_RESET_RETURN. `poll` gives the first rows.
-
-        An int `seed` gives env i the seed `seed` + i. AlreadySteppingError, before any env is touched, if one of them
-        has not been polled since its last command.
-        """
-        slots = list(range(self.num_envs)) if env_id is None else [self._env_id(env_id)]
-        with _free("try_reset", slots):
-            self._vec.reset_async(slots, seed=seed, options=options)
-        return ASYNC_RESET_RETURN
-
-    # The insides of RLlib's class.
-    actors = NotHere(
-        "get_sub_environments() gives a handle of each env, whose get_attr, set_attr and env_method reach it"
-    )
-    pending = NotHere(
-        "an env is pending from send_actions or try_reset until a poll has given its row; poll() waits for them"
-    )
-
-    def get_sub_environments(self, as_dict: bool = False) -> list[SubEnvironment] | dict[int, SubEnvironment]:
-        """Give a handle of each env, or a dict of them by env id."""
-        handles = [SubEnvironment(self._vec, i, "inner." if self.multiagent else "") for i in range(self.num_envs)]
-        return dict(enumerate(handles)) if as_dict else handles
-
-    def get_agent_ids(self) -> set[Any]:
-        """Give the agents seen in the rows so far; of single-agent envs "agent0"."""
-        return set(self._agents) if self.multiagent else {AGENT}
-
-    def stop(self) -> None:
-        """Close every env and end the workers. Repeatable; everything else then raises ClosedError."""
-        self._vec.close()
-
-    def _poll(self) -> dict[int, AgentRows]:
-        """Give the rows that are ready.
-
-        Waits for the first one, and until `remote_env_batch_wait_ms` after the call for others, unless all are there.
-        NotSteppingError if no env has a command. An env that raised gives its EnvError once the rows before it are out,
-        and needs `try_reset`; the others are not touched by it. So with a worker's WorkerDied.
-        """
-        if self._vec.closed:
-            raise ClosedError("poll")
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
-        deadline = time.monotonic() + self.poll_timeout
-        try:
-            rows = self._rows(self._recv())
-        except NotSteppingError:
-            raise NotSteppingError("poll while no env has a command: send_actions or try_reset first") from None
-        while True:
-            try:
-                rows.update(self._rows(self._recv(max(0.0, deadline - time.monotonic()))))
-            except (StepTimeout, NotSteppingError):  # late, or all are there
-                return rows
-            except VecEnvError as error:  # of the next poll, not of these rows
-                self._error = error
-                return rows
-
-    def _recv(self, timeout: float | None = None) -> Batch:
-        try:
-            return self._vec.recv(timeout=timeout)
-        except EnvError as error:
-            error.tell_reset(lambda env_id: f"try_reset({env_id}) first")
-            raise
-
-    def _rows(self, batch: Batch) -> dict[int, AgentRows]:
-        rewards = self._vec.rewards64
-        rows: dict[int, AgentRows] = {}
-        for k, index in enumerate(batch.indices.tolist()):
-            rows[index] = self._multi(batch, k) if self.multiagent else self._single(batch, k, float(rewards[index]))
-            self._agents.update(rows[index].obs)
-        return rows
-
-    def _single(self, batch: Batch, k: int, reward: float) -> AgentRows:
-        obs = self._layout.unflatten([part[k] for part in self._layout.flatten(batch.obs)])
-        flags = bool(batch.terminated[k]), bool(batch.truncated[k])
-        return AgentRows({AGENT: obs}, lone_row(reward, *flags, batch.infos[k], first=not batch.active[k]))
-
-    def _multi(self, batch: Batch, k: int) -> AgentRows:
-        obs = dict(batch.obs[k])
-        return AgentRows(obs, agent_row(obs, batch.infos[k]))
-
-    def _spaces(self) -> tuple[Any, Any]:
-        if not self.multiagent:
-            return self._vec.observation_space, self._vec.action_space
-        found: tuple[Any, Any] = self._vec.env_method("spaces_by_agent", indices=[0])[0]
-        return found
-
-    def _env_id(self, env_id: Any) -> int:
-        index = parse_int("an env id", env_id)
-        if not 0 <= index < self.num_envs:
-            raise IndexError(f"no env {index}: there are envs 0 to {self.num_envs - 1}")
-        return index
-
-    def _actions(self, env_id: int, by_agent: Any) -> Any:
-        if not isinstance(by_agent, Mapping):
-            raise TypeError(f"the actions of env {env_id} must be a dict agent id -> action, not {by_agent!r}")
-        if self.multiagent:
-            return dict(by_agent)
-        if list(by_agent) != [AGENT]:
-            raise ValueError(f"env {env_id} has one agent, {AGENT!r}; actions were given for {list(by_agent)}")
-        return by_agent[AGENT]
-
-
-@contextlib.contextmanager
-def _free(what: str, slots: list[int]) -> Iterator[None]:
-    """Tell a second command for an env in the words of this interface."""
-    try:
-        yield
-    except AlreadySteppingError as error:
-        envs = describe_indices(slots)
-        raise AlreadySteppingError(f"{what} of envs {envs}: poll what they were sent before first ({error})") from None
-
 
 class RemoteVectorEnv(RemoteEnvs):
-    """RLlib's older class, for Gymnasium envs: `poll` gives five dicts."""
+    """RLlib's older class, for Gymnasium envs: `poll` returns five dicts. `RemoteEnvs` has its arguments."""
 
     def poll(self) -> FiveDicts:
-        """Give observations, rewards, dones, infos and off-policy actions (always empty), env id -> agent id -> value.
+        """Return the rows that are ready.
 
-        dones = terminated or truncated; an agent that was truncated has info["TimeLimit.truncated"] True. When rows
-        come and what raises: see `RemoteEnvs._poll`.
+        Waits for the first row, and for more until `remote_env_batch_wait_ms` after the call, or until all are there.
+
+        Returns:
+            Observations, rewards, dones, infos and off-policy actions (always empty), each a dict env id -> agent id ->
+            value. dones = terminated or truncated; a truncated agent has info["TimeLimit.truncated"] True.
+
+        Raises:
+            NotSteppingError: no env has a command.
+            EnvError: an env raised, after the rows before it were returned. It needs `try_reset`; the others do not.
+            WorkerDied: a worker ended, after the rows before that were returned.
         """
         rows = self._poll()
         return (
@@ -267,12 +56,21 @@ class RemoteVectorEnv(RemoteEnvs):
 
 
 class RemoteBaseEnv(RemoteEnvs):
-    """The class that followed it, in its form for Gymnasium: `poll` gives six dicts."""
+    """RLlib's later class, in its form for Gymnasium: `poll` returns six dicts. `RemoteEnvs` has its arguments."""
 
     def poll(self) -> SixDicts:
-        """Give observations, rewards, terminateds, truncateds, infos and off-policy actions (always empty).
+        """Return the rows that are ready.
 
-        Each is env id -> agent id -> value. When rows come and what raises: see `RemoteEnvs._poll`.
+        Waits for the first row, and for more until `remote_env_batch_wait_ms` after the call, or until all are there.
+
+        Returns:
+            Observations, rewards, terminateds, truncateds, infos and off-policy actions (always empty), each a dict env
+            id -> agent id -> value.
+
+        Raises:
+            NotSteppingError: no env has a command.
+            EnvError: an env raised, after the rows before it were returned. It needs `try_reset`; the others do not.
+            WorkerDied: a worker ended, after the rows before that were returned.
         """
         rows = self._poll()
         return (
@@ -283,8 +81,3 @@ class RemoteBaseEnv(RemoteEnvs):
             {env_id: rows[env_id].row["infos"] for env_id in rows},
             {},
         )
-
-
-def _make(make_env: Callable[[int], Any], index: int, multiagent: bool) -> Any:
-    env = make_env(index)
-    return MultiAgentAdapter(env) if multiagent else adapted(env)

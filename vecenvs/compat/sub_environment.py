@@ -1,4 +1,4 @@
-"""What `get_sub_environments` gives: a handle of one env that lives in a worker."""
+"""`SubEnvironment`: a handle of one env in a worker, which `get_sub_environments` returns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vecenvs.vec_env import VecEnv
 
 
 class SubEnvironment:
-    """One of the envs, where it lives. AlreadySteppingError while it has a command that is not polled."""
+    """A handle of one env. Its methods raise AlreadySteppingError while the env has a command that is not polled."""
 
     def __init__(self, vec: VecEnv, index: int, prefix: str) -> None:
         self.index = index
@@ -16,15 +16,36 @@ class SubEnvironment:
         self._prefix = prefix
 
     def get_attr(self, name: str) -> Any:
-        """Read an attribute, which must be picklable."""
+        """Read an attribute.
+
+        Args:
+            name: the attribute; dots are followed.
+
+        Returns:
+            Its value, which must be picklable.
+        """
         return self._vec.get_attr(self._prefix + name, [self.index])[0]
 
     def set_attr(self, name: str, value: Any) -> None:
-        """Write an attribute."""
+        """Write an attribute.
+
+        Args:
+            name: the attribute.
+            value: the new value, picklable.
+        """
         self._vec.set_attr(self._prefix + name, value, [self.index])
 
     def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method and give what it returns."""
+        """Call a method.
+
+        Args:
+            name: the method.
+            *args: its arguments, picklable.
+            **kwargs: its keyword arguments, picklable.
+
+        Returns:
+            What it returned, which must be picklable.
+        """
         return self._vec.env_method(self._prefix + name, *args, indices=[self.index], **kwargs)[0]
 
     def __repr__(self) -> str:

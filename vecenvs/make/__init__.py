@@ -1,1 +1,1 @@
-"""Making VecEnvs from ids and functions: `make_vec_env`, and what each kind of env is wrapped in."""
+"""Make VecEnvs from ids and functions: `make_vec_env`, and the wrappers of each env type."""

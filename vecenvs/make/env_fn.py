@@ -1,4 +1,4 @@
-"""The function that makes one env of a make_vec_env, wherever its worker lives. It pickles if its parts do."""
+"""The function by which a worker makes one env of make_vec_env. It can be pickled if its parts can."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Wrap = Callable[[Env], Env]
 
 @dataclass(frozen=True)
 class Recipe:
-    """What all envs of one make_vec_env call have in common. Sent to workers: it pickles if its parts do."""
+    """The settings that all envs of one make_vec_env call share. `home` and `begun` are its process and its time."""
 
     preprocessing: Preprocessing
     env_kwargs: Mapping[str, Any]
@@ -43,7 +43,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class EnvFn:
-    """Makes one env of the recipe. `subrank` is its start_index + i."""
+    """Make one env of the recipe. `subrank` is its start_index + i."""
 
     recipe: Recipe
     source: Source
@@ -77,22 +77,23 @@ class EnvFn:
         if self.recipe.monitor_dir is not None:
             path = os.path.join(self.recipe.monitor_dir, f"{self.recipe.mpi_rank}.{self.subrank}.{Monitor.EXT}")
             arguments["filename"] = path
-            # A worker started anew in place of one that died makes the env again, but goes on with its file.
+            # A worker that replaces one which died makes the env again, but appends to its file.
             if _begun_since(self.recipe.begun, path):
                 arguments["override_existing"] = False
         return arguments
 
 
 def flatten_dict(env: Env) -> Env:
-    """Flatten Dict observations into one vector; those with parts of no fixed size stay as they are."""
+    """Flatten Dict observations into one vector, unless they have parts of no fixed size."""
     space = env.observation_space
     return FlattenObservation(env) if isinstance(space, gym.spaces.Dict) and space.is_np_flattenable else env
 
 
-_PROCESS = uuid.uuid4().hex  # a fork has it too, another host not
+_PROCESS = uuid.uuid4().hex  # forks share it, and processes of other hosts have another
 
 
 def this_process() -> tuple[str, int]:
+    """Return a value that no other process has, on any host."""
     return _PROCESS, os.getpid()
 
 
@@ -104,6 +105,7 @@ def _begun_since(begun: float, path: str) -> bool:
 
 
 def _checked(env: Any, giver: str) -> Env:
+    """Return `env`; TypeError if it is not an env. `giver` is the argument that returned it."""
     problem = problem_of(env)
     if not problem and not isinstance(env, gym.Env):
         problem = f"a {type(env).__name__}, which is no gymnasium.Env, as wrappers need: make that its base class"

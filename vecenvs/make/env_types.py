@@ -1,4 +1,4 @@
-"""Env types: of which one an env is, from its id. What each does to an env is in preprocessing.py."""
+"""The type of an env, from its id. preprocessing.py has what each type does to an env."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 
-# Where the entry point of an id lies, and the type that makes it. `plain` is the type of everything else.
+# The package of an id's entry point, and the env type. All other envs are of type `plain`.
 _PACKAGES = {
     "gymnasium.envs.classic_control": "classic_control",
     "gymnasium.envs.box2d": "box2d",
@@ -22,10 +22,17 @@ ENV_TYPES = tuple(sorted({*_PACKAGES.values(), PLAIN, "retro"}))
 
 
 def find_spec(env_id: str) -> EnvSpec:
-    """Look up an env id, with or without a version, or `package.module:id`, which imports that module first.
+    """Return the spec of an env id. Atari ids are found without `import ale_py`.
 
-    The Atari ids are found without `import ale_py`. Raises Gymnasium's own errors for an unknown or malformed id,
-    and ImportError for a module that cannot be imported or for an Atari id while ale-py is missing.
+    Args:
+        env_id: an id with or without a version, or `package.module:id`, which imports that module first.
+
+    Returns:
+        Gymnasium's spec; without a version that of the highest one.
+
+    Raises:
+        gymnasium.error.Error: the id is unknown or malformed.
+        ImportError: the module cannot be imported, or the id is Atari's and ale-py is missing.
     """
     module, _, name = env_id.rpartition(":")
     if module:
@@ -43,7 +50,14 @@ def find_spec(env_id: str) -> EnvSpec:
 
 
 def get_env_type(env: str | EnvSpec) -> str:
-    """Give the type of a registered env, by where its entry point lies; `plain` if that is no package known here."""
+    """Return the type of a registered env, by the package of its entry point.
+
+    Args:
+        env: the id or spec of the env.
+
+    Returns:
+        One of ENV_TYPES; `plain` if the package is not one of those in this module.
+    """
     module = _module(find_spec(env) if isinstance(env, str) else env)
     for package, env_type in _PACKAGES.items():
         if f"{module}.".startswith(f"{package}."):
@@ -52,11 +66,11 @@ def get_env_type(env: str | EnvSpec) -> str:
 
 
 def check_env_type(env_type: Any, spec: EnvSpec | None) -> str:
-    """Settle the type of the env of `spec`, or of an env function's (None): `env_type`, or derived if that is None.
+    """Return the env type to use: `env_type`, or if it is None the type of `spec`, which is None for an env function.
 
     Any env may be called `plain`, to have no preprocessing. The names in the path of the entry point's module stand for
-    the id's own type too, for they are what baselines' get_env_type finds ("cartpole", a package of one's own).
-    ValueError for an unknown type, or another one than the id's own.
+    the id's own type, too, because baselines' get_env_type returns these ("cartpole", a package of one's own).
+    ValueError for an unknown type, or for another one than that of the id.
     """
     own = PLAIN if spec is None else get_env_type(spec)
     if env_type is None or (spec is not None and env_type in _module(spec).split(".")):
@@ -72,7 +86,7 @@ def check_env_type(env_type: Any, spec: EnvSpec | None) -> str:
 
 
 def _module(spec: EnvSpec) -> str:
-    """Give the dotted name of the module that the entry point of `spec` lies in."""
+    """Return the dotted name of the module of a spec's entry point."""
     entry = spec.entry_point
     return entry.partition(":")[0] if isinstance(entry, str) else str(getattr(entry, "__module__", ""))
 

@@ -1,4 +1,4 @@
-"""make_vec_env: a VecEnv from an env id or a function, with baselines' preprocessing, Monitor and seeds."""
+"""`make_vec_env`: make a VecEnv from an env id or function, with baselines' preprocessing, Monitor and seeds."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from vecenvs.make.preprocessing import Source, check_game, preprocessing
 from vecenvs.vec_env import VecEnv
 from vecenvs.wrappers.reward import check_scale
 
-RANK_STRIDE = 10_000  # between the seeds of two ranks' envs, as in baselines
+RANK_STRIDE = 10_000  # the distance between the seeds of two ranks, as in baselines
 AUTO = "auto"
-_RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")  # by which launchers tell a process its rank
+_RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")  # set by launchers
 _log = logging.getLogger("vecenvs")
 _MONITOR_KWARGS = ("allow_early_resets", "reset_keywords", "info_keywords", "override_existing")
 
@@ -62,36 +62,52 @@ def make_vec_env(
 ) -> VecEnv:
     """Make `num_env` copies of an env, each preprocessed and monitored, and a VecEnv that steps them.
 
-    Arguments up to `force_dummy` have the order and meaning of baselines' function of this name.
+    Arguments up to `force_dummy` have the order and meaning of baselines' function of this name. Unlike that, this
+    function leaves the caller's global random state alone.
 
-    `env_id`: an id ("CartPole-v1", or "package.module:Env-v0", which imports the module), a function that returns a
-    new env, or a list of such functions, whose length then is `num_env`. `env_kwargs` go to gym.make, or to the
-    function.
+    The wrappers of each env, from the inside out: the preprocessing of its type; FlattenObservation for Dict
+    observations; Monitor; `wrapper_class`; clipping of rewards (atari, retro) and of actions to a Box action space's
+    bounds; `reward_scale`. The Monitor records raw rewards and, of Atari, whole games: the episodes per life, FIRE and
+    frame stacking come after it.
 
-    `env_type` decides the preprocessing; None derives it from the id (make/env_types.py), "plain" has none.
-    `wrapper_kwargs` are its options: the fields of `Atari` and `Retro` in make/preprocessing.py. `gamestate` is the
-    state in which a retro game starts.
+    Args:
+        env_id: an id ("CartPole-v1", or "package.module:Env-v0", which imports the module), a spec, a function that
+            returns a new env, or a list of such functions, whose length then is the number of envs.
+        env_type: the type whose preprocessing is used; None for that of the id, "plain" for none.
+        num_env: the number of envs.
+        seed: env i is seeded `seed + 10000 * mpi_rank + start_index + i` at its first reset, its action space at once.
+            The rank is that of MPI.COMM_WORLD if each rank has envs of its own, else 0. None for no seeds.
+        wrapper_kwargs: options of the preprocessing: the attributes of `Atari` and `Retro` in make/preprocessing.py.
+        env_kwargs: arguments of gymnasium.make, or of the function.
+        start_index: the index of env 0 in seeds and in the names of monitor files.
+        reward_scale: the factor of all rewards.
+        flatten_dict_observations: whether Dict observations become one vector; not if they have parts of no fixed
+            size, such as Graph or Sequence.
+        gamestate: the state in which a retro game starts.
+        initializer: called as `initializer(mpi_rank=..., subrank=start_index + i)` before env i is made, in its worker
+            process. As in baselines it is not called for envs that the calling process steps itself.
+        force_dummy: use the backend "dummy".
+        backend: "dummy", "subproc", "mpi" or "ray"; None for "dummy" if there is one env or with `force_dummy`, else
+            "subproc", as in baselines. "auto" chooses by the launcher, the cores and the number of envs, by the rule in
+            vecenvs/backends/auto.py, and logs its choice to "vecenvs"; it takes no arguments of one backend alone.
+        num_workers: the number of workers of the backend. It has no effect if None or "auto" leads to "dummy".
+        autoreset: the autoreset mode: see vecenvs/vec_env.py.
+        monitor_dir: the directory for the files `<mpi_rank>.<start_index + i>.monitor.csv`; None for no files.
+        monitor_kwargs: the other arguments of Monitor.
+        wrapper_class: one function that wraps an env, or several, the first innermost.
+        info_attrs: attributes of the envs for `VecEnv.info_array`.
+        **backend_kwargs: further arguments of the backend's class.
 
-    Env i is seeded `seed + 10000 * mpi_rank + start_index + i` at its first reset, and its action space at once. The
-    rank is the process's in MPI.COMM_WORLD if each rank has envs of its own, else 0. Unlike baselines' function this
-    leaves the caller's global random state alone.
+    Returns:
+        The VecEnv.
 
-    The wrappers from the inside out: the type's preprocessing; FlattenObservation for Dict observations
-    (`flatten_dict_observations`; not if a Graph, Sequence or the like is in them); Monitor; `wrapper_class`, one or
-    several, the first innermost; clipping of rewards (atari, retro) to their sign and of actions to a Box action
-    space's bounds; `reward_scale`. The Monitor records raw rewards and, of Atari, whole games: the episodes per life,
-    FIRE, frame stacking and clipping come after it.
-
-    `monitor_dir`: where the Monitors write `<mpi_rank>.<start_index + i>.monitor.csv`; None for no files.
-    `monitor_kwargs`: Monitor's other arguments.
-
-    `initializer(mpi_rank=..., subrank=...)` is called before each env is made, in its worker process, `subrank` being
-    start_index + i. It is not called for envs that the calling process steps itself, as with baselines' DummyVecEnv.
-
-    `backend` None is "dummy" for one env or with `force_dummy`, else "subproc". "auto" chooses by the launcher, the
-    cores and `num_env` (vecenvs/backends/auto.py has the rule), tells the logger "vecenvs", and takes no arguments that
-    one backend alone has. `num_workers` and `backend_kwargs` go to the backend; when None or "auto" leads to "dummy",
-    which has no workers, `num_workers` has no effect. `autoreset` and `info_attrs` are as in VecEnv.
+    Raises:
+        TypeError: an argument has a wrong type, or the backend has no argument of this name.
+        ValueError: an argument has a wrong value.
+        ImportError: a library that the env or backend needs is missing.
+        gymnasium.error.Error: the id is unknown or malformed.
+        EnvError: an env could not be made.
+        SpaceMismatch: the envs have different spaces.
     """
     _check_type(env_type)
     sources = _sources(env_id, parse_count("num_env", num_env), env_type)
@@ -133,20 +149,20 @@ def make_vec_env(
 
 
 def spmd_rank() -> int:
-    """Give this process's rank in MPI.COMM_WORLD, or what a launcher says it is, else 0. Never imports mpi4py."""
+    """Return this process's rank in MPI.COMM_WORLD, or else from a launcher, or 0. Does not import mpi4py."""
     mpi = sys.modules.get("mpi4py.MPI")
-    if mpi is None or not mpi.Is_initialized():  # which may come later
-        told = (os.environ.get(name, "") for name in _RANK)
-        return next((int(rank) for rank in told if rank.isdecimal()), 0)
+    if mpi is None or not mpi.Is_initialized():  # the script may still do that
+        ranks = (os.environ.get(name, "") for name in _RANK)
+        return next((int(rank) for rank in ranks if rank.isdecimal()), 0)
     return 0 if mpi.Is_finalized() else int(mpi.COMM_WORLD.Get_rank())
 
 
-# What follows checks and settles the arguments of make_vec_env, one each.
+# Each of these functions checks one argument of make_vec_env and returns it in its final form.
 
 
 def _check_type(env_type: Any) -> None:
     if env_type is not None and not isinstance(env_type, str):
-        # The second argument of SB3's function is the number of envs.
+        # In SB3's function the second argument is the number of envs.
         hint = f": the number of envs is num_env={env_type}" if isinstance(env_type, int) else ""
         raise TypeError(f"env_type must be a name or None, not {env_type!r}{hint}")
 
@@ -189,7 +205,7 @@ def _backend(backend: Any, num_env: int, force_dummy: bool) -> str:
 def _choose(
     num_env: int, num_workers: Any, env_type: Any, autoreset: str, initializer: Any, common: Mapping[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """Settle backend="auto". The caller steps no envs for which it then could not do what is asked."""
+    """Return the backend and options that "auto" means. The caller steps no envs if an argument needs workers."""
     _check_arguments(backend_class("dummy"), AUTO, common)
     needs_workers = common.get("on_failure") == "restart" or common.get("step_timeout") is not None
     choice = choose(

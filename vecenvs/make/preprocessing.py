@@ -1,7 +1,7 @@
-"""What each env type does to an env before the agent sees it, as baselines' cmd_util has it.
+"""The wrappers of each env type, as in baselines' cmd_util. Only `atari` and `retro` have any.
 
-It comes in two parts, since the Monitor stands in the middle: it shall see raw rewards and whole games, though the
-agent sees clipped rewards and an episode per life. Only `atari` and `retro` have any preprocessing.
+Some are below the Monitor and some above it: the Monitor records raw rewards and whole games, while the agent sees
+clipped rewards and an episode per life.
 """
 
 from __future__ import annotations
@@ -32,13 +32,16 @@ from vecenvs.wrappers.reward import clip_reward
 
 Env = gym.Env[Any, Any]
 _RETRO = "stable_retro"
-# What an env is made of: the spec of an id, the name of a retro game, or a function.
+# The source of an env: the spec of an id, the name of a retro game, or a function.
 Source = EnvSpec | str | Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What a type does to an env: nothing, unless a subclass says so. Its fields are the `wrapper_kwargs` it takes."""
+    """The preprocessing of one env type. This base class wraps nothing.
+
+    The fields of a subclass are the `wrapper_kwargs` that its type takes.
+    """
 
     def make(self, source: Source, env_kwargs: Mapping[str, Any]) -> Any:
         """Make the bare env."""
@@ -49,27 +52,34 @@ class Preprocessing:
         return source(**env_kwargs)
 
     def below_monitor(self, env: Env) -> Env:
-        """Wrap what the Monitor shall see."""
+        """Add the wrappers below the Monitor."""
         return env
 
     def above_monitor(self, env: Env) -> Env:
-        """Wrap what the Monitor shall not see."""
+        """Add the wrappers above the Monitor."""
         return env
 
     def clip(self, env: Env) -> Env:
-        """Clip the rewards; the user's own wrapper is below this and sees them raw."""
+        """Clip the rewards, above the user's own wrapper, which sees raw rewards."""
         return env
 
 
 @dataclass(frozen=True)
 class Atari(Preprocessing):
-    """Atari as in Mnih et al. 2015, by baselines' names and defaults (make_atari and wrap_deepmind).
+    """The preprocessing of Atari envs: Mnih et al. 2015, with the names and defaults of baselines' make_atari.
 
-    Up to `noop_max` no-ops at reset, every `frame_skip`-th frame (the pixel-wise maximum of the last two) in grey,
-    (height, width, 1) uint8, or float32 in [0, 1] with `scale`; FIRE after reset where the game has it; an episode per
-    life; rewards by their sign. `screen_size` is both, or (width, height). `frame_stack` True stacks 4 frames, a number
-    that many, oldest first, in the last axis. The emulator's own frame skip is set to 1; `repeat_action_probability`
-    stays as the id has it (0.25 in ALE/*-v5, 0 in *NoFrameskip-v4).
+    Observations are grey frames (height, width, 1), uint8. The emulator's own frame skip is set to 1;
+    `repeat_action_probability` is the id's (0.25 in ALE/*-v5, 0 in *NoFrameskip-v4).
+
+    Attributes:
+        episode_life: whether an episode ends with each life.
+        clip_rewards: whether rewards are replaced by their sign.
+        frame_stack: the number of frames in the last axis, oldest first; True for 4.
+        scale: whether observations are float32 in [0, 1].
+        fire_reset: whether an episode begins with FIRE, in games that have it.
+        noop_max: the largest number of no-ops at a reset.
+        frame_skip: frames per step; the observation is the pixel-wise maximum of the last two.
+        screen_size: height and width, or (width, height), in pixels.
     """
 
     episode_life: bool = True
@@ -104,7 +114,7 @@ class Atari(Preprocessing):
             env = EpisodicLife(env)
         if self.fire_reset and "FIRE" in action_meanings(env):
             env = FireReset(env)
-        # The stack is outermost, so that no frame of the life before is in the first observation of the next one.
+        # The stack is outermost, so that the first observation of a life has no frame of the life before.
         return stack_frames(env, self.frame_stack)
 
     def clip(self, env: Env) -> Env:
@@ -113,10 +123,15 @@ class Atari(Preprocessing):
 
 @dataclass(frozen=True)
 class Retro(Preprocessing):
-    """Retro games through stable-retro, as baselines' make_retro and wrap_deepmind_retro.
+    """The preprocessing of retro games, by stable-retro: baselines' make_retro and wrap_deepmind_retro.
 
-    Discrete actions, held for 4 frames (the old one for one frame longer with probability 0.25), at most 10000 steps;
-    grey 84x84 frames, `frame_stack` of them in the last axis, float32 in [0, 1] with `scale`; rewards by their sign.
+    Actions are Discrete and hold for 4 frames; the previous one holds for one frame longer with probability 0.25. An
+    episode has at most 10,000 steps. Observations are grey frames (84, 84, 1).
+
+    Attributes:
+        scale: whether observations are float32 in [0, 1] rather than uint8.
+        frame_stack: the number of frames in the last axis, oldest first; True for 4.
+        clip_rewards: whether rewards are replaced by their sign.
     """
 
     scale: bool = True
@@ -149,7 +164,19 @@ class Retro(Preprocessing):
 
 
 def preprocessing(env_type: str, wrapper_kwargs: Mapping[str, Any] | None = None) -> Preprocessing:
-    """Make the preprocessing of a type; TypeError for `wrapper_kwargs` that it does not take."""
+    """Return the preprocessing of an env type.
+
+    Args:
+        env_type: one of ENV_TYPES.
+        wrapper_kwargs: values for its fields.
+
+    Returns:
+        The preprocessing.
+
+    Raises:
+        TypeError: the type has no field of one of these names.
+        ValueError: `frame_stack` is neither a bool nor a number of frames.
+    """
     types: dict[str, type[Preprocessing]] = {"atari": Atari, "retro": Retro}
     cls = types.get(env_type, Preprocessing)
     kwargs = dict(wrapper_kwargs or {})
@@ -166,10 +193,10 @@ def preprocessing(env_type: str, wrapper_kwargs: Mapping[str, Any] | None = None
 
 
 def check_game(game: str) -> str:
-    """Give the name of a retro game back; ImportError if stable-retro is missing."""
+    """Return the name of a retro game; ImportError if stable-retro is missing."""
     try:
         found = importlib.util.find_spec(_RETRO)
-    except ValueError:  # loaded, but by no importer
+    except ValueError:  # a module in sys.modules without a spec
         return game
     if found is None:
         raise ImportError(f"{game!r} with env_type 'retro' needs stable-retro: pip install stable-retro")
@@ -177,14 +204,14 @@ def check_game(game: str) -> str:
 
 
 def stack_size(frame_stack: Any) -> int:
-    """Give the number of frames that `frame_stack` asks for: True means 4, as in baselines, False one."""
+    """Return the number of frames that `frame_stack` means: 4 for True, as in baselines, 1 for False."""
     if not isinstance(frame_stack, (int, np.integer)) or frame_stack < 0:
         raise ValueError(f"frame_stack must be a bool or a number of frames, not {frame_stack!r}")
     return 4 if frame_stack is True else max(int(frame_stack), 1)
 
 
 def stack_frames(env: Env, frame_stack: bool | int) -> Env:
-    """Stack grey frames (height, width) into (height, width, frames), the newest last; a stack of one adds nothing."""
+    """Stack grey frames (height, width) into (height, width, frames), the newest last; one frame adds no wrapper."""
     frames = stack_size(frame_stack)
     if frames == 1:
         return env

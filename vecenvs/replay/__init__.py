@@ -1,7 +1,7 @@
-"""Distributed replay: explorers step VecEnvs, one buffer holds what they find, a learner samples from it.
+"""Distributed replay: explorers step VecEnvs, one buffer stores their transitions, and a learner samples from it.
 
-Ray places and watches the processes, cpprb stores and draws. Neither is imported before it is used. In one process,
-without Ray, `ReplayBuffer` and `Explorer` do the same.
+Ray starts and supervises the processes, and cpprb stores the transitions; neither is imported before it is used. In one
+process, without Ray, use `ReplayBuffer` and `Explorer`.
 """
 
 from __future__ import annotations

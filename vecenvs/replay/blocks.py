@@ -1,7 +1,7 @@
 """Blocks: several batches in one array, as the server sends them.
 
-First the number of rows (int64), then column after column, each beginning at a multiple of 64 bytes. So a learner that
-copies one array owns k batches, and a batch of them is a slice of every column.
+A block begins with its number of rows (int64). The columns follow, each beginning at a multiple of 64 bytes. A learner
+that copies this one array owns all its batches, and each batch consists of slices of it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ALIGN = 64
 
 
 class BlockLayout:
-    """Where the columns of a block of n rows begin; with `drawn` there are weights and indexes."""
+    """The layout of blocks of a schema's rows; `drawn` adds columns for weights and indexes."""
 
     def __init__(self, schema: Schema, drawn: bool) -> None:
         self._schema = schema
@@ -33,15 +33,15 @@ class BlockLayout:
         self.row_bytes = sum(dtype.itemsize * math.prod(shape) for dtype, shape in self._columns)
 
     def bytes_of(self, n: int) -> int:
-        """The size of a block of n rows."""
-        return self._places(n)[-1]
+        """Return the size in bytes of a block of n rows."""
+        return self._offsets(n)[-1]
 
     def bytes_in(self, block: Block) -> int:
-        """How many bytes of an array a block that begins there takes."""
-        return self.bytes_of(int(block[:8].view(np.int64)[0]))
+        """Return the size in bytes of the block at the beginning of an array."""
+        return self.bytes_of(rows_in(block))
 
     def build(self, rows: Rows, drawn: Sequence[Array] = (), out: Block | None = None) -> Block:
-        """Write packed rows, and the columns `drawn`, as a block: into `out`, or into an array of its own."""
+        """Write packed rows and the `drawn` columns as a block, into `out` or a new array."""
         n = len(rows)
         block = np.empty(self.bytes_of(n), np.uint8) if out is None else out
         block[:8].view(np.int64)[0] = n
@@ -50,46 +50,34 @@ class BlockLayout:
             target[...] = source
         return block
 
-    def open(self, block: Block, batch_size: int) -> Batches:
-        """See a block as batches of `batch_size` rows. They are views into it."""
-        n = int(block[:8].view(np.int64)[0])
+    def open(self, block: Block, batch_size: int) -> list[dict[str, Any]]:
+        """Return the batches of `batch_size` rows in a block, as views into it."""
+        n = rows_in(block)
         views = [view.reshape(n // batch_size, batch_size, *view.shape[1:]) for view in self._views(block, n)]
-        return Batches(views, n // batch_size, self)
+        return [self._batch(parts) for parts in zip(*views, strict=True)]
 
-    def batch(self, parts: list[Array]) -> dict[str, Any]:
-        """Name the columns of one batch."""
+    def _batch(self, parts: Sequence[Array]) -> dict[str, Any]:
         if self._flat:
             return dict(zip(self._names, parts, strict=True))
         own = len(parts) - len(self._drawn)
         return {**self._schema.structure(parts[:own]), **dict(zip(self._drawn, parts[own:], strict=True))}
 
-    def _places(self, n: int) -> list[int]:
-        """The offset of each column, and the size of all."""
-        places, end = [], _ALIGN
+    def _offsets(self, n: int) -> list[int]:
+        """Return the offset of each column in bytes, and the size of the block."""
+        offsets, end = [], _ALIGN
         for dtype, shape in self._columns:
-            places.append(end)
+            offsets.append(end)
             end += -(-n * dtype.itemsize * math.prod(shape) // _ALIGN) * _ALIGN
-        return [*places, end]
+        return [*offsets, end]
 
     def _views(self, block: Block, n: int) -> list[Array]:
         found = []
-        for place, (dtype, shape) in zip(self._places(n), self._columns, strict=False):
+        for offset, (dtype, shape) in zip(self._offsets(n), self._columns, strict=False):
             size = n * dtype.itemsize * math.prod(shape)
-            found.append(block[place : place + size].view(dtype).reshape(n, *shape))
+            found.append(block[offset : offset + size].view(dtype).reshape(n, *shape))
         return found
 
 
-class Batches:
-    """The batches of one block that have not been given yet."""
-
-    def __init__(self, views: list[Array], count: int, layout: BlockLayout) -> None:
-        self._views, self._layout = views, layout
-        self.left = count
-        self._next = 0
-
-    def take(self) -> dict[str, Any]:
-        """Give the next batch; there must be one `left`."""
-        k = self._next
-        self._next += 1
-        self.left -= 1
-        return self._layout.batch([view[k] for view in self._views])
+def rows_in(block: Block) -> int:
+    """Return the number of rows in a block."""
+    return int(block[:8].view(np.int64)[0])

@@ -1,4 +1,4 @@
-"""The replay buffer in one process: transitions in, batches out. cpprb stores and draws."""
+"""The replay buffer, in one process. cpprb stores transitions and draws by priority."""
 
 from __future__ import annotations
 
@@ -14,18 +14,32 @@ from vecenvs.arguments import parse_int, parse_number
 from vecenvs.replay import checkpoint
 from vecenvs.replay.blocks import Block, BlockLayout
 from vecenvs.replay.schema import Rows, Schema
-from vecenvs.replay.storage import PrioritizedStorage, Slots, UniformStorage
+from vecenvs.replay.storage import Positions, PrioritizedStorage, Storage
 
 
 class ReplayBuffer:
-    """The newest `capacity` transitions between two spaces, for one thread.
+    """The newest `capacity` transitions. Not thread-safe.
 
-    A batch is a dict of arrays with n rows each: `obs`, `action`, `next_obs` structured as their spaces, `reward`
-    float32, `terminated` and `truncated` bool, `explorer` int32, `episode` int64; with `n_step` > 1 `discount` float32,
-    gamma**m for the m steps that `reward` sums up; if `prioritized` also `weights` float32 and `indexes` int64.
+    A batch is a dict of arrays with n rows each: `obs`, `action` and `next_obs` structured as their spaces; `reward`
+    float32; `terminated` and `truncated` bool; `explorer` int32; `episode` int64. With `n_step` > 1 it also has
+    `discount` float32, gamma**m for the m steps in `reward`; with `prioritized` also `weights` float32 and `indexes`
+    int64.
 
-    Priorities count to the power `alpha`; new transitions get the largest there has been. `seed` makes uniform samples
-    repeatable. Prioritised ones cannot be: cpprb seeds their draws from the system, so a seed raises ValueError then.
+    Args:
+        observation_space: A space whose parts all have a fixed shape.
+        action_space: Likewise.
+        capacity: The number of transitions.
+        prioritized: Draw in proportion to priority to the power `alpha`, in place of uniformly. New transitions get
+            the largest priority so far.
+        alpha: From 0 on.
+        n_step: The number of steps in a transition.
+        gamma: The discount per step, from 0 to 1.
+        seed: Makes uniform samples repeatable.
+
+    Raises:
+        ValueError: An argument is out of range, a space has a part without a fixed shape, or there is a `seed` with
+            `prioritized`, where cpprb seeds the draws from the system.
+        BackendUnavailable: cpprb is not installed.
     """
 
     def __init__(
@@ -50,77 +64,96 @@ class ReplayBuffer:
         self.schema = Schema(observation_space, action_space, n_step, gamma)
         self.prioritized = prioritized
         self.block_layout = BlockLayout(self.schema, prioritized)
-        self.inserted = 0  # ever: the number of the next transition
+        self.inserted = 0  # transitions ever added; also the index of the next one
         self._rng = np.random.default_rng(seed)
-        self._first = 0  # the number of the transition that slot 0 got first
+        self._origin = 0  # the index of the transition that was stored at position 0 first
         words = self.schema.words
-        self._storage: UniformStorage | PrioritizedStorage
         self._storage = (
-            PrioritizedStorage(self.capacity, words, alpha) if prioritized else UniformStorage(self.capacity, words)
+            PrioritizedStorage(self.capacity, words, alpha) if prioritized else Storage(self.capacity, words)
         )
 
     def __len__(self) -> int:
-        """How many transitions are stored."""
+        """Return the number of stored transitions."""
         return len(self._storage)
 
     def add(self, transitions: Mapping[str, Any], priorities: Any = None) -> int:
-        """Store columns of n transitions, structured as a batch is; give n.
+        """Store n transitions.
 
-        `explorer` and `episode` may be left out. ValueError or TypeError name the field that is missing, unknown or of
-        another shape or dtype; nothing is stored then. `priorities`: n numbers from 0 on, if prioritised.
+        Args:
+            transitions: A dict of columns, structured as a batch. `explorer` and `episode` are optional.
+            priorities: n numbers from 0 on, for a prioritised buffer.
+
+        Returns:
+            n.
+
+        Raises:
+            ValueError: A field is missing, unknown, or has another shape. Nothing is stored.
+            TypeError: A field's dtype would lose values. Nothing is stored.
         """
         return self.add_rows(self.schema.pack(transitions), priorities)
 
     def add_rows(self, rows: Rows, priorities: Any = None) -> int:
-        """As `add`, for rows that `Schema.pack` has packed for an equal schema."""
+        """Store n rows packed by `Schema.pack` of an equal schema, as `add` does; return n."""
         rows = self.schema.check_rows(rows)
         given = None
         if priorities is not None:
             self._check_prioritized("priorities")
             given = _parse_priorities(priorities, len(rows))
-        dropped = max(len(rows) - self.capacity, 0)  # would be overwritten by the rest
-        if isinstance(self._storage, PrioritizedStorage):
-            self._storage.add(rows[dropped:], None if given is None else given[dropped:])
-        elif len(rows):
-            self._storage.add(rows[dropped:])
-        self._first += dropped
+        dropped = max(len(rows) - self.capacity, 0)  # the rest would overwrite them
+        self._storage.add(rows[dropped:], None if given is None else given[dropped:])
+        self._origin += dropped
         self.inserted += len(rows)
         return len(rows)
 
     def sample(self, batch_size: int, *, beta: float = 0.4) -> dict[str, Any]:
-        """Draw a batch from everything stored, with replacement; the arrays are the caller's own.
+        """Draw a batch from all stored transitions, with replacement.
 
-        `beta` is the exponent of the weights, prioritised. ValueError if fewer than `batch_size` are stored.
+        Args:
+            batch_size: The number of rows.
+            beta: The exponent of the weights in a prioritised buffer.
+
+        Returns:
+            A batch as described above. The arrays belong to the caller.
+
+        Raises:
+            ValueError: Fewer than `batch_size` transitions are stored.
         """
-        return self.block_layout.open(self.sample_block(batch_size, 1, beta=beta), batch_size).take()
+        return self.block_layout.open(self.sample_block(batch_size, 1, beta=beta), batch_size)[0]
 
     def sample_block(self, batch_size: int, batches: int, *, beta: float = 0.4, out: Block | None = None) -> Block:
-        """Draw several batches at once, as `block_layout` lays them out: into `out`, or into an array of its own."""
+        """Draw several batches as one block of `block_layout`, into `out` or a new array."""
         self.check_batch(batch_size)
-        if isinstance(self._storage, UniformStorage):
-            # From the oldest on, so that a restored buffer draws the same.
-            slots = self._rng.integers(0, len(self), batch_size * batches)
-            if self.inserted - self._first > self.capacity:
-                slots += (self.inserted - self._first) % self.capacity
-                slots[slots >= self.capacity] -= self.capacity
-            return self.block_layout.build(self._storage.rows_at(slots), out=out)
-        # One after another: cpprb spreads each draw evenly over the priorities, and orders it so.
+        if not isinstance(self._storage, PrioritizedStorage):
+            # Counted from the oldest transition on, so that a restored buffer draws the same.
+            positions = self._rng.integers(0, len(self), batch_size * batches)
+            if self.inserted - self._origin > self.capacity:
+                positions += (self.inserted - self._origin) % self.capacity
+                positions[positions >= self.capacity] -= self.capacity
+            return self.block_layout.build(self._storage.rows_at(positions), out=out)
+        # One draw per batch: cpprb stratifies each draw by priority, and orders it accordingly.
         drawn = [self._storage.draw(batch_size, beta) for _ in range(batches)]
-        rows, slots, weights = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
-        return self.block_layout.build(rows, (weights, self._numbers(slots)), out)
+        rows, positions, weights = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
+        return self.block_layout.build(rows, (weights, self._indexes_of(positions)), out)
 
     def check_batch(self, batch_size: int) -> None:
-        """Raise ValueError if a batch of that size cannot be drawn now."""
+        """Raise ValueError if fewer than `batch_size` transitions are stored."""
         if parse_int("batch_size", batch_size, 1) > len(self):
             raise ValueError(
                 f"a batch of {batch_size} from {len(self)} stored transitions: store more first, or sample fewer"
             )
 
     def update_priorities(self, indexes: Any, priorities: Any) -> int:
-        """Give sampled transitions, by their `indexes`, new priorities; tell for how many.
+        """Set the priorities of sampled transitions.
 
-        The others have been overwritten since they were drawn. ValueError for an index that was never given out, or a
-        priority that is no number from 0 on.
+        Args:
+            indexes: The `indexes` of a batch, int64 (n,).
+            priorities: n numbers from 0 on.
+
+        Returns:
+            How many were set; the other transitions have been overwritten since they were drawn.
+
+        Raises:
+            ValueError: An index does not exist, a priority is no number from 0 on, or the buffer is not prioritised.
         """
         storage = self._check_prioritized("update_priorities")
         numbers = np.atleast_1d(np.asarray(indexes))
@@ -132,18 +165,20 @@ class ReplayBuffer:
                 f"indexes from {numbers.min()} to {numbers.max()}, but 0 to {self.inserted - 1} have been stored"
             )
         there = numbers >= self.inserted - len(self)
-        storage.update(self._slots(numbers[there]), given[there])
+        storage.update(self._positions_of(numbers[there]), given[there])
         return int(there.sum())
 
     def clear(self) -> None:
-        """Forget what is stored. Indexes go on from where they were."""
+        """Remove all transitions. Indexes continue from the last one."""
         self._storage.clear()
-        self._first = self.inserted
+        self._origin = self.inserted
 
     def save(self, path: str | os.PathLike[str], extra: Mapping[str, Any] | None = None) -> None:
-        """Write everything to one .npz file, which replaces one of that name only when complete.
+        """Write everything to one .npz file without pickles. It replaces an existing file only when it is complete.
 
-        `extra`, what JSON takes, is given back by `restore`.
+        Args:
+            path: The file.
+            extra: A JSON-serialisable mapping, which `restore` returns.
         """
         header: dict[str, Any] = {
             "schema": self.schema.describe(),
@@ -151,26 +186,34 @@ class ReplayBuffer:
             "random": None if self.prioritized else self._rng.bit_generator.state,
             "extra": dict(extra or {}),
         }
-        numbers = np.arange(self.inserted - len(self), self.inserted)
+        indexes = np.arange(self.inserted - len(self), self.inserted)
         priorities = None
         if isinstance(self._storage, PrioritizedStorage):
             header["max_priority"] = self._storage.max_priority
-            priorities = self._storage.priorities_at(self._slots(numbers))
-        pieces = np.array_split(numbers, len(numbers) // checkpoint.PIECE + 1)
-        rows = (self._storage.rows_at(self._slots(piece)) for piece in pieces)
-        checkpoint.write(path, header, rows, (len(numbers), self.schema.words), priorities)
+            priorities = self._storage.priorities_at(self._positions_of(indexes))
+        pieces = np.array_split(indexes, len(indexes) // checkpoint.PIECE + 1)
+        rows = (self._storage.rows_at(self._positions_of(piece)) for piece in pieces)
+        checkpoint.write(path, header, rows, (len(indexes), self.schema.words), priorities)
 
     def restore(self, path: str | os.PathLike[str]) -> dict[str, Any]:
-        """Take over what `save` wrote, in place of what is stored; give its `extra`.
+        """Replace the stored transitions by those of a file from `save`.
 
-        ValueError that says why if it has another layout, or more transitions than fit. Priorities are taken over if
-        both are prioritised; without any, all transitions get the same.
+        The file's priorities are used if both buffers are prioritised; else all transitions get the same priority.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The `extra` given to `save`.
+
+        Raises:
+            ValueError: The file is damaged, has another layout, or more transitions than fit. Nothing is changed.
         """
         with checkpoint.Reader(path) as reader:
             return self.restore_from(reader)
 
     def restore_from(self, reader: checkpoint.Reader) -> dict[str, Any]:
-        """As `restore`, from an open file. Everything is checked before anything is changed."""
+        """Restore from an open file. Everything is checked before anything is changed."""
         header = reader.header
         random, max_priority = header["random"], header.get("max_priority", 0.0)
         try:
@@ -179,7 +222,7 @@ class ReplayBuffer:
                 np.random.default_rng().bit_generator.state = random
             if not 0.0 <= parse_number("max_priority", max_priority) < np.finfo(np.float32).max:
                 raise ValueError(f"max_priority={max_priority}")
-        except Exception as exc:  # whatever comes of a header of another kind
+        except Exception as exc:  # a foreign header may cause anything
             raise reader.foreign(f"whose header cannot be read ({type(exc).__name__}: {exc})") from exc
         if difference:
             raise ValueError(f"{reader.path} holds another layout: {difference}. Nothing was restored")
@@ -192,25 +235,25 @@ class ReplayBuffer:
             )
         priorities = reader.priorities if self.prioritized else None
         self.clear()
-        self.inserted = self._first = header["inserted"] - reader.count
+        self.inserted = self._origin = header["inserted"] - reader.count
         done = 0
         for rows in reader.rows():
             self.add_rows(rows, None if priorities is None else priorities[done : done + len(rows)])
             done += len(rows)
         if isinstance(self._storage, PrioritizedStorage):
-            self._storage.restore_max(max_priority)
+            self._storage.raise_max_priority(max_priority)
         elif random is not None:
             self._rng.bit_generator.state = random
         extra: dict[str, Any] = header["extra"]
         return extra
 
-    def _slots(self, numbers: NDArray[Any]) -> Slots:
-        return (numbers.astype(np.int64) - self._first) % self.capacity
+    def _positions_of(self, indexes: NDArray[Any]) -> Positions:
+        return (indexes.astype(np.int64) - self._origin) % self.capacity
 
-    def _numbers(self, slots: Slots) -> NDArray[np.int64]:
-        """The number of the transition in each slot: the largest below `inserted` that goes there."""
+    def _indexes_of(self, positions: Positions) -> NDArray[np.int64]:
+        """Return the index of the newest transition at each position."""
         newest = self.inserted - 1
-        return newest - (newest - self._first - slots) % self.capacity
+        return newest - (newest - self._origin - positions) % self.capacity
 
     def _check_prioritized(self, what: str) -> PrioritizedStorage:
         if not isinstance(self._storage, PrioritizedStorage):

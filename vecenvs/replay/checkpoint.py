@@ -1,7 +1,6 @@
-"""The file of a saved buffer: an .npz without pickle, written and read piece by piece.
+"""Files of saved buffers: .npz without pickles, written and read in pieces.
 
-Members: `header` (JSON as uint8), `rows` uint64 (n, words) from the oldest on, and `priorities` float32 (n,) if there
-are any.
+Members: `header` (JSON as uint8); `rows` uint64 (n, words) from the oldest on; `priorities` float32 (n,), optional.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ MEMBERS: dict[str, type | tuple[type, ...]] = {
     "inserted": int,
     "random": (dict, type(None)),
     "extra": dict,
-}  # of every header
-PIECE = 65536  # rows at a time: what saving and restoring need besides the buffer itself
+}  # in every header
+PIECE = 65536  # rows: the memory that saving and restoring take besides the buffer
 
 Path = str | os.PathLike[str]
 
@@ -41,7 +40,7 @@ def write(
     shape: tuple[int, int],
     priorities: NDArray[np.float32] | None,
 ) -> None:
-    """Write the file beside its place and move it there when it is complete."""
+    """Write to a file beside `path`, and move it to `path` when it is complete."""
     part = f"{os.fspath(path)}.{os.getpid()}.part"
     text = json.dumps({"format": FORMAT, "version": VERSION, **header})
     try:
@@ -64,15 +63,15 @@ def write(
 
 
 class ForeignFileError(ValueError):
-    """A file is no saved buffer of ours, or a damaged one."""
+    """A file is no saved buffer, or a damaged one."""
 
 
 class Reader:
-    """An open file: its header at once, its rows in pieces. ValueError if it is none of ours, or damaged.
+    """An open file with its header; `rows` reads the rows in pieces.
 
-    The whole file is read through for that first, so that no restoring begins which cannot be finished. `header` has
-    what every header has, in the types that `write` gives it; there are `count` rows of `words`; `priorities`, if there
-    are any, are one per row. What `schema`, `random` and `extra` hold is for the caller to judge (`foreign`).
+    ForeignFileError if the file is no saved buffer, or damaged: the whole file is checked first, so that a restore
+    which has begun does not fail. `header` has the MEMBERS of every header, in their types. There are `count` rows of
+    `words`, with one entry of `priorities` each unless that is None. The caller checks `schema`, `random` and `extra`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -90,11 +89,11 @@ class Reader:
             self._file.close()
             if isinstance(exc, ForeignFileError) or not isinstance(exc, Exception):
                 raise
-            # Whatever zipfile, zlib, numpy and json make of any other file.
+            # zipfile, zlib, numpy and json may raise anything for other files.
             raise self.foreign(f"that cannot be read ({type(exc).__name__}: {exc})") from exc
 
     def rows(self) -> Iterator[Rows]:
-        """Return all rows, in order, in pieces of up to PIECE."""
+        """Yield all rows in order, in pieces of at most PIECE."""
         with self._archive.open("rows.npy") as file:
             _read_npy_header(file)
             for begin in range(0, self.count, PIECE):
@@ -102,11 +101,11 @@ class Reader:
                 yield np.frombuffer(file.read(n * self.words * 8), np.uint64).reshape(n, self.words)
 
     def foreign(self, why: str) -> ForeignFileError:
-        """Return the error that says so of this file."""
+        """Return the error of a file `why`."""
         return ForeignFileError(f"{self.path} is no saved replay buffer: it is a file {why}")
 
     def _check_members(self) -> None:
-        # Nothing that is written is compressed: a few bytes that claim to be gigabytes are none of it.
+        # `write` compresses nothing: a small file cannot claim gigabytes.
         if any(member.compress_type != zipfile.ZIP_STORED for member in self._archive.infolist()):
             raise self.foreign("that is compressed")
         damaged = self._archive.testzip()
@@ -155,7 +154,7 @@ class Reader:
 
 
 def _read_npy_header(file: Any) -> tuple[tuple[int, int], np.dtype[Any]]:
-    """Return shape and dtype of the rows; the file then stands where these begin."""
+    """Read up to the first row; return the rows' shape and dtype."""
     npy.read_magic(file)
     (count, words), _, dtype = npy.read_array_header_1_0(file)
     return (int(count), int(words)), dtype

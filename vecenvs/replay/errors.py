@@ -1,21 +1,19 @@
-"""What can go wrong in distributed replay, besides what `vecenvs.errors` has."""
+"""Errors of distributed replay."""
 
 from __future__ import annotations
 
 import traceback
 from typing import Any, NamedTuple
 
-import cloudpickle
-
 from vecenvs.errors import ClosedError, RemoteError, SpaceMismatch, VecEnvError
-from vecenvs.transport.protocol import dumps
+from vecenvs.transport.protocol import can_pickle, dumps, loads, safe_text
 
 
 class ExplorerError(VecEnvError):
-    """The env or the policy of explorer `index` raised. That explorer has stopped, the others go on.
+    """The env or the policy of explorer `index` raised. That explorer has stopped; the others continue.
 
-    `remote_traceback` is the traceback as text from where it runs; `__cause__` is what the env or the policy raised,
-    where that can be pickled, else a `RemoteError` showing the text.
+    `remote_traceback` is the traceback in the explorer's process, as text. `__cause__` is the exception itself if it
+    can be pickled, else a `RemoteError` with that text.
     """
 
     def __init__(self, index: int, message: str, remote_traceback: str = "") -> None:
@@ -31,7 +29,7 @@ class ExplorerError(VecEnvError):
 
 
 class ExplorerMismatch(SpaceMismatch):
-    """Explorer `index` has another observation or action space than explorer 0: one buffer holds one layout."""
+    """Explorer `index` has another observation or action space than explorer 0."""
 
     def __init__(self, index: int, which: str, theirs: object, ours: object) -> None:
         VecEnvError.__init__(
@@ -43,7 +41,7 @@ class ExplorerMismatch(SpaceMismatch):
 
 
 class ExplorerDied(VecEnvError):
-    """The process of explorer `index` is gone, and `max_restarts` replacements have been made already."""
+    """The process of explorer `index` has died after `max_restarts` replacements."""
 
     def __init__(self, index: int, words: str, max_restarts: int) -> None:
         super().__init__(
@@ -55,7 +53,7 @@ class ExplorerDied(VecEnvError):
 
 
 class ServerDied(VecEnvError):
-    """The process that holds the buffer is gone, and what it stored with it."""
+    """The server's process has died, and all stored transitions are lost."""
 
     def __init__(self, words: str) -> None:
         super().__init__(
@@ -74,17 +72,17 @@ class StoppedError(ClosedError):
 
 
 class SampleTimeout(VecEnvError, TimeoutError):
-    """No batch came in time. Nothing is lost: it still comes by a later `sample`."""
+    """There was no batch in time. A later `sample` still returns it."""
 
     def __init__(self, batch_size: int, seconds: float) -> None:
         super().__init__(
             f"no batch of {batch_size} within {seconds:g} s: fewer than min_size transitions are stored, or the rate "
-            "limiter waits for more of them (stats() tells). Wait again"
+            "limiter waits for more of them (see stats()). Call sample() again"
         )
 
 
 class ExplorerFailure(NamedTuple):
-    """An exception of an explorer on its way to the learner. `pickled` is None if it does not survive pickling."""
+    """An exception of an explorer, as it is sent to the learner; `pickled` is None if it cannot be pickled."""
 
     explorer: int
     summary: str
@@ -93,17 +91,19 @@ class ExplorerFailure(NamedTuple):
 
     @classmethod
     def capture(cls, index: int, doing: str, exc: BaseException) -> ExplorerFailure:
-        """Describe what explorer `index` raised while `doing`."""
+        """Describe the exception of explorer `index` in `doing`."""
         text = "".join(traceback.format_exception(type(exc), exc, exc.__traceback__))
-        first = str(exc).splitlines()[0] if str(exc) else ""
-        summary = f"explorer {index} raised {type(exc).__name__} in {doing}: {first}"
-        pickled = _pickled(exc)
-        if pickled is None and exc.__cause__ is not None:  # an EnvError has the env's own exception there
-            pickled = _pickled(exc.__cause__)
-        return cls(index, summary, text, pickled)
+        first_line = safe_text(exc).partition("\n")[0]
+        summary = f"explorer {index} raised {type(exc).__name__} in {doing}: {first_line}"
+        for candidate in (exc, exc.__cause__):  # the cause of an EnvError is the env's own exception
+            if candidate is not None:
+                candidate.__traceback__ = None
+                if can_pickle(candidate):
+                    return cls(index, summary, text, dumps(candidate))
+        return cls(index, summary, text, None)
 
     def to_error(self) -> ExplorerError:
-        """Make the error that the learner gets."""
+        """Return the error for the learner."""
         error = ExplorerError(self.explorer, self.summary, self.traceback)
         error.__cause__ = self._exception() or RemoteError(self.traceback)
         return error
@@ -112,18 +112,7 @@ class ExplorerFailure(NamedTuple):
         if self.pickled is None:
             return None
         try:
-            found: Any = cloudpickle.loads(self.pickled)
+            found: Any = loads(self.pickled)
         except Exception:  # of a class that cannot be imported here
             return None
         return found if isinstance(found, BaseException) else None
-
-
-def _pickled(exc: BaseException) -> bytes | None:
-    """Pickle an exception, without its frames; None if it does not survive that."""
-    exc.__traceback__ = None
-    try:
-        pickled = dumps(exc)
-        cloudpickle.loads(pickled)
-    except Exception:  # whatever a foreign __reduce__ raises
-        return None
-    return pickled

@@ -1,4 +1,4 @@
-"""The loop that gathers experience: a policy acts in a VecEnv, every step becomes transitions. No Ray in it."""
+"""The loop that collects transitions: a policy acts in a VecEnv. It needs no Ray."""
 
 from __future__ import annotations
 
@@ -15,38 +15,60 @@ from vecenvs.replay.recorder import Recorder
 from vecenvs.replay.schema import Array, Rows, Schema
 from vecenvs.vec_env import VecEnv
 
-AGE = 1.0  # seconds after which a fragment is given though it is not full
+MAX_AGE = 1.0  # seconds after which a fragment that is not full is ready
 COUNTERS = ("steps", "transitions", "episodes", "version")
 RECENT = 100  # episodes whose returns are remembered
 
 
 def blank_stats(index: int) -> dict[str, Any]:
-    """What `Explorer.stats` gives before the first step."""
+    """Return the stats of an explorer before its first step."""
     return {"index": index, **dict.fromkeys(COUNTERS, 0), "mean_return": None, "mean_length": None}
 
 
 class Policy(Protocol):
-    """What acts. May also have `episode_start(envs: list[int])`: called before the first act of new episodes.
+    """Chooses actions in an explorer.
 
-    That is the place to renew the noise or the recurrent state of these envs.
+    A policy may also have `episode_start(envs: list[int])`, which is called before the first action of new episodes, to
+    reset the noise or the recurrent state of these envs.
     """
 
     def act(self, obs: Any) -> Any:
-        """Give one action per env, in any form that `VecEnv.step` takes, for a batch of observations."""
+        """Choose actions.
+
+        Args:
+            obs: A batch of observations, as from `VecEnv.step`.
+
+        Returns:
+            One action per env, in any form that `VecEnv.step` takes.
+        """
 
     def set_weights(self, weights: Any) -> None:
-        """Take over what the learner has published. Arrays in it may be read-only: copy them."""
+        """Use new weights.
+
+        Args:
+            weights: The argument of the learner's `publish`. Its arrays may be read-only: copy them.
+        """
 
 
 class Explorer:
-    """Steps `vec` with `policy` and gives transitions, in fragments of about `fragment_size`.
+    """Steps a VecEnv with a policy, and returns transitions in fragments.
 
-    In every autoreset mode: the next_obs of a terminal step is the terminal observation; rows that repeat or begin an
-    episode are no transitions, nor are those by which a VecEnv tells that it has lost a worker's episodes. In
-    "disabled" mode the explorer resets the envs itself.
+    The transitions are the same in every autoreset mode. The `next_obs` of a terminal step is the terminal observation.
+    Rows that repeat an observation or begin an episode are no transitions, nor are the rows of a lost worker. In
+    "disabled" mode the explorer resets the envs. Exceptions of the envs and the policy are raised as they are.
 
-    `index` is what transitions have as `explorer`. `seed` seeds the envs as `VecEnv.reset` does. Episodes are numbered
-    from `first_episode` on, in the order in which they begin. Errors of the env and the policy pass through.
+    Args:
+        vec: The VecEnv, in any autoreset mode.
+        policy: The policy.
+        index: The field `explorer` of the transitions.
+        n_step: The number of steps in a transition.
+        gamma: The discount per step, from 0 to 1.
+        fragment_size: The number of transitions in a fragment, approximately.
+        seed: Seeds the envs as `VecEnv.reset` does.
+        first_episode: The number of the first episode. Episodes are numbered in the order in which they begin.
+
+    Raises:
+        ValueError: A number is out of range, or a space has a part without a fixed shape.
     """
 
     def __init__(
@@ -79,68 +101,83 @@ class Explorer:
         self._next_episode = first_episode
         self._seed = seed
         self._obs: Any = None
-        self._begun = 0.0
+        self._fragment_begun = 0.0
 
     @property
     def ready(self) -> bool:
-        """Tell whether there is a fragment to take: a full one, or one that is a second old."""
+        """Whether there is a fragment to take: a full one, or one that is a second old."""
         count = self._recorder.count
-        return count >= self.fragment_size or (count > 0 and time.monotonic() - self._begun > AGE)
+        return count >= self.fragment_size or (count > 0 and time.monotonic() - self._fragment_begun > MAX_AGE)
 
     def step(self) -> None:
-        """Step the VecEnv once; first of all reset it."""
+        """Step the VecEnv once. The first call resets it before."""
         if self._obs is None:
-            self._obs = self._own(self.vec.reset(seed=self._seed))
-            self._start(np.arange(self.vec.num_envs))
+            self._obs = self._owned(self.vec.reset(seed=self._seed))
+            self._begin_episodes(np.arange(self.vec.num_envs))
         obs = self._observations.flatten(self._obs)
         actions = self.policy.act(self._obs)
-        # Copies: a policy may reuse its array for the next actions.
-        noted = [np.array(part) for part in parse_actions(self._actions, actions, self.vec.num_envs)]
-        given, rewards, dones, infos = self.vec.step(actions)
-        self._obs = self._own(given)
+        # Copies, because a policy may reuse its array for the next actions.
+        taken = [np.array(part) for part in parse_actions(self._actions, actions, self.vec.num_envs)]
+        received, rewards, dones, infos = self.vec.step(actions)
+        self._obs = self._owned(received)
         self.steps += 1
         mask, cut = np.array(self.vec.active), dones
         next_obs = self._observations.flatten(self._obs)
         starts: list[int] = [i for i in np.flatnonzero(~mask).tolist() if infos[i].get("episode_start")]
         ended: list[int] = np.flatnonzero(dones).tolist()
         if ended:
-            next_obs = self._with_finals(next_obs, ended, infos)
+            next_obs = self._with_terminal_observations(next_obs, ended, infos)
             for i in ended:
-                mask[i] = not infos[i].get("worker_restarted")  # that row is none of the env's
+                mask[i] = not infos[i].get("worker_restarted")  # the env has not made this row
             starts += [i for i in ended if infos[i].get("episode_start")]
         if not self._recorder.count:
-            self._begun = time.monotonic()
+            self._fragment_begun = time.monotonic()
         scalars = [rewards, np.array(self.vec.terminated), np.array(self.vec.truncated), self._episode]
-        self._recorder.add(obs, noted, next_obs, scalars, mask, cut)
-        self._count(rewards, mask, [i for i in ended if mask[i]])
+        self._recorder.add(obs, taken, next_obs, scalars, mask, cut)
+        self._update_stats(rewards, mask, [i for i in ended if mask[i]])
         if ended and self.vec.autoreset == "disabled":
             self._reset(ended)
             starts = ended
         if starts:
-            self._start(np.array(starts))
+            self._begin_episodes(np.array(starts))
 
     def collect(self) -> dict[str, Any]:
-        """Step until a fragment is there, and give it: columns structured as a batch."""
+        """Step until a fragment is ready.
+
+        Returns:
+            The fragment: a dict of columns structured as a batch, for `ReplayBuffer.add` or `Inserter.add`. With
+            n_step > 1 it may be smaller, because the last n - 1 steps of each env are still incomplete.
+        """
         return self.schema.unpack(self.collect_rows())
 
     def collect_rows(self) -> Rows:
-        """As `collect`, packed. With n_step > 1 a fragment can be smaller: windows that are open come later."""
+        """Return a fragment as `collect` does, as packed rows (n, words) uint64."""
         while True:
             self.step()
             if self.ready and len(rows := self.take()):
                 return rows
 
     def take(self) -> Rows:
-        """Give the transitions since the last time as packed rows, however many there are."""
+        """Return the transitions since the last call as packed rows, ready or not."""
         return self._recorder.take()
 
     def set_weights(self, weights: Any, version: int) -> None:
-        """Hand weights to the policy; `version` tells which they are."""
+        """Pass weights to the policy.
+
+        Args:
+            weights: The weights.
+            version: Their version, which is stored in `version`.
+        """
         self.policy.set_weights(weights)
         self.version = version
 
     def stats(self) -> dict[str, Any]:
-        """Give the counters, and the means over the last 100 episodes (None before the first has ended)."""
+        """Return the explorer's counters.
+
+        Returns:
+            A dict: index, steps, transitions, episodes, version; mean_return and mean_length over the last 100
+            episodes, None before the first has ended.
+        """
         found = blank_stats(self.index)
         found |= {name: getattr(self, name) for name in COUNTERS}
         if self.recent_returns:
@@ -152,14 +189,16 @@ class Explorer:
         """Close the VecEnv."""
         self.vec.close()
 
-    def _own(self, obs: Any) -> Any:
-        """Copy what a VecEnv with copy=False will overwrite."""
-        if getattr(self.vec, "copy", False):  # who does not say gets no trust
+    def _owned(self, obs: Any) -> Any:
+        """Return observations that the VecEnv will not overwrite: a copy if it has copy=False."""
+        if getattr(self.vec, "copy", False):  # without the attribute, assume False
             return obs
         return self._observations.unflatten([np.array(part) for part in self._observations.flatten(obs)])
 
-    def _with_finals(self, leaves: list[Array], ended: list[int], infos: list[dict[str, Any]]) -> list[Array]:
-        """The same rows, with the terminal observation where an episode ended."""
+    def _with_terminal_observations(
+        self, leaves: list[Array], ended: list[int], infos: list[dict[str, Any]]
+    ) -> list[Array]:
+        """Return a copy of the rows with the terminal observations of the envs in `ended`."""
         leaves = [leaf.copy() for leaf in leaves]
         for i in ended:
             for leaf, part in zip(leaves, self._observations.flatten(infos[i]["terminal_observation"]), strict=True):
@@ -167,14 +206,14 @@ class Explorer:
         return leaves
 
     def _reset(self, ended: list[int]) -> None:
-        """Reset envs that will not do it themselves. What was recorded stays as it is."""
+        """Reset envs in "disabled" mode, in a copy of the observations: the old ones have been recorded."""
         leaves = [leaf.copy() for leaf in self._observations.flatten(self._obs)]
         for leaf, part in zip(leaves, self._observations.flatten(self.vec.reset(ended)), strict=True):
             leaf[ended] = part
         self._obs = self._observations.unflatten(leaves)
 
-    def _start(self, envs: Array) -> None:
-        """New episodes: number them, and tell the policy."""
+    def _begin_episodes(self, envs: Array) -> None:
+        """Assign numbers to the new episodes of `envs`, and call the policy's `episode_start`."""
         self._episode = self._episode.copy()
         self._episode[envs] = np.arange(self._next_episode, self._next_episode + len(envs))
         self._next_episode += len(envs)
@@ -184,7 +223,7 @@ class Explorer:
         if hook is not None:
             hook(envs.tolist())
 
-    def _count(self, rewards: Array, mask: Array, ended: list[int]) -> None:
+    def _update_stats(self, rewards: Array, mask: Array, ended: list[int]) -> None:
         self.transitions += int(np.count_nonzero(mask))
         self._returns += rewards * mask
         self._lengths += mask

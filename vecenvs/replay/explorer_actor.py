@@ -1,13 +1,12 @@
-"""What runs inside an explorer's actor: an Explorer, on the process's main thread, in slices of a tenth of a second.
+"""The actor that runs an Explorer, on its process's main thread, in slices of a tenth of a second.
 
-At the end of a slice the actor calls itself for the next one. So whatever else it is asked comes between two slices,
-envs and policy live on one thread, and the learner's process has no part in it.
+At the end of a slice the actor calls itself for the next one. So other calls run between two slices, envs and policy
+stay on one thread, and exploring does not depend on the learner's process.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import sys
 import time
@@ -17,10 +16,11 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from vecenvs.backends.ray_actor import Home
-from vecenvs.replay.attributes import apply, read, write
+from vecenvs.replay.actor_attributes import read_attribute, run_pickled_call, write_attribute
 from vecenvs.replay.errors import ExplorerFailure, ServerDied
 from vecenvs.replay.explorer import Explorer, blank_stats
 from vecenvs.replay.inserter import Inserter
+from vecenvs.replay.link import here
 from vecenvs.replay.schema import Rows
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.env_shard import ENV_ERRORS
@@ -29,15 +29,15 @@ from vecenvs.worker.process import limit_threads
 SLICE = 0.1  # seconds
 
 
-class Report(NamedTuple):
-    """How an explorer is. `failure` is why it has stopped, if it has."""
+class ExplorerReport(NamedTuple):
+    """An explorer's stats, and the exception that has stopped it, if any."""
 
     stats: dict[str, Any]
     failure: ExplorerFailure | None
 
 
 class ExplorerActor:
-    """Explorer number `index`, the `generation`-th of that number."""
+    """Explorer `index`; `generation` counts its replacements."""
 
     def __init__(self, index: int, generation: int) -> None:
         self._index = index
@@ -45,25 +45,23 @@ class ExplorerActor:
         self._explorer: Explorer | None = None
         self._vec: VecEnv | None = None
         self._inserter: Inserter | None = None
-        self._fragment: Rows | None = None  # it waits for the server to let it in
+        self._fragment: Rows | None = None  # not sent yet, as the server has not accepted the ones before
         self._failure: ExplorerFailure | None = None
-        self._over = False
-        self._me: Any = None
+        self._stopped = False
+        self._own_handle: Any = None
 
     def home(self) -> Home:
-        """Tell where this is. The first answer says that the actor has been placed and runs."""
-        import ray
-
-        return Home(ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address(), os.getpid())
+        """Return where the actor runs. The first answer means that Ray has started it."""
+        return here()
 
     def make(
         self, functions: bytes, paths: Sequence[str], arguments: dict[str, Any]
     ) -> tuple[Any, Any] | ExplorerFailure:
-        """Make VecEnv and policy by the pickled pair of functions; give the spaces.
+        """Make VecEnv and policy by the pickled pair of functions; return the spaces.
 
-        `paths` are where the caller's imports look: they come last here. `arguments` are Explorer's.
+        `paths` is the caller's `sys.path`, added at the end of this one. `arguments` are Explorer's.
         """
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's, who stops its explorers
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # after Ctrl-C the caller stops its explorers
         sys.path.extend(path for path in paths if path not in sys.path)
         limit_threads()
         doing = "make_vec"
@@ -71,7 +69,7 @@ class ExplorerActor:
             make_vec, make_policy = cloudpickle.loads(functions)
             self._vec = make_vec(self._index)
             if not isinstance(self._vec, VecEnv):
-                raise TypeError(f"make_vec gave a {type(self._vec).__name__}: it must return a VecEnv")
+                raise TypeError(f"make_vec returned a {type(self._vec).__name__}: it must return a VecEnv")
             doing = "make_policy"
             policy = make_policy(self._vec, self._index)
             doing = "its VecEnv and policy"
@@ -83,50 +81,48 @@ class ExplorerActor:
         return self._vec.observation_space, self._vec.action_space
 
     def begin(self, server: Any) -> None:
-        """Explore from now on, and send what is found to the server's actor."""
+        """Start exploring; send transitions to the server's actor."""
         import ray
 
-        self._inserter = Inserter(server, self._made().schema, self._index)
-        self._me = ray.get_runtime_context().current_actor
-        self._me.explore.remote()
+        self._inserter = Inserter(server, self._require_explorer().schema, self._index)
+        self._own_handle = ray.get_runtime_context().current_actor
+        self._own_handle.explore.remote()
 
     def explore(self) -> None:
-        """Explore for a slice of time, and ask for the next one."""
-        if self._over:
+        """Explore for one slice, then call this method again through Ray."""
+        if self._stopped:
             return
         try:
-            self._slice(self._made(), time.monotonic() + SLICE)
-        except ServerDied:  # the learner has noticed or will
-            self._over = True
+            self._explore_until(self._require_explorer(), time.monotonic() + SLICE)
+        except ServerDied:  # the learner raises it
+            self._stopped = True
         except ENV_ERRORS as exc:
             self._fail("its VecEnv or policy", exc)
         else:
-            self._me.explore.remote()
+            self._own_handle.explore.remote()
 
-    def report(self) -> Report:
-        """Tell how it goes."""
-        return Report(self._made().stats() if self._explorer is not None else blank_stats(self._index), self._failure)
+    def report(self) -> ExplorerReport:
+        """Return stats and failure."""
+        stats = self._explorer.stats() if self._explorer is not None else blank_stats(self._index)
+        return ExplorerReport(stats, self._failure)
 
     def get_attr(self, name: str) -> Any:
-        """Read an attribute of the Explorer; dotted names are followed."""
-        return read(self._made(), name)
+        return read_attribute(self._require_explorer(), name)
 
     def set_attr(self, name: str, value: Any) -> None:
-        """Write an attribute of the Explorer; dotted names are followed."""
-        write(self._made(), name, value)
+        write_attribute(self._require_explorer(), name, value)
 
     def call(self, function: bytes) -> Any:
-        """Run a pickled function on the Explorer; give what it returns."""
-        return apply(self._made(), function)
+        return run_pickled_call(self._require_explorer(), function)
 
-    def finish(self) -> None:
-        """Stop, and close the envs."""
-        self._over = True
+    def close(self) -> None:
+        """Stop exploring and close the envs."""
+        self._stopped = True
         vec, self._vec = self._vec, None
         if vec is not None:
             vec.close()
 
-    def _slice(self, explorer: Explorer, end: float) -> None:
+    def _explore_until(self, explorer: Explorer, end: float) -> None:
         inserter = self._inserter
         if inserter is None:
             raise RuntimeError("explore() before begin()")
@@ -136,15 +132,15 @@ class ExplorerActor:
                     return
                 inserter.send(self._fragment)
                 self._fragment = None
-                self._renew(explorer, inserter)
+                self._pull_weights(explorer, inserter)
             if time.monotonic() >= end:
                 return
             explorer.step()
             if explorer.ready:
                 self._fragment = explorer.take()
 
-    def _renew(self, explorer: Explorer, inserter: Inserter) -> None:
-        """Pull the weights, if the server has told of new ones."""
+    def _pull_weights(self, explorer: Explorer, inserter: Inserter) -> None:
+        """Get the newest weights if the server has announced any."""
         weights = inserter.take_weights()
         if weights is not None:
             import ray
@@ -152,12 +148,12 @@ class ExplorerActor:
             explorer.set_weights(ray.get(weights), inserter.version)
 
     def _fail(self, doing: str, exc: BaseException) -> None:
-        self._over = True
+        self._stopped = True
         self._failure = ExplorerFailure.capture(self._index, doing, exc)
-        with contextlib.suppress(*ENV_ERRORS):  # it has failed already
-            self.finish()
+        with contextlib.suppress(*ENV_ERRORS):  # the first failure is reported
+            self.close()
 
-    def _made(self) -> Explorer:
+    def _require_explorer(self) -> Explorer:
         if self._explorer is None:
             raise RuntimeError(f"explorer {self._index} could not be made")
         return self._explorer

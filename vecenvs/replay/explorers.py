@@ -1,4 +1,4 @@
-"""The caller's side of the explorers: starts them, watches them, replaces those that die, asks and ends them."""
+"""The caller's side of the explorers: start, supervision, replacement, calls and end."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from vecenvs.backends.ray_request import Request
 from vecenvs.batch.space_equality import alike
 from vecenvs.errors import BackendUnavailable, VecEnvError
 from vecenvs.replay import link
+from vecenvs.replay.actor_attributes import pickle_call
 from vecenvs.replay.errors import ExplorerDied, ExplorerFailure, ExplorerMismatch, StoppedError
-from vecenvs.replay.explorer_actor import ExplorerActor, Report
-from vecenvs.replay.member import Member
+from vecenvs.replay.explorer_actor import ExplorerActor, ExplorerReport
+from vecenvs.replay.explorer_handle import ExplorerHandle
 
-PAUSE = 0.5  # seconds between looks at each explorer: how old stats are, how late errors
+PAUSE = 0.5  # seconds between reports of each explorer: the age of stats, the delay of errors
 GRACE = 3.0  # seconds for explorers to close their envs
 
 
 class Explorers:
-    """A number of explorers, from 0 on. A thread looks after them twice a second."""
+    """The explorers 0 to count - 1 of a Replay. A thread supervises them twice a second."""
 
     def __init__(
         self,
@@ -42,9 +43,9 @@ class Explorers:
         self._session = session
         try:
             self._functions = cloudpickle.dumps(functions, protocol=5)
-        except Exception as exc:  # whatever a foreign __reduce__ raises
+        except Exception as exc:  # a __reduce__ may raise anything
             raise VecEnvError(
-                f"make_vec or make_policy cannot be pickled ({exc}): make what they need inside them"
+                f"make_vec or make_policy cannot be pickled ({exc}): create the objects that they need inside them"
             ) from exc
         self._paths = import_paths()
         self._request = request
@@ -54,205 +55,233 @@ class Explorers:
         self._max_restarts = max_restarts
         self._server: Any = None
         self._lock = threading.Lock()
-        self._over = threading.Event()
-        self._troubles: deque[Exception] = deque()
-        self._last_trouble: Exception | None = None
+        self._stopping = threading.Event()
+        self._errors: deque[Exception] = deque()
+        self._last_error: Exception | None = None
         self.replaced = 0
-        self._members = [self._launch(index, 0) for index in range(count)]
+        self._handles = [self._launch(index, 0) for index in range(count)]
         self._thread = threading.Thread(target=self._watch, name="vecenvs-explorers", daemon=True)
         try:
-            for member in self._members:
-                member.settle(member.placing.wait(), session.node)
-            self.spaces = self._agree([self._first_words(member) for member in self._members])
+            for handle in self._handles:
+                handle.set_home(handle.placing.wait(), session.node)
+            for handle in self._handles:
+                made = self._wait_until_made(handle)
+                if handle.index == 0:
+                    self.spaces: tuple[Any, Any] = made
+                self._check_made(handle, made)
         except BaseException:
             self.stop()
             raise
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self._handles)
 
     def begin(self, server: Any) -> None:
-        """Let them explore, and send what they find to the server's actor."""
+        """Start exploring; the explorers send transitions to the server's actor."""
         self._server = server
-        for member in self._members:
-            member.started = True
-            link.answer_of(member.actor.begin.remote(server))
+        for handle in self._handles:
+            handle.started = True
+            link.result_of(handle.actor.begin.remote(server))
         self._thread.start()
 
-    def raise_trouble(self) -> None:
-        """Raise what an explorer raised or died of, once each."""
-        if self._troubles:
-            raise self._troubles.popleft()
+    def raise_error(self) -> None:
+        """Raise the oldest ExplorerError or ExplorerDied that was not raised yet."""
+        if self._errors:
+            raise self._errors.popleft()
 
     def check(self) -> None:
-        """As `raise_trouble`; and if none of them explores any longer, raise the last of it again."""
-        self.raise_trouble()
-        if self._last_trouble is not None and all(member.failed for member in self._members):
-            raise self._last_trouble
+        """Raise like `raise_error`; if no explorer is left, raise the last error again."""
+        self.raise_error()
+        if self._last_error is not None and all(handle.failed for handle in self._handles):
+            raise self._last_error
 
     def stats(self) -> list[dict[str, Any]]:
-        """What each has last reported, where it runs, and how often it was replaced."""
+        """Return each explorer's last stats, its node and pid, and how often it was replaced."""
         with self._lock:
             return [
                 {
-                    **member.stats,
-                    "replaced": member.generation,
-                    "node": member.home.node if member.home else None,
-                    "pid": member.home.pid if member.home else None,
+                    **handle.stats,
+                    "replaced": handle.generation,
+                    "node": handle.home.node if handle.home else None,
+                    "pid": handle.home.pid if handle.home else None,
                 }
-                for member in self._members
+                for handle in self._handles
             ]
 
     def get_attr(self, name: str, indices: int | Sequence[int] | None = None) -> list[Any]:
-        """Read an attribute of each Explorer by a dotted name: "policy.epsilon", "vec.num_envs"."""
-        return self._ask("get_attr", indices, name)
+        """Read an attribute of each Explorer.
+
+        Args:
+            name: A dotted name such as "policy.epsilon" or "vec.num_envs".
+            indices: The explorers, or None for all.
+
+        Returns:
+            One value per explorer.
+
+        Raises:
+            AttributeError: There is no such attribute.
+            TypeError: A value cannot be pickled.
+        """
+        return self._call_explorers("get_attr", indices, name)
 
     def set_attr(self, name: str, value: Any, indices: int | Sequence[int] | None = None) -> None:
-        """Write an attribute of each Explorer by a dotted name. AttributeError if it has none of that name.
+        """Set an existing attribute of each Explorer. Later replacements of explorers do not have the new value.
 
-        Explorers that replace others later begin without it.
+        Args:
+            name: A dotted name.
+            value: The value, which must be picklable.
+            indices: The explorers, or None for all.
+
+        Raises:
+            AttributeError: There is no such attribute.
         """
-        self._ask("set_attr", indices, name, value)
+        self._call_explorers("set_attr", indices, name, value)
 
     def call(
         self, function: Callable[..., Any], *args: Any, indices: int | Sequence[int] | None = None, **kwargs: Any
     ) -> list[Any]:
-        """Run `function(explorer, *args, **kwargs)` where each lives, between two steps; give what they return."""
-        return self._ask("call", indices, link.pickled_call(function, args, kwargs))
+        """Run `function(explorer, *args, **kwargs)` in each explorer's process, between two steps.
+
+        Args:
+            function: A function whose first argument is the Explorer.
+            *args: Further arguments.
+            indices: The explorers, or None for all.
+            **kwargs: Keyword arguments.
+
+        Returns:
+            One result per explorer.
+
+        Raises:
+            TypeError: A result cannot be pickled.
+        """
+        return self._call_explorers("call", indices, pickle_call(function, args, kwargs))
 
     def stop(self) -> None:
-        """Close the envs and end the actors, within a bounded time. Repeatable."""
-        self._over.set()
+        """Close the envs and end the actors, within a bounded time. Later calls do nothing."""
+        self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
-        members, self._members = self._members, []
+        handles, self._handles = self._handles, []
         if self._session.pid != os.getpid() or not self._session.alive():
             return
         import ray
 
         deadline = time.monotonic() + GRACE
-        farewells = [member.actor.finish.remote() for member in members if member.home is not None]
-        if farewells:
-            ray.wait(farewells, num_returns=len(farewells), timeout=GRACE)
-        for member in members:
-            ray.kill(member.actor)
-        for member in members:
-            link.end(member.actor, member.process, max(deadline, time.monotonic() + 0.5), self._session)
+        closing = [handle.actor.close.remote() for handle in handles if handle.home is not None]
+        if closing:
+            ray.wait(closing, num_returns=len(closing), timeout=GRACE)
+        for handle in handles:
+            ray.kill(handle.actor)
+        for handle in handles:
+            link.end_actor(handle.actor, handle.process, max(deadline, time.monotonic() + 0.5), self._session)
 
-    def _launch(self, index: int, generation: int) -> Member:
-        member = Member(index, generation, self._class.remote(index, generation), self._request)  # type: ignore[attr-defined]
+    def _launch(self, index: int, generation: int) -> ExplorerHandle:
+        handle = ExplorerHandle(index, generation, self._class.remote(index, generation), self._request)  # type: ignore[attr-defined]
         seed = None if self._seed is None else np.random.SeedSequence(self._seed, spawn_key=(index, generation))
-        member.call = member.actor.make.remote(self._functions, self._paths, {**self._arguments, "seed": seed})
-        return member
+        handle.call = handle.actor.make.remote(self._functions, self._paths, {**self._arguments, "seed": seed})
+        return handle
 
-    def _first_words(self, member: Member) -> tuple[Any, Any]:
+    def _wait_until_made(self, handle: ExplorerHandle) -> Any:
         import ray
 
         try:
-            made = ray.get(member.call)
+            made = ray.get(handle.call)
         except ray.exceptions.RayActorError as exc:
-            raise ExplorerDied(member.index, f"while starting: {shorten(str(exc))}", 0) from None
-        member.call = None
+            raise ExplorerDied(handle.index, f"while starting: {shorten(str(exc))}", 0) from None
+        handle.call = None
+        return made
+
+    def _check_made(self, handle: ExplorerHandle, made: tuple[Any, Any] | ExplorerFailure) -> None:
+        """Raise if the explorer could not be made, or if its spaces differ from explorer 0's."""
         if isinstance(made, ExplorerFailure):
             raise made.to_error()
-        spaces: tuple[Any, Any] = made
-        return spaces
+        for which, theirs, ours in zip(("observation_space", "action_space"), made, self.spaces, strict=True):
+            if not alike(theirs, ours):
+                raise ExplorerMismatch(handle.index, which, theirs, ours)
 
-    def _agree(self, spaces: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
-        for index, theirs in enumerate(spaces):
-            for which, their, ours in zip(("observation_space", "action_space"), theirs, spaces[0], strict=True):
-                if not alike(their, ours):
-                    raise ExplorerMismatch(index, which, their, ours)
-        return spaces[0]
-
-    # The thread that watches
+    # The supervising thread
 
     def _watch(self) -> None:
-        while not self._over.wait(PAUSE):
-            for place, member in enumerate(self._members):
+        while not self._stopping.wait(PAUSE):
+            for position, handle in enumerate(self._handles):
                 if not self._session.alive():
                     return
-                if not self._over.is_set():
-                    self._look(place, member)
+                if not self._stopping.is_set():
+                    self._poll(position, handle)
 
-    def _look(self, place: int, member: Member) -> None:
+    def _poll(self, position: int, handle: ExplorerHandle) -> None:
         import ray
 
-        if member.failed:
+        if handle.failed:
             return
-        if member.call is None:
-            member.call = member.actor.report.remote()
+        if handle.call is None:
+            handle.call = handle.actor.report.remote()
         try:
-            if member.home is None and not self._settle(member):
+            if handle.home is None and not self._find_home(handle):
                 return
-            if not ray.wait([member.call], timeout=0, fetch_local=False)[0]:
+            if not ray.wait([handle.call], timeout=0, fetch_local=False)[0]:
                 return
-            answer = ray.get(member.call)
-            member.call = None
-            if member.started:
-                self._hear(member, answer)
+            answer = ray.get(handle.call)
+            handle.call = None
+            if handle.started:
+                self._take_report(handle, answer)
             else:
-                self._start(member, answer)
+                self._check_made(handle, answer)
+                handle.actor.begin.remote(self._server)
+                handle.started = True
         except ray.exceptions.RayActorError as exc:
-            if not self._over.is_set():
-                self._replace(place, member, shorten(str(exc)))
-        except BackendUnavailable as exc:  # there is no place for it
-            ray.kill(member.actor)
-            self._give_up(member, exc)
-        except Exception as exc:  # whatever a foreign exception does on its way
-            self._give_up(member, exc)
+            if not self._stopping.is_set():
+                self._replace(position, handle, shorten(str(exc)))
+        except BackendUnavailable as exc:  # Ray finds no node for it
+            ray.kill(handle.actor)
+            self._fail(handle, exc)
+        except Exception as exc:  # the explorer could not be made, or its answer cannot be unpickled
+            self._fail(handle, exc)
 
-    def _settle(self, member: Member) -> bool:
-        home = member.placing.home(0)
+    def _find_home(self, handle: ExplorerHandle) -> bool:
+        home = handle.placing.home(0)
         if home is not None:
             with self._lock:
-                member.settle(home, self._session.node)
+                handle.set_home(home, self._session.node)
         return home is not None
 
-    def _hear(self, member: Member, report: Report) -> None:
+    def _take_report(self, handle: ExplorerHandle, report: ExplorerReport) -> None:
         with self._lock:
-            member.stats = report.stats
+            handle.stats = report.stats
         if report.failure is not None:
-            self._give_up(member, report.failure.to_error())
+            self._fail(handle, report.failure.to_error())
 
-    def _start(self, member: Member, made: tuple[Any, Any] | ExplorerFailure) -> None:
-        if isinstance(made, ExplorerFailure):
-            self._give_up(member, made.to_error())
-            return
-        self._agree([self.spaces, made])
-        member.actor.begin.remote(self._server)
-        member.started = True
-
-    def _replace(self, place: int, member: Member, words: str) -> None:
-        if member.process is not None:
-            member.process.close()
+    def _replace(self, position: int, handle: ExplorerHandle, reason: str) -> None:
+        if handle.process is not None:
+            handle.process.close()
         if self.replaced >= self._max_restarts:
-            self._give_up(member, ExplorerDied(member.index, words, self._max_restarts))
+            self._fail(handle, ExplorerDied(handle.index, reason, self._max_restarts))
             return
         self.replaced += 1
-        made = self._launch(member.index, member.generation + 1)
+        made = self._launch(handle.index, handle.generation + 1)
         with self._lock:
-            self._members[place] = made
+            self._handles[position] = made
 
-    def _give_up(self, member: Member, trouble: Exception) -> None:
-        member.failed = True
-        self._last_trouble = trouble
-        self._troubles.append(trouble)
+    def _fail(self, handle: ExplorerHandle, error: Exception) -> None:
+        handle.failed = True
+        self._last_error = error
+        self._errors.append(error)
 
-    def _ask(self, method: str, indices: int | Sequence[int] | None, *args: Any) -> list[Any]:
+    def _call_explorers(self, method: str, indices: int | Sequence[int] | None, *args: Any) -> list[Any]:
         import ray
 
-        if self._over.is_set():
+        if self._stopping.is_set():
             raise StoppedError(method)
         link.check_connection(self._session)
-        asked = [self._members[index] for index in parse_indices(indices, len(self._members))]
-        calls = [getattr(member.actor, method).remote(*args) for member in asked]
-        answers = []
-        for member, call in zip(asked, calls, strict=True):
+        called = [self._handles[index] for index in parse_indices(indices, len(self._handles))]
+        calls = [getattr(handle.actor, method).remote(*args) for handle in called]
+        results = []
+        for handle, call in zip(called, calls, strict=True):
             try:
-                answers.append(link.answer_patiently(call, lambda: link.check_connection(self._session)))
+                results.append(link.checked_result_of(call, lambda: link.check_connection(self._session)))
             except ray.exceptions.RayActorError as exc:
                 raise VecEnvError(
-                    f"explorer {member.index} has died meanwhile ({shorten(str(exc))}): ask again when it is replaced"
+                    f"explorer {handle.index} has died during the call ({shorten(str(exc))}): call again when it has "
+                    "been replaced"
                 ) from None
-        return answers
+        return results

@@ -1,4 +1,4 @@
-"""The way of fragments to the server, from any process that Ray knows."""
+"""Sending of fragments to the server, from any process of the same Ray."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from vecenvs.backends.ray_cluster import Connection
-from vecenvs.replay.link import LOOK, check_connection, get
+from vecenvs.replay.link import CHECK_INTERVAL, check_connection, server_result
 from vecenvs.replay.schema import Rows, Schema
 
-UNDER_WAY = 2  # fragments: one that is being stored, one that is on its way meanwhile
+MOST_CALLS = 2  # unanswered: one fragment is stored while the next one travels
 
 
 class Inserter:
-    """Sends transitions to a server, a call per fragment, and waits when two are unanswered.
+    """Sends transitions to a server, with one call per fragment, and waits while two calls are unanswered.
 
-    It pickles, so that actors and tasks can have one; `explorer` is what transitions get that do not say. `version` is
-    that of the newest weights the server has told of.
+    An inserter can be pickled, for use in actors and tasks. `explorer` is the default of that field in transitions.
+    `version` is the version of the newest weights that the server has announced.
     """
 
     def __init__(self, server: Any, schema: Schema, explorer: int = -1) -> None:
@@ -32,55 +32,61 @@ class Inserter:
         self._weights: Any = None
 
     def add(self, transitions: Mapping[str, Any]) -> None:
-        """Send columns, structured as a batch is; first wait until fewer than two fragments are unanswered.
+        """Send transitions; first wait until fewer than two calls are unanswered.
 
-        ValueError and TypeError as `Schema.pack`. What the server refused is raised here or by `flush`.
+        Args:
+            transitions: A dict of columns, structured as a batch. `explorer` and `episode` are optional.
+
+        Raises:
+            ValueError: A field is missing, unknown, or has another shape.
+            TypeError: A field's dtype would lose values.
+            ServerDied: The server has died. Errors of earlier fragments are raised here or by `flush`.
         """
         self.add_rows(self.pack(transitions))
 
     def pack(self, transitions: Mapping[str, Any]) -> Rows:
-        """Pack columns as `Schema.pack`, with this `explorer` where they do not say."""
+        """Pack columns by `Schema.pack`; `explorer` is this inserter's unless given."""
         if "explorer" not in transitions:
             transitions = {**transitions, "explorer": np.full(np.shape(transitions.get("reward", ())), self.explorer)}
         return self.schema.pack(transitions)
 
     def add_rows(self, rows: Rows) -> None:
-        """As `add`, for packed rows."""
-        while not self.has_room(LOOK):
+        """Send packed rows as `add` does."""
+        while not self.has_room(CHECK_INTERVAL):
             pass
         self.send(rows)
 
     def send(self, rows: Rows) -> None:
-        """Send packed rows at once; `has_room` must have said so."""
+        """Send packed rows without waiting; `has_room` must have returned True."""
         check_connection(self._connection)
         if len(rows):
             self._calls.append(self._server.insert.remote(rows, self.version))
 
     def has_room(self, timeout: float) -> bool:
-        """Tell whether another fragment may be sent, waiting for that up to `timeout` seconds."""
+        """Wait up to `timeout` seconds; return whether another fragment may be sent."""
         import ray
 
         check_connection(self._connection)
         while self._calls:
-            full = len(self._calls) >= UNDER_WAY
+            full = len(self._calls) >= MOST_CALLS
             if not ray.wait([self._calls[0]], timeout=timeout if full else 0, fetch_local=False)[0]:
                 return not full
-            self._hear()
+            self._take_answer()
         return True
 
     def flush(self) -> None:
-        """Wait until everything sent is stored."""
+        """Wait until all fragments are stored."""
         while self._calls:
             check_connection(self._connection)
-            self._hear()
+            self._take_answer()
 
     def take_weights(self) -> Any:
-        """Give a reference to weights that are new since the last time, or None."""
+        """Return a reference to weights announced since the last call, or None."""
         weights, self._weights = self._weights, None
         return weights
 
-    def _hear(self) -> None:
-        version, weights = get(self._calls.popleft())
+    def _take_answer(self) -> None:
+        version, weights = server_result(self._calls.popleft())
         if weights and version > self.version:
             self.version, self._weights = version, weights[0]
 

@@ -1,4 +1,4 @@
-"""How fast samples may be drawn for what is inserted, and the other way round."""
+"""The ratio between samples and inserts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ _RATIOS = (int, float, type(None))
 class RateLimiter:
     """Keeps `samples` near `samples_per_insert` times the transitions inserted after the first `min_size`.
 
-    With due = (inserts - min_size) * samples_per_insert: samples go at most `tolerance` beyond due; an insert is let in
-    unless samples lag more than `tolerance` behind due (one that is let in counts as a whole, so due may pass that by
-    one fragment). Since those two cannot both hold back a sample of up to 2 * tolerance, nothing stops for good.
+    Let due = (inserts - min_size) * samples_per_insert. A sample is allowed up to `tolerance` beyond due. An insert is
+    allowed while samples are at most `tolerance` behind due; it counts as a whole, so due may exceed the limit by one
+    fragment. For batches of up to 2 * tolerance the two rules never block both sides.
 
-    Nothing is sampled before `min_size` transitions are stored. With samples_per_insert=None that is all.
+    Args:
+        samples_per_insert: The ratio, more than 0; None limits nothing but `min_size`.
+        min_size: Nothing is sampled before this many transitions are stored.
+        tolerance: In samples, more than 0; required with `samples_per_insert`.
+
+    Raises:
+        ValueError: An argument is out of range.
     """
 
     def __init__(
@@ -37,13 +43,24 @@ class RateLimiter:
         self.samples = 0
 
     def may_insert(self) -> bool:
-        """Tell whether a fragment may come in now."""
+        """Check whether a fragment may be inserted now.
+
+        Returns:
+            True if it may.
+        """
         if self.samples_per_insert is None or self.tolerance is None or self.inserts < self.min_size:
             return True
         return self._due(self.samples_per_insert) - self.samples <= self.tolerance
 
     def may_sample(self, stored: int) -> float:
-        """Tell how many samples may be drawn now, `stored` transitions being there; `inf` without a limit."""
+        """Compute how many samples may be drawn now.
+
+        Args:
+            stored: The number of stored transitions.
+
+        Returns:
+            The number of samples, `inf` without a limit.
+        """
         if stored < self.min_size:
             return 0
         if self.samples_per_insert is None or self.tolerance is None:
@@ -51,29 +68,30 @@ class RateLimiter:
         return max(self._due(self.samples_per_insert) + self.tolerance - self.samples, 0)
 
     def inserted(self, n: int) -> None:
-        """Count n transitions."""
+        """Count n inserted transitions."""
         self.inserts += n
 
     def sampled(self, n: int) -> None:
-        """Count n samples; a negative n takes back samples that were not used."""
+        """Count n samples; a negative n subtracts samples that were not used."""
         self.samples += n
 
     def state(self) -> dict[str, Any]:
-        """The two counts, and the ratio they have kept, for a checkpoint."""
+        """Return both counts and their ratio, for a checkpoint."""
         return {"inserts": self.inserts, "samples": self.samples, "samples_per_insert": self.samples_per_insert}
 
     @staticmethod
     def check_state(state: Any) -> None:
-        """Refuse, by ValueError, what `state` cannot have given."""
+        """Raise ValueError for anything that `state` cannot return."""
         counts = [state.get(name) for name in ("inserts", "samples")] if isinstance(state, Mapping) else [None]
         ratio = state.get("samples_per_insert") if isinstance(state, Mapping) else None
         if not all(type(count) is int and abs(count) < 2**63 for count in counts) or type(ratio) not in _RATIOS:
             raise ValueError("a rate limiter's state is two counts and a ratio")
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take over the counts of a checkpoint; of one with another ratio only the inserts, as if this had been kept.
+        """Restore the counts of a checkpoint.
 
-        Else whoever goes on with a limit after a run without would pay back all that was sampled.
+        If it has another ratio, samples are counted as if this limiter's ratio had been kept: a run without a limit
+        may have drawn far more samples than this limiter allows.
         """
         if state.get("samples_per_insert", self.samples_per_insert) == self.samples_per_insert:
             self.inserts, self.samples = int(state["inserts"]), int(state["samples"])
@@ -81,7 +99,7 @@ class RateLimiter:
             self.settle(int(state["inserts"]))
 
     def settle(self, stored: int) -> None:
-        """Begin with `stored` transitions, as if the ratio had been kept so far."""
+        """Begin with `stored` transitions, and with samples as if the ratio had been kept."""
         self.inserts = stored
         self.samples = max(int(self._due(self.samples_per_insert or 0.0)), 0)
 

@@ -1,41 +1,36 @@
-"""Asking an actor and getting plain answers: Ray's errors turned into ours at the edge."""
+"""Calls to actors: plain results, and this project's errors in place of Ray's."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
-
-import cloudpickle
 
 from vecenvs.backends.ray_actor import Home
 from vecenvs.backends.ray_cluster import Connection, shorten
 from vecenvs.backends.ray_exit import ForeignProcess
 from vecenvs.replay.errors import ServerDied
 
-LOOK = 0.2  # seconds between looks at whether waiting still makes sense
+CHECK_INTERVAL = 0.2  # seconds of a wait between checks of whether it still makes sense
+
+
+def here() -> Home:
+    """Return the node and process of the calling actor."""
+    import ray
+
+    return Home(ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address(), os.getpid())
 
 
 def check_connection(connection: Connection) -> None:
-    """Raise ServerDied if that Ray is gone: a call would start another one."""
+    """Raise ServerDied if the connection to Ray is gone: a call would start another Ray."""
     if not connection.alive():
         raise ServerDied("the connection to Ray has been closed")
 
 
-def pickled_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    """Pickle a function of one more argument, which comes first: the object that it is called with over there."""
-    data: bytes = cloudpickle.dumps(partial(_call, function, args, kwargs), protocol=5)
-    return data
-
-
-def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any) -> Any:
-    return function(owner, *args, **kwargs)
-
-
-def answer_of(call: Any, timeout: float | None = None) -> Any:
-    """Give a call's result, or raise what it raised, as it is. The death of its actor is Ray's RayActorError."""
+def result_of(call: Any, timeout: float | None = None) -> Any:
+    """Return a call's result or raise its exception as it is; Ray's RayActorError if the actor has died."""
     import ray
 
     try:
@@ -47,20 +42,20 @@ def answer_of(call: Any, timeout: float | None = None) -> Any:
         raise
 
 
-def answer_patiently(call: Any, check: Callable[[], None]) -> Any:
-    """As `answer_of`, however long it takes; `check` is called five times a second and may raise."""
+def checked_result_of(call: Any, check: Callable[[], None]) -> Any:
+    """Wait without limit for `result_of(call)`; call `check`, which may raise, five times a second."""
     import ray
 
     while True:
         try:
-            return answer_of(call, LOOK)
+            return result_of(call, CHECK_INTERVAL)
         except ray.exceptions.GetTimeoutError:
             check()
 
 
 @contextlib.contextmanager
-def _of_server() -> Iterator[None]:
-    """Turn the death of an asked actor, the server, into ServerDied."""
+def _server_errors() -> Iterator[None]:
+    """Raise ServerDied in place of Ray's errors for a dead actor."""
     import ray
 
     try:
@@ -69,25 +64,25 @@ def _of_server() -> Iterator[None]:
         raise ServerDied(shorten(str(exc))) from None
 
 
-def get(call: Any, timeout: float | None = None) -> Any:
-    """As `answer_of`, for a call to the server."""
-    with _of_server():
-        return answer_of(call, timeout)
+def server_result(call: Any, timeout: float | None = None) -> Any:
+    """Return `result_of` a call to the server; ServerDied if the server has died."""
+    with _server_errors():
+        return result_of(call, timeout)
 
 
-def get_patiently(call: Any, check: Callable[[], None]) -> Any:
-    """As `answer_patiently`, for a call to the server."""
-    with _of_server():
-        return answer_patiently(call, check)
+def checked_server_result(call: Any, check: Callable[[], None]) -> Any:
+    """Return `checked_result_of` a call to the server; ServerDied if the server has died."""
+    with _server_errors():
+        return checked_result_of(call, check)
 
 
-def watched(home: Home, node: str) -> ForeignProcess | None:
-    """Watch an actor's process, if it runs on this `node`."""
+def watch_process(home: Home, node: str) -> ForeignProcess | None:
+    """Return the actor's process if it runs on this `node`."""
     return ForeignProcess(home.pid) if home.node == node else None
 
 
-def end(actor: Any, process: ForeignProcess | None, deadline: float, connection: Connection) -> None:
-    """Wait until `deadline` for an actor's process to be gone, then kill it. Ray is told, if it is still that one."""
+def end_actor(actor: Any, process: ForeignProcess | None, deadline: float, connection: Connection) -> None:
+    """Wait until `deadline` for an actor's process to end, then kill it: by Ray if still connected, and by signal."""
     import ray
 
     if process is not None:

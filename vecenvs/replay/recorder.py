@@ -1,4 +1,4 @@
-"""From the steps of a VecEnv to transitions: what is one, and what each of them has."""
+"""Conversion of a VecEnv's steps to transitions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Mask = NDArray[np.bool_]
 
 
 class Recorder:
-    """Collects the steps of `num_envs` envs and gives their transitions as packed rows.
+    """Collects the steps of `num_envs` envs and returns their transitions as packed rows.
 
-    Every array given to `add` has num_envs rows and must not change any more.
+    Arrays given to `add` have num_envs rows, and must not be changed later.
     """
 
     def __init__(self, schema: Schema, num_envs: int, explorer: int) -> None:
@@ -26,9 +26,9 @@ class Recorder:
         self._steps: list[list[Array]] = []
         self._masks: list[Mask] = []
         self._cuts: list[Mask] = []
-        self._streams = [NStep(schema) for _ in range(num_envs)] if schema.n_step > 1 else []
+        self._nsteps = [NStep(schema) for _ in range(num_envs)] if schema.n_step > 1 else []
         self._labels = [column.label for column in schema.columns if column.field not in ("explorer", "discount")]
-        self.count = 0  # transitions that wait, n-step windows that are open not counted
+        self.count = 0  # one-step transitions since the last `take`
 
     def add(
         self,
@@ -39,9 +39,9 @@ class Recorder:
         mask: Mask,
         cut: Mask,
     ) -> None:
-        """Note one step, leaf by leaf. `scalars`: reward, terminated, truncated, episode.
+        """Add one step, as arrays per leaf; `scalars` are reward, terminated, truncated and episode.
 
-        Rows where `mask` is False are no transitions; after those where `cut` is True the episode does not go on.
+        Rows where `mask` is False are no transitions. An episode ends after each row where `cut` is True.
         """
         self._steps.append([*obs, *action, *next_obs, *scalars])
         self._masks.append(mask)
@@ -49,7 +49,7 @@ class Recorder:
         self.count += int(np.count_nonzero(mask))
 
     def take(self) -> Rows:
-        """Give the transitions noted since the last time; n-step ones n - 1 steps late."""
+        """Return the transitions since the last call; n-step transitions have a delay of n - 1 steps."""
         if not self._steps:
             return self._schema.empty(0)
         rows = self._schema.empty(len(self._steps) * self._num_envs)
@@ -59,20 +59,20 @@ class Recorder:
         fields["explorer"][:] = self._explorer
         masks, cuts = np.stack(self._masks), np.stack(self._cuts)
         self._steps, self._masks, self._cuts, self.count = [], [], [], 0
-        if not self._streams:
+        if not self._nsteps:
             return rows if masks.all() else rows[masks.ravel()]
         grid = rows.reshape(len(masks), self._num_envs, -1)
-        found = [self._windows(env, grid[:, env], masks[:, env], cuts[:, env]) for env in range(self._num_envs)]
+        found = [self._nstep_rows(env, grid[:, env], masks[:, env], cuts[:, env]) for env in range(self._num_envs)]
         return np.concatenate(found)
 
-    def _windows(self, env: int, rows: Rows, mask: Mask, cut: Mask) -> Rows:
-        """The n-step transitions of one env. After a cut that is no transition itself, the one before was the last."""
-        stream, before = self._streams[env], np.cumsum(mask)
+    def _nstep_rows(self, env: int, rows: Rows, mask: Mask, cut: Mask) -> Rows:
+        """Return the n-step transitions of one env; a cut on a row that is no transition moves to the one before."""
+        nstep, before = self._nsteps[env], np.cumsum(mask)
         kept, cuts = np.ascontiguousarray(rows[mask]), cut[mask]
         parts = []
         for count in before[cut & ~mask].tolist():
             if count:
                 cuts[count - 1] = True
             else:
-                parts.append(stream.end())
-        return np.concatenate([*parts, stream.add(kept, cuts)])
+                parts.append(nstep.end())
+        return np.concatenate([*parts, nstep.add(kept, cuts)])

@@ -1,43 +1,55 @@
-"""The one object of distributed replay: it starts server and explorers, feeds the learner, and ends everything."""
+"""Distributed replay in one object: server, explorers, and batches for the learner."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from vecenvs.arguments import arguments_of, check_arguments, parse_int, parse_limit
 from vecenvs.backends.ray_cluster import Session, check_init_kwargs, check_ray
 from vecenvs.backends.ray_request import Request, check_options
 from vecenvs.replay import link
-from vecenvs.replay.ending import Ending, end_all
-from vecenvs.replay.errors import StoppedError
+from vecenvs.replay.auto_stop import AutoStop, Stoppable, call_all
 from vecenvs.replay.explorer import Policy
 from vecenvs.replay.explorers import Explorers
 from vecenvs.replay.server import ReplayServer
 from vecenvs.replay.storage import import_cpprb
 from vecenvs.vec_env import VecEnv
 
-Self = TypeVar("Self", bound="Replay")
 
+class Replay(Stoppable):
+    """`num_explorers` explorers which fill one buffer, and the batches drawn from it.
 
-class Replay:
-    """`num_explorers` explorers that fill one buffer of `capacity` transitions, and the batches drawn from it.
+    Each explorer is a Ray actor with a VecEnv and a policy. It sends fragments of transitions, with at most two
+    unanswered, and gets the newest weights after each. An explorer that dies is replaced. If its env or policy raises,
+    it stops, and the next `sample` or `stats` raises the error. Like RayVecEnv, a Replay uses the Ray that is there,
+    and starts one otherwise.
 
-    Each explorer is a Ray actor. It makes its VecEnv by `make_vec(explorer)`, any VecEnv in any autoreset mode, and its
-    policy by `make_policy(vec, explorer)`: see `Policy`. The functions are pickled by value where need be, so closures
-    are fine. Ray does not support fork in its workers: a SubprocVecEnv there takes start_method="forkserver".
+    Args:
+        make_vec: `make_vec(explorer)` makes an explorer's VecEnv, in any autoreset mode. Functions may be closures. A
+            SubprocVecEnv needs start_method="forkserver", because Ray does not support fork.
+        make_policy: `make_policy(vec, explorer)` makes an explorer's `Policy`.
+        num_explorers: The number of explorers.
+        capacity: The number of transitions that the buffer holds.
+        n_step: The number of steps in a transition.
+        gamma: The discount per step, from 0 to 1.
+        fragment_size: The number of transitions in a fragment, approximately.
+        seed: Seeds uniform draws, and the envs of each explorer and replacement differently.
+        max_restarts: The number of replacements in all.
+        ray_init_kwargs: Arguments for `ray.init`, as for RayVecEnv.
+        explorer_options: Arguments for the explorers' `.options()`. num_cpus is 1 unless given, or 0 on a Ray started
+            here.
+        placement: The explorers' placement, as for RayVecEnv.
+        ready_timeout: Seconds for each actor to start; None means no limit.
+        **server: Arguments of ReplayServer: batch_size, min_size, samples_per_insert, tolerance, prioritized, alpha,
+            beta, prefetch, restore, server_options.
 
-    Explorers send fragments of about `fragment_size` transitions, at most two unanswered, and pull weights after each.
-    One that dies is replaced, up to `max_restarts` times in all; one whose env or policy raises stops, and the error
-    reaches the learner by the next `sample` or `stats`. `seed` seeds the envs, each explorer and replacement another
-    way, and uniform draws.
-
-    What concerns the server (`batch_size`, `min_size`, `samples_per_insert`, `tolerance`, `prioritized`, `alpha`,
-    `beta`, `n_step`, `gamma`, `prefetch`, `restore`, `server_options`) is ReplayServer's. Ray is used as by RayVecEnv;
-    `explorer_options` go to the actors' `.options()` (num_cpus is 1 unless given, 0 on a Ray started here), `placement`
-    is theirs.
+    Raises:
+        ValueError: An argument is out of range, or a space has a part without a fixed shape.
+        BackendUnavailable: Ray or cpprb is not installed, or Ray cannot start an actor.
+        ExplorerError: A VecEnv or a policy cannot be made.
+        ExplorerMismatch: The VecEnvs' spaces differ.
     """
 
     def __init__(
@@ -58,7 +70,6 @@ class Replay:
         ready_timeout: float | None = 60.0,
         **server: Any,
     ) -> None:
-        self.closed = True  # until everything stands
         check_ray()
         import_cpprb()
         known = arguments_of(Replay) | arguments_of(ReplayServer)
@@ -69,7 +80,7 @@ class Replay:
         waits = parse_limit(ready_timeout, "ready_timeout")
         check_init_kwargs(ray_init_kwargs)
         check_options(explorer_options, placement, "explorer_options")
-        self._session = Session(num_explorers + 1, ray_init_kwargs)  # so many processes Ray has ready then
+        self._session = Session(num_explorers + 1, ray_init_kwargs)  # Ray starts this many processes ahead
         self._version = 0
         self._weights: Any = None
         self._publishing: Any = None
@@ -78,15 +89,7 @@ class Replay:
             options = {"num_cpus": 0 if self._session.own else 1, **(explorer_options or {})}
             request = Request(options, placement, self._session.node, waits, "explorer_options")
             functions = (make_vec, make_policy)
-            self.explorers = Explorers(
-                self._session,
-                functions,
-                num_explorers,
-                request,
-                arguments,
-                seed,
-                max_restarts,
-            )
+            self.explorers = Explorers(self._session, functions, num_explorers, request, arguments, seed, max_restarts)
             parts.insert(0, self.explorers.stop)
             self.server = ReplayServer(
                 *self.explorers.spaces,
@@ -100,10 +103,10 @@ class Replay:
             parts.insert(1, self.server.stop)
             self.explorers.begin(self.server.actor)
         except BaseException:
-            end_all(parts)
+            call_all(parts)
             raise
-        self.server.ending.cancel()
-        self._ending, self._parts = Ending(self, parts), parts
+        self.server.auto_stop.cancel()
+        self._auto_stop, self._parts = AutoStop(self, parts), parts
         self.observation_space, self.action_space = self.explorers.spaces
         self.schema = self.server.schema
         self.num_explorers = num_explorers
@@ -111,7 +114,7 @@ class Replay:
 
     @property
     def beta(self) -> float:
-        """The exponent of the weights, prioritised. Setting it takes effect with the next call to the server."""
+        """The exponent of the weights in prioritised batches; a new value applies from the next call to the server."""
         return self.server.beta
 
     @beta.setter
@@ -119,78 +122,120 @@ class Replay:
         self.server.beta = value
 
     def sample(self, batch_size: int | None = None, timeout: float | None = None) -> dict[str, Any]:
-        """Give a batch, as ReplayServer.sample. Raises what an explorer raised (ExplorerError) or died of
-        (ExplorerDied), once each; and again, in place of waiting for good, when none of them explores any longer.
+        """Return a batch; wait for `min_size` and the rate limiter.
+
+        Args:
+            batch_size: The number of rows. A change discards the prefetched batches.
+            timeout: Seconds to wait, or None for no limit.
+
+        Returns:
+            A batch as described at ReplayBuffer. The arrays belong to the caller.
+
+        Raises:
+            ExplorerError: An env or policy has raised. Each error is raised once, and again if no explorer is left.
+            ExplorerDied: An explorer has died after `max_restarts` replacements; likewise.
+            SampleTimeout: There is no batch in time; a later `sample` still returns it.
+            ValueError: `batch_size` is more than is stored, or more than capacity or tolerance allow.
+            ServerDied: The server has died.
+            ClosedError: The Replay has been stopped.
         """
         self._check_open("sample")
-        self.explorers.raise_trouble()
+        self.explorers.raise_error()
         return self.server.sample_checking(batch_size, timeout, self._check)
 
     def update_priorities(self, indexes: Any, priorities: Any) -> None:
-        """As ReplayServer.update_priorities."""
+        """Set the priorities of sampled transitions; overwritten ones are ignored, and counted in the stats.
+
+        This does not wait, except for the eighth update before.
+
+        Args:
+            indexes: The `indexes` of a batch, int64 (n,).
+            priorities: n numbers from 0 on.
+
+        Raises:
+            ValueError: The buffer is not prioritised, or a priority is no number from 0 on.
+        """
         self._check_open("update_priorities")
         self.server.update_priorities(indexes, priorities)
 
     def publish(self, weights: Any) -> int:
-        """Offer weights to the explorers, who pull them after their current fragment; give their version, from 1 on.
+        """Publish weights; explorers get them after their current fragment.
 
-        Anything that pickles; numpy arrays travel best. What is published may be changed right afterwards.
+        Args:
+            weights: Anything that can be pickled; NumPy arrays are fastest. They may be changed after the call.
+
+        Returns:
+            The version of the weights, from 1 on.
         """
         import ray
 
         self._check_open("publish")
         self.server.check()
         if self._publishing is not None:
-            link.get_patiently(self._publishing, self.server.check)
+            link.checked_server_result(self._publishing, self.server.check)
         self._version += 1
         self._weights = ray.put(weights)
         self._publishing = self.server.actor.publish.remote(self._version, [self._weights])
         return self._version
 
     def insert(self, transitions: Mapping[str, Any]) -> None:
-        """As ReplayServer.insert: transitions of the caller's own."""
+        """Store transitions at once; the rate limiter counts them but does not delay them.
+
+        Args:
+            transitions: A dict of columns, structured as a batch. `explorer` is -1 unless given, `episode` 0.
+
+        Raises:
+            ValueError: A field is missing, unknown, or has another shape.
+            TypeError: A field's dtype would lose values.
+        """
         self._check_open("insert")
         self.server.insert(transitions)
 
     def stats(self) -> dict[str, Any]:
-        """Give the server's stats; `replaced`: how many explorers were; and `explorers`, a dict each, up to a second
-        old: index, steps, transitions, episodes, version, mean_return and mean_length over the last 100 episodes,
-        replaced, node, pid. Raises as `sample` what explorers raised or died of.
+        """Return the counters of server and explorers.
+
+        Returns:
+            The dict of ReplayServer.stats; `replaced`, the number of replacements; and `explorers`, one dict each, up
+            to a second old: index, steps, transitions, episodes, version, mean_return and mean_length over the last 100
+            episodes, replaced, node, pid.
+
+        Raises:
+            ExplorerError: An env or policy has raised.
+            ExplorerDied: An explorer has died after `max_restarts` replacements.
         """
         self._check_open("stats")
-        self.explorers.raise_trouble()
+        self.explorers.raise_error()
         return {**self.server.stats(), "replaced": self.explorers.replaced, "explorers": self.explorers.stats()}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """As ReplayServer.save."""
+        """Write all transitions to an .npz file without pickles.
+
+        Args:
+            path: The file.
+        """
         self._check_open("save")
         self.server.save(path)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """As ReplayServer.restore."""
+        """Replace the stored transitions by those of a file from `save`.
+
+        Args:
+            path: The file.
+
+        Raises:
+            ValueError: The file is damaged, has another layout, or more transitions than fit. Nothing is changed.
+        """
         self._check_open("restore")
         self.server.restore(path)
 
     def stop(self) -> None:
-        """End explorers and server, within a bounded time and whatever has happened. Repeatable."""
+        """End explorers and server within a bounded time, also after an error. Later calls do nothing."""
         if not self.closed:
             self.closed = True
-            self._ending.cancel()
+            self._auto_stop.cancel()
             self._weights = None
-            end_all(self._parts)
+            call_all(self._parts)
 
     def _check(self) -> None:
         self.server.check()
         self.explorers.check()
-
-    def _check_open(self, what: str) -> None:
-        if self.closed:
-            raise StoppedError(what)
-
-    def __enter__(self: Self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()

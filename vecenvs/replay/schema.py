@@ -1,7 +1,7 @@
-"""How one transition lies in memory: a row of bytes with every field at its place, and the ways in and out of it.
+"""The memory layout of a transition: a row of bytes with all its fields.
 
-Rows are what is stored and what travels to the server: one array for a whole fragment, one gather for a whole sample.
-What a learner gets are *blocks*: k batches, column by column, in one array, so that a batch costs a few slices.
+Rows are stored, and are sent to the server: one array per fragment, one gather per sample. Learners get *blocks*
+(`blocks.py`): several batches in one array, column by column.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Rows = NDArray[np.uint64]
 Array = NDArray[Any]
 
 WORD = 8  # bytes: rows are arrays of uint64
-OPTIONAL = ("explorer", "episode")  # 0 where `pack` is given none
+OPTIONAL = ("explorer", "episode")  # `pack` writes 0 if they are missing
 SCALARS: dict[str, type] = {
     "reward": np.float32,
     "terminated": np.bool_,
@@ -32,11 +32,11 @@ SCALARS: dict[str, type] = {
     "episode": np.int64,
     "discount": np.float32,
 }
-DRAWN: dict[str, type] = {"weights": np.float32, "indexes": np.int64}  # what a prioritised sample has besides
+DRAWN: dict[str, type] = {"weights": np.float32, "indexes": np.int64}  # further fields of a prioritised sample
 
 
 class Column(NamedTuple):
-    """One leaf of one field; `label` names it in errors and checkpoints, as in "obs['image']"."""
+    """One leaf of one field; `label` is its name in errors and checkpoints, such as "obs['image']"."""
 
     field: str
     label: str
@@ -44,9 +44,16 @@ class Column(NamedTuple):
 
 
 class Schema:
-    """The fields of a transition between two spaces; with `n_step` > 1 there is `discount`, gamma**m of m steps.
+    """The fields of a transition, and their layout in a packed row; `n_step` > 1 adds the field `discount`.
 
-    ValueError for a space with a part of no fixed shape: what is stored has one size.
+    Args:
+        observation_space: A space whose parts all have a fixed shape.
+        action_space: Likewise.
+        n_step: The number of steps in a transition.
+        gamma: The discount per step, from 0 to 1.
+
+    Raises:
+        ValueError: A space has a part without a fixed shape, or a number is out of range.
     """
 
     def __init__(
@@ -72,22 +79,22 @@ class Schema:
         self.words = self.row_bytes // WORD
 
     def describe(self) -> dict[str, Any]:
-        """Tell the layout in what JSON has: equal descriptions, equal rows."""
+        """Return the layout as JSON types. Equal descriptions mean equal rows."""
         return {
             "n_step": self.n_step,
-            "gamma": self.gamma if self.n_step > 1 else None,  # nothing stored depends on it otherwise
+            "gamma": self.gamma if self.n_step > 1 else None,  # without n steps, rows do not depend on it
             "columns": [[column.label, column.leaf.dtype.str, list(column.leaf.shape)] for column in self.columns],
         }
 
     @property
     def fingerprint(self) -> str:
-        """A digest of `describe()`."""
+        """A digest of `describe()`, 16 hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.describe()).encode()).hexdigest()[:16]
 
     def difference(self, other: Mapping[str, Any]) -> str | None:
-        """Say how another `describe()` differs from this one; None if it does not."""
+        """Return in words how another `describe()` differs, or None if it does not."""
         mine = self.describe()
-        for name in ("n_step", "gamma"):  # first: there is a field more with n steps
+        for name in ("n_step", "gamma"):  # first, since n steps add a field
             if mine[name] != other[name]:
                 return f"its {name} is {other[name]}, here it is {mine[name]}"
         ours = {label: (dtype, tuple(shape)) for label, dtype, shape in mine["columns"]}
@@ -102,19 +109,26 @@ class Schema:
         return None if mine == other else "its columns are in another order"
 
     def empty(self, n: int) -> Rows:
-        """Give n rows of zeros: padding is never what happened to lie in memory."""
+        """Return n rows of zeros, so that the padding has defined values."""
         return np.zeros((n, self.words), np.uint64)
 
     def fields(self, rows: Rows) -> dict[str, Array]:
-        """See packed rows as columns by label, each (n, *leaf.shape): views into the rows."""
+        """Return the columns of packed rows by label, as views (n, *leaf.shape)."""
         records = np.ascontiguousarray(rows).view(self.dtype)[:, 0]
         return {column.label: records[f"c{k}"] for k, column in enumerate(self.columns)}
 
     def pack(self, transitions: Mapping[str, Any]) -> Rows:
-        """Pack columns, structured as a batch is, into rows (n, words) uint64.
+        """Pack transitions into rows.
 
-        `explorer` and `episode` may be left out. ValueError names a field that is missing, unknown, of another shape
-        or length; TypeError one whose dtype would lose values.
+        Args:
+            transitions: A dict of columns, structured as a batch. `explorer` and `episode` are optional.
+
+        Returns:
+            Rows, uint64 (n, words).
+
+        Raises:
+            ValueError: A field is missing, unknown, or has another shape or length.
+            TypeError: A field's dtype would lose values.
         """
         unknown = sorted(set(transitions) - set(self.layouts))
         if unknown:
@@ -136,12 +150,19 @@ class Schema:
         return rows
 
     def unpack(self, rows: Rows) -> dict[str, Any]:
-        """Give packed rows as a batch: contiguous arrays of its own."""
+        """Unpack rows.
+
+        Args:
+            rows: Rows from `pack`, uint64 (n, words).
+
+        Returns:
+            A batch: contiguous arrays with n rows, structured as the spaces.
+        """
         columns = self.fields(rows)
         return self.structure([np.ascontiguousarray(columns[column.label]) for column in self.columns])
 
     def structure(self, arrays: Sequence[Array]) -> dict[str, Any]:
-        """Put one array per column together as a batch: dicts and tuples as the spaces say."""
+        """Build a batch from one array per column, with the dicts and tuples of the spaces."""
         batch: dict[str, Any] = {}
         rest = list(arrays)
         for name, layout in self.layouts.items():
@@ -151,7 +172,7 @@ class Schema:
         return batch
 
     def check_rows(self, rows: Any) -> Rows:
-        """Refuse what is no array of this layout's rows."""
+        """Return `rows`; ValueError unless it is an array of this layout's rows."""
         if not isinstance(rows, np.ndarray) or rows.dtype != np.uint64 or rows.shape[1:] != (self.words,):
             what = f"{rows.dtype} {rows.shape}" if isinstance(rows, np.ndarray) else type(rows).__name__
             raise ValueError(f"packed rows are uint64 (n, {self.words}) here, not {what}: make them with Schema.pack")
@@ -171,13 +192,13 @@ def _layout(space: spaces.Space[Any], which: str) -> SpaceLayout:
             where = f" at {leaf}" if leaf.path else ""
             raise ValueError(
                 f"the {which} has no fixed shape{where} ({space}): replay stores rows of one size. Wrap the envs so "
-                "that they give arrays"
+                "that they return arrays"
             )
     return layout
 
 
 def _row_dtype(columns: Sequence[Column]) -> np.dtype[Any]:
-    """Lay columns out by falling alignment, so that every view is aligned, in a whole number of words."""
+    """Return a row's dtype: columns by descending alignment, so that each is aligned, and whole words."""
     order = sorted(range(len(columns)), key=lambda k: -columns[k].leaf.dtype.alignment)
     offsets, end = [0] * len(columns), 0
     for k in order:

@@ -1,54 +1,64 @@
-"""The caller's side of the server: one object that starts it, samples from it, asks it and ends it."""
+"""The caller's side of the server: start, samples, calls and end."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from vecenvs.arguments import parse_int, parse_limit, parse_timeout
 from vecenvs.backends.ray_cluster import Session, check_init_kwargs, check_ray, import_paths
-from vecenvs.backends.ray_exit import ForeignProcess
 from vecenvs.backends.ray_request import Placing, Request, check_options
 from vecenvs.replay import link
-from vecenvs.replay.blocks import BlockLayout
+from vecenvs.replay.actor_attributes import pickle_call
+from vecenvs.replay.auto_stop import AutoStop, Parts, Stoppable, call_all
 from vecenvs.replay.buffer import ReplayBuffer
-from vecenvs.replay.ending import Ending, end_all
-from vecenvs.replay.errors import StoppedError
 from vecenvs.replay.inserter import Inserter
 from vecenvs.replay.limiter import RateLimiter
-from vecenvs.replay.schema import Schema
+from vecenvs.replay.prefetcher import Prefetcher
 from vecenvs.replay.server_actor import ServerActor
 from vecenvs.replay.storage import import_cpprb
-from vecenvs.replay.stream import Stream
 
-BLOCK_BYTES = 2 * 2**20
-MOST_BATCHES = {False: 64, True: 16}  # by whether priorities count: those change with every update
-UPDATES = 8  # updates of priorities that may be unanswered
-
-Self = TypeVar("Self", bound="ReplayServer")
+BLOCK_BYTES = 2 * 2**20  # the size of a block by default
+MOST_PREFETCHED = {False: 64, True: 16}  # if prioritised: fewer, since priorities change with every update
+MOST_UPDATES = 8  # updates of priorities that may be unanswered
 
 
-class ReplayServer:
-    """A replay buffer in a Ray actor on the caller's node, for transitions between two spaces.
+class ReplayServer(Stoppable):
+    """A replay buffer in a Ray actor on the caller's node, without explorers.
 
-    `capacity`, `prioritized`, `alpha`, `n_step` and `gamma` are ReplayBuffer's. `batch_size` is what `sample` gives
-    unless told otherwise; nothing is sampled before `min_size` transitions (`batch_size` if None) are stored.
-    `samples_per_insert` and `tolerance` are RateLimiter's, the tolerance at least `batch_size`, and
-    `prefetch` * `batch_size` if None.
+    Like RayVecEnv it uses the Ray that is there, and starts one otherwise.
 
-    `prefetch` batches are drawn by one call, and two calls are always under way: a batch was drawn at most 3 * prefetch
-    batches before it is given. By that much it may lag behind what was inserted, and behind updated priorities. None
-    takes as many as fit 2 MiB, 64 at most, 16 if prioritised; 1 lags least. `seed` makes uniform draws repeatable.
+    Args:
+        observation_space: A space whose parts all have a fixed shape.
+        action_space: Likewise.
+        capacity: The number of transitions that the buffer holds.
+        batch_size: The number of rows of a batch, unless `sample` is given another.
+        min_size: Nothing is sampled before this many transitions are stored; None means `batch_size`.
+        samples_per_insert: The ratio kept between samples and inserts; None means no limit.
+        tolerance: The allowed deviation in samples, at least `batch_size`; None means `prefetch` * `batch_size`.
+        prioritized: Draw in proportion to priority to the power `alpha`, in place of uniformly.
+        alpha: From 0 on.
+        beta: The exponent of the weights in prioritised batches.
+        n_step: The number of steps in a transition.
+        gamma: The discount per step, from 0 to 1.
+        prefetch: Batches per call. Two calls are always unanswered, so a batch is drawn up to 3 * `prefetch` batches
+            before it is returned, and lags that far behind inserts and new priorities. None means as many as fit 2 MiB,
+            at most 64, or 16 if prioritised.
+        seed: Makes uniform draws repeatable.
+        restore: A file from `save` to begin with.
+        ray_init_kwargs: Arguments for `ray.init`, as for RayVecEnv.
+        server_options: Arguments for the actor's `.options()`. num_cpus is 1 unless given, or 0 on a Ray started here.
+        ready_timeout: Seconds for the actor to start; None means no limit.
 
-    Uses Ray as RayVecEnv does; `server_options` go to the actor's `.options()`. `restore` is a file of `save`.
+    Raises:
+        ValueError: An argument is out of range, or a space has a part without a fixed shape.
+        BackendUnavailable: Ray or cpprb is not installed, or Ray cannot start the actor.
     """
 
     def __init__(
@@ -73,19 +83,17 @@ class ReplayServer:
         server_options: Mapping[str, Any] | None = None,
         ready_timeout: float | None = 60.0,
     ) -> None:
-        self.closed = True  # until everything stands
         check_ray()
         import_cpprb()
-        self.schema = Schema(observation_space, action_space, n_step, gamma)
+        buffer: dict[str, Any] = {"prioritized": prioritized, "alpha": alpha, "n_step": n_step, "gamma": gamma}
+        buffer["seed"] = None if prioritized else seed
+        checked = ReplayBuffer(observation_space, action_space, 1, **buffer)  # raises errors here, not in the actor
+        self.schema, self._layout = checked.schema, checked.block_layout
         self.batch_size = parse_int("batch_size", batch_size, 1)
         self.beta = beta
         self._prioritized = prioritized
-        self._layout = BlockLayout(self.schema, prioritized)
         self._prefetch = None if prefetch is None else parse_int("prefetch", prefetch, 1)
         limiter = self._limiter_arguments(parse_int("capacity", capacity, 1), samples_per_insert, min_size, tolerance)
-        buffer: dict[str, Any] = {"prioritized": prioritized, "alpha": alpha, "n_step": n_step, "gamma": gamma}
-        buffer["seed"] = None if prioritized else seed
-        ReplayBuffer(observation_space, action_space, 1, **buffer)  # raises here what it would raise there
         waits = parse_limit(ready_timeout, "ready_timeout")
         check_init_kwargs(ray_init_kwargs)
         check_options(server_options, None, "server_options")
@@ -95,24 +103,20 @@ class ReplayServer:
             request = Request(options, "local", self._session.node, waits, "server_options")
             made = request.actor_class(ServerActor)
             self.actor = made.remote((observation_space, action_space), capacity, buffer, limiter, import_paths())  # type: ignore[attr-defined]
-            home = Placing(request, self.actor, "the replay server").wait()
+            process = link.watch_process(Placing(request, self.actor, "the replay server").wait(), self._session.node)
         except BaseException:
             if hasattr(self, "actor"):
-                link.end(self.actor, None, 0.0, self._session)
+                link.end_actor(self.actor, None, 0.0, self._session)
             self._session.release()
             raise
-        process = link.watched(home, self._session.node)
         self._updates: deque[Any] = deque()
-        self._streams = 0
+        self._prefetchers = 0
         self._own_inserter = Inserter(self.actor, self.schema)
-        self._parts: list[Callable[[], None]] = [
-            partial(_end, self.actor, process, self._session),
-            self._session.release,
-        ]
-        self.ending = Ending(self, self._parts)
+        self._parts: Parts = [partial(link.end_actor, self.actor, process, 0.0, self._session), self._session.release]
+        self.auto_stop = AutoStop(self, self._parts)
         self.closed = False
         try:
-            self._stream = self._new_stream(self.batch_size)
+            self._prefetcher = self._new_prefetcher(self.batch_size)
             if restore is not None:
                 self.restore(restore)
         except BaseException:
@@ -120,28 +124,45 @@ class ReplayServer:
             raise
 
     def sample(self, batch_size: int | None = None, timeout: float | None = None) -> dict[str, Any]:
-        """Give a batch: a dict of arrays as ReplayBuffer's, the caller's own.
+        """Return a batch; wait for `min_size` and the rate limiter.
 
-        Waits for `min_size` and the rate limiter; SampleTimeout after `timeout` seconds. Another batch size than the
-        last one drops what was drawn ahead. ValueError if more is asked for than is stored; ServerDied, ClosedError.
+        Args:
+            batch_size: The number of rows. A change discards the prefetched batches.
+            timeout: Seconds to wait, or None for no limit.
+
+        Returns:
+            A batch as described at ReplayBuffer. The arrays belong to the caller.
+
+        Raises:
+            SampleTimeout: There is no batch in time; a later `sample` still returns it.
+            ValueError: `batch_size` is more than is stored, or more than capacity or tolerance allow.
+            ServerDied: The server has died.
+            ClosedError: The server has been stopped.
         """
         return self.sample_checking(batch_size, timeout, self.check)
 
     def sample_checking(
         self, batch_size: int | None, timeout: float | None, check: Callable[[], None]
     ) -> dict[str, Any]:
-        """As `sample`; `check` is called five times a second while it waits, and may raise."""
+        """Return a batch as `sample` does; `check`, which may raise, is called five times a second during the wait."""
         self._check_open("sample")
         size = self.batch_size if batch_size is None else batch_size
-        if size != self._stream.batch_size:
+        if size != self._prefetcher.batch_size:
             self._change_batch_size(size)
-        return self._stream.take(self.beta, parse_timeout(timeout), check)
+        return self._prefetcher.take(self.beta, parse_timeout(timeout), check)
 
     def update_priorities(self, indexes: Any, priorities: Any) -> None:
-        """Give sampled transitions new priorities. Does not wait, unless for the eighth update before.
+        """Set the priorities of sampled transitions.
 
-        Transitions that are overwritten by now are left out, and counted in `stats()["ignored_priorities"]`. What is
-        wrong with them may be raised by a later call.
+        Overwritten transitions are ignored, and counted in `stats()["ignored_priorities"]`. This does not wait, except
+        for the eighth update before; errors of the server are raised by a later call.
+
+        Args:
+            indexes: The `indexes` of a batch, int64 (n,).
+            priorities: n numbers from 0 on.
+
+        Raises:
+            ValueError: The buffer is not prioritised, or a priority is no number from 0 on.
         """
         self._check_open("update_priorities")
         if not self._prioritized:
@@ -151,79 +172,127 @@ class ReplayServer:
             raise ValueError(f"priorities have shape {given.shape}, indexes {np.shape(indexes)}: give one each")
         self.check()
         self._updates.append(self.actor.update_priorities.remote(np.asarray(indexes), given))
-        while len(self._updates) > UPDATES:
-            link.get(self._updates.popleft())
+        while len(self._updates) > MOST_UPDATES:
+            link.server_result(self._updates.popleft())
 
     def insert(self, transitions: Mapping[str, Any]) -> None:
-        """Store the caller's own transitions (`explorer` is -1 unless given).
+        """Store transitions at once.
 
-        They come in at once, and count: who samples cannot wait for samples. So they should be few, or come first.
+        The rate limiter counts them but does not delay them, since the caller, which samples, must not wait for
+        samples. Insert few of them, or insert them before sampling.
+
+        Args:
+            transitions: A dict of columns, structured as a batch. `explorer` is -1 unless given, `episode` 0.
+
+        Raises:
+            ValueError: A field is missing, unknown, or has another shape.
+            TypeError: A field's dtype would lose values.
         """
         self._check_open("insert")
-        self._ask("insert_at_once", self._own_inserter.pack(transitions))
+        self._call_server("insert_at_once", self._own_inserter.pack(transitions))
 
     def inserter(self, explorer: int = -1) -> Inserter:
-        """Give what other actors and tasks, or a loop of the caller's, insert with."""
+        """Make an inserter for other actors and tasks, or for the caller.
+
+        Args:
+            explorer: The field `explorer` of its transitions, unless they have one.
+
+        Returns:
+            An Inserter, which can be pickled.
+        """
         self._check_open("inserter")
         return Inserter(self.actor, self.schema, explorer)
 
     def stats(self) -> dict[str, Any]:
-        """Give stored, capacity, inserted, sampled (drawn ahead included), waiting_inserts, waiting_samples,
-        ignored_priorities, version, and how batches come: transport, "shared" or "messages", and why.
+        """Return the server's counters.
+
+        Returns:
+            A dict: stored, capacity, inserted, sampled (with prefetched rows), waiting_inserts, waiting_samples,
+            ignored_priorities, version of the weights; transport, "shared" or "messages"; why, the reason for messages.
         """
-        why = self._stream.why
-        return {**self._ask("stats"), "transport": "messages" if why else "shared", "why": why}
+        why = self._prefetcher.why
+        return {**self._call_server("stats"), "transport": "messages" if why else "shared", "why": why}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything stored to a file on the server's node, the caller's. The server does only that meanwhile."""
-        self._ask("save", os.path.abspath(path))
+        """Write all transitions to an .npz file without pickles; other calls to the server wait meanwhile.
+
+        Args:
+            path: The file, on the server's node, which is the caller's.
+        """
+        self._call_server("save", os.path.abspath(path))
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Take over what `save` wrote. ValueError that names the difference if its layout is another."""
-        self._ask("restore", os.path.abspath(path))
-        self._stream.give_back()
+        """Replace the stored transitions by those of a file.
+
+        Args:
+            path: A file from `save`, or from `ReplayBuffer.save`.
+
+        Raises:
+            ValueError: The file is damaged, has another layout, or more transitions than fit. Nothing is changed.
+        """
+        self._call_server("restore", os.path.abspath(path))
+        self._prefetcher.discard()
 
     def get_attr(self, name: str) -> Any:
-        """Read an attribute of the server by a dotted name: "buffer.inserted", "limiter.samples_per_insert"."""
-        return self._ask("get_attr", name)
+        """Read an attribute of the server.
+
+        Args:
+            name: A dotted name such as "buffer.inserted" or "limiter.samples_per_insert".
+
+        Returns:
+            The value.
+
+        Raises:
+            AttributeError: There is no such attribute.
+            TypeError: The value cannot be pickled.
+        """
+        return self._call_server("get_attr", name)
 
     def set_attr(self, name: str, value: Any) -> None:
-        """Write an attribute of the server by a dotted name. AttributeError if it has none of that name."""
-        self._ask("set_attr", name, value)
+        """Set an existing attribute of the server.
+
+        Args:
+            name: A dotted name.
+            value: The value, which must be picklable.
+
+        Raises:
+            AttributeError: There is no such attribute.
+        """
+        self._call_server("set_attr", name, value)
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run `function(server, *args, **kwargs)` where the server lives; give what it returns."""
-        return self._ask("call", link.pickled_call(function, args, kwargs))
+        """Run `function(server, *args, **kwargs)` in the server's process.
+
+        Args:
+            function: A function whose first argument has the attributes `buffer` and `limiter`.
+            *args: Further arguments.
+            **kwargs: Keyword arguments.
+
+        Returns:
+            The result of the function.
+
+        Raises:
+            TypeError: The result cannot be pickled.
+        """
+        return self._call_server("call", pickle_call(function, args, kwargs))
 
     def check(self) -> None:
-        """Raise ServerDied if the server, or the connection to Ray, is gone."""
+        """Raise ServerDied if the connection to Ray is gone."""
         link.check_connection(self._session)
 
     def stop(self) -> None:
-        """End the server. What it stores is gone. Repeatable."""
+        """End the server; its transitions are lost. Later calls do nothing."""
         if self.closed:
             return
         self.closed = True
-        self.ending.cancel()
+        self.auto_stop.cancel()
         if self._session.pid == os.getpid():
-            end_all(self._parts)
+            call_all(self._parts)
 
-    def __enter__(self: Self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def _ask(self, method: str, *args: Any) -> Any:
+    def _call_server(self, method: str, *args: Any) -> Any:
         self._check_open(method)
         self.check()
-        return link.get_patiently(getattr(self.actor, method).remote(*args), self.check)
-
-    def _check_open(self, what: str) -> None:
-        if self.closed:
-            raise StoppedError(what)
+        return link.checked_server_result(getattr(self.actor, method).remote(*args), self.check)
 
     def _limiter_arguments(
         self, capacity: int, samples_per_insert: float | None, min_size: int | None, tolerance: float | None
@@ -237,27 +306,23 @@ class ReplayServer:
                 f"tolerance={room} samples is less than a batch of {self.batch_size}: it could never be drawn"
             )
         arguments: dict[str, Any] = {"samples_per_insert": samples_per_insert, "min_size": size, "tolerance": room}
-        RateLimiter(**arguments)  # as above
+        RateLimiter(**arguments)  # raises errors here
         return arguments
 
     def _change_batch_size(self, size: int) -> None:
-        tolerance = self._ask("get_attr", "limiter.tolerance")
-        if parse_int("batch_size", size, 1) > self._ask("get_attr", "buffer.capacity"):
+        tolerance = self._call_server("get_attr", "limiter.tolerance")
+        if parse_int("batch_size", size, 1) > self._call_server("get_attr", "buffer.capacity"):
             raise ValueError(f"a batch of {size} is more than capacity: it could never be drawn")
-        if self._ask("get_attr", "limiter.samples_per_insert") is not None and size > tolerance:
+        if self._call_server("get_attr", "limiter.samples_per_insert") is not None and size > tolerance:
             raise ValueError(f"a batch of {size} is more than tolerance={tolerance} samples: it could never be drawn")
-        self._stream.give_back()
-        self._stream = self._new_stream(size)
+        self._prefetcher.discard()
+        self._prefetcher = self._new_prefetcher(size)
 
-    def _new_stream(self, batch_size: int) -> Stream:
-        self._streams += 1
-        return Stream(self.actor, self._layout, batch_size, self._batches(batch_size), self._streams)
+    def _new_prefetcher(self, batch_size: int) -> Prefetcher:
+        self._prefetchers += 1
+        return Prefetcher(self.actor, self._layout, batch_size, self._batches(batch_size), self._prefetchers)
 
     def _batches(self, batch_size: int) -> int:
-        """How many batches a call is for."""
-        fitting = max(min(BLOCK_BYTES // (self._layout.row_bytes * batch_size), MOST_BATCHES[self._prioritized]), 1)
+        """Return the number of batches per call."""
+        fitting = max(min(BLOCK_BYTES // (self._layout.row_bytes * batch_size), MOST_PREFETCHED[self._prioritized]), 1)
         return fitting if self._prefetch is None else self._prefetch
-
-
-def _end(actor: Any, process: ForeignProcess | None, session: Session) -> None:
-    link.end(actor, process, time.monotonic(), session)

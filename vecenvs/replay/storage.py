@@ -1,11 +1,10 @@
-"""cpprb underneath: rows of bytes in its ring, and its sum-trees where priorities count.
+"""Storage of packed rows by cpprb: a ring of rows, with sum-trees for priorities if needed.
 
-Rows are one column to cpprb, so adding a fragment is one assignment and a sample one gather.
+A row is one column for cpprb. So adding a fragment is one assignment, and drawing a sample one gather.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from vecenvs.errors import BackendUnavailable
 from vecenvs.replay.schema import Rows
 
-Slots = NDArray[np.int64]
+Positions = NDArray[np.int64]  # in a ring: 0 to capacity - 1 in the order of adding, then from 0 again
 
 
 def import_cpprb() -> Any:
@@ -26,100 +25,84 @@ def import_cpprb() -> Any:
     return cpprb
 
 
-@lru_cache(maxsize=1)
-def storage_classes() -> tuple[type, type]:
-    """Cpprb's two buffers, (uniform, prioritised), with `rows_at`: rows by slot instead of by cpprb's own draw.
+def columns_at(ring: Any, positions: Positions) -> dict[str, Any]:
+    """Copy the columns of a cpprb buffer at given positions.
 
-    cpprb draws uniform slots from numpy's global random state, which others use as well; drawing them with a generator
-    of one's own takes its `_encode_sample`, the part of `sample` that reads.
+    The public `sample` chooses positions by NumPy's global random state; `_encode_sample` is its part that reads.
     """
-    cpprb = import_cpprb()
-
-    class Uniform(cpprb.ReplayBuffer):  # type: ignore[name-defined,misc]
-        def rows_at(self, slots: Slots) -> Any:
-            return self._encode_sample(slots)
-
-    class Prioritized(cpprb.PrioritizedReplayBuffer):  # type: ignore[name-defined,misc]
-        def rows_at(self, slots: Slots) -> Any:
-            return self._encode_sample(slots)
-
-    return Uniform, Prioritized
+    found: dict[str, Any] = ring._encode_sample(positions)  # noqa: SLF001
+    return found
 
 
-class UniformStorage:
-    """A ring of rows. Slot numbers are cpprb's: 0 to capacity - 1, in the order of adding, then from 0 again."""
+class Storage:
+    """A ring of rows."""
 
     def __init__(self, capacity: int, words: int) -> None:
         self.capacity = capacity
-        self._ring = storage_classes()[0](capacity, {"row": {"shape": words, "dtype": np.uint64}})
+        self._ring = self._make_ring({"row": {"shape": words, "dtype": np.uint64}})
+
+    def _make_ring(self, columns: dict[str, Any]) -> Any:
+        return import_cpprb().ReplayBuffer(self.capacity, columns)
 
     def __len__(self) -> int:
         return int(self._ring.get_stored_size())
 
-    def add(self, rows: Rows) -> None:
-        """Store at most `capacity` rows, over the oldest ones."""
-        self._ring.add(row=rows)
+    def add(self, rows: Rows, priorities: NDArray[np.float32] | None = None) -> None:
+        """Store at most `capacity` rows, over the oldest ones; only a PrioritizedStorage takes priorities."""
+        if len(rows):
+            self._ring.add(row=rows)
 
-    def rows_at(self, slots: Slots) -> Rows:
-        """Copy rows by slot: (len(slots), words)."""
-        found: Rows = self._ring.rows_at(slots)["row"]
-        return found
+    def rows_at(self, positions: Positions) -> Rows:
+        """Copy rows by position: (len(positions), words)."""
+        rows: Rows = columns_at(self._ring, positions)["row"]
+        return rows
 
     def clear(self) -> None:
+        """Remove all rows; positions begin at 0 again."""
         self._ring.clear()
 
 
-class PrioritizedStorage:
-    """A ring of rows with a priority each. cpprb keeps them to the power alpha only, so they are noted here too."""
+class PrioritizedStorage(Storage):
+    """A ring of rows with priorities. cpprb stores them to the power alpha, so they are stored here as well."""
 
     def __init__(self, capacity: int, words: int, alpha: float) -> None:
-        self.capacity = capacity
         self.alpha = alpha
-        self._ring = storage_classes()[1](capacity, {"row": {"shape": words, "dtype": np.uint64}}, alpha=alpha)
+        super().__init__(capacity, words)
         self._priorities = np.zeros(capacity, np.float32)
 
-    def __len__(self) -> int:
-        return int(self._ring.get_stored_size())
+    def _make_ring(self, columns: dict[str, Any]) -> Any:
+        return import_cpprb().PrioritizedReplayBuffer(self.capacity, columns, alpha=self.alpha)
 
     @property
     def max_priority(self) -> float:
-        """The largest priority there has been: what a new row gets."""
+        """The largest priority so far, which new rows get."""
         return float(self._ring.get_max_priority())
 
     def add(self, rows: Rows, priorities: NDArray[np.float32] | None = None) -> None:
-        """Store at most `capacity` rows, over the oldest ones."""
         if not len(rows):
             return
         given = np.full(len(rows), self.max_priority, np.float32) if priorities is None else priorities
         first = self._ring.add(row=rows, priorities=given)
         self._priorities[(first + np.arange(len(rows))) % self.capacity] = given
 
-    def rows_at(self, slots: Slots) -> Rows:
-        """Copy rows by slot: (len(slots), words)."""
-        found: Rows = self._ring.rows_at(slots)["row"]
-        return found
+    def priorities_at(self, positions: Positions) -> NDArray[np.float32]:
+        """Return priorities by position."""
+        return self._priorities[positions]
 
-    def priorities_at(self, slots: Slots) -> NDArray[np.float32]:
-        """Read priorities by slot."""
-        return self._priorities[slots]
-
-    def draw(self, batch_size: int, beta: float) -> tuple[Rows, Slots, NDArray[np.float32]]:
-        """Draw rows by priority: rows, their slots, and their weights (1 for the lowest priority stored)."""
+    def draw(self, batch_size: int, beta: float) -> tuple[Rows, Positions, NDArray[np.float32]]:
+        """Draw rows by priority; return them, their positions, and their weights (1 for the lowest priority)."""
         drawn = self._ring.sample(batch_size, beta)
         return drawn["row"], drawn["indexes"].astype(np.int64), np.asarray(drawn["weights"], np.float32)
 
-    def update(self, slots: Slots, priorities: NDArray[np.float32]) -> None:
-        """Set priorities by slot."""
-        if len(slots):
-            self._ring.update_priorities(slots, priorities)
-            self._priorities[slots] = priorities
+    def update(self, positions: Positions, priorities: NDArray[np.float32]) -> None:
+        """Set priorities by position."""
+        if len(positions):
+            self._ring.update_priorities(positions, priorities)
+            self._priorities[positions] = priorities
 
-    def restore_max(self, value: float) -> None:
-        """Let new rows get `value` from now on, if that is more than any priority stored."""
+    def raise_max_priority(self, value: float) -> None:
+        """Make `value` the priority of new rows if it exceeds all priorities so far."""
         if len(self) and value > self.max_priority:
-            slot, own = np.zeros(1, np.int64), self._priorities[:1].copy()
-            self.update(slot, np.full(1, value, np.float32))
-            self.update(slot, own)
-
-    def clear(self) -> None:
-        self._ring.clear()
+            position, own = np.zeros(1, np.int64), self._priorities[:1].copy()
+            self.update(position, np.full(1, value, np.float32))
+            self.update(position, own)

@@ -20,13 +20,13 @@ import numpy as np
 
 from vecenvs.batch.batch_columns import FINAL, FIRST, TERMINATED, TRUNCATED, BatchColumns, Specs
 from vecenvs.batch.infos import TRUNCATED_KEY, InfoPacker, own_complete
-from vecenvs.batch.values import copy_containers
+from vecenvs.batch.values import copy_containers, shown
 from vecenvs.errors import ResetNeededError
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody
 from vecenvs.worker.direct import direct_step
 from vecenvs.worker.info_channel import InfoReader
 from vecenvs.worker.old_gym import remedy
-from vecenvs.worker.stepping import StepResult, shown, step_envs
+from vecenvs.worker.stepping import StepResult, step_envs
 
 AUTORESET_MODES = ("same_step", "next_step", "async", "disabled")
 ENV_ERRORS = (Exception, SystemExit)  # an env that calls sys.exit() has failed; it does not end the program

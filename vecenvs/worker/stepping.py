@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
+from vecenvs.batch.values import shown
 
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
 EndEpisode = Callable[[int, Any, Any, Any, dict[str, Any]], tuple[Any, dict[str, Any]]]
@@ -57,14 +58,6 @@ def is_over(terminated: Any, truncated: Any) -> bool:
     """Tell whether an episode has ended. TypeError for a flag that is neither True nor False, nor 1 nor 0."""
     ended = _flag("terminated", terminated)
     return _flag("truncated", truncated) or ended
-
-
-def shown(value: Any) -> str:
-    """Return a short repr of a value of any class."""
-    try:
-        return reprlib.repr(value)
-    except Exception as problem:  # whatever a foreign __repr__ raises
-        return f"a {type(value).__name__} whose __repr__ raises {type(problem).__name__}"
 
 
 def _flag(name: str, value: Any) -> bool:

@@ -1,11 +1,12 @@
-"""Wrappers around one env and (Vec...) around a VecEnv, and what reads their files.
+"""Wrappers of one env, wrappers of a VecEnv (named Vec...), and readers of the files that they write.
 
-Those of one env that Gymnasium has are Gymnasium's.
+Wrappers of one env that Gymnasium has are not here.
 """
 
 from vecenvs.wrappers.atari import EpisodicLife, FireReset
-from vecenvs.wrappers.monitor import Monitor, ResultsWriter
+from vecenvs.wrappers.monitor import Monitor
 from vecenvs.wrappers.results import LoadMonitorResultsError, MonitorResults, get_monitor_files, load_results
+from vecenvs.wrappers.results_writer import ResultsWriter
 from vecenvs.wrappers.reward import clip_action, clip_reward, scale_reward
 from vecenvs.wrappers.vec_check_nan import VecCheckNan
 from vecenvs.wrappers.vec_extract_dict_obs import VecExtractDictObs

@@ -1,4 +1,4 @@
-"""What baselines' wrap_deepmind does to an Atari env and Gymnasium has no wrapper for."""
+"""The wrappers of baselines' wrap_deepmind that Gymnasium lacks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,15 @@ _NOOP, _FIRE, _THIRD = 0, 1, 2
 class EpisodicLife(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordConstructorArgs):
     """End the episode when a life is lost, but reset the game only when it is over (Mnih et al. 2015; baselines).
 
-    After the loss of a life `reset` goes on with the same game by one no-op; its info is that step's. A reset with a
-    seed or options always begins a new game. Gymnasium's `AtariPreprocessing(terminal_on_life_loss=True)` differs:
-    it begins a new game after each life, so that what comes late in a game is never seen.
+    After the loss of a life `reset` continues the same game by one no-op, and returns the info of that step. A reset
+    with a seed or options always begins a new game. Gymnasium's `AtariPreprocessing(terminal_on_life_loss=True)`
+    begins a new game after each life, so an agent never sees the later parts of a game.
+
+    Args:
+        env: an Atari env.
+
+    Raises:
+        ValueError: `env` is not an Atari env.
     """
 
     def __init__(self, env: gym.Env[ObsType, ActType]) -> None:
@@ -40,16 +46,22 @@ class EpisodicLife(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.Re
     def step(self, action: ActType) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._game_over = terminated or truncated
-        # Some games (Qbert) show 0 lives for a few frames before they end: that is not yet a life lost.
+        # Some games (Qbert) show 0 lives for a few frames before they end: no life is lost yet.
         lives = self._ale.lives()
         lost, self._lives = 0 < lives < self._lives, lives
         return obs, reward, terminated or lost, truncated, info
 
 
 class FireReset(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordConstructorArgs):
-    """Begin each episode with the actions 1 (FIRE) and 2, for games that stand still until they are fired (baselines).
+    """Begin each episode with the actions 1 (FIRE) and 2, for games that stand still until FIRE (baselines).
 
-    The first observation is the one after them. `env` must have FIRE as its action 1 (ValueError).
+    The first observation is the one after these actions.
+
+    Args:
+        env: an Atari env.
+
+    Raises:
+        ValueError: action 1 of `env` is not FIRE.
     """
 
     def __init__(self, env: gym.Env[ObsType, ActType]) -> None:
@@ -70,7 +82,7 @@ class FireReset(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.Recor
 
 
 def action_meanings(env: gym.Env[Any, Any]) -> list[str]:
-    """Give the names of an Atari env's actions."""
+    """Return the names of an Atari env's actions."""
     return list(env.get_wrapper_attr("get_action_meanings")())
 
 

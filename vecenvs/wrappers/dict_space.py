@@ -10,6 +10,6 @@ from gymnasium import spaces
 
 
 def dict_space(subspaces: Mapping[str, spaces.Space[Any]]) -> spaces.Dict:
-    """Make a Dict space whose keys stay in the order of `subspaces`, the order in which a batch has its entries."""
+    """Return a Dict space with its keys in the order of `subspaces`, which is the order of a batch's entries."""
     # Gymnasium sorts the keys of any other mapping.
     return spaces.Dict(OrderedDict(subspaces))

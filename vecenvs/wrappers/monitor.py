@@ -1,48 +1,56 @@
-"""Monitor: the return, length and time of every episode of one env, in `info["episode"]` and in a file.
+"""Monitor: record the return, length and time of every episode of one env, in `info["episode"]` and in a file.
 
-Names, arguments, rounding and file format are those of Stable-Baselines3's and baselines' Monitor, so that each
-reads the other's files (results.py reads all of them).
+Names, arguments, rounding and file format are those of Stable-Baselines3's and baselines' Monitor, so that each reads
+the others' files; results.py reads all of them.
 """
 
 from __future__ import annotations
 
-import csv
-import fcntl
-import json
 import os
 import time
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, SupportsFloat, TextIO
+from collections.abc import Mapping, Sequence
+from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.core import ActType, ObsType
 
-from vecenvs.arguments import check_path, parse_path
+from vecenvs.batch.values import shown
 from vecenvs.worker.direct import SHORTER, Step, shortened
-from vecenvs.worker.stepping import StepResult, shown
-from vecenvs.wrappers.results import EXT, read_monitor_file
-
-_FIELDS = ("r", "l", "t")
+from vecenvs.worker.stepping import StepResult
+from vecenvs.wrappers.results import EXT
+from vecenvs.wrappers.results_writer import ResultsWriter, check_keywords
 
 
 class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordConstructorArgs):
-    """Record each episode of `env`, as it is at this place among the wrappers: rewards changed above are not seen.
+    """Record each episode of `env`, with the rewards of `env` itself: wrappers around the Monitor do not change them.
 
     The step that ends an episode has `info["episode"] = {"r": return, "l": length, "t": seconds since t_start}`,
-    r and t rounded to 6 digits, followed by each of `reset_keywords` and `info_keywords`. The same row goes to the
-    file, at once.
+    r and t rounded to 6 digits, followed by the values of `reset_keywords` and `info_keywords`. The same row is written
+    to the file at once.
 
-    `filename`: None for no file, a directory or a path that ends in "/" (the file is then `monitor.csv` in it), or a
-    path, to which `.monitor.csv` is added unless it ends so; missing directories are made.
-    `override_existing=False` appends to a file that is there: `t` then counts on from that file's own `t_start`.
+    Args:
+        env: the env to wrap.
+        filename: None for no file; a directory, or a path that ends in "/", for `monitor.csv` in it; or a path, to
+            which `.monitor.csv` is added unless it ends so. Missing directories are made.
+        allow_early_resets: if False, a reset before the episode's end is a RuntimeError.
+        reset_keywords: names of values that every reset must be given, as keyword arguments or in `options`. The
+            autoresets of a VecEnv pass no options, so these need `autoreset="disabled"` there.
+        info_keywords: keys that the last info of every episode must have.
+        override_existing: if False, append to a file that exists; `t` counts on from that file's `t_start`.
 
-    `allow_early_resets=False` makes a reset before the episode's end a RuntimeError. `reset_keywords` are names
-    that every reset must be given, as keyword arguments or in `options` (ValueError); `info_keywords` names that the
-    last info of every episode must have (KeyError). A VecEnv's autoreset passes no options, so `reset_keywords`
-    need `autoreset="disabled"` there.
+    Attributes:
+        t_start: the time, in seconds since the epoch, from which `t` counts.
+        needs_reset: whether the next call must be `reset`.
+
+    Raises:
+        TypeError: keywords are not a sequence of strings, or `filename` is not a path. Also by a step whose reward is
+            not a number.
+        ValueError: a keyword is "r", "l" or "t", or the file to append to has other columns. Also by a reset that lacks
+            one of `reset_keywords`.
+        KeyError: by the last step of an episode, whose info lacks one of `info_keywords`.
+        RuntimeError: by a step before a reset, or an early reset that is not allowed.
     """
 
     EXT = EXT
@@ -74,7 +82,7 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
         self.episode_lengths: list[int] = []
         self.episode_times: list[float] = []
         self.current_reset_info: dict[str, Any] = {}
-        # One append per step is cheaper than a running sum and a counter; the array converts, at 8 bytes a step.
+        # An append per step costs less than a running sum and a counter. It also converts, and takes 8 bytes.
         self._rewards = array("d")
         self._steps_before = 0
         self.results_writer: ResultsWriter | None = None
@@ -92,7 +100,7 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
             )
         for keyword in self.reset_keywords:
             self.current_reset_info[keyword] = _reset_value(keyword, kwargs)
-        self.needs_reset = True  # still so if the env's own reset raises
+        self.needs_reset = True  # and stays so if the env's own reset raises
         self._forget_episode()
         first = self.env.reset(**kwargs)
         self.needs_reset = False
@@ -108,19 +116,19 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
     ) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
         try:
             self._rewards.append(row[1])  # type: ignore[arg-type]  # any SupportsFloat: append converts it
-        except TypeError:  # a number in an array of one, as VecEnvs take it
+        except TypeError:  # a number in an array of one item, which VecEnvs take, too
             try:
                 self._rewards.append(np.asarray(row[1]).item())
             except (TypeError, ValueError):
                 raise TypeError(f"the reward must be a number, not {shown(row[1])}") from None
         if row[2] or row[3]:
             obs, reward, terminated, truncated, info = row
-            # The env's own dict is left as it is: an env that reuses it would repeat the episode in later infos.
+            # In a new dict: an env that reuses its own would repeat the episode in later infos.
             return obs, reward, terminated, truncated, {**info, "episode": self._end_episode(info)}
         return row
 
     def direct_step(self) -> Step | None:
-        """Give a shorter way than `step` where `direct.py` knows one past wrappers below; None where it does not."""
+        """Return a function that does what `step` does with fewer calls, if worker/direct.py knows one; else None."""
         step = shortened(self.env)
         if step is None:
             return None
@@ -140,27 +148,28 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
 
     @property
     def total_steps(self) -> int:
-        """The steps taken so far, those of the unfinished episode and of episodes reset early included."""
+        """The number of steps so far, with those of the unfinished episode and of episodes that were reset early."""
         return self._steps_before + len(self._rewards)
 
     def get_total_steps(self) -> int:
+        """Return the number of steps so far: `total_steps`."""
         return self.total_steps
 
     def get_episode_rewards(self) -> list[float]:
-        """Give the return of every finished episode, unrounded."""
+        """Return the returns of all finished episodes, not rounded."""
         return list(self.episode_returns)
 
     def get_episode_lengths(self) -> list[int]:
-        """Give the number of steps of every finished episode."""
+        """Return the numbers of steps of all finished episodes."""
         return list(self.episode_lengths)
 
     def get_episode_times(self) -> list[float]:
-        """Give the seconds from `t_start` to the end of every finished episode, unrounded."""
+        """Return the seconds from `t_start` to the end of each finished episode, not rounded."""
         return list(self.episode_times)
 
     def _end_episode(self, info: Mapping[str, Any]) -> dict[str, Any]:
         self.needs_reset = True
-        # sum() as Stable-Baselines3 does it: equal to the last bit on every Python (3.12 changed its rounding).
+        # sum() as in Stable-Baselines3, so that both give the same bits on every Python (3.12 changed its rounding).
         total, length, seconds = float(sum(self._rewards)), len(self._rewards), time.time() - self.t_start
         self._forget_episode()
         episode = {"r": round(total, 6), "l": length, "t": round(seconds, 6), **self.current_reset_info}
@@ -181,101 +190,6 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
 
 
 SHORTER[Monitor.step] = Monitor.direct_step
-
-
-class ResultsWriter:
-    """Write a monitor file: the header and the column names when made, then one row per call, flushed at once.
-
-    `t_start` is the time from which the file's `t` counts: the header's, or in a file that is appended to
-    (`override_existing=False`) the one already in it. Appending to other columns than `extra_keys` is a ValueError.
-    """
-
-    def __init__(
-        self,
-        filename: str | os.PathLike[str],
-        header: Mapping[str, Any],
-        extra_keys: Sequence[str] = (),
-        override_existing: bool = True,
-    ) -> None:
-        self.path = monitor_path(filename)
-        self.t_start = float(header["t_start"])
-        fields = (*_FIELDS, *extra_keys)
-        os.makedirs(os.path.dirname(self.path), exist_ok=True)
-        if override_existing:
-            with open(self.path, "w"):
-                pass
-        # To append, always: what others append, too, is not written over.
-        self._file = open(self.path, "a", encoding="utf-8", newline="")  # noqa: SIM115 - until close()
-        self._rows = csv.DictWriter(self._file, fieldnames=fields)
-        try:
-            with _locked(self._file):
-                if os.path.getsize(self.path):
-                    self._continue(fields)
-                else:
-                    self._file.write(f"#{json.dumps(dict(header))}\n")
-                    self._rows.writeheader()
-                self._file.flush()
-        except BaseException:
-            self._file.close()
-            raise
-
-    def write_row(self, episode: Mapping[str, Any]) -> None:
-        """Write one episode's row to the disk."""
-        with _locked(self._file):
-            self._rows.writerow(episode)
-            self._file.flush()
-
-    def close(self) -> None:
-        """Close the file; a second time does nothing."""
-        self._file.close()
-
-    def _continue(self, fields: tuple[str, ...]) -> None:
-        """Take over the `t_start` of the file that is there; remove a last row that was cut short."""
-        found = read_monitor_file(self.path)
-        if found.names != fields:
-            raise ValueError(
-                f"cannot append to {self.path!r}: it has the columns {', '.join(found.names)}, this Monitor writes "
-                f"{', '.join(fields)}. Give another filename, the same keywords, or override_existing=True"
-            )
-        self.t_start = float(found.header["t_start"])
-        self._file.truncate(found.whole)
-        with open(self.path, "rb") as file:
-            file.seek(-1, os.SEEK_END)
-            if file.read() != b"\n":
-                self._file.write("\n")
-
-
-@contextmanager
-def _locked(file: TextIO) -> Iterator[None]:
-    """Let others who append to the same file wait meanwhile: they would find half a row, and cut it off."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except OSError:  # a file system without locks: one writer per file has no need of them
-        yield
-        return
-    try:
-        yield
-    finally:
-        fcntl.flock(file, fcntl.LOCK_UN)
-
-
-def monitor_path(filename: str | os.PathLike[str]) -> str:
-    """Give the absolute path of the monitor file that `filename` (a directory, a prefix or a file) means."""
-    path = parse_path("filename", filename)
-    if check_path("filename", filename).endswith(os.sep) or os.path.isdir(path):
-        return os.path.join(path, EXT)
-    return path if path.endswith(EXT) else f"{path}.{EXT}"
-
-
-def check_keywords(name: str, keywords: Any) -> tuple[str, ...]:
-    """Refuse what is no sequence of strings, and what the columns of a monitor file are called."""
-    found = None if isinstance(keywords, str) or not isinstance(keywords, Iterable) else tuple(keywords)
-    if found is None or not all(isinstance(keyword, str) for keyword in found):
-        raise TypeError(f"{name} should be a sequence of strings, like ('is_success',), not {keywords!r}")
-    taken = [keyword for keyword in found if keyword in _FIELDS]
-    if taken:
-        raise ValueError(f"{name} has {taken[0]!r}, which every monitor file has already")
-    return found
 
 
 def _reset_value(keyword: str, kwargs: Mapping[str, Any]) -> Any:

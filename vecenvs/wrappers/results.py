@@ -1,8 +1,8 @@
-"""Reading monitor files: Stable-Baselines3's, baselines' and our own, which are all of one format.
+"""Read monitor files: Stable-Baselines3's, baselines' and our own, which have one format.
 
-A file is one line `#{"t_start": ..., "env_id": ...}` (a space after `#` occurs), a line of column names
-`r,l,t` and the keywords, then one row per episode: its return, its length in steps, and the seconds from
-`t_start` to its end. Old baselines wrote the same as JSON lines, in files `*monitor.json`; those are read too.
+A file has one line `#{"t_start": ..., "env_id": ...}` (some have a space after `#`), one line of column names, `r,l,t`
+and the keywords, then one row per episode: its return, its length in steps, and the seconds from `t_start` to its end.
+Old versions of baselines wrote the same as lines of JSON, in files `*monitor.json`; those are read, too.
 """
 
 from __future__ import annotations
@@ -26,23 +26,27 @@ from vecenvs.arguments import check_path, parse_json
 EXT = "monitor.csv"
 _OLD_EXT = "monitor.json"
 _NUMBERS = ("r", "l", "t")
-_short = reprlib.Repr()  # a damaged row may be anything, of any length
+_short = reprlib.Repr()  # a damaged row may have any values, of any length
 _short.maxlist, _short.maxstring, _short.maxother = 20, 80, 80
 
 
 class LoadMonitorResultsError(Exception):
-    """There are no monitor files, or one of them is malformed. The message names the file and the place."""
+    """Raised when there are no monitor files, or one is malformed. The message names the file and the place."""
 
 
 @dataclass(frozen=True)
 class MonitorResults:
-    """The episodes of some monitor files, in the order in which they ended. All arrays have one entry per episode.
+    """The n episodes of some monitor files, in the order in which they ended. `results["r"]` is the column "r".
 
-    `columns` has every column by name: always `r` (return, float64), `l` (length in steps, int64) and `t`
-    (float64: seconds from the earliest `t_start` of all files to the episode's end), then the keywords: int64,
-    float64 or bool where every value reads as one, else objects. Where a file lacks a column its episodes have
-    NaN (a column of ints then is float64), or None in a column of anything but numbers. `file_index[k]` says from
-    which of `files` episode k came, `row[k]` which one of that file it was, from 0; `headers` go with `files`.
+    Attributes:
+        columns: an array (n,) for each column: `r` (return, float64), `l` (length in steps, int64) and `t` (seconds
+            from the earliest `t_start` of all files to the episode's end, float64), then the keywords: int64, float64
+            or bool if all values are, else objects. Episodes of a file without a column have NaN in it (a column of
+            ints is float64 then), or None if it is not a column of numbers.
+        file_index: for each episode the index of its file in `files`, int64 (n,).
+        row: for each episode its number in its file, from 0, int64 (n,).
+        files: the paths of the files.
+        headers: the header of each file.
     """
 
     columns: dict[str, NDArray[Any]]
@@ -67,13 +71,30 @@ class MonitorResults:
         return len(self.row)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        """A column by its name."""
+        """Return a column.
+
+        Args:
+            name: its name.
+
+        Returns:
+            The array, as in `columns`.
+
+        Raises:
+            KeyError: there is no such column.
+        """
         if name not in self.columns:
             raise KeyError(f"no column {name!r}: there are {', '.join(self.columns)}")
         return self.columns[name]
 
     def to_pandas(self) -> Any:
-        """Make the DataFrame that SB3's `load_results` returns: `index` (the row in its file), then `columns`."""
+        """Return the DataFrame that SB3's `load_results` returns.
+
+        Returns:
+            A pandas.DataFrame with one row per episode: `index` (its number in its file), then `columns`.
+
+        Raises:
+            ImportError: pandas is missing.
+        """
         try:
             pandas = import_module("pandas")
         except ImportError as error:
@@ -83,9 +104,9 @@ class MonitorResults:
 
 @dataclass(frozen=True)
 class MonitorFile:
-    """One monitor file as it stands on disk; the values of `rows` are text, or what JSON gave (absent: None).
+    """The contents of one monitor file. The values of `rows` are text, or of JSON; None stands for a missing one.
 
-    The file's first `whole` bytes hold these rows; what follows them is a last row, cut short, that was left out.
+    The file's first `whole` bytes hold these rows. A last row that was cut short may follow them.
     """
 
     path: str
@@ -95,7 +116,7 @@ class MonitorFile:
     whole: int
 
     def values(self, name: str) -> list[Any]:
-        """Give the column `name`, with None where there is no value."""
+        """Return the column `name`, with None for missing values."""
         if name not in self.names:
             return [None] * len(self.rows)
         k = self.names.index(name)
@@ -103,16 +124,29 @@ class MonitorFile:
 
 
 def get_monitor_files(path: str | os.PathLike[str]) -> list[str]:
-    """List the monitor files in the directory `path`, sorted by name."""
+    """List the monitor files in a directory.
+
+    Args:
+        path: the directory.
+
+    Returns:
+        The paths of its files `*monitor.csv` and `*monitor.json`, sorted by name.
+    """
     directory = escape(check_path("path", path))
     return sorted(name for ext in (EXT, _OLD_EXT) for name in glob(os.path.join(directory, "*" + ext)))
 
 
 def load_results(path: str | os.PathLike[str]) -> MonitorResults:
-    """Read all monitor files of the directory `path`, or the one file `path`, into one record of episodes.
+    """Read the episodes of monitor files, without a last row that was cut short or is just being written.
 
-    A last row cut short, by a run that was killed or one that is still writing, is left out. Raises
-    LoadMonitorResultsError if there is no monitor file or one is malformed.
+    Args:
+        path: a directory, whose monitor files are read, or one file.
+
+    Returns:
+        The episodes of all files, in the order in which they ended.
+
+    Raises:
+        LoadMonitorResultsError: there is no monitor file, or one is malformed.
     """
     path = check_path("path", path)
     paths = [path] if os.path.isfile(path) else get_monitor_files(path)
@@ -141,7 +175,7 @@ def load_results(path: str | os.PathLike[str]) -> MonitorResults:
 
 
 def read_monitor_file(path: str | os.PathLike[str]) -> MonitorFile:
-    """Read one monitor file; LoadMonitorResultsError says where it is malformed."""
+    """Read one monitor file; LoadMonitorResultsError, with the place, if it is malformed."""
     path = os.fspath(path)
     header = read_header(path)
     with open(path, "rb") as file:
@@ -170,7 +204,7 @@ def read_monitor_file(path: str | os.PathLike[str]) -> MonitorFile:
 
 
 def read_header(path: str) -> dict[str, Any]:
-    """Read the first line of a monitor file; LoadMonitorResultsError if it is no header."""
+    """Read the first line of a monitor file; LoadMonitorResultsError if it is not a header."""
     with open(path, "rb") as file:
         line = file.readline()
     is_json = path.endswith("json")
@@ -187,11 +221,11 @@ def read_header(path: str) -> dict[str, Any]:
     return header
 
 
-_Table = list[tuple[int, list[Any]]]  # the line of column names and the rows, each with the place where it begins
+_Table = list[tuple[int, list[Any]]]  # the column names and the rows, each with the position where its line begins
 
 
 def _csv_rows(text: str) -> tuple[_Table, bool]:
-    """Give the rows, and whether the text ends within the quotes of the last."""
+    """Return the rows, and whether the text ends inside quotes of the last row."""
     lines, table, start, over = io.StringIO(text, newline=""), [], 0, False
 
     def remaining() -> Iterator[str]:
@@ -203,7 +237,7 @@ def _csv_rows(text: str) -> tuple[_Table, bool]:
         if row:
             table.append((start, row))
         start = lines.tell()
-        if over:  # more was wanted for this row
+        if over:  # this row needed more text
             return table, True
     return table, False
 
@@ -216,7 +250,7 @@ def _json_rows(text: str) -> tuple[_Table, bool]:
             if line:
                 episodes.append((start, dict(parse_json(line))))
         except (ValueError, TypeError):
-            episodes.append((start, {"r": line}))  # no number: reported, or left out if it is the last row, cut short
+            episodes.append((start, {"r": line}))  # not a number: an error later, or left out as a last row cut short
         start += len(line) + 1
     names = list(dict.fromkeys([*_NUMBERS, *(name for _, episode in episodes for name in episode)]))
     return [(0, names), *((start, [episode.get(name) for name in names]) for start, episode in episodes)], False
@@ -231,7 +265,7 @@ def _reads_as(convert: Callable[[Any], Any], value: Any) -> bool:
 
 
 def _column(values: list[Any]) -> NDArray[Any]:
-    """Make the column that `values` (text or JSON values, None where there is none) reads as."""
+    """Return text or JSON values, None for missing ones, as an array of ints, floats or bools, else of objects."""
     present = [value for value in values if value is not None]
     complete = len(present) == len(values)
     for dtype, convert in ((np.int64, _as_int), (np.float64, _as_float), (np.bool_, _as_bool)):
@@ -245,21 +279,21 @@ def _column(values: list[Any]) -> NDArray[Any]:
             return np.array([np.nan if value is None else next(converted) for value in values], dtype=np.float64)
         values = [None if value is None else next(converted) for value in values]
     column = np.empty(len(values), dtype=object)
-    for k, value in enumerate(values):  # one by one: of lists, which JSON has, an assignment of all would make rows
+    for k, value in enumerate(values):  # one by one: assigned together, lists of JSON would become rows
         column[k] = value
     return column
 
 
 def _as_int(value: Any) -> int:
     number = _as_float(value)
-    exact = int(value) if isinstance(value, (int, str)) else None  # text like "1.0" raises: a column of floats
+    exact = int(value) if isinstance(value, (int, str)) else None  # text like "1.0" raises: the column has floats
     if exact is None or abs(number) >= 2**63:
         raise ValueError
     return exact
 
 
 def _as_float(value: Any) -> float:
-    # "1_000" is a number to Python, but not in a file.
+    # Python reads "1_000" as a number; in a file it is text.
     if isinstance(value, bool) or (isinstance(value, str) and "_" in value):
         raise ValueError
     try:
@@ -277,7 +311,7 @@ def _as_length(value: Any) -> int:
 
 def _as_time(value: Any) -> float:
     seconds = _as_float(value)
-    if not abs(seconds) < 2**63:  # NaN is not either
+    if not abs(seconds) < 2**63:  # so that NaN is refused, too
         raise ValueError
     return seconds
 

@@ -1,4 +1,4 @@
-"""What baselines does to a retro env and Gymnasium has no wrapper for."""
+"""The wrapper of baselines' retro envs that Gymnasium lacks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from gymnasium.core import ActType, ObsType
 
 
 class StochasticFrameSkip(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordConstructorArgs):
-    """Hold each action for `n` frames, the one before for a frame longer with probability `stickprob` (baselines).
+    """Hold each action for `n` frames, as baselines' wrapper of this name.
 
-    The reward is the frames' sum, the observation the last one's. Chance comes from the env's own generator, so that a
-    reset with a seed determines it.
+    With probability `stickprob` the previous action still holds in the first of these frames.
+    The reward is the sum over the frames, the observation that of the last one. Random numbers come from the env's own
+    generator, so a reset with a seed determines them.
+
+    Args:
+        env: the env to wrap.
+        n: frames per step.
+        stickprob: the probability, from 0 to 1.
     """
 
     def __init__(self, env: gym.Env[ObsType, ActType], n: int, stickprob: float) -> None:

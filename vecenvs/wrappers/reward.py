@@ -1,4 +1,4 @@
-"""Rewards clipped and scaled, actions clipped: baselines' last wrappers, over Gymnasium's own."""
+"""Clip and scale rewards, clip actions: baselines' outermost wrappers, made of Gymnasium's."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Clip:
 
 
 def check_scale(scale: Any) -> float:
-    """Give `scale` as a float; TypeError if it is no number, ValueError if it is not finite."""
+    """Return `scale` as a float; TypeError if it is not a number, ValueError if it is not finite."""
     factor = parse_number("reward_scale", scale)
     if not math.isfinite(factor):
         raise ValueError(f"reward_scale must be finite, not {scale!r}")
@@ -46,21 +46,46 @@ def check_scale(scale: Any) -> float:
 
 
 def scale_reward(env: gym.Env[Any, Any], scale: float) -> gym.Env[Any, Any]:
-    """Multiply every reward by `scale` (baselines' RewardScaler); a scale of 1 adds no wrapper."""
+    """Multiply every reward by a factor, as baselines' RewardScaler.
+
+    Args:
+        env: the env to wrap.
+        scale: the factor, finite.
+
+    Returns:
+        The wrapped env, or `env` itself if the factor is 1.
+
+    Raises:
+        TypeError: `scale` is not a number.
+        ValueError: `scale` is not finite.
+    """
     factor = check_scale(scale)
     return env if factor == 1 else TransformReward(env, _Scale(factor))
 
 
 def clip_reward(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    """Replace every reward by its sign, -1, 0 or 1 (Mnih et al. 2015; baselines' ClipRewardEnv)."""
+    """Replace every reward by its sign, -1.0, 0.0 or 1.0 (Mnih et al. 2015; baselines' ClipRewardEnv). NaN stays NaN.
+
+    Args:
+        env: the env to wrap.
+
+    Returns:
+        The wrapped env.
+    """
     return TransformReward(env, _sign)
 
 
 def clip_action(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    """Clip the actions to the bounds of a Box action space (baselines' ClipActionsWrapper); others add no wrapper.
+    """Clip the actions to the bounds of a Box action space, as baselines' ClipActionsWrapper.
 
-    `action_space` stays as it is, which Gymnasium's ClipAction widens to infinite bounds. NaN stays NaN, which
-    baselines makes 0: an agent that has diverged should not pass for one that stands still.
+    The action space stays the same; Gymnasium's ClipAction makes its bounds infinite. NaN stays NaN; baselines makes it
+    0, but an agent that has diverged should not look like one that does nothing.
+
+    Args:
+        env: the env to wrap.
+
+    Returns:
+        The wrapped env, or `env` itself if its action space is not a Box with a finite bound.
     """
     space = env.action_space
     if not isinstance(space, gym.spaces.Box) or not (np.isfinite(space.low).any() or np.isfinite(space.high).any()):

@@ -1,4 +1,4 @@
-"""VecCheckNan: finds the first NaN or infinity, and whether the agent or an env brought it."""
+"""VecCheckNan: find NaN and infinity in actions, observations and rewards."""
 
 from __future__ import annotations
 
@@ -21,12 +21,19 @@ _REWARD = SpaceLayout(spaces.Box(-np.inf, np.inf, (), np.float32))
 
 
 class VecCheckNan(VecRowsWrapper):
-    """Looks for NaN, and with `check_inf` infinity, in actions, observations and rewards (as SB3's).
+    """Warn of, or raise for, NaN and infinity in actions, observations and rewards, as SB3's VecCheckNan.
 
-    What it finds it warns about (UserWarning), only the first time with `warn_once`; with `raise_exception` it raises
-    ValueError instead. The message names the env, the part of the space, and the last action given. Actions of any
-    space are looked at before they are sent. After an exception about a row of `step` or `recv` the rows of that call
-    are lost.
+    The message names the env, the part of the space, and the last action. Actions are checked before they are sent.
+    After an exception about a row of `step` or `recv` the other rows of that call are lost.
+
+    Args:
+        venv: the VecEnv to wrap.
+        raise_exception: raise ValueError instead of a UserWarning.
+        warn_once: warn only of the first values found.
+        check_inf: look for infinity, too.
+
+    Raises:
+        ValueError: with `raise_exception`, by any method that sends actions or returns rows.
     """
 
     def __init__(
@@ -39,7 +46,7 @@ class VecCheckNan(VecRowsWrapper):
         self._warned = False
         self._observations = SpaceLayout(venv.observation_space)
         self._actions = SpaceLayout(venv.action_space)
-        self._given: list[Any] = [None] * self.num_envs
+        self._actions_sent: list[Any] = [None] * self.num_envs
 
     def step_async(self, actions: Any) -> None:
         self._check_actions(actions, range(self.num_envs))
@@ -52,10 +59,10 @@ class VecCheckNan(VecRowsWrapper):
     def _check_actions(self, actions: Any, slots: Sequence[int]) -> None:
         if self._silent:
             return
-        parts = [np.copy(part) for part in parse_actions(self._actions, actions, len(slots))]  # callers reuse theirs
+        parts = [np.copy(part) for part in parse_actions(self._actions, actions, len(slots))]  # callers reuse arrays
         self._report(f"{what}, which the agent gave" for what in self._search(self._actions, parts, slots, "action"))
         for k, slot in enumerate(slots):
-            self._given[slot] = self._actions.unflatten([part[k] for part in parts])
+            self._actions_sent[slot] = self._actions.unflatten([part[k] for part in parts])
 
     def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
         if not self._silent:
@@ -64,16 +71,16 @@ class VecCheckNan(VecRowsWrapper):
     def _search_rows(self, batch: Batch) -> Iterator[str]:
         slots = [int(slot) for slot in batch.indices]
 
-        def told(j: int) -> str:
+        def moment(j: int) -> str:
             return self._last(slots[j], batch.infos[j])
 
         layout = self._observations
-        yield from self._search(layout, layout.flatten(batch.obs), slots, "observation", told)
+        yield from self._search(layout, layout.flatten(batch.obs), slots, "observation", moment)
         for slot, info, done in zip(slots, batch.infos, batch.dones, strict=True):
             if done and TERMINAL in info:
                 parts = [[part] for part in layout.flatten(info[TERMINAL])]
                 yield from self._search(layout, parts, [slot], "terminal_observation", partial(self._last_action, slot))
-        yield from self._search(_REWARD, [batch.rewards], slots, "reward", told)
+        yield from self._search(_REWARD, [batch.rewards], slots, "reward", moment)
 
     def _last(self, slot: int, info: dict[str, Any]) -> str:
         if info.get(START) and TERMINAL not in info:
@@ -81,7 +88,7 @@ class VecCheckNan(VecRowsWrapper):
         return self._last_action(slot)
 
     def _last_action(self, slot: int, _: int = 0) -> str:
-        return f", after action {self._given[slot]}"
+        return f", after action {self._actions_sent[slot]}"
 
     def _search(
         self,
@@ -89,7 +96,7 @@ class VecCheckNan(VecRowsWrapper):
         parts: Sequence[Any],
         slots: Sequence[int],
         what: str,
-        told: Callable[[int], str] | None = None,
+        moment: Callable[[int], str] | None = None,
     ) -> Iterator[str]:
         for leaf, part in zip(layout.leaves, parts, strict=True):
             if leaf.dtype.kind not in "fc":
@@ -99,7 +106,7 @@ class VecCheckNan(VecRowsWrapper):
                 if kind == "inf" and not self.check_inf:
                     continue
                 for j in np.flatnonzero(found.reshape(len(slots), -1).any(axis=1)).tolist() if found.any() else ():
-                    yield f"{kind} in the {what}{leaf} of env {slots[j]}{told(j) if told else ''}"
+                    yield f"{kind} in the {what}{leaf} of env {slots[j]}{moment(j) if moment else ''}"
 
     def _report(self, found: Iterator[str]) -> None:
         messages = list(found)

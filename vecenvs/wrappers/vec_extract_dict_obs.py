@@ -1,4 +1,4 @@
-"""VecExtractDictObs: one entry of Dict observations alone."""
+"""VecExtractDictObs: return one entry of Dict observations."""
 
 from __future__ import annotations
 
@@ -11,9 +11,15 @@ from vecenvs.wrappers.vec_rows import TERMINAL, VecRowsWrapper, last_infos
 
 
 class VecExtractDictObs(VecRowsWrapper):
-    """Gives `obs[key]` for each observation, in "terminal_observation" too (baselines' and SB3's wrapper).
+    """Replace each observation, also in "terminal_observation", by its entry `key` (baselines' and SB3's wrapper).
 
-    TypeError if the observations are no Dict, KeyError if it has no such key.
+    Args:
+        venv: a VecEnv with Dict observations.
+        key: the entry.
+
+    Raises:
+        TypeError: the observations are not a Dict.
+        KeyError: they have no such key.
     """
 
     def __init__(self, venv: VecEnv, key: str) -> None:

@@ -1,4 +1,4 @@
-"""VecFrameStack: each observation together with those before it in its episode."""
+"""VecFrameStack: join each observation with those before it in its episode."""
 
 from __future__ import annotations
 
@@ -21,15 +21,22 @@ Order = str | None
 
 
 class VecFrameStack(VecRowsWrapper):
-    """Joins the last `n_stack` observations of each env along one axis, the newest last (baselines' and SB3's wrapper).
+    """Join the last `n_stack` observations of each env along one axis, the newest last (baselines' and SB3's wrapper).
 
-    The axis is the first of a row with `channels_order="first"`, the last with "last"; None finds it for images (the
-    first if that is the shortest) and means the last for all else. Of Dict observations every entry is stacked, each
-    by its own order if `channels_order` is a mapping. Before an episode's first observation there are zeros.
+    Zeros stand before an episode's first observation. "terminal_observation" is stacked too, with the observations
+    before it in its episode. Rows that repeat an observation (in async mode, or of an env whose worker was replaced)
+    leave the stack as it is.
 
-    "terminal_observation" is stacked too, with what came before it in its episode. Rows that repeat an observation
-    (async mode, an env whose worker was replaced) leave the stack as it is. TypeError for observations other than Box
-    and Dict, ValueError for a Box without axes.
+    Args:
+        venv: a VecEnv with Box observations, or Dict observations of them, whose entries are stacked one by one.
+        n_stack: the number of observations, at least 1.
+        channels_order: the axis: "first" or "last" of an observation's axes. None takes the first axis of images
+            whose first axis is the shortest, and the last axis otherwise. For Dict observations it may be a mapping
+            with an entry for each key.
+
+    Raises:
+        TypeError: the observations are of another space, or `channels_order` is a mapping for a Box.
+        ValueError: a Box has no axes, or `channels_order` has other keys or values than those above.
     """
 
     def __init__(self, venv: VecEnv, n_stack: int, channels_order: Order | Mapping[str, Order] = None) -> None:
@@ -45,13 +52,13 @@ class VecFrameStack(VecRowsWrapper):
 
     def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
         repeats = flagged(batch, REPEAT)
-        # By the flags: an env's own infos may have "episode_start", too.
+        # Taken from the flags, because an env's own infos may have "episode_start", too.
         starts = ~batch.active & ~repeats | batch.dones & (self.autoreset == "same_step")
         stale = repeats | flagged(batch, RESTARTED)
         ends = np.flatnonzero(batch.dones)
         check_last((batch.infos[j] for j in ends), self.venv.observation_space)
         terminals = [self._layout.flatten(batch.infos[j][TERMINAL]) for j in ends]
-        # In same_step mode a row shows the next episode: what ended is in its info alone.
+        # In same_step mode a row shows the next episode: the last observation is in its info alone.
         apart = np.flatnonzero(starts[ends] & ~stale[ends])
         stacked: list[Array] = []
         finals: list[Array] = []
@@ -73,7 +80,7 @@ class VecFrameStack(VecRowsWrapper):
 
 
 def _pushed(stack: Array, obs: Array, axis: int) -> Array:
-    """Drop the oldest frame and append the newest. `axis` is counted from the end, so it fits a row and a batch."""
+    """Drop the oldest frame and append the newest. `axis` counts from the end, so it fits rows and batches."""
     newer: Any = (..., slice(obs.shape[axis], None), *[slice(None)] * (-axis - 1))
     return np.concatenate((stack[newer], obs), axis=axis)
 
@@ -81,7 +88,7 @@ def _pushed(stack: Array, obs: Array, axis: int) -> Array:
 def _stacked_space(
     space: spaces.Space[Any], n: int, order: Order | Mapping[str, Order], axes: list[int], where: str
 ) -> spaces.Space[Any]:
-    """Make the stacked space; add to `axes` the axis of each leaf, in their order."""
+    """Return the stacked space; append to `axes` the axis of each leaf, in their order."""
     if isinstance(space, spaces.Dict):
         if isinstance(order, Mapping) and set(order) != set(space.spaces):
             raise ValueError(f"channels_order has {sorted(order)}, the observations{where} {sorted(space.spaces)}")

@@ -1,4 +1,4 @@
-"""VecMonitor: what Monitor records of one env, of all envs behind a VecEnv, in one file."""
+"""VecMonitor: record the episodes of all envs of a VecEnv, in one file."""
 
 from __future__ import annotations
 
@@ -13,21 +13,33 @@ from numpy.typing import NDArray
 
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import Batch, VecEnv
-from vecenvs.wrappers.monitor import Monitor, ResultsWriter, check_keywords
+from vecenvs.wrappers.monitor import Monitor
+from vecenvs.wrappers.results_writer import ResultsWriter, check_keywords
 from vecenvs.wrappers.vec_rows import RESTARTED, VecRowsWrapper
 
 
 class VecMonitor(VecRowsWrapper):
     """Record each episode of `venv`'s envs, with the rewards as they are at this place among the wrappers.
 
-    For VecEnvs whose envs have no Monitor of their own (UserWarning if they are known to have: their `info["episode"]`
-    is replaced, as by SB3's VecMonitor). The row that ends an episode has `info["episode"] = {"r": return, "l": length,
-    "t": seconds since t_start}`, r and t rounded to 6 digits, and the `info_keywords`, which the last info must have
-    (KeyError). The same row goes to the file at once.
+    The row that ends an episode has `info["episode"] = {"r": return, "l": length, "t": seconds since t_start}`, r and t
+    rounded to 6 digits, followed by the `info_keywords`. The same row is written to the file at once; the file's
+    episodes are in the order in which they ended.
 
-    `filename` and `override_existing` are as Monitor's; the file's episodes are in the order in which they came.
-    Rows that are no transitions do not count. An episode cut short by a reset, or by the end of a worker, is left out.
-    Returns are sums of float64 rewards over `step`; over `recv` rewards have been rounded to float32.
+    Rows that are not transitions do not count. An episode cut short by a reset, or by the death of a worker, is left
+    out. Returns are sums of float64 rewards over `step`; over `recv` rewards have been rounded to float32.
+
+    If the envs have Monitors already, a UserWarning says that their `info["episode"]` is replaced, as SB3's does.
+
+    Args:
+        venv: the VecEnv to wrap.
+        filename: as in Monitor.
+        info_keywords: keys that the last info of every episode must have; they become columns of the file.
+        override_existing: as in Monitor.
+
+    Raises:
+        TypeError: `info_keywords` is not a sequence of strings.
+        ValueError: a keyword is "r", "l" or "t", or the file to append to has other columns.
+        KeyError: at the end of an episode, its last info lacks a keyword.
     """
 
     def __init__(

@@ -1,13 +1,12 @@
-"""VecNormalize: observations of mean 0 and variance 1, rewards divided by the spread of their returns."""
+"""VecNormalize: normalize observations to mean 0 and variance 1, and divide rewards by the spread of returns."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 from gymnasium.wrappers.utils import RunningMeanStd
 from numpy.typing import NDArray
 
@@ -16,31 +15,43 @@ from vecenvs.batch.columns import Columns
 from vecenvs.batch.layout import SpaceLayout
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import Batch, VecEnv
-from vecenvs.wrappers import vec_normalize_file
-from vecenvs.wrappers.dict_space import dict_space
-from vecenvs.wrappers.vec_rows import REPEAT, TERMINAL, VecRowsWrapper, check_last, flagged
+from vecenvs.wrappers import vec_normalize_file, vec_normalize_obs
+from vecenvs.wrappers.vec_rows import REPEAT, VecRowsWrapper, check_last, flagged
 from vecenvs.wrappers.vec_statistics import Merger, Statistics
 
 
 class VecNormalize(VecRowsWrapper):
-    """Normalizes what `venv` gives by running statistics (names, arguments and formulas: baselines' and SB3's).
+    """Normalize observations and rewards by running statistics (names and formulas of baselines and SB3).
 
-    Observations become float32: minus the mean, divided by sqrt(variance + `epsilon`), clipped to +-`clip_obs`; so does
-    "terminal_observation". `observation_space` says so. Of Dict observations all entries, or `norm_obs_keys`, which
-    must be Boxes (ValueError). Rewards are divided by sqrt(variance + `epsilon`) of the discounted returns
-    (`gamma`) that the envs have in their episodes, and clipped to +-`clip_reward`; their mean is not subtracted.
+    Observations, also "terminal_observation", become float32: the mean is subtracted, the rest divided by
+    sqrt(variance + `epsilon`) and clipped to +-`clip_obs`. `observation_space` has these bounds. Rewards are divided by
+    sqrt(variance + `epsilon`) of the envs' discounted returns, and clipped to +-`clip_reward`.
 
-    While `training` (an attribute, to be set freely) statistics go on. Every observation from which an action is
-    chosen counts once, whatever the autoreset mode: neither the last one of an episode nor a repeated row does.
-    Returns take in transitions alone (`active`).
+    While `training` is True, every observation from which an action is chosen counts once in the statistics, in every
+    autoreset mode. The last observation of an episode does not count, nor does a repeated row. Returns are those of
+    transitions alone.
 
-    `norm_obs` and `norm_reward` may be set, too. While `norm_obs` is False observations are as `venv` gives them, and
-    do not count; `observation_space` stays as it was made. Made with `norm_obs=False` there are no statistics of
-    observations, and setting it is a ValueError.
+    Args:
+        venv: a VecEnv with Box or Dict observations, or with any others and `norm_obs=False`.
+        training: whether rows change the statistics; an attribute that may be set at any time.
+        norm_obs: whether to normalize observations; may be set later, unless it was False here. While it is False
+            observations do not count, and `observation_space` stays as it is.
+        norm_reward: whether to normalize rewards; may be set later.
+        clip_obs: the bound of normalized observations.
+        clip_reward: the bound of normalized rewards.
+        gamma: the discount of the returns, from 0 to 1.
+        epsilon: added to variances before the square root.
+        norm_obs_keys: the entries of Dict observations to normalize, Boxes; None for all.
+        merge: merges the statistics of several processes, such as `MergeOverRanks(MPI.COMM_WORLD)`: at each `step` and
+            each `reset` of all envs, which every rank must then call equally often and with the same `training`. Rows
+            of `recv`, or of a reset of some envs, are merged by the next of these calls, or by `flush`.
 
-    `merge`, such as `MergeOverRanks(MPI.COMM_WORLD)`, makes the statistics those of all MPI ranks: at each `step` and
-    each `reset` of all envs, which every rank must then call equally often and with the same `training`. Rows that
-    come by `recv`, or a reset of some envs, are merged with the next of these, or by `flush`.
+    Attributes:
+        returns: each env's discounted return so far in its episode, float64 (num_envs,).
+
+    Raises:
+        TypeError: an argument has a wrong type.
+        ValueError: a number is out of its range, or observations to normalize are not Boxes.
     """
 
     def __init__(
@@ -58,7 +69,7 @@ class VecNormalize(VecRowsWrapper):
         merge: Merger | None = None,
     ) -> None:
         for name, value in (("clip_obs", clip_obs), ("clip_reward", clip_reward), ("epsilon", epsilon)):
-            if not parse_number(name, value) > 0:  # NaN is not either
+            if not parse_number(name, value) > 0:  # so that NaN is refused, too
                 raise ValueError(f"{name} must be more than 0, not {value!r}")
         if not 0 <= parse_number("gamma", gamma) <= 1:
             raise ValueError(f"gamma must be from 0 to 1, not {gamma!r}")
@@ -71,7 +82,7 @@ class VecNormalize(VecRowsWrapper):
         self._norm_obs, self.norm_reward = bool(norm_obs), bool(norm_reward)
         self.clip_obs, self.clip_reward = float(clip_obs), float(clip_reward)
         self.gamma, self.epsilon = float(gamma), float(epsilon)
-        boxes = _boxes(venv.observation_space, norm_obs_keys) if norm_obs else {}
+        boxes = vec_normalize_obs.boxes_of(venv.observation_space, norm_obs_keys) if norm_obs else {}
         self.norm_obs_keys = None if None in boxes or not norm_obs else [key for key in boxes if key is not None]
         self._obs = {key: Statistics(box.shape, merge) for key, box in boxes.items()}
         self._returns = Statistics((), merge)
@@ -81,11 +92,11 @@ class VecNormalize(VecRowsWrapper):
         self._layout = SpaceLayout(venv.observation_space)
         self._original = Columns(self._layout, self.num_envs, np.zeros)
         self._begun = False
-        self.observation_space = _normalized_space(venv.observation_space, boxes, self.clip_obs)
+        self.observation_space = vec_normalize_obs.normalized_space(venv.observation_space, boxes, self.clip_obs)
 
     @property
     def norm_obs(self) -> bool:
-        """Whether observations are normalized now."""
+        """Whether observations are normalized. ValueError if set after `norm_obs=False` in the constructor."""
         return self._norm_obs
 
     @norm_obs.setter
@@ -96,10 +107,10 @@ class VecNormalize(VecRowsWrapper):
 
     @property
     def obs_rms(self) -> RunningMeanStd | dict[str, RunningMeanStd]:
-        """The statistics of observations (`mean`, `var`, `count`), or those of each normalized key.
+        """The statistics of observations (`mean`, `var`, `count`), or a dict of those of each normalized key.
 
-        To set them, as in `evaluation.obs_rms = vec.obs_rms`, makes both have the same ones from then on; see
-        `copy_statistics`. ValueError for those of other observations.
+        After `evaluation.obs_rms = vec.obs_rms` both share the same statistics; `copy_statistics` copies them. Setting
+        statistics of other observations is a ValueError.
         """
         if None in self._obs:
             return self._obs[None].rms
@@ -107,20 +118,11 @@ class VecNormalize(VecRowsWrapper):
 
     @obs_rms.setter
     def obs_rms(self, value: RunningMeanStd | dict[str, RunningMeanStd]) -> None:
-        given: dict[Any, Any] = dict(value) if isinstance(value, Mapping) else {None: value}
-        if given.keys() != self._obs.keys():
-            names = ", ".join(f"obs_rms[{key!r}]" if key is not None else "obs_rms" for key in self._obs)
-            raise ValueError(
-                f"obs_rms is set to the statistics of other observations: those here are {names or 'none'}"
-            )
-        for key, statistics in self._obs.items():
-            statistics.check(given[key])
-        for key, statistics in self._obs.items():
-            statistics.share(given[key])
+        vec_normalize_obs.share_statistics(self._obs, value)
 
     @property
     def ret_rms(self) -> RunningMeanStd:
-        """The statistics of discounted returns, to be set like `obs_rms`."""
+        """The statistics of discounted returns. They can be set, like `obs_rms`."""
         return self._returns.rms
 
     @ret_rms.setter
@@ -129,7 +131,7 @@ class VecNormalize(VecRowsWrapper):
 
     @property
     def rewards64(self) -> NDArray[np.float64]:
-        """The normalized rewards of the last step before rounding; not normalized ones as `venv` has them."""
+        """The normalized rewards of the last step before rounding; those of `venv` if `norm_reward` is False."""
         return self._normalized.copy() if self.norm_reward else self.venv.rewards64
 
     # Rows
@@ -148,12 +150,14 @@ class VecNormalize(VecRowsWrapper):
             if lock_step:
                 self.flush()
         self.returns[slots[over | ~batch.active]] = 0.0
-        batch.obs = self._normalize_all(batch.obs)
-        self._normalize_terminals([batch.infos[j] for j in np.flatnonzero(over)])
+        batch.obs = vec_normalize_obs.normalize(batch.obs, self._in_use, self.epsilon, self.clip_obs)
+        if self._in_use:
+            ended = [batch.infos[j] for j in np.flatnonzero(over)]
+            check_last(ended, self.venv.observation_space)
+            vec_normalize_obs.normalize_terminals(ended, self._in_use, self.epsilon, self.clip_obs)
         if self.norm_reward:
-            # From the rounded rewards, which are the same by `step` and by `recv`.
-            normalized = self._scaled(batch.rewards)
-            self._normalized[slots] = normalized
+            # From the rounded rewards, so that `step` and `recv` give the same.
+            self._normalized[slots] = normalized = self._scaled(batch.rewards)
             batch.rewards = normalized.astype(np.float32)
 
     def _follow_returns(self, batch: Batch) -> None:
@@ -170,79 +174,94 @@ class VecNormalize(VecRowsWrapper):
     def _in_use(self) -> dict[str | None, Statistics]:
         return self._obs if self._norm_obs else {}
 
-    def _normalize_all(self, obs: Any) -> Any:
-        by_key = self._in_use
-        if None in by_key:
-            return self._normalize(obs, by_key[None].rms)
-        if not by_key:
-            return obs
-        return {k: self._normalize(v, by_key[k].rms) if k in by_key else v for k, v in obs.items()}
-
-    def _normalize_terminals(self, infos: list[dict[str, Any]]) -> None:
-        if self._in_use:
-            check_last(infos, self.venv.observation_space)
-        for key, statistics in self._in_use.items() if infos else ():
-            if key is None:
-                values = self._normalize(np.stack([info[TERMINAL] for info in infos]), statistics.rms)
-            else:
-                values = self._normalize(np.stack([info[TERMINAL][key] for info in infos]), statistics.rms)
-            for info, value in zip(infos, values, strict=True):
-                info[TERMINAL] = value if key is None else {**info[TERMINAL], key: value}
-
-    def _normalize(self, obs: Any, rms: RunningMeanStd) -> NDArray[np.float32]:
-        scaled = np.clip((obs - rms.mean) / np.sqrt(rms.var + self.epsilon), -self.clip_obs, self.clip_obs)
-        return np.asarray(scaled, np.float32)
-
     # For callers
 
     def normalize_obs(self, obs: Any) -> Any:
-        """Normalize one observation or a batch by the present statistics, which do not change."""
-        self._check_keys(obs)
-        return self._normalize_all(obs)
+        """Normalize observations by the present statistics, without changing these.
+
+        Args:
+            obs: one observation of `venv`, or a batch of them.
+
+        Returns:
+            The same structure; normalized parts are float32.
+
+        Raises:
+            TypeError: `obs` is an array in the place of Dict observations, or the reverse.
+        """
+        vec_normalize_obs.check_keys(obs, self.venv.observation_space)
+        return vec_normalize_obs.normalize(obs, self._in_use, self.epsilon, self.clip_obs)
 
     def unnormalize_obs(self, obs: Any) -> Any:
-        """Undo `normalize_obs`, except for clipping: float64 where it was normalized."""
-        self._check_keys(obs)
-        by_key = self._in_use
-        if None in by_key:
-            return _unscaled(obs, by_key[None].rms, self.epsilon)
-        if not by_key:
-            return obs
-        return {k: _unscaled(v, by_key[k].rms, self.epsilon) if k in by_key else v for k, v in obs.items()}
+        """Undo `normalize_obs`, except for clipping.
 
-    def _check_keys(self, obs: Any) -> None:
-        """Refuse, by TypeError, an array in place of Dict observations, or a dict in place of others."""
-        space = self.venv.observation_space
-        if isinstance(obs, Mapping) != isinstance(space, spaces.Dict):
-            raise TypeError(f"obs must be an observation of {space}, or a batch of them, not a {type(obs).__name__}")
+        Args:
+            obs: one normalized observation, or a batch of them.
+
+        Returns:
+            The same structure; parts that were normalized are float64.
+
+        Raises:
+            TypeError: `obs` is an array in the place of Dict observations, or the reverse.
+        """
+        vec_normalize_obs.check_keys(obs, self.venv.observation_space)
+        return vec_normalize_obs.unnormalize(obs, self._in_use, self.epsilon)
 
     def normalize_reward(self, reward: Any) -> NDArray[np.float32]:
-        """Normalize rewards by the present statistics, which do not change."""
+        """Normalize rewards by the present statistics, without changing these.
+
+        Args:
+            reward: one reward, or an array of them.
+
+        Returns:
+            The rewards, float32, in the same shape.
+        """
         rewards = np.asarray(reward)
         return np.asarray(self._scaled(rewards) if self.norm_reward else rewards, np.float32)
 
     def unnormalize_reward(self, reward: Any) -> NDArray[Any]:
-        """Undo `normalize_reward`, except for clipping."""
+        """Undo `normalize_reward`, except for clipping.
+
+        Args:
+            reward: one normalized reward, or an array of them.
+
+        Returns:
+            The rewards in the same shape.
+        """
         rewards = np.asarray(reward)
         return rewards * np.sqrt(self._returns.rms.var + self.epsilon) if self.norm_reward else rewards
 
     def get_original_obs(self) -> Any:
-        """Give the last observation of every env (the caller's own) as it was before. VecEnvError if there is none."""
+        """Return the last observation of every env before normalization.
+
+        Returns:
+            A batch of num_envs observations, a copy.
+
+        Raises:
+            VecEnvError: there was no observation yet.
+        """
         if not self._begun:
             raise VecEnvError("get_original_obs before any observation: reset() first")
         return self._original.copies()
 
     def get_original_reward(self) -> NDArray[np.float32]:
-        """Give the last reward of every env as it was before: float32 (num_envs,)."""
+        """Return the last reward of every env before normalization, float32 (num_envs,), a copy."""
         return self._rewards.copy()
 
     def flush(self) -> None:
-        """Merge what waits with the other ranks' (`merge`). Every rank must call it; without `merge` nothing waits."""
+        """Merge the rows that wait on all ranks (`merge`). Every rank must call it. Without `merge` no rows wait."""
         for statistics in (*self._obs.values(), self._returns):
             statistics.flush()
 
     def copy_statistics(self, source: VecNormalize) -> None:
-        """Take over the statistics of another one: what an evaluation's VecNormalize needs (SB3's `sync_envs_...`)."""
+        """Copy the statistics of another VecNormalize, for an evaluation, as SB3's `sync_envs_normalization`.
+
+        Args:
+            source: a VecNormalize over the same observations.
+
+        Raises:
+            TypeError: `source` is not a VecNormalize.
+            ValueError: its statistics are of other observations.
+        """
         if not isinstance(source, VecNormalize):
             raise TypeError(f"source must be a VecNormalize, not {source!r}")
         self._take(source._arrays())
@@ -250,19 +269,32 @@ class VecNormalize(VecRowsWrapper):
     # Files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write statistics and settings to one `.npz` file of plain arrays, in one go: nothing in it is pickled."""
+        """Write statistics and settings to one `.npz` file of plain arrays. Nothing in it is pickled.
+
+        Args:
+            path: the file. An old one is replaced only when the new one is complete.
+        """
         settings = {name: getattr(self, name) for name in vec_normalize_file.SETTINGS}
         vec_normalize_file.write(parse_path("path", path), settings, self._arrays())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], venv: VecEnv, *, merge: Merger | None = None) -> VecNormalize:
-        """Wrap `venv` with the statistics and settings of a file that `save` wrote; `training` is True.
+        """Wrap a VecEnv with the statistics and settings of a file that `save` wrote.
 
-        ValueError if it is no such file (one that SB3 pickled, say) or is about other observations.
+        Args:
+            path: the file.
+            venv: the VecEnv.
+            merge: as in the constructor.
+
+        Returns:
+            The VecNormalize, with `training` True.
+
+        Raises:
+            ValueError: the file was not written by `save` (SB3 pickles its own), or is about other observations.
         """
         settings, arrays = vec_normalize_file.read(parse_path("path", path))
         norm_obs = settings.pop("norm_obs")
-        # It may have been set to False while there were statistics: then they are to be there again.
+        # `norm_obs` may have been set to False while there were statistics: then load them all the same.
         observed = any(name.startswith("obs/") for name in arrays)
         try:
             loaded = cls(venv, merge=merge, **cls._arguments({**settings, "norm_obs": norm_obs or observed}))
@@ -274,7 +306,7 @@ class VecNormalize(VecRowsWrapper):
 
     @classmethod
     def _arguments(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        """Give a file's settings by the names that the constructor has for them."""
+        """Return a file's settings under the names of the constructor's arguments."""
         return settings
 
     def _arrays(self) -> dict[str, NDArray[np.float64]]:
@@ -290,34 +322,3 @@ class VecNormalize(VecRowsWrapper):
     def _named(self) -> dict[str, Statistics]:
         observations = {"obs" if key is None else f"obs/{key}": s for key, s in self._obs.items()}
         return {**observations, "returns": self._returns}
-
-
-def _unscaled(obs: Any, rms: RunningMeanStd, epsilon: float) -> NDArray[np.float64]:
-    return np.asarray(obs * np.sqrt(rms.var + epsilon) + rms.mean, np.float64)
-
-
-def _boxes(space: spaces.Space[Any], keys: Sequence[str] | None) -> dict[str | None, spaces.Box]:
-    """Give the Boxes to normalize by their keys, or the one Box by None."""
-    if isinstance(space, spaces.Box):
-        if keys is not None:
-            raise ValueError("norm_obs_keys is for Dict observations; these are a Box: leave it out")
-        return {None: space}
-    if not isinstance(space, spaces.Dict):
-        raise ValueError(f"VecNormalize normalizes Box and Dict observations, not {space}: give norm_obs=False")
-    boxes: dict[str | None, spaces.Box] = {}
-    for key in space.spaces if keys is None else keys:
-        if key not in space.spaces:
-            raise ValueError(f"the observations have no key {key!r}: there are {', '.join(map(str, space.spaces))}")
-        sub = space.spaces[key]
-        if not isinstance(sub, spaces.Box):
-            raise ValueError(f"the observation {key!r} is {sub}, no Box: name those to normalize in norm_obs_keys")
-        boxes[key] = sub
-    return boxes
-
-
-def _normalized_space(space: spaces.Space[Any], boxes: dict[str | None, spaces.Box], clip: float) -> spaces.Space[Any]:
-    made = {key: spaces.Box(-clip, clip, box.shape, np.float32) for key, box in boxes.items()}
-    if not made or None in made:
-        return made.get(None, space)
-    assert isinstance(space, spaces.Dict)
-    return dict_space({key: made.get(key, sub) for key, sub in space.spaces.items()})

@@ -1,4 +1,4 @@
-"""The files of VecNormalize: settings and statistics in one `.npz` of plain arrays. Nothing in them is pickled."""
+"""The files of VecNormalize: settings and statistics as plain arrays in one `.npz`, nothing pickled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from vecenvs.arguments import parse_json
 
-# What a file says besides statistics, and as what: who has set an attribute may have set it to numpy's numbers.
+# The settings in a file, and their types there: users may have set the attributes to numpy's numbers.
 SETTINGS: dict[str, Callable[[Any], Any]] = {
     "norm_obs": bool,
     "norm_reward": bool,
@@ -28,9 +28,9 @@ _FORMAT = 1
 
 
 def write(path: str | os.PathLike[str], settings: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write a file in one go; `settings` are those that SETTINGS names."""
+    """Write a file at once; `settings` has the keys of SETTINGS."""
     plain = {name: as_plain(settings[name]) for name, as_plain in SETTINGS.items()}
-    # Beside its place first: a run that is killed leaves the old file whole.
+    # Under another name first, so that a run which is killed leaves the old file whole.
     aside = f"{os.fspath(path)}.{os.getpid()}.tmp"
     try:
         with open(aside, "wb") as file:
@@ -43,12 +43,12 @@ def write(path: str | os.PathLike[str], settings: Mapping[str, Any], arrays: Map
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Give the settings and the arrays of a file. ValueError if `write` did not write it."""
+    """Return the settings and the arrays of a file. ValueError if `write` did not write it."""
     with open(path, "rb") as opened:
         try:
             settings, arrays = _read(opened)
             found = settings.pop("format")
-        except Exception as error:  # whatever zipfile, zlib, numpy and json make of any other file
+        except Exception as error:  # whatever zipfile, zlib, numpy and json raise for any other file
             problem = f"{type(error).__name__}: {error}"
             raise ValueError(f"{os.fspath(path)!r} is no file that VecNormalize.save wrote ({problem})") from error
     if found != _FORMAT or set(settings) != set(SETTINGS):
@@ -61,7 +61,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArra
 
 
 def _is_right(name: str, value: Any) -> bool:
-    """Whether `write` writes such a setting."""
+    """Tell whether `write` writes such a setting."""
     if name == "norm_obs_keys":
         return value is None or (isinstance(value, list) and all(isinstance(key, str) and key for key in value))
     return type(value) is SETTINGS[name]
@@ -69,7 +69,7 @@ def _is_right(name: str, value: Any) -> bool:
 
 def _read(opened: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     with np.load(opened, allow_pickle=False) as file:
-        # Nothing that is written is compressed: a few bytes that claim to be gigabytes are none of it.
+        # `write` compresses nothing, and a few compressed bytes could become gigabytes.
         if any(member.compress_type != ZIP_STORED for member in file.zip.infolist()):
             raise ValueError("it is compressed")
         arrays = {name: file[name] for name in file.files}

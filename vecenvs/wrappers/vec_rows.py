@@ -1,4 +1,4 @@
-"""`VecRowsWrapper`: the base of the wrappers that read or change rows, by whichever call the rows come."""
+"""`VecRowsWrapper`: the base of wrappers that read or change rows, whichever call returns them."""
 
 from __future__ import annotations
 
@@ -15,23 +15,31 @@ from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
 from vecenvs.wrappers.base import VecEnvWrapper
 
-# The infos by which a VecEnv says what a row is.
+# The keys of an info that say what its row is.
 START, REPEAT, RESTARTED, TERMINAL = "episode_start", "resetting", "worker_restarted", "terminal_observation"
 
 
 class VecRowsWrapper(VecEnvWrapper):
-    """Passes all rows that `venv` gives through `_on_rows`, each once: what it does holds on every path.
+    """Call `_on_rows` with all rows that `venv` returns, each once. Subclasses define that method.
 
-    These are `step`, `recv`, `reset` of all or some envs, and the rows that an EnvError brings along.
+    Rows are those of `step`, of `recv`, of a `reset` of all or some envs, and those in the `batch` of an EnvError.
+
+    Args:
+        venv: the VecEnv to wrap.
+        observation_space: the space of one env's observations as this wrapper returns them; None for that of `venv`.
+        action_space: the space of one env's actions as this wrapper takes them; None for that of `venv`.
     """
 
     @abc.abstractmethod
     def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
         """Read rows, or change `batch.obs`, `batch.rewards` and `batch.infos`.
 
-        The rows of a reset have reward 0, `active` False and the info "episode_start". `exact` are the rewards
-        before rounding where they are known: in a step. `lock_step` tells whether these are the rows of all envs, or
-        as many as did not raise.
+        The rows of a reset have reward 0, `active` False and the info "episode_start".
+
+        Args:
+            batch: the rows.
+            exact: their rewards, float64 (k,): in a step before rounding to float32, otherwise as in `batch`.
+            lock_step: whether these are the rows of all envs, except for envs that raised.
         """
 
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
@@ -67,22 +75,22 @@ class VecRowsWrapper(VecEnvWrapper):
 
 
 def flagged(batch: Batch, key: str) -> NDArray[np.bool_]:
-    """Tell of each row whether its info has `key` as True. (An env's own may be a number.)"""
+    """Return whether the info of each row has True under `key`, bool (k,). An env's own value may be a number."""
     return np.array([info.get(key) is True for info in batch.infos], dtype=bool)
 
 
 def last_infos(batch: Batch) -> list[dict[str, Any]]:
-    """Give the infos of the rows that end an episode and have its last observation.
+    """Return the infos of the rows that end an episode, if they have its last observation.
 
-    An env's own info may have the key on any row; a wrapper's ends need not have it.
+    An env's own info may have the key on any row, and an episode that a wrapper ended may lack it.
     """
     return [batch.infos[j] for j in np.flatnonzero(batch.dones).tolist() if TERMINAL in batch.infos[j]]
 
 
 def check_last(infos: Iterable[dict[str, Any]], space: spaces.Space[Any]) -> None:
-    """Refuse, by VecEnvError, terminal observations whose shape is not that of `space`, which the rows are of.
+    """Raise VecEnvError for terminal observations whose shape is not that of `space`, the space of the rows.
 
-    A wrapper written for baselines, which has no such observations, may have left them as its envs gave them.
+    A wrapper written for baselines, which has no such observations, may have left them as the envs returned them.
     """
     if not isinstance(space, spaces.Box):
         return
@@ -91,7 +99,7 @@ def check_last(infos: Iterable[dict[str, Any]], space: spaces.Space[Any]) -> Non
         if shape != space.shape:
             raise VecEnvError(
                 f"info['terminal_observation'] has shape {shape}, but observations have {space.shape}: a wrapper below "
-                "changes observations, and must change these, too (VecRowsWrapper tells how)"
+                "changes observations, and must change these, too: see VecRowsWrapper"
             )
 
 
@@ -103,6 +111,6 @@ def _first_rows(slots: list[int], obs: Any) -> Batch:
 
 
 def _exact_rewards(venv: VecEnv, rewards: NDArray[np.float32]) -> NDArray[np.float64]:
-    """The step's rewards in float64, where what the VecEnv still has are those of this step."""
+    """Return the step's rewards before rounding, or `rewards` where a wrapper has changed them."""
     exact = venv.rewards64
     return np.where(exact.astype(np.float32) == rewards, exact, rewards.astype(np.float64))

@@ -1,4 +1,4 @@
-"""VecTransposeImage: images with their channels first, as PyTorch's convolutions take them."""
+"""VecTransposeImage: images with the channels first, as PyTorch's convolutions take them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,17 @@ from vecenvs.wrappers.vec_rows import TERMINAL, VecRowsWrapper, last_infos
 
 
 class VecTransposeImage(VecRowsWrapper):
-    """Turns images (h, w, c) into (c, h, w), also in Dict observations and in "terminal_observation" (SB3's wrapper).
+    """Turn images (h, w, c) into (c, h, w), also in Dict observations and "terminal_observation" (SB3's wrapper).
 
-    An image is a Box (h, w, c) of uint8 from 0 to 255; what else a Dict has stays as it is. ValueError if there is no
-    image, or one whose channels come first already: whose first axis is the shortest, SB3's rule. `skip=True` changes
-    nothing. The arrays are views of those that `venv` gives, transposed: no copy is made.
+    An image is a Box (h, w, c) of uint8 from 0 to 255; other entries of a Dict stay as they are. The arrays are
+    transposed views of those that `venv` returns: no copy is made.
+
+    Args:
+        venv: the VecEnv to wrap.
+        skip: change nothing.
+
+    Raises:
+        ValueError: there is no image, or one has its channels first already: its first axis is the shortest.
     """
 
     def __init__(self, venv: VecEnv, skip: bool = False) -> None:
@@ -53,7 +59,7 @@ class VecTransposeImage(VecRowsWrapper):
 
 
 def is_image(space: spaces.Space[Any]) -> bool:
-    """Tell whether a space is of images: Box, uint8, three axes, bounds 0 and 255 (SB3's rule)."""
+    """Tell whether a space is one of images: Box, uint8, three axes, bounds 0 and 255 (SB3's rule)."""
     return (
         isinstance(space, spaces.Box)
         and space.dtype == np.uint8
@@ -63,7 +69,7 @@ def is_image(space: spaces.Space[Any]) -> bool:
 
 
 def channels_first(space: spaces.Box) -> bool:
-    """Tell whether an image's channels are its first axis: whether that is the shortest (SB3's rule)."""
+    """Tell whether an image's first axis, as the shortest, has its channels (SB3's rule)."""
     return int(np.argmin(space.shape)) == 0
 
 

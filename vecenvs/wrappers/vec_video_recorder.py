@@ -1,4 +1,4 @@
-"""VecVideoRecorder: films all envs of a VecEnv, tiled into one picture."""
+"""VecVideoRecorder: record videos of all envs of a VecEnv, tiled into one picture."""
 
 from __future__ import annotations
 
@@ -7,23 +7,37 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vecenvs.arguments import parse_indices, parse_int, parse_number, parse_path
+from vecenvs.batch.images import tile
 from vecenvs.errors import VecEnvError
-from vecenvs.images import tile
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
 from vecenvs.wrappers.base import VecEnvWrapper
 from vecenvs.wrappers.vec_video_writer import VideoWriter, load_ffmpeg
 
 
 class VecVideoRecorder(VecEnvWrapper):
-    """Films the envs into `<video_folder>/<name_prefix>-step-<a>-to-step-<a + video_length>.mp4` (SB3's wrapper).
+    """Record videos `<video_folder>/<name_prefix>-step-<a>-to-step-<a + video_length>.mp4` (SB3's wrapper).
 
-    After a reset, and after each step while nothing is being filmed, `record_video_trigger(step_id)` is asked, with the
-    number of steps taken; where it says so a film begins with what is seen then, and ends `video_length` steps later.
-    A `recv` counts as a step: its envs are rendered anew, the others show their last image. Frames are written as
-    they come. `fps` None takes the envs' `metadata["render_fps"]`, or 30.
+    After a reset, and after each step while no video is being recorded, `record_video_trigger` is called. A video
+    begins with the picture of that moment. A `recv` counts as a step: its envs are rendered anew, the others show their
+    last image. Frames are written as they come. `close` finishes a video, also after a KeyboardInterrupt.
 
-    `close` finishes a film; so does a KeyboardInterrupt that leads to it. `video_path` is the last film's, or None.
-    The envs need `render_mode="rgb_array"` (VecEnvError), films imageio-ffmpeg (ImportError).
+    Args:
+        venv: a VecEnv whose envs have `render_mode="rgb_array"`.
+        video_folder: the directory; it is made if it is missing.
+        record_video_trigger: a function of the number of steps taken, which says whether a video begins.
+        video_length: steps per video, at least 1.
+        name_prefix: the beginning of the files' names.
+        fps: frames per second of the video; None for the envs' `metadata["render_fps"]`, or 30.
+
+    Attributes:
+        step_id: the number of steps taken.
+        video_path: the file of the last video, or None.
+
+    Raises:
+        VecEnvError: the envs have another render mode.
+        ImportError: imageio-ffmpeg is missing.
+        TypeError: `record_video_trigger` is not a function, or another argument has a wrong type.
+        ValueError: `video_length` is less than 1, or `fps` not more than 0.
     """
 
     def __init__(
@@ -44,7 +58,7 @@ class VecVideoRecorder(VecEnvWrapper):
         if not callable(record_video_trigger):
             raise TypeError(f"record_video_trigger must be a function of the step number, not {record_video_trigger!r}")
         self.video_length = parse_int("video_length", video_length, 1)
-        load_ffmpeg()  # now, not when the first film begins
+        load_ffmpeg()  # here, so that a missing library is noticed before the first video begins
         self.video_folder = parse_path("video_folder", video_folder)
         os.makedirs(self.video_folder, exist_ok=True)
         self.record_video_trigger = record_video_trigger
@@ -59,7 +73,7 @@ class VecVideoRecorder(VecEnvWrapper):
 
     @property
     def recording(self) -> bool:
-        """Whether a film is under way."""
+        """Whether a video is being recorded."""
         return self._writer is not None
 
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
@@ -80,7 +94,7 @@ class VecVideoRecorder(VecEnvWrapper):
         return batch
 
     def close(self) -> None:
-        """Finish the film, then close the envs."""
+        """Finish the video, then close the envs."""
         try:
             self._finish()
         finally:

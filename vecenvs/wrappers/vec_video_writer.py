@@ -1,4 +1,4 @@
-"""Writing frames to a video file as they come, by ffmpeg."""
+"""Write frames to a video file as they come, by ffmpeg."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 
 from vecenvs.errors import VecEnvError
 
-_FFMPEG_SECONDS = 20.0  # to finish a file: ffmpeg is killed after that, so that close() ends
+_FFMPEG_SECONDS = 20.0  # ffmpeg's time to finish a file: it is killed then, so that close() ends
 
 
 class VideoWriter:
-    """One video file (H.264; the name's ending says the container). Frames are encoded as they come, none is kept.
+    """One video file, H.264; the ending of its name chooses the container. Frames are encoded as they come.
 
-    All frames, uint8 (h, w, 3), have the size of the first (ValueError); an odd height or width gets a black line.
-    OSError if the file cannot be written, ImportError, with the pip command, if there is no imageio-ffmpeg, VecEnvError
-    if ffmpeg refuses.
-    Used by the main thread, Ctrl-C waits for the frame that is being written: it does not cost the file.
+    All frames, uint8 (h, w, 3), have the size of the first; an odd height or width gets a black line. In the main
+    thread a Ctrl-C is held back while a frame is being written, so that the file stays readable.
+
+    OSError if the file cannot be written, ImportError if imageio-ffmpeg is missing, VecEnvError if ffmpeg fails.
     """
 
     def __init__(self, path: str | os.PathLike[str], fps: float = 30.0) -> None:
@@ -37,11 +37,11 @@ class VideoWriter:
         self._shape: tuple[int, ...] | None = None
         self._pipe: Generator[None, Any, None] | None = None
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
-        with open(self.path, "wb"):  # what cannot be written should show before the first frame
+        with open(self.path, "wb"):  # an error should come before the first frame
             pass
 
     def write(self, frame: NDArray[Any]) -> None:
-        """Add a frame."""
+        """Append a frame."""
         frame = np.asarray(frame)
         if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
             raise ValueError(f"a frame is uint8 (h, w, 3), not {frame.dtype} {frame.shape}")
@@ -63,7 +63,7 @@ class VideoWriter:
             self.frames += 1
 
     def close(self) -> None:
-        """Finish the file; a second time does nothing."""
+        """Finish the file. May be called again. A file without frames is removed."""
         pipe, self._pipe = self._pipe, None
         if pipe is not None:
             with _undisturbed():
@@ -87,7 +87,7 @@ class VideoWriter:
 
 
 def load_ffmpeg() -> Any:
-    """Import imageio-ffmpeg; ImportError with the pip command if it is missing."""
+    """Import imageio-ffmpeg; ImportError, with the pip command, if it is missing."""
     try:
         return import_module("imageio_ffmpeg")
     except ImportError as error:
@@ -96,7 +96,7 @@ def load_ffmpeg() -> Any:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Hold Ctrl-C back until the block is done: in the middle of a frame it would leave an unreadable file."""
+    """Hold a Ctrl-C back until the block is done: in the middle of a frame it would leave an unreadable file."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield

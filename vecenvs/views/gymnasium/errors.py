@@ -1,4 +1,4 @@
-"""This project's errors as those that users of Gymnasium's AsyncVectorEnv catch."""
+"""Translate this project's errors into those that users of Gymnasium's AsyncVectorEnv catch."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from vecenvs.errors import (
 
 
 class CallTimeout(StepTimeout, multiprocessing.TimeoutError):
-    """A `*_wait` took longer than its timeout. Nothing is lost: the same `*_wait` can be called again.
+    """A `*_wait` exceeded its timeout; a second call of the same `*_wait` gets the result.
 
-    It is Python's TimeoutError (what Gymnasium's text names), multiprocessing's (what it raises) and StepTimeout.
+    A subclass of Python's TimeoutError, which Gymnasium documents, and of multiprocessing's, which Gymnasium raises.
     """
 
 
 class OutOfReachError(VecEnvError):
-    """Gymnasium's vector env does not let its single envs be asked this, or has none. Nothing was sent."""
+    """Gymnasium's vector env gives no such access to its single envs, or has none. Nothing was sent."""
 
 
 def raise_as_gymnasium(error: VecEnvError, name: str) -> NoReturn:
-    """Raise what Gymnasium raises in such a case; `name` is the call that met the error: "step", "reset" or "call".
+    """Raise Gymnasium's counterpart of `error`; `name` is the call that failed: "step", "reset" or "call".
 
-    For an exception of an env that is the exception itself, as it was raised there, from the EnvError which names the
-    env and shows the traceback of its process. Errors that Gymnasium has no word for are raised as they are.
+    An EnvError becomes the env's own exception, raised from the EnvError, which names the env and shows the traceback
+    of its process. Errors without a counterpart are raised as they are.
     """
     if isinstance(error, StepTimeout):
         raise CallTimeout(error.indices, error.seconds, name) from error
@@ -45,16 +45,16 @@ def raise_as_gymnasium(error: VecEnvError, name: str) -> NoReturn:
     if isinstance(error, NotSteppingError):
         raise NoAsyncCallError(str(error), name) from error
     if isinstance(error, EnvError):
-        theirs = error.__cause__
-        if isinstance(theirs, ResetNeededError):
-            raise ResetNeeded(str(theirs)) from error
-        # One that no pickle takes is here as text only; a VecEnvError is what we say about the env.
-        if theirs is not None and not isinstance(theirs, (RemoteError, VecEnvError)):
+        original = error.__cause__
+        if isinstance(original, ResetNeededError):
+            raise ResetNeeded(str(original)) from error
+        # A RemoteError replaces an exception that cannot be pickled; a VecEnvError does not come from the env's code.
+        if original is not None and not isinstance(original, (RemoteError, VecEnvError)):
             error.__cause__ = None  # else each would be the other's cause
-            raise theirs from error
+            raise original from error
     raise error
 
 
 def pending_error(what: str, name: str) -> AlreadyPendingCallError:
-    """Make the error of a call while another one waits for its `*_wait`."""
+    """Return the error of a call `what` during an unfinished `name`_async."""
     return AlreadyPendingCallError(f"{what} while a call to {name}_async is pending: call {name}_wait first", name)

@@ -12,17 +12,17 @@ from vecenvs.arguments import check_portion, parse_indices
 from vecenvs.batch.actions import parse_actions
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import Batch, Indices, Options, Seeds
-from vecenvs.views.gymnasium_forms import BatchForm
-from vecenvs.views.gymnasium_inside import Inside
+from vecenvs.views.gymnasium.batches import BatchConverter
+from vecenvs.views.gymnasium.single_envs import SingleEnvAccess
 
 
-class Portions(Inside):
-    """The part of `from_gymnasium` that hands the rows of one lock-step out in portions."""
+class SendRecv(SingleEnvAccess):
+    """The part of GymnasiumVecEnv that returns the rows of one lock-step in several calls of `recv`."""
 
-    _observations: BatchForm
-    _actions: BatchForm
-    _sent: bool  # a step under way is one of `send`
-    _ready: Batch | None  # rows still to be received
+    _observations: BatchConverter
+    _actions: BatchConverter
+    _sent: bool  # whether the unfinished step was started by `send`
+    _ready: Batch | None  # rows that `recv` has not returned yet
 
     def send(self, actions: Any, indices: Indices = None) -> None:
         self._check_idle("send")
@@ -40,7 +40,7 @@ class Portions(Inside):
         obs = self._reset(slots, seed, options)
         if slots:
             infos = [{**self.reset_infos[slot], "TimeLimit.truncated": False} for slot in slots]
-            self._ready = first_rows(slots, obs, infos)
+            self._ready = reset_batch(slots, obs, infos)
 
     def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
         self._check_open("recv")
@@ -49,8 +49,8 @@ class Portions(Inside):
         if self._sent:
             self._ready = self._stepped(timeout)
         assert self._ready is not None
-        given, self._ready = divide(self._observations, self._ready, max_envs)
-        return given
+        received, self._ready = split_batch(self._observations, self._ready, max_envs)
+        return received
 
     def _stepped(self, timeout: float | None) -> Batch:
         obs, infos = self._finish(timeout)
@@ -59,32 +59,31 @@ class Portions(Inside):
 
     @abc.abstractmethod
     def _start(self, parts: list[NDArray[Any]]) -> None:
-        """Start a step of all envs, its actions given leaf by leaf."""
+        """Start a step of all envs; `parts` has one array of actions per leaf of the action space."""
 
     @abc.abstractmethod
     def _finish(self, timeout: float | None) -> tuple[Any, list[dict[str, Any]]]:
-        """Take the observations and infos of the step that was started."""
+        """Wait for the started step; return its observations and infos."""
 
     @abc.abstractmethod
     def _reset(self, slots: list[int], seed: Seeds, options: Options) -> Any:
-        """Reset some envs; give their first observations."""
+        """Reset some envs; return their first observations."""
 
 
-def first_rows(slots: list[int], obs: Any, infos: list[dict[str, Any]]) -> Batch:
-    """Make the rows on which episodes begin."""
-    none = np.zeros(len(slots), dtype=bool)
-    rewards = np.zeros(len(slots), dtype=np.float32)
-    return Batch(np.array(slots, dtype=np.int64), obs, rewards, none, none.copy(), infos, none.copy())
+def reset_batch(slots: list[int], obs: Any, infos: list[dict[str, Any]]) -> Batch:
+    """Return the batch of a reset: reward 0, nothing ended, inactive."""
+    rewards, false = np.zeros(len(slots), dtype=np.float32), np.zeros(len(slots), dtype=bool)
+    return Batch(np.array(slots, dtype=np.int64), obs, rewards, false, false.copy(), infos, false.copy())
 
 
-def divide(form: BatchForm, batch: Batch, k: int | None) -> tuple[Batch, Batch | None]:
-    """Give the first k rows, and the rest if there is one."""
+def split_batch(form: BatchConverter, batch: Batch, k: int | None) -> tuple[Batch, Batch | None]:
+    """Return the first k rows, and the remaining rows or None."""
     if k is None or k >= len(batch):
         return batch, None
-    return _part(form, batch, slice(k)), _part(form, batch, slice(k, None))
+    return _slice_batch(form, batch, slice(k)), _slice_batch(form, batch, slice(k, None))
 
 
-def _part(form: BatchForm, batch: Batch, rows: slice) -> Batch:
+def _slice_batch(form: BatchConverter, batch: Batch, rows: slice) -> Batch:
     return Batch(
         batch.indices[rows],
         form.rows(batch.obs, rows),

@@ -1,4 +1,4 @@
-"""Putting the images of many envs into one."""
+"""Tile the images of many envs into one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 def tile(images: Sequence[Any]) -> NDArray[np.uint8]:
-    """Tile n images (h, w, c) of one size into one (H * h, W * w, c), about square, row by row, black where none is."""
+    """Tile n images (h, w, c), row by row, into one (H * h, W * w, c), about square. The rest of it is black."""
     stack = np.stack([np.asarray(image, dtype=np.uint8) for image in images])
     n, h, w, c = stack.shape
     rows = int(np.ceil(np.sqrt(n)))

@@ -1,4 +1,4 @@
-"""Asking the envs behind a Gymnasium view: call, get_attr, set_attr, and the state that every `*_async` shares."""
+"""Calls and attributes of the envs behind a Gymnasium view, and the state that all `*_async` methods share."""
 
 from __future__ import annotations
 
@@ -12,28 +12,37 @@ from numpy.typing import NDArray
 from vecenvs.env_calls import check_name
 from vecenvs.errors import StepTimeout, VecEnvError
 from vecenvs.vec_env import VecEnv
-from vecenvs.views.gymnasium_errors import pending_error, raise_as_gymnasium
+from vecenvs.views.gymnasium.errors import pending_error, raise_as_gymnasium
 
 RESERVED = ("reset", "step", "close")
 
 
-class EnvCalls(VectorEnv[Any, Any, NDArray[Any]]):
-    """The part of the view that has nothing to do with rows."""
+class GymnasiumCalls(VectorEnv[Any, Any, NDArray[Any]]):
+    """The part of GymnasiumView without rows: calls, attributes, rendering and closing."""
 
     def __init__(self, vec: VecEnv) -> None:
         self.vec = vec
         self._pending: str | None = None  # "step", "reset" or "call" between its `*_async` and its `*_wait`
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Call the method `name` of every env; where it is no method, read it.
+        """Call the method `name` of every env, or read the attribute `name` if it is not callable.
 
-        ValueError for "reset", "step" and "close": called past the vector env, its rows would no longer be the envs'.
+        Args:
+            name: A method or attribute of the env or of one of its wrappers, the outermost first.
+            *args: Positional arguments of the method.
+            **kwargs: Keyword arguments of the method.
+
+        Returns:
+            A tuple of num_envs results.
+
+        Raises:
+            ValueError: `name` is "reset", "step" or "close", which the vector env's own methods do.
         """
         self.call_async(name, *args, **kwargs)
         return self.call_wait()
 
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
-        """Start what `call` does and return."""
+        """Start a `call`; `call_wait` returns its results."""
         self._check_free("call_async")
         check_name(name)
         if name in RESERVED:
@@ -45,7 +54,18 @@ class EnvCalls(VectorEnv[Any, Any, NDArray[Any]]):
         self._pending = "call"
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """Finish the call. CallTimeout after `timeout` seconds; a later `call_wait` then gets the results."""
+        """Wait for the results of `call_async`.
+
+        Args:
+            timeout: Seconds to wait, or None for no limit.
+
+        Returns:
+            A tuple of num_envs results.
+
+        Raises:
+            CallTimeout: The results are not complete in time; a later `call_wait` returns them.
+            NoAsyncCallError: There is no `call_async` to wait for.
+        """
         if self._pending != "call":
             self._refuse_wait("call")
         try:
@@ -59,11 +79,19 @@ class EnvCalls(VectorEnv[Any, Any, NDArray[Any]]):
         return tuple(results)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Read an attribute of every env. As in Gymnasium this is `call(name)`: a method is called."""
+        """Return `call(name)`: an attribute of every env, or as in Gymnasium the result of a method."""
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Write an attribute of every env: `values` is a list or tuple of one each, or one value for all."""
+        """Set an attribute of every env.
+
+        Args:
+            name: The attribute. It is set where it is found, else on the outermost wrapper.
+            values: A list or tuple of num_envs values, or one value for all envs.
+
+        Raises:
+            ValueError: `values` is a list or tuple of another length.
+        """
         self._check_free("set_attr")
         check_name(name)
         each = isinstance(values, (list, tuple))
@@ -80,7 +108,7 @@ class EnvCalls(VectorEnv[Any, Any, NDArray[Any]]):
 
     @property
     def envs(self) -> list[Any]:
-        """The envs themselves, as SyncVectorEnv has them; AttributeError where they are in other processes."""
+        """The env objects, as in SyncVectorEnv; AttributeError if they are in other processes."""
         return self.vec.envs
 
     @envs.setter
@@ -89,20 +117,20 @@ class EnvCalls(VectorEnv[Any, Any, NDArray[Any]]):
 
     @property  # type: ignore[misc]  # read-only, as in Gymnasium's own vector envs
     def np_random(self) -> Any:
-        """The random generators of the envs: a tuple of one each."""
+        """A tuple of the envs' random generators."""
         return self.get_attr("np_random")
 
     @property
     def np_random_seed(self) -> Any:
-        """The seeds of these generators: a tuple of one each."""
+        """A tuple of the seeds of the envs' random generators."""
         return self.get_attr("np_random_seed")
 
     def render(self) -> tuple[Any, ...]:
-        """Render every env: a tuple of what they give."""
+        """Return a tuple of what each env's `render` returns."""
         return self.call("render")
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Close the VecEnv, which is bounded in time whatever its workers do; both arguments are Gymnasium's."""
+        """Close the VecEnv within a bounded time; Gymnasium's two arguments have no effect."""
         self.vec.close()
 
     def _check_free(self, what: str) -> None:
@@ -120,11 +148,11 @@ class EnvCalls(VectorEnv[Any, Any, NDArray[Any]]):
 
 
 def call_attribute(env: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Call the attribute of the outermost layer that has it; read it if it is not callable."""
+    """Call the attribute of the outermost wrapper that has it, or return it if it is not callable."""
     attribute = env.get_wrapper_attr(name)
     return attribute(*args, **kwargs) if callable(attribute) else attribute
 
 
 def set_attribute(env: Any, name: str, value: Any) -> None:
-    """Write the attribute where it is found; the outermost wrapper gets it if nothing has it."""
+    """Set the attribute where it is found, else on the outermost wrapper."""
     env.set_wrapper_attr(name, value)

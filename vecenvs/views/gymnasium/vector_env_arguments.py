@@ -1,4 +1,4 @@
-"""Arguments of this project's contract in the terms of Gymnasium's vector envs."""
+"""Check and translate arguments for the vector env behind `from_gymnasium`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv
-from vecenvs.views.gymnasium_inside import AnyVectorEnv
-from vecenvs.views.gymnasium_view import AUTORESET_MODES
+from vecenvs.views.gymnasium.single_envs import AnyVectorEnv
+from vecenvs.views.gymnasium.view import AUTORESET_MODES
 
 
 def check_vector_env(given: Any) -> None:
-    """Refuse what is no vector env, with what to do instead."""
+    """Raise TypeError, with the remedy, unless `given` is a vector env."""
     if isinstance(given, VectorEnv):
         return
     if isinstance(given, VecEnv):
@@ -26,33 +26,33 @@ def check_vector_env(given: Any) -> None:
     raise TypeError(f"from_gymnasium takes a gymnasium.vector.VectorEnv, not {type(given).__name__}: {remedy}")
 
 
-def autoreset_of(vector_env: AnyVectorEnv, given: str | None) -> str:
-    """Read the autoreset mode from the metadata; `given` stands in if they do not tell. ValueError if they disagree."""
-    told = vector_env.metadata.get("autoreset_mode")
+def parse_autoreset(vector_env: AnyVectorEnv, given: str | None) -> str:
+    """Return the autoreset mode in the metadata, or `given` if there is none; ValueError if the two differ."""
+    declared = vector_env.metadata.get("autoreset_mode")
     names = {mode: name for name, mode in AUTORESET_MODES.items()}
-    found = given if told is None else names[AutoresetMode(told)]
+    found = given if declared is None else names[AutoresetMode(declared)]
     if found is None:
         raise ValueError(
             f"the metadata of {vector_env} have no 'autoreset_mode': "
             f"say what it does by autoreset={', '.join(map(repr, AUTORESET_MODES))}"
         )
     if found not in AUTORESET_MODES or given not in (None, found):
-        raise ValueError(f"autoreset={given!r}, but the vector env does {told or sorted(AUTORESET_MODES)}")
+        raise ValueError(f"autoreset={given!r}, but the vector env does {declared or sorted(AUTORESET_MODES)}")
     return found
 
 
-def one_seed(seeds: list[int | None], slots: Sequence[int]) -> int | list[int | None] | None:
-    """Say by one int what the envs of `slots` get, where Gymnasium's rule (env i gets s + i) gives the same.
+def common_seed(seeds: list[int | None], slots: Sequence[int]) -> int | list[int | None] | None:
+    """Return one int s if s + i is the seed of every env i in `slots`, as in Gymnasium; else the list.
 
-    Batched envs take no list.
+    Natively batched envs take no list.
     """
     firsts = {None if (seed := seeds[slot]) is None else seed - slot for slot in slots}
     first = firsts.pop()
     return seeds if firsts or (first is not None and first < 0) else first
 
 
-def one_mapping(options: list[dict[str, Any] | None]) -> dict[str, Any] | None:
-    """Give the options of all envs as one mapping. VecEnvError if they differ."""
+def common_options(options: list[dict[str, Any] | None]) -> dict[str, Any] | None:
+    """Return a copy of the options that all envs share; VecEnvError if they differ."""
     first = options[0]
     if any(other is not first and other != first for other in options):
         raise VecEnvError("a Gymnasium vector env takes the same options for all envs that are reset in one call")

@@ -1,4 +1,4 @@
-"""How far a Gymnasium vector env lets one ask its single envs."""
+"""Attributes and calls of the single envs in a Gymnasium vector env, as far as it gives access to them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from vecenvs.env_calls import check_name, name_for
 from vecenvs.errors import EnvError, NotSteppingError, VecEnvError, describe_indices
 from vecenvs.transport.protocol import safe_text
 from vecenvs.vec_env import Indices, VecEnv
-from vecenvs.views.gymnasium_calls import RESERVED, EnvCalls
-from vecenvs.views.gymnasium_errors import OutOfReachError
+from vecenvs.views.gymnasium.calls import RESERVED, GymnasiumCalls
+from vecenvs.views.gymnasium.errors import OutOfReachError
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 
 
-class Inside(VecEnv):
-    """The part of `from_gymnasium` that asks single envs.
+class SingleEnvAccess(VecEnv):
+    """The part of GymnasiumVecEnv that accesses single envs.
 
-    Over a SyncVectorEnv and over `as_gymnasium` everything works. An AsyncVectorEnv takes names, not functions, and
-    always asks all its envs; a natively batched env has no single ones. What they cannot do raises OutOfReachError.
+    A SyncVectorEnv and a view by `as_gymnasium` allow everything. An AsyncVectorEnv takes names but no functions, and
+    always calls all its envs. A natively batched env has no single envs. Whatever is not possible raises
+    OutOfReachError.
     """
 
     vector_env: AnyVectorEnv
-    _answers: list[Any] | None = None  # of a call_async, until its call_wait
-    _lost: VecEnvError | None = None  # why nothing can be asked any more
-    _cut_off = False  # whether an answer will never come that the vector env still waits for
+    _call_results: list[Any] | None = None  # of a call_async without its call_wait
+    _broken: VecEnvError | None = None  # why the vector env can only be closed
+    _must_terminate = False  # whether the vector env waits for the answer of a dead worker
 
     def call(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
         check_function(function)
@@ -38,68 +39,68 @@ class Inside(VecEnv):
         slots = parse_indices(indices, self.num_envs)
         self._check_free(what, slots)
         bare = self.vector_env.unwrapped
-        if isinstance(bare, EnvCalls):
+        if isinstance(bare, GymnasiumCalls):
             return bare.vec.call(function, slots, *args, **kwargs)
         if isinstance(bare, SyncVectorEnv):
             return [function(bare.envs[slot], *args, **kwargs) for slot in slots]
         raise self._out_of_reach(f"run {what} on single envs")
 
     def call_async(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> None:
-        self._answers = self.call(function, indices, *args, **kwargs)
+        self._call_results = self.call(function, indices, *args, **kwargs)
 
     def call_wait(self, timeout: float | None = None) -> list[Any]:
         self._check_open("call_wait")
         parse_timeout(timeout)
-        if self._answers is None:
+        if self._call_results is None:
             raise NotSteppingError("call_wait without a call_async before it")
-        answers, self._answers = self._answers, None
-        return answers
+        results, self._call_results = self._call_results, None
+        return results
 
     def info_array(self, name: str) -> NDArray[Any]:
         check_name(name)
         bare = self.vector_env.unwrapped
-        if isinstance(bare, EnvCalls):
+        if isinstance(bare, GymnasiumCalls):
             return bare.vec.info_array(name)
         raise self._out_of_reach(f"read {name} of single envs along with each step")
 
     def _envs_here(self) -> list[Any]:
         bare = self.vector_env.unwrapped
-        if isinstance(bare, (SyncVectorEnv, EnvCalls)):
+        if isinstance(bare, (SyncVectorEnv, GymnasiumCalls)):
             return bare.envs
         raise AttributeError(str(self._out_of_reach("give its single envs")))
 
     def get_attr(self, name: str, indices: Indices = None) -> list[Any]:
-        if not self._takes_names:
+        if not self._takes_names_only:
             return super().get_attr(name, indices)
-        return self._ask_by_name(indices, name)
+        return self._call_by_name(indices, name)
 
     def has_attr(self, name: str) -> bool:
-        if not self._takes_names:
+        if not self._takes_names_only:
             return super().has_attr(name)
         self._check_free(name, range(self.num_envs))
-        return all(self._have(name))
+        return all(self._which_have(name))
 
     def env_method(self, name: str, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
-        if not self._takes_names:
+        if not self._takes_names_only:
             return super().env_method(name, *args, indices=indices, **kwargs)
         if len(parse_indices(indices, self.num_envs)) < self.num_envs:
             raise self._out_of_reach(f"call {name} on some envs only")
-        return self._ask_by_name(indices, name, *args, **kwargs)
+        return self._call_by_name(indices, name, *args, **kwargs)
 
     def set_attr(self, name: str, value: Any, indices: Indices = None) -> None:
-        if not self._takes_names:
+        if not self._takes_names_only:
             super().set_attr(name, value, indices)
             return
         if len(parse_indices(indices, self.num_envs)) < self.num_envs:
             raise self._out_of_reach(f"set {name} of some envs only")
         self._check_free("set_attr", range(self.num_envs))
         self._check_name(name)
-        self._ask(self._named().set_attr, name, [value] * self.num_envs)
+        self._call_vector_env(self._async_vector_env().set_attr, name, [value] * self.num_envs)
 
     def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
         if self._has_single_envs:
             return super().env_is_wrapped(wrapper_class, indices)
-        return [False for _ in parse_indices(indices, self.num_envs)]  # there is nothing that could be wrapped
+        return [False for _ in parse_indices(indices, self.num_envs)]  # without single envs, none is wrapped
 
     def get_images(self, indices: Indices = None) -> list[Any]:
         if self.render_mode not in ("rgb_array", "human"):
@@ -108,37 +109,37 @@ class Inside(VecEnv):
             )
         slots = parse_indices(indices, self.num_envs)
         self._check_free("render", slots)
-        frames = self._ask(self.vector_env.render)  # of all envs, which no vector env can do otherwise
+        frames = self._call_vector_env(self.vector_env.render)  # vector envs render all envs or none
         return [None if frames is None else frames[slot] for slot in slots]
 
     @property
-    def _takes_names(self) -> bool:
+    def _takes_names_only(self) -> bool:
         return isinstance(self.vector_env.unwrapped, AsyncVectorEnv)
 
     @property
     def _has_single_envs(self) -> bool:
-        return isinstance(self.vector_env.unwrapped, (AsyncVectorEnv, SyncVectorEnv, EnvCalls))
+        return isinstance(self.vector_env.unwrapped, (AsyncVectorEnv, SyncVectorEnv, GymnasiumCalls))
 
-    def _named(self) -> AsyncVectorEnv[Any, Any]:
+    def _async_vector_env(self) -> AsyncVectorEnv[Any, Any]:
         bare = self.vector_env.unwrapped
         if not isinstance(bare, AsyncVectorEnv):
-            raise self._out_of_reach("ask single envs by name")
+            raise self._out_of_reach("access single envs by name")
         return bare
 
-    def _ask_by_name(self, indices: Indices, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+    def _call_by_name(self, indices: Indices, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         slots: Sequence[int] = parse_indices(indices, self.num_envs)
         self._check_free(name, slots)
-        for slot, has in enumerate(self._have(name)):
+        for slot, has in enumerate(self._which_have(name)):
             if not has:
                 missing = f"env {slot} has no attribute {name!r}, nor has a wrapper of it"
                 raise EnvError(slot, missing) from AttributeError(missing)
-        answers = self._ask(self._named().call, name, *args, **kwargs)
-        return [answers[slot] for slot in slots]
+        results = self._call_vector_env(self._async_vector_env().call, name, *args, **kwargs)
+        return [results[slot] for slot in slots]
 
-    def _have(self, name: str) -> list[bool]:
-        """Tell of each env whether it has the attribute: asked for one that it has not, all workers would end."""
+    def _which_have(self, name: str) -> list[bool]:
+        """Return for each env whether it has the attribute: an access to a missing one would end all workers."""
         self._check_name(name)
-        return list(self._ask(self._named().call, "has_wrapper_attr", name))
+        return list(self._call_vector_env(self._async_vector_env().call, "has_wrapper_attr", name))
 
     def _check_name(self, name: str) -> None:
         check_name(name)
@@ -147,32 +148,32 @@ class Inside(VecEnv):
         if name in RESERVED:
             raise self._out_of_reach(f"hand out the method {name!r} of single envs")
 
-    def _ask(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the vector env."""
+    def _call_vector_env(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the vector env; find out what an exception has cost."""
         try:
             return method(*args, **kwargs)
         except BaseException as exc:
-            self._raise(exc)
+            self._reraise(exc)
 
-    def _raise(self, exc: BaseException) -> NoReturn:
-        """Raise what the vector env has raised. Where that has cost an AsyncVectorEnv workers, it is of no more use."""
+    def _reraise(self, exc: BaseException) -> NoReturn:
+        """Raise the vector env's exception; refuse later calls if an AsyncVectorEnv has lost workers by it."""
         bare = self.vector_env.unwrapped
-        if isinstance(bare, AsyncVectorEnv) and self._lost is None:
+        if isinstance(bare, AsyncVectorEnv) and self._broken is None:
             pipes: list[Any] = bare.parent_pipes
-            gone = [i for i, pipe in enumerate(pipes) if pipe is None]  # those it has ended itself
+            gone = [i for i, pipe in enumerate(pipes) if pipe is None]  # workers that it has ended itself
             died = isinstance(exc, (EOFError, ConnectionError)) and not gone
             if gone or died:
                 which = f"env {describe_indices(gone)}" if gone else "one of its envs"
-                self._lost = VecEnvError(
+                self._broken = VecEnvError(
                     f"this AsyncVectorEnv has lost the worker of {which} ({type(exc).__name__}: {safe_text(exc)}), as "
                     "it does if an env raises, and can only be closed: make a new one, or use SubprocVecEnv, whose "
                     "envs can be reset after that"
                 )
-            if died:  # without a word: its `close` would wait for that
-                self._cut_off = True
+            if died:  # `close` would wait for an answer
+                self._must_terminate = True
                 _end_workers(bare)
-        if self._lost is not None:
-            raise exc from self._lost
+        if self._broken is not None:
+            raise exc from self._broken
         raise exc
 
     def _out_of_reach(self, what: str) -> OutOfReachError:
@@ -182,11 +183,11 @@ class Inside(VecEnv):
 
     @abc.abstractmethod
     def _check_idle(self, what: str) -> None:
-        """Raise ClosedError or AlreadySteppingError unless nothing is pending."""
+        """Raise ClosedError or AlreadySteppingError if anything is pending."""
 
     @abc.abstractmethod
     def _check_free(self, what: str, slots: Sequence[int]) -> None:
-        """Raise ClosedError or AlreadySteppingError unless nothing is pending of these envs."""
+        """Raise ClosedError or AlreadySteppingError if something is pending for these envs."""
 
     @abc.abstractmethod
     def _check_open(self, what: str) -> None:
@@ -194,7 +195,7 @@ class Inside(VecEnv):
 
 
 def _end_workers(vector_env: AsyncVectorEnv[Any, Any]) -> None:
-    """End all workers, and mark them as Gymnasium marks those that it has ended."""
+    """Terminate all workers, and mark them as Gymnasium marks the ones that it has ended."""
     for process in vector_env.processes:
         process.terminate()
     pipes: list[Any] = vector_env.parent_pipes

@@ -1,4 +1,4 @@
-"""What the caller knows of one explorer."""
+"""The caller's record of one explorer."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from vecenvs.replay import link
 from vecenvs.replay.explorer import blank_stats
 
 
-class Member:
-    """One explorer: its actor, and the call that is under way to it (`make` while it starts, `report` after that)."""
+class ExplorerHandle:
+    """An explorer's actor, the unanswered call to it (`make` at first, then `report`), and its last stats."""
 
     def __init__(self, index: int, generation: int, actor: Any, request: Request) -> None:
         self.index = index
@@ -26,7 +26,7 @@ class Member:
         self.failed = False
         self.stats = blank_stats(index)
 
-    def settle(self, home: Home, node: str) -> None:
-        """Note where the actor runs; watch it if that is this `node`."""
+    def set_home(self, home: Home, node: str) -> None:
+        """Store where the actor runs; watch its process if that is on this `node`."""
         self.home = home
-        self.process = link.watched(home, node)
+        self.process = link.watch_process(home, node)

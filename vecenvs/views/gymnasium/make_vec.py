@@ -1,4 +1,4 @@
-"""gym.make_vec by this project: what `vector_entry_point` of a registered env can name."""
+"""Vector entry points, by which `gym.make_vec` makes VecEnvs behind Gymnasium's interface."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gymnasium.vector import AutoresetMode
 from vecenvs.arguments import listed, parse_count
 from vecenvs.backends import backend_class
 from vecenvs.errors import EnvError
-from vecenvs.views.gymnasium_errors import raise_as_gymnasium
-from vecenvs.views.gymnasium_inside import AnyVectorEnv
-from vecenvs.views.gymnasium_view import AUTORESET_MODES, GymnasiumView, as_gymnasium
+from vecenvs.views.gymnasium.errors import raise_as_gymnasium
+from vecenvs.views.gymnasium.single_envs import AnyVectorEnv
+from vecenvs.views.gymnasium.view import AUTORESET_MODES, GymnasiumView, as_gymnasium
 
 Wrap = Callable[[Any], gym.Env[Any, Any]]
 
@@ -34,9 +34,23 @@ def make_gymnasium_vec(
 ) -> GymnasiumView:
     """Make `num_envs` envs of a registered id behind Gymnasium's interface.
 
-    `backend` is a name of `vecenvs.backends.BACKENDS`; None means "dummy" for one env, else "subproc". `vec_kwargs` go
-    to its class, `env_kwargs` to gym.make. Each env is what gym.make gives, without the passive checker, in
-    `env_wrappers`, the first innermost. What making an env raises is raised as it is, as by gym.make.
+    An exception from making an env is raised as it is, as by gym.make.
+
+    Args:
+        num_envs: The number of envs.
+        env_id: The id of a registered env. Each env is made by gym.make, without the passive env checker.
+        backend: A name of `vecenvs.backends.BACKENDS`; None means "dummy" for one env, else "subproc".
+        autoreset_mode: Gymnasium's enum or its value, such as "NextStep".
+        vec_kwargs: Arguments for the backend's class.
+        env_wrappers: Functions that wrap an env, the innermost first.
+        **env_kwargs: Arguments for gym.make.
+
+    Returns:
+        A gymnasium.vector.VectorEnv.
+
+    Raises:
+        TypeError: An argument has the wrong type, or `vec_kwargs` names an argument of this function.
+        ValueError: `autoreset_mode` or `backend` is unknown.
     """
     num_envs = parse_count("num_envs", num_envs)
     if not isinstance(env_id, str):
@@ -46,10 +60,10 @@ def make_gymnasium_vec(
     if not isinstance(wrappers, Sequence) or not all(map(callable, wrappers)):
         raise TypeError(f"env_wrappers must be a list of functions that wrap an env, not {env_wrappers!r}")
     env_kwargs.setdefault("disable_env_checker", True)
-    # The spec rather than the id: a worker started afresh has not seen what was registered since the import.
+    # The spec and not the id: in a spawned worker, ids registered by the script may be unknown.
     env_fn = functools.partial(_make_env, spec, env_kwargs, tuple(wrappers))
     engine = backend_class(("dummy" if num_envs == 1 else "subproc") if backend is None else backend)
-    autoreset, options = _autoreset_of(autoreset_mode), _checked(vec_kwargs)
+    autoreset, options = _parse_autoreset_mode(autoreset_mode), _check_vec_kwargs(vec_kwargs)
     try:
         vec = engine([env_fn] * num_envs, autoreset=autoreset, **options)
     except EnvError as error:
@@ -64,8 +78,8 @@ def _make_env(spec: EnvSpec, kwargs: Mapping[str, Any], wrappers: Sequence[Wrap]
     return env
 
 
-def _autoreset_of(autoreset_mode: Any) -> str:
-    """Give our name of Gymnasium's mode."""
+def _parse_autoreset_mode(autoreset_mode: Any) -> str:
+    """Return the VecEnv's name of Gymnasium's mode."""
     for name, mode in AUTORESET_MODES.items():
         if autoreset_mode is mode or (isinstance(autoreset_mode, str) and autoreset_mode == mode.value):
             return name
@@ -73,34 +87,38 @@ def _autoreset_of(autoreset_mode: Any) -> str:
     raise ValueError(f"autoreset_mode {autoreset_mode!r} is none of {known}")
 
 
-def _checked(vec_kwargs: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def _check_vec_kwargs(vec_kwargs: Mapping[str, Any] | None) -> Mapping[str, Any]:
     if vec_kwargs is None:
         return {}
     if not isinstance(vec_kwargs, Mapping):
         raise TypeError(f"vec_kwargs must be a mapping of names to values, not {vec_kwargs!r}")
     for name, instead in (("autoreset", "autoreset_mode"), ("env_fns", "num_envs and env_id")):
         if name in vec_kwargs:
-            raise TypeError(f"vec_kwargs has {name!r}, which is told by {instead} here")
+            raise TypeError(f"vec_kwargs has {name!r}, which is given by {instead} here")
     return vec_kwargs
 
 
 def use_for_make_vec(env_id: str, **kwargs: Any) -> None:
-    """Have gym.make_vec(env_id) make its envs by `make_gymnasium_vec`, which gets `kwargs`.
+    """Make `gym.make_vec(env_id)` use `make_gymnasium_vec`, in this process.
 
-    It sets the `vector_entry_point` of the registered id, in this process, in place of any it has, and sees to it that
-    gym.make_vec takes this for every `vectorization_mode`, with `vector_kwargs` and `wrappers`. Where `kwargs` name no
-    backend, "sync" means "dummy" and "async" means "subproc".
+    This replaces the id's `vector_entry_point`, and `gym.make_vec` by a function which uses that entry point for every
+    `vectorization_mode`, and which accepts `vector_kwargs` and `wrappers`. Other ids are made as before.
+
+    Args:
+        env_id: The id of a registered env.
+        **kwargs: Arguments for `make_gymnasium_vec`. Without a `backend`, the vectorization mode "sync" means "dummy"
+            and "async" means "subproc".
     """
     gym.spec(env_id).vector_entry_point = functools.partial(make_gymnasium_vec, env_id=env_id, **kwargs)
     for module in (gym, registration):
         vars(module)["make_vec"] = _make_vec
 
 
-_gymnasiums = registration.make_vec  # as it was when this was imported
+_gymnasium_make_vec = registration.make_vec  # before `use_for_make_vec` replaces it
 _BACKENDS = {VectorizeMode.SYNC: "dummy", VectorizeMode.ASYNC: "subproc"}
 
 
-@functools.wraps(_gymnasiums)
+@functools.wraps(_gymnasium_make_vec)
 def _make_vec(
     id: Any,  # noqa: A002  Gymnasium's name
     num_envs: int = 1,
@@ -109,31 +127,30 @@ def _make_vec(
     wrappers: Any = None,
     **kwargs: Any,
 ) -> AnyVectorEnv:
-    """Make what gym.make_vec makes; of the ids of `use_for_make_vec` whatever it is given, ours.
+    """Replace gym.make_vec: use this project's entry point for the ids given to `use_for_make_vec`.
 
-    Gymnasium takes neither `vector_kwargs` nor `wrappers` for a vector entry point, and asked for "sync" or "async"
-    passes it over.
+    Gymnasium ignores a vector entry point in the modes "sync" and "async", and refuses `vector_kwargs` and `wrappers`
+    with one.
     """
-    spec = _spec_of(id)
+    spec = _find_spec(id)
     entry = getattr(spec, "vector_entry_point", None)
     if not isinstance(entry, functools.partial) or entry.func is not make_gymnasium_vec:
-        return _gymnasiums(id, num_envs, vectorization_mode, vector_kwargs, wrappers, **kwargs)
-    settled = {**entry.keywords, **spec.kwargs, **kwargs}
-    ours: dict[str, Any] = {}
+        return _gymnasium_make_vec(id, num_envs, vectorization_mode, vector_kwargs, wrappers, **kwargs)
+    merged = {**entry.keywords, **spec.kwargs, **kwargs}
     if vector_kwargs:
-        ours["vec_kwargs"] = {**_checked(settled.get("vec_kwargs")), **vector_kwargs}
+        kwargs["vec_kwargs"] = {**_check_vec_kwargs(merged.get("vec_kwargs")), **vector_kwargs}
         if "autoreset_mode" in vector_kwargs:
-            ours["autoreset_mode"] = ours["vec_kwargs"].pop("autoreset_mode")
+            kwargs["autoreset_mode"] = kwargs["vec_kwargs"].pop("autoreset_mode")
     if wrappers:
-        ours["env_wrappers"] = [*settled.get("env_wrappers", ()), *wrappers]
+        kwargs["env_wrappers"] = [*merged.get("env_wrappers", ()), *wrappers]
     mode = None if vectorization_mode is None else VectorizeMode(vectorization_mode)
-    if mode in _BACKENDS and settled.get("backend") is None:
-        ours["backend"] = _BACKENDS[mode]
-    return _gymnasiums(id, num_envs, VectorizeMode.VECTOR_ENTRY_POINT, **{**kwargs, **ours})
+    if mode in _BACKENDS and merged.get("backend") is None:
+        kwargs["backend"] = _BACKENDS[mode]
+    return _gymnasium_make_vec(id, num_envs, VectorizeMode.VECTOR_ENTRY_POINT, **kwargs)
 
 
-def _spec_of(id: Any) -> Any:  # noqa: A002
-    """Return the registered spec of an id as gym.make_vec takes it; None if there is none, which that will tell."""
+def _find_spec(id: Any) -> Any:  # noqa: A002
+    """Return the spec for an id as gym.make_vec takes it; None for an unknown id, for which gym.make_vec raises."""
     if not isinstance(id, str):
         return id
     try:

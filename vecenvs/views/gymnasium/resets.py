@@ -1,4 +1,4 @@
-"""Resets in Gymnasium's terms: of all envs, or of those that options["reset_mask"] names."""
+"""Resets as Gymnasium's vector envs take them: of all envs, or of those in options["reset_mask"]."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from vecenvs.vec_env import Batch, VecEnv
 
 
 @dataclass
-class Reset:
-    """A reset of the envs `indices`, and what has come in of it."""
+class PendingReset:
+    """A reset of the envs `indices`, and the rows and errors received so far."""
 
     indices: list[int]
     seed: Any
@@ -25,10 +25,10 @@ class Reset:
     errors: list[EnvError] = field(default_factory=list)
 
     def receive(self, vec: VecEnv, deadline: float | None) -> Any:
-        """Wait for the rows still missing; give all, in the order of `indices`.
+        """Wait for the missing rows; return all rows in the order of `indices`.
 
-        StepTimeout at the deadline: what has come stays here, and the next call goes on. If envs raised, the error of
-        the first of them, once all have answered.
+        Raises StepTimeout at the deadline; the next call continues with the rows received so far. If envs raised, the
+        first env's EnvError is raised after all envs have answered.
         """
         while (missing := self._missing()) > 0:
             timeout = None if deadline is None else max(deadline - time.monotonic(), 0.0)
@@ -54,8 +54,8 @@ class Reset:
         return layout.unflatten([np.concatenate(column)[order] for column in zip(*parts, strict=True)])
 
 
-def parse_reset(num_envs: int, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None) -> Reset:
-    """Check the arguments of a reset. `options` is left as it is; the envs get it without the mask."""
+def parse_reset(num_envs: int, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None) -> PendingReset:
+    """Check a reset's arguments; the mask is removed from a copy of `options`."""
     given: Any = seed
     several = isinstance(given, (list, tuple)) or (isinstance(given, np.ndarray) and given.ndim > 0)
     each = list(given) if several else None
@@ -64,11 +64,11 @@ def parse_reset(num_envs: int, seed: int | Sequence[int | None] | None, options:
     if options is not None and not isinstance(options, Mapping):
         raise TypeError(f"options must be a mapping or None, not {options!r}")
     if options is None or "reset_mask" not in options:
-        return Reset(list(range(num_envs)), seed, options)
+        return PendingReset(list(range(num_envs)), seed, options)
     indices = np.flatnonzero(_check_mask(options["reset_mask"], num_envs)).tolist()
     if each is not None:
         seed = [each[i] for i in indices]
-    return Reset(indices, seed, {key: value for key, value in options.items() if key != "reset_mask"})
+    return PendingReset(indices, seed, {key: value for key, value in options.items() if key != "reset_mask"})
 
 
 def _check_mask(mask: Any, num_envs: int) -> Any:

@@ -1,4 +1,4 @@
-"""A VecEnv as Stable-Baselines3's own `VecEnv`. Importing this module imports Stable-Baselines3, and so torch."""
+"""A VecEnv as Stable-Baselines3's `VecEnv`. Importing this module imports Stable-Baselines3, and with it torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vecenvs.arguments import check_vec_env
 from vecenvs.batch.actions import whole_numbers
 from vecenvs.errors import BackendUnavailable, EnvError
 from vecenvs.vec_env import StepReturn, VecEnv
-from vecenvs.views.gymnasium_errors import OutOfReachError
+from vecenvs.views.gymnasium.errors import OutOfReachError
 from vecenvs.wrappers.base import VecEnvWrapper
 from vecenvs.wrappers.monitor import Monitor
 from vecenvs.wrappers.vec_monitor import VecMonitor
@@ -30,25 +30,17 @@ except ImportError as missing:
 SB3Indices = int | Iterable[int] | None
 
 
-def as_sb3(vec: VecEnv) -> SB3View:
-    """View `vec`, which must be in "same_step" mode, as a `stable_baselines3.common.vec_env.VecEnv`.
-
-    Closing the view closes `vec`; use one of them at a time. ValueError for another autoreset mode, BackendUnavailable
-    if Stable-Baselines3 is not installed.
-    """
-    return SB3View(vec)
-
-
-# Without Stable-Baselines3 its classes are Any to the type checker: then the first code is what is ignored.
+# Where Stable-Baselines3 is not installed, its classes are Any to mypy, which reports [misc].
 class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
-    """What Stable-Baselines3 sees of `vec`.
+    """The VecEnv `vec` behind Stable-Baselines3's interface.
 
-    Rewards are float32 (n,), dones bool (n,), infos a list of dicts, all of them the caller's own: what SB3 keeps from
-    one step to the next or adds to in place stays its own. As in SB3's own classes seeds and options given by `seed`
-    and `set_options` are used by the next `reset()`, and by no autoreset before it. Beyond SB3's keys, the info of a
-    row whose observation begins an episode, and that of a reset, has "episode_start".
+    Rewards are float32 (n,), dones bool (n,), infos a list of n dicts. They belong to the caller: SB3 keeps them from
+    one step to the next, and adds to rewards in place. As in SB3, seeds and options set by `seed` and `set_options`
+    apply to the next `reset()`, not to autoresets before it. Infos have one key more than in SB3: "episode_start" on a
+    reset, and on a row whose observation begins an episode.
 
-    An exception in an env is an `EnvError` naming the env, but a missing attribute an AttributeError, as SB3 expects.
+    An exception in an env is raised as an `EnvError` that names the env; a missing attribute as an AttributeError, as
+    SB3 expects.
     """
 
     def __init__(self, vec: VecEnv) -> None:
@@ -84,10 +76,10 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
             raise
 
     def _begin(self) -> None:
-        """Let envs be stepped which were never reset, if they allow it: SB3 asks for no reset."""
+        """Allow steps of envs that were never reset, as in SB3; the env itself may still refuse them."""
         never = [i for i, info in enumerate(self.vec.reset_infos) if not info]
         if never:
-            with contextlib.suppress(OutOfReachError):  # of Gymnasium's AsyncVectorEnv, say: then the step is refused
+            with contextlib.suppress(OutOfReachError):  # as by an AsyncVectorEnv: the step is refused then
                 self.vec.call(env_calls.as_it_is, never)
         self._begun = True
 
@@ -105,7 +97,7 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
 
     @property
     def envs(self) -> list[Any]:
-        """The envs themselves, as SB3's DummyVecEnv has them; AttributeError where they are in other processes."""
+        """The env objects, as in SB3's DummyVecEnv; AttributeError if they are in other processes."""
         return self.vec.envs
 
     @envs.setter
@@ -125,18 +117,18 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
         except OutOfReachError:
             if attr_name != "render_mode":
                 raise
-            return [self.vec.render_mode] * len(slots)  # SB3's own __init__ asks for it
+            return [self.vec.render_mode] * len(slots)  # SB3's __init__ reads it
         return [found[slot] for slot in slots]
 
     def set_attr(self, attr_name: str, value: Any, indices: SB3Indices = None) -> None:
-        """Write an attribute where `get_attr` finds it. (SB3's own classes write it on the outermost wrapper.)"""
+        """Set an attribute where `get_attr` finds it. SB3's own classes set it on the outermost wrapper."""
         self.vec.set_attr(attr_name, value, list(dict.fromkeys(self._slots(indices))))
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: SB3Indices = None, **method_kwargs: Any
     ) -> list[Any]:
         slots = self._slots(indices)
-        # An env named twice is called twice: one round of calls has each env once.
+        # An env that is named twice is called twice, and `vec.env_method` takes each env once.
         rounds = [slots] if len(set(slots)) == len(slots) else [[slot] for slot in slots]
         try:
             return [
@@ -150,11 +142,11 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
     def env_is_wrapped(
         self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: SB3Indices = None
     ) -> list[bool]:
-        """Tell of each env whether it is wrapped in the class; classes are compared by module and name.
+        """Return for each env whether it is wrapped in the class; classes are compared by module and name.
 
-        Asked for SB3's Monitor, ours counts as well, and so does our VecMonitor around all envs: their info["episode"]
-        is the same, and by this question SB3's evaluation and VecMonitor find out whether there is one. Envs that
-        cannot be asked (those of Gymnasium's AsyncVectorEnv) count as not wrapped.
+        For SB3's Monitor, this library's Monitor and VecMonitor count as well: SB3's evaluation and VecMonitor ask this
+        to find out whether info["episode"] exists, which is the same in all three. Envs of Gymnasium's AsyncVectorEnv,
+        which gives no access to wrappers, count as not wrapped.
         """
         slots = self._slots(indices)
         unique = list(dict.fromkeys(slots))
@@ -162,10 +154,10 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
             return [True] * len(slots)
         classes = (SB3Monitor, Monitor) if wrapper_class is SB3Monitor else (wrapper_class,)
         try:
-            answers = [self.vec.env_is_wrapped(cls, unique) for cls in classes]
+            wrapped = [self.vec.env_is_wrapped(cls, unique) for cls in classes]
         except OutOfReachError:
             return [False] * len(slots)
-        found = {slot: any(said) for slot, *said in zip(unique, *answers, strict=True)}
+        found = {slot: any(by_class) for slot, *by_class in zip(unique, *wrapped, strict=True)}
         return [found[slot] for slot in slots]
 
     def get_images(self) -> list[NDArray[np.uint8] | None]:
@@ -178,7 +170,7 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
         return self.vec.get_images()
 
     def _slots(self, indices: SB3Indices) -> list[int]:
-        """Resolve SB3's ways of naming envs: None for all, an int, any iterable of ints; negative ones from the end."""
+        """Return env indices for None (all envs), an int or an iterable of ints; negative ones count from the end."""
         if indices is None:
             return list(range(self.num_envs))
         slots = []
@@ -204,7 +196,7 @@ def _has_vec_monitor(vec: VecEnv) -> bool:
 
 
 def _as_upstream(error: EnvError) -> Exception:
-    """Turn the error of an env without the attribute into the AttributeError that SB3 looks for."""
+    """Return the AttributeError that SB3 expects if the env lacks the attribute; else `error`."""
     if isinstance(error.__cause__, AttributeError):
         return AttributeError(f"env {error.index}: {error.__cause__}")
     return error

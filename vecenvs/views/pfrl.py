@@ -1,4 +1,7 @@
-"""A VecEnv in pfrl's contract for vectorised environments (`pfrl.env.VectorEnv`, pfrl 0.4). Needs no pfrl."""
+"""A VecEnv behind the interface of pfrl's vectorised environments (`pfrl.env.VectorEnv`, pfrl 0.4).
+
+pfrl need not be installed.
+"""
 
 from __future__ import annotations
 
@@ -21,26 +24,33 @@ PfrlStep = tuple[tuple[Any, ...], tuple[float, ...], tuple[bool, ...], tuple[dic
 
 
 def as_pfrl(vec: VecEnv, *, time_limit: str = "done") -> PfrlView:
-    """View `vec`, in autoreset mode "same_step" or "disabled", as a vectorised environment of pfrl.
+    """View a VecEnv as a vectorised environment of pfrl; closing the view closes `vec`.
 
-    Under "same_step" an env that has ended is reset within the step already, and pfrl's reset of it hands out what is
-    there; under "disabled" that goes to the env, which takes a second round to the workers. Rows are the same.
+    If pfrl is installed, the view is an instance of its `VectorEnv`, which pfrl's evaluation requires.
 
-    `time_limit` says how a truncation is told: "done" as Gym did, done being terminated or truncated;
-    "needs_reset" as pfrl's own ContinuingTimeLimit, done False and `info["needs_reset"]` True, so that an agent goes on
-    bootstrapping from the last observation. pfrl's training loops reset the env in either case.
+    Args:
+        vec: A VecEnv in autoreset mode "same_step" or "disabled". The observations are the same in both. In "same_step"
+            an env is reset within the step that ends its episode, and `reset` returns the stored observation; in
+            "disabled" `reset` needs a second round trip to the workers.
+        time_limit: How a truncation is reported. With "done", as in Gym, done is terminated or truncated. With
+            "needs_reset", as by pfrl's ContinuingTimeLimit, done is False and `info["needs_reset"]` True, so that
+            agents bootstrap from the last observation. pfrl's training loops reset the env in both cases.
 
-    If pfrl is installed, the view is an instance of its `VectorEnv`, which its evaluation asks for. Closing the view
-    closes `vec`. ValueError for the other autoreset modes.
+    Returns:
+        An object with pfrl's methods: tuples with one item per env in place of batches.
+
+    Raises:
+        TypeError: `vec` is no VecEnv.
+        ValueError: `vec` has another autoreset mode, or `time_limit` is unknown.
     """
     register()
     return PfrlView(vec, time_limit=time_limit)
 
 
 class PfrlView:
-    """What pfrl sees of `vec`: one item per env in tuples, in place of batches.
+    """The VecEnv `vec` behind pfrl's interface: tuples with one item per env in place of batches.
 
-    A row of the observations is a view into the batch of its step, which nobody else has.
+    Each observation is a view into the batch of its step; nothing else refers to that batch.
     """
 
     def __init__(self, vec: VecEnv, *, time_limit: str = "done") -> None:
@@ -58,11 +68,11 @@ class PfrlView:
         self.spec = vec.spec
         self.last_obs: tuple[Any, ...] = (None,) * vec.num_envs
         self._layout = SpaceLayout(vec.observation_space)
-        self._continuing = time_limit == "needs_reset"
+        self._needs_reset_info = time_limit == "needs_reset"
         self._wrapped = vec.unwrapped is not vec
-        self._resets = vec.autoreset == "same_step"  # by itself, within the step
-        self._ended: set[int] = set()  # slots to be reset before the next step
-        self._first: dict[int, Any] = {}  # of these, the first observations of new episodes that have begun
+        self._autoresets = vec.autoreset == "same_step"
+        self._ended: set[int] = set()  # slots that pfrl has to reset before the next step
+        self._first_obs: dict[int, Any] = {}  # first observations of the ended slots that have been reset already
 
     @property
     def closed(self) -> bool:
@@ -70,14 +80,22 @@ class PfrlView:
 
     @property
     def unwrapped(self) -> PfrlView:
-        """The view itself, as pfrl's base class has it; the VecEnv is `vec`."""
+        """The view itself, as in pfrl's base class; the VecEnv is `vec`."""
         return self
 
     def step(self, actions: Any) -> PfrlStep:
-        """Step every env once: obs, rewards, dones, infos, a tuple each.
+        """Step every env once.
 
-        Rewards are Python floats, exactly as the envs gave them. Infos are the envs' own; a truncated row has
-        "TimeLimit.truncated": True, or "needs_reset" as `as_pfrl` says. An env that has ended must be reset first.
+        Args:
+            actions: One action per env, as `VecEnv.step` takes them.
+
+        Returns:
+            Four tuples with one item per env: observations; rewards as Python floats, exactly as the envs returned
+            them; dones as bools; infos. The info of a truncated row has "TimeLimit.truncated": True.
+
+        Raises:
+            EnvError: An env raised, or has ended its episode and needs `reset`; then no env is stepped.
+            ClosedError: The view has been closed.
         """
         self._check_open("step")
         if self._ended:
@@ -87,25 +105,35 @@ class PfrlView:
         except EnvError as error:
             self._keep_steps(error)
             raise
-        return self._told(*result)
+        return self._to_pfrl(*result)
 
     def step_wait(self, timeout: float | None = None) -> PfrlStep:
-        """Finish a `step` that raised StepTimeout, as it would have; StepTimeout again after `timeout` seconds."""
+        """Return the result of a `step` that raised StepTimeout.
+
+        Args:
+            timeout: Seconds to wait, or None for no limit.
+
+        Returns:
+            Observations, rewards, dones and infos, as `step`.
+
+        Raises:
+            StepTimeout: The rows are not complete in time.
+        """
         self._check_open("step_wait")
         try:
             result = self.vec.step_wait(timeout)
         except EnvError as error:
             self._keep_steps(error)
             raise
-        return self._told(*result)
+        return self._to_pfrl(*result)
 
-    def _told(self, obs: Any, rounded: Any, dones: Any, infos: list[dict[str, Any]]) -> PfrlStep:
-        """Give a step's result in pfrl's form."""
+    def _to_pfrl(self, obs: Any, rounded: Any, dones: Any, infos: list[dict[str, Any]]) -> PfrlStep:
+        """Return a step's result in pfrl's form."""
         rewards = self.vec.rewards64
         if self._wrapped:
-            # A wrapper that changes rewards may know of float32 alone: then its rewards are the ones that count.
+            # A wrapper may change the float32 rewards without `rewards64`: its rewards take precedence.
             rewards = np.where(rewards.astype(np.float32) == rounded, rewards, rounded)
-            for info in infos:  # they may be its own
+            for info in infos:  # a wrapper may have made them
                 info.setdefault(_TRUNCATED, False)
         done = dones.tolist()
         ended = dones.nonzero()[0].tolist()
@@ -118,22 +146,30 @@ class PfrlView:
             for slot in ended:
                 info = infos[slot]
                 with_last[slot] = self._note_end(slot, rows[slot], info)
-                info.pop(_LAST, None)  # it is the row's own; a wrapper's ends need not have it
-                if self._resets:
+                info.pop(_LAST, None)  # missing where a wrapper has ended the episode
+                if self._autoresets:
                     info.pop("episode_start", None)
             rows = tuple(with_last)
         for slot in truncated:
             infos[slot][_TRUNCATED] = True
-            if self._continuing:
+            if self._needs_reset_info:
                 infos[slot]["needs_reset"] = True
                 done[slot] = False
         self.last_obs = rows
         return rows, tuple(rewards.tolist()), tuple(done), tuple(infos)
 
     def reset(self, mask: Sequence[Any] | None = None) -> tuple[Any, ...]:
-        """Reset the envs whose `mask` is false (it tells which to *skip*), or all; give every env's observation.
+        """Reset envs.
 
-        For the others that is their last one again; None if they have had none.
+        Args:
+            mask: One bool per env, True to *skip* that env; None resets all envs.
+
+        Returns:
+            A tuple of every env's last observation, which is None for a skipped env that was never reset.
+
+        Raises:
+            EnvError: An env raised.
+            ClosedError: The view has been closed.
         """
         self._check_open("reset")
         skip = np.zeros(self.num_envs, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
@@ -142,11 +178,11 @@ class PfrlView:
         if skip.shape != (self.num_envs,):
             raise ValueError(f"a mask of length {len(skip)} for {self.num_envs} envs: give one bool per env")
         slots = (~skip).nonzero()[0].tolist()
-        begun = [slot for slot in slots if slot in self._first]
+        begun = [slot for slot in slots if slot in self._first_obs]
         if len(begun) < len(slots):
-            self._reset([slot for slot in slots if slot not in self._first])
+            self._reset([slot for slot in slots if slot not in self._first_obs])
         if begun:
-            self._note_resets(begun, [self._first.pop(slot) for slot in begun])
+            self._note_resets(begun, [self._first_obs.pop(slot) for slot in begun])
         return self.last_obs
 
     def _reset(self, slots: list[int]) -> None:
@@ -159,9 +195,13 @@ class PfrlView:
             raise
 
     def seed(self, seeds: int | list[int] | None = None) -> list[int | None]:
-        """Seed the next reset of each env; give the seeds.
+        """Seed the next reset of each env.
 
-        A list gives one each, an int the same to all of them, as in pfrl; None takes fresh ones from the system.
+        Args:
+            seeds: One seed per env, or as in pfrl one int for all envs; None for random seeds.
+
+        Returns:
+            The seeds, one per env.
         """
         self._check_open("seed")
         if isinstance(seeds, (int, np.integer)) and not isinstance(seeds, bool):
@@ -171,15 +211,15 @@ class PfrlView:
         given = self.vec.seed(np.random.SeedSequence() if seeds is None else seeds)
         for slot, seed in enumerate(given):
             if seed is not None:
-                self._first.pop(slot, None)  # of an episode that has begun without it
+                self._first_obs.pop(slot, None)  # its episode has begun without the seed
         return given
 
     def render(self, mode: str | None = None) -> Any:
-        """Render all envs by the render mode they were made with; `mode` is not used."""
+        """Render all envs in the render mode that they were made with; `mode` is ignored."""
         return self.vec.render()
 
     def close(self) -> None:
-        """Close the envs. Repeatable."""
+        """Close the envs. Later calls do nothing."""
         self.vec.close()
 
     def _check_open(self, what: str) -> None:
@@ -187,7 +227,7 @@ class PfrlView:
             raise ClosedError(what)
 
     def _keep_steps(self, error: EnvError) -> None:
-        """Note the rows of the envs that did complete the step; say how the others are reset."""
+        """Store the rows of the envs that have completed the step; add to the error how to reset the others."""
         error.tell_reset(_remedy)
         if (batch := error.batch) is None:
             return
@@ -199,15 +239,15 @@ class PfrlView:
         self.last_obs = tuple(rows)
 
     def _note_end(self, slot: int, row: Any, info: dict[str, Any]) -> Any:
-        """Note that an episode has ended; give its last observation, of its row and the info of that."""
+        """Mark a slot's episode as ended; return the episode's last observation."""
         self._ended.add(slot)
-        if self._resets and _LAST in info:  # else a wrapper says that it has ended, and the env knows nothing of it
-            self._first[slot] = row
+        if self._autoresets and _LAST in info:  # else a wrapper has ended the episode, without a reset of the env
+            self._first_obs[slot] = row
             return info[_LAST]
         return row
 
     def _note_resets(self, slots: Sequence[int], first: Sequence[Any]) -> None:
-        """Note that new episodes have begun, with these observations."""
+        """Store the first observations of new episodes."""
         rows = list(self.last_obs)
         for slot, row in zip(slots, first, strict=True):
             rows[slot] = row
@@ -215,7 +255,7 @@ class PfrlView:
         self.last_obs = tuple(rows)
 
     def _reset_needed(self) -> EnvError:
-        """Say that envs have ended, before any is stepped."""
+        """Return the error of a step while ended envs have not been reset."""
         errors = []
         for slot in sorted(self._ended):
             cause = ResetNeededError(f"env {slot} has ended its episode", _remedy(slot))
@@ -225,7 +265,7 @@ class PfrlView:
         return errors[0]
 
     def _rows(self, batch: Any) -> tuple[Any, ...]:
-        """Take a batch apart: one observation per env."""
+        """Split a batch into one observation per env."""
         if self._layout.is_flat:
             return tuple(batch)
         return tuple(self._layout.unflatten(row) for row in zip(*self._layout.flatten(batch), strict=True))
@@ -236,7 +276,7 @@ def _remedy(slot: int) -> str:
 
 
 def register() -> None:
-    """Make `isinstance(view, pfrl.env.VectorEnv)` true, where there is pfrl."""
+    """Make `isinstance(view, pfrl.env.VectorEnv)` true if pfrl is installed."""
     try:
         env = importlib.import_module("pfrl.env")
     except ImportError:

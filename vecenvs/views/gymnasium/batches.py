@@ -1,4 +1,4 @@
-"""Batches between the two forms that values of no fixed shape have here and in Gymnasium."""
+"""Convert batches between a VecEnv's form and Gymnasium's, and pick rows of them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gymnasium import spaces
 from vecenvs.batch.layout import Array, SpaceLayout
 
 
-class BatchForm:
-    """Turns batches of one space between this project's form and Gymnasium's.
+class BatchConverter:
+    """Converts batches of one space between a VecEnv's form and Gymnasium's.
 
-    They differ where the values have no fixed shape (Text, Sequence, Graph, OneOf, custom spaces): an object array (n,)
-    here, a tuple of n values in Gymnasium. Everything else is passed on as it is, not copied.
+    The forms differ where values have no fixed shape (Text, Sequence, Graph, OneOf, custom spaces): a VecEnv has an
+    object array (n,), Gymnasium a tuple of n values. All other arrays are passed on without a copy.
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
@@ -23,7 +23,7 @@ class BatchForm:
         self.same = not self.layout.has_objects
 
     def to_gymnasium(self, batch: Any) -> Any:
-        """Give a batch in Gymnasium's form."""
+        """Return a VecEnv's batch in Gymnasium's form."""
         if self.same:
             return batch
         parts = self.layout.flatten(batch)
@@ -31,7 +31,7 @@ class BatchForm:
         return self.layout.unflatten([tuple(p) if leaf.is_object else p for p, leaf in zip(parts, leaves, strict=True)])
 
     def from_gymnasium(self, batch: Any, *, copy: bool) -> Any:
-        """Give a batch in this project's form; with `copy` its arrays are new ones, else only where it must be."""
+        """Return Gymnasium's batch in a VecEnv's form; `copy=False` copies only where the form or the dtype differs."""
         parts = []
         for part, leaf in zip(self.layout.flatten(batch), self.layout.leaves, strict=True):
             if leaf.is_object:
@@ -44,27 +44,27 @@ class BatchForm:
         return self.layout.unflatten(parts)
 
     def patched(self, batch: Any, indices: Any, rows: Any) -> Any:
-        """Copy a batch and write some rows into it; both are in this project's form."""
+        """Return a copy of a VecEnv's batch in which the rows at `indices` are replaced by `rows`."""
         parts: list[Array] = [part.copy() for part in self.layout.flatten(batch)]
         for part, row in zip(parts, self.layout.flatten(rows), strict=True):
             part[indices] = row
         return self.layout.unflatten(parts)
 
     def copied(self, batch: Any) -> Any:
-        """Copy a batch in this project's form, and its objects."""
+        """Return a copy of a VecEnv's batch, a deep one of its objects."""
         leaves = zip(self.layout.flatten(batch), self.layout.leaves, strict=True)
         return self.layout.unflatten([deepcopy(part) if leaf.is_object else part.copy() for part, leaf in leaves])
 
     def rows(self, batch: Any, indices: Any) -> Any:
-        """Take some rows of a batch in this project's form."""
+        """Return some rows of a VecEnv's batch, as a batch."""
         return self.layout.unflatten([part[indices] for part in self.layout.flatten(batch)])
 
     def values(self, batch: Any, indices: Any) -> list[Any]:
-        """Copy some rows of a batch in this project's form, as values of the space."""
+        """Return copies of some rows of a VecEnv's batch, as a list of values of the space."""
         parts = [list(part[indices]) for part in self.layout.flatten(batch)]  # indexing by a list has copied
         rows = parts[0] if self.layout.is_flat else [self.layout.unflatten(row) for row in zip(*parts, strict=True)]
         return rows if self.same else [self.layout.copied(row) for row in rows]
 
     def empty(self) -> Any:
-        """Make a batch of no rows."""
+        """Return a VecEnv's batch without rows."""
         return self.layout.unflatten([np.empty((0, *leaf.shape), leaf.dtype) for leaf in self.layout.leaves])

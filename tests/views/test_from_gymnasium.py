@@ -1,4 +1,4 @@
-"""from_gymnasium: other people's vector envs behind the VecEnv contract."""
+"""from_gymnasium: vector envs of other libraries behind the VecEnv contract."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from vecenvs.errors import (
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, FailingEnv, GatedEnv, RenderingEnv, ToyError, counting_fns
 from vecenvs.views import as_gymnasium, from_gymnasium
-from vecenvs.views.gymnasium_errors import OutOfReachError
+from vecenvs.views.gymnasium.errors import OutOfReachError
 from vecenvs.wrappers.base import VecEnvWrapper
 
 every_mode = pytest.mark.parametrize("mode", list(MODES))
@@ -51,7 +51,7 @@ every_source = pytest.mark.parametrize("source", list(SOURCES))
 
 
 def lists(value: Any) -> Any:
-    """Numbers out of infos in Python's types: Gymnasium's arrays have lost the envs' own."""
+    """Return infos with Python's number types: in Gymnasium's arrays the envs' own types are lost."""
     if isinstance(value, dict):
         return {key: lists(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -61,7 +61,7 @@ def lists(value: Any) -> Any:
 
 @every_mode
 def test_what_an_env_says_of_its_own_truncation(mode: str) -> None:
-    """It is overwritten, as in DummyVecEnv."""
+    """The key is overwritten, as in DummyVecEnv."""
     fns = [functools.partial(ReservedKeysEnv, tag) for tag in range(4)]
     with from_gymnasium(sync(fns, mode)) as vec, DummyVecEnv(fns, autoreset=mode) as plain:
         for t in range(20):
@@ -143,7 +143,7 @@ def test_rows_are_the_callers_own(source: str) -> None:
 
 
 class SharingVectorEnv(VectorEnv[Any, Any, Any]):
-    """A natively batched env as some are: it writes into the arrays it has given out, and has infos without masks."""
+    """A natively batched env that writes into arrays which it has returned, with infos without masks."""
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
@@ -199,7 +199,7 @@ def test_natively_batched() -> None:
 
 
 def test_how_the_last_step_ended_is_known_until_the_next() -> None:
-    """Also over a vector env that clears its arrays when it is reset."""
+    """This holds also for a vector env that clears its arrays at a reset."""
     bare = SharingVectorEnv()
     with from_gymnasium(bare) as vec:
         vec.reset()
@@ -248,7 +248,7 @@ def test_names_that_async_vector_env_would_end_its_workers_over() -> None:
 
 
 class RaisingEnv(CountingEnv):
-    """Env 1 raises in `where` when it has been stepped, or ends its process by `how` "die"."""
+    """An env that, as env 1, raises in `where` once it has been stepped, or ends its process if `how` is "die"."""
 
     def __init__(self, tag: int, where: str, how: str, closed: Path) -> None:
         super().__init__(tag, closed_file=closed)
@@ -276,7 +276,7 @@ class RaisingEnv(CountingEnv):
 @pytest.mark.parametrize("how", ["raise", "die"])
 @pytest.mark.parametrize("where", ["step", "send", "reset", "work"])
 def test_an_async_vector_env_that_loses_a_worker(where: str, how: str, tmp_path: Path) -> None:
-    """As it does when an env raises. That and the remedy are told at every call but close, which closes the others."""
+    """An AsyncVectorEnv loses workers if an env raises. Every call says so, with the remedy; close closes the rest."""
     closed = tmp_path / "closed"
     fns = [functools.partial(RaisingEnv, tag, "step" if where == "send" else where, how, closed) for tag in range(3)]
     vec = from_gymnasium(asynchronous(fns, "next_step"))
@@ -325,7 +325,7 @@ def test_numpy_cart_pole_is_what_its_vector_env_is() -> None:
 
 @every_mode
 def test_there_and_back(mode: str) -> None:
-    """as_gymnasium over from_gymnasium gives the vector env's own rows and infos."""
+    """Rows and infos of as_gymnasium over from_gymnasium equal the vector env's own."""
     inner, plain = sync(info_fns(), mode), sync(info_fns(), mode)
     view = as_gymnasium(from_gymnasium(inner))
     assert_same(view.reset(seed=1), plain.reset(seed=1))
@@ -375,7 +375,7 @@ def test_send_and_recv_in_portions() -> None:
 
 @every_source
 def test_asking_between_portions(source: str) -> None:
-    """Envs whose rows have been received may be asked, the others not before theirs have been."""
+    """Calls are allowed on the envs whose rows have been received, not on the others."""
     fns = [functools.partial(RenderingEnv, tag) for tag in range(3)]
     with from_gymnasium(SOURCES[source](fns, "next_step")) as vec:
         vec.reset()
@@ -444,7 +444,7 @@ def test_an_ended_env_must_be_reset() -> None:
 
 
 def test_envs_that_were_never_reset_must_be() -> None:
-    """Also where the vector env resets those whose episodes end."""
+    """This holds also if the vector env resets ended envs."""
     with from_gymnasium(asynchronous(counting_fns(3), "next_step")) as vec:
         vec.reset([0])
         with pytest.raises(EnvError, match="envs 1, 2 have no episode to step"):
@@ -535,7 +535,7 @@ def test_the_autoreset_mode_must_be_known() -> None:
 
 
 def test_what_envpool_makes_for_another_interface() -> None:
-    """Its other functions give vector envs, but none of Gymnasium's: not an env to be put into a DummyVecEnv."""
+    """EnvPool's other functions return vector envs that are not Gymnasium's; the error has the right remedy."""
     kind = type("CartPoleDMEnvPool", (), {"__module__": "envpool.classic_control.registration"})
     with pytest.raises(TypeError, match="not CartPoleDMEnvPool: envpool.make_gymnasium gives one"):
         from_gymnasium(kind())

@@ -1,9 +1,9 @@
 """`as_gymnasium`: any VecEnv as a gymnasium.vector.VectorEnv with the methods of Gymnasium's AsyncVectorEnv.
 
-What comes out equals, value for value, what Gymnasium's own vector envs give in the same autoreset mode: observations
-batched as `gymnasium.vector.utils.concatenate` does, float64 rewards, infos as one dict of arrays with `_key` masks.
-It differs where AsyncVectorEnv loses something: a timeout loses no rows, an exception in one env leaves the others
-usable, and the caller's `options` are never changed.
+All values equal the ones from Gymnasium's own vector envs in the same autoreset mode: observations batched as by
+`gymnasium.vector.utils.concatenate`, float64 rewards, infos as one dict of arrays with `_key` masks. Unlike with
+AsyncVectorEnv, a timeout loses no rows, an exception in one env leaves the others usable, and the caller's `options`
+are not changed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from vecenvs.batch.actions import whole_numbers
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, describe_indices
 from vecenvs.vec_env import Batch, VecEnv
-from vecenvs.views.gymnasium_calls import EnvCalls
-from vecenvs.views.gymnasium_errors import CallTimeout, raise_as_gymnasium
-from vecenvs.views.gymnasium_forms import BatchForm
-from vecenvs.views.gymnasium_infos import without_ours
-from vecenvs.views.gymnasium_resets import Reset, parse_reset
+from vecenvs.views.gymnasium.batches import BatchConverter
+from vecenvs.views.gymnasium.calls import GymnasiumCalls
+from vecenvs.views.gymnasium.errors import CallTimeout, raise_as_gymnasium
+from vecenvs.views.gymnasium.resets import PendingReset, parse_reset
+from vecenvs.views.gymnasium.vector_infos import without_vec_env_keys
 
 AUTORESET_MODES = {
     "next_step": AutoresetMode.NEXT_STEP,
@@ -39,15 +39,24 @@ StepResult = tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_
 
 
 def as_gymnasium(vec: VecEnv) -> GymnasiumView:
-    """Give a gymnasium.vector.VectorEnv over `vec`; closing it closes `vec`.
+    """View a VecEnv as a gymnasium.vector.VectorEnv; closing the view closes `vec`.
 
-    ValueError if the autoreset mode of `vec` is "async", which Gymnasium has no word for.
+    Args:
+        vec: A VecEnv in autoreset mode "next_step", "same_step" or "disabled". Step and reset it through the view
+            alone.
+
+    Returns:
+        A vector env with the methods of Gymnasium's AsyncVectorEnv.
+
+    Raises:
+        TypeError: `vec` is no VecEnv.
+        ValueError: The autoreset mode is "async", which Gymnasium does not have.
     """
     return GymnasiumView(vec)
 
 
-class GymnasiumView(EnvCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl knows a vector env by its direct base class
-    """A VecEnv behind Gymnasium's interface. `vec` is the VecEnv: step and reset it through the view alone."""
+class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl looks at the direct base classes
+    """The VecEnv `vec` behind Gymnasium's interface."""
 
     def __init__(self, vec: VecEnv) -> None:
         check_vec_env("as_gymnasium", vec)
@@ -64,25 +73,33 @@ class GymnasiumView(EnvCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl knows 
         self.single_observation_space, self.single_action_space = vec.observation_space, vec.action_space
         self.observation_space = _batch_space(vec)
         self.action_space = batch_space(vec.action_space, vec.num_envs)
-        self._observations = BatchForm(vec.observation_space)
-        self._actions = BatchForm(vec.action_space)
+        self._observations = BatchConverter(vec.observation_space)
+        self._actions = BatchConverter(vec.action_space)
         self._wrapped = vec.unwrapped is not vec
-        self._reset: Reset | None = None
-        # The rows last given out, for those that a masked reset leaves alone. Without autoreset, where such resets are
-        # the rule, they are a copy: the caller may write into what it was given, as Gymnasium's own wrappers do.
+        self._reset: PendingReset | None = None
+        # The last observations, of which a masked reset returns the rows of all other envs. Without autoreset, where
+        # masked resets are common, they are a copy, because Gymnasium's own wrappers write into what they are given.
         self._last: Any = None
-        self._keeps = vec.autoreset == "disabled"
-        self._ended: NDArray[np.bool_] | None = None  # envs to be reset first; only without autoreset
+        self._copies_last = vec.autoreset == "disabled"
+        self._ended: NDArray[np.bool_] | None = None  # envs that need a reset; only without autoreset
 
     # Resetting
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset all envs, or those of `options["reset_mask"]`; give the rows of all and the infos of those reset.
+        """Reset all envs, or the envs in `options["reset_mask"]`.
 
-        An int s gives env i the seed s + i; a list has one seed for each of the num_envs, reset or not. After
-        the VecEnv's `step_timeout` it is a CallTimeout; `reset_wait` then gets the rows.
+        Args:
+            seed: An int s seeds env i with s + i. A list has one seed for each of the num_envs, reset or not.
+            options: Options for the envs, with an optional bool array "reset_mask" (num_envs,). It is not changed.
+
+        Returns:
+            The observations of all envs, and the infos of the envs that were reset, as one dict of arrays.
+
+        Raises:
+            ResetNeeded: A `reset_mask` before the first reset of all envs.
+            CallTimeout: The VecEnv's `step_timeout` has passed; `reset_wait` then returns the rows.
         """
         self._check_free("reset")
         reset = parse_reset(self.num_envs, seed, options)
@@ -99,7 +116,7 @@ class GymnasiumView(EnvCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl knows 
     def reset_async(
         self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> None:
-        """Start what `reset` does and return."""
+        """Start a `reset`; `reset_wait` returns its rows."""
         self._check_free("reset_async")
         reset = parse_reset(self.num_envs, seed, options)
         self._check_maskable(reset)
@@ -110,7 +127,18 @@ class GymnasiumView(EnvCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl knows 
         self._pending, self._reset = "reset", reset
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
-        """Finish the reset. CallTimeout after `timeout` seconds; a later `reset_wait` then gets the same rows."""
+        """Wait for the rows of `reset_async`, and return what `reset` returns.
+
+        Args:
+            timeout: Seconds to wait, or None for no limit.
+
+        Returns:
+            The observations of all envs, and the infos of the envs that were reset.
+
+        Raises:
+            CallTimeout: The rows are not complete in time; a later `reset_wait` returns them.
+            NoAsyncCallError: There is no `reset_async` to wait for.
+        """
         reset = self._reset
         if reset is None:
             self._refuse_wait("reset")
@@ -130,40 +158,52 @@ class GymnasiumView(EnvCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl knows 
         self._pending = self._reset = None
         return self._finish_reset(reset, rows)
 
-    def _check_maskable(self, reset: Reset) -> None:
+    def _check_maskable(self, reset: PendingReset) -> None:
         if self._last is None and len(reset.indices) < self.num_envs:
             raise ResetNeeded(
                 "a reset_mask before the first reset, or after a call whose rows were lost with an exception: "
-                "reset all envs once, the rows of all are given"
+                "reset all envs once, since the rows of all envs are returned"
             )
 
-    def _finish_reset(self, reset: Reset, rows: Any) -> tuple[Any, dict[str, Any]]:
+    def _finish_reset(self, reset: PendingReset, rows: Any) -> tuple[Any, dict[str, Any]]:
         if len(reset.indices) < self.num_envs:
             rows = self._observations.patched(self._last, reset.indices, rows)
-        self._last = self._observations.copied(rows) if self._keeps else rows
+        self._last = self._observations.copied(rows) if self._copies_last else rows
         if self._ended is not None:
             self._ended[reset.indices] = False
         infos: dict[str, Any] = {}
         reset_infos = self.vec.reset_infos
         for i in reset.indices:
-            infos = self._add_info(infos, without_ours(reset_infos[i]), i)
+            infos = self._add_info(infos, without_vec_env_keys(reset_infos[i]), i)
         return self._observations.to_gymnasium(rows), infos
 
     # Stepping
 
     def step(self, actions: Any) -> StepResult:
-        """Step every env once: observations, rewards (float64), terminations, truncations, infos."""
+        """Step every env once.
+
+        Args:
+            actions: A batch of the action space.
+
+        Returns:
+            The observations; rewards float64 (num_envs,); terminations and truncations bool (num_envs,); the infos as
+            one dict of arrays with `_key` masks.
+
+        Raises:
+            ResetNeeded: An env's episode is over and nothing resets it. No env is stepped.
+            CallTimeout: The VecEnv's `step_timeout` has passed; `step_wait` then returns the rows.
+        """
         self.step_async(actions)
         return self.step_wait()
 
     def step_async(self, actions: Any) -> None:
-        """Start a step. ResetNeeded, before any env is stepped, if an env's episode is over and nothing resets it."""
+        """Start a `step`; `step_wait` returns its rows."""
         self._check_free("step_async")
         if self._ended is not None and self._ended.any():
             ended = describe_indices(np.flatnonzero(self._ended).tolist())
             raise ResetNeeded(f"the episodes of envs {ended} are over: {self._how_to_reset(ended)}")
         if isinstance(actions, list) and not self._actions.layout.is_flat:
-            actions = tuple(actions)  # Gymnasium takes it for the batched structure, not for one action per env
+            actions = tuple(actions)  # in Gymnasium a list is the batched structure, not one action per env
         try:
             self.vec.step_async(whole_numbers(self.single_action_space, actions))
         except VecEnvError as error:
@@ -171,7 +211,18 @@ class GymnasiumView(EnvCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl knows 
         self._pending = "step"
 
     def step_wait(self, timeout: float | None = None) -> StepResult:
-        """Finish the step. CallTimeout after `timeout` seconds; a later `step_wait` then gets the same rows."""
+        """Wait for the rows of `step_async`, and return what `step` returns.
+
+        Args:
+            timeout: Seconds to wait, or None for no limit.
+
+        Returns:
+            Observations, rewards, terminations, truncations and infos.
+
+        Raises:
+            CallTimeout: The rows are not complete in time; a later `step_wait` returns them.
+            NoAsyncCallError: There is no `step_async` to wait for.
+        """
         if self._pending != "step":
             self._refuse_wait("step")
         vec = self.vec
@@ -186,7 +237,7 @@ class GymnasiumView(EnvCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl knows 
             self._pending = self._last = None
             raise
         self._pending = None
-        self._last = self._observations.copied(observations) if self._keeps else observations
+        self._last = self._observations.copied(observations) if self._copies_last else observations
         if self.autoreset_mode is AutoresetMode.DISABLED:
             self._ended = dones
         terminated, truncated = vec.terminated, vec.truncated
@@ -194,7 +245,7 @@ class GymnasiumView(EnvCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl knows 
             _check_wrapped(dones, terminated | truncated, infos)
         vector_infos: dict[str, Any] = {}
         for i, info in enumerate(infos):
-            if len(info) > 1:  # more than what every row has
+            if len(info) > 1:  # more than "TimeLimit.truncated"
                 vector_infos = self._add_row(vector_infos, info, i, dones)
         return (
             self._observations.to_gymnasium(observations),
@@ -205,32 +256,32 @@ class GymnasiumView(EnvCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl knows 
         )
 
     def _add_row(self, infos: dict[str, Any], info: dict[str, Any], i: int, dones: NDArray[np.bool_]) -> dict[str, Any]:
-        """Add a row's info, to the same effect as `_add_info`, which takes its time where there is nothing to add."""
-        given = without_ours(info)
-        # An env's own info may have the key on any row.
+        """Add a row's info to the infos of the batch. `_add_info` is slow, so it is not called for an empty info."""
+        own = without_vec_env_keys(info)
+        # An env's own info may have "terminal_observation" on any row.
         if "terminal_observation" in info and self.autoreset_mode is AutoresetMode.SAME_STEP and dones[i]:
             if "final_obs" not in infos:
-                infos["final_obs"] = np.empty(self.num_envs, dtype=object)  # of None
+                infos["final_obs"] = np.empty(self.num_envs, dtype=object)  # filled with None
                 infos.setdefault("_final_obs", np.zeros(self.num_envs, dtype=bool))  # an env's info may have this key
             if "final_info" not in infos:
                 infos["final_info"] = {}
                 infos.setdefault("_final_info", np.zeros(self.num_envs, dtype=bool))
             infos["final_obs"][i] = info["terminal_observation"]
-            if given:
-                infos["final_info"] = self._add_info(infos["final_info"], given, i)
+            if own:
+                infos["final_info"] = self._add_info(infos["final_info"], own, i)
             infos["_final_obs"][i] = infos["_final_info"][i] = True
-            given = without_ours(self.vec.reset_infos[i])
-        return self._add_info(infos, given, i) if given else infos
+            own = without_vec_env_keys(self.vec.reset_infos[i])
+        return self._add_info(infos, own, i) if own else infos
 
     def _float64(self, rewards: NDArray[np.float32]) -> NDArray[np.float64]:
         exact = self.vec.rewards64
-        # A wrapper that changes rewards may know nothing of float64.
+        # A wrapper may change `rewards` without changing `rewards64`.
         if self._wrapped and not np.array_equal(exact.astype(np.float32), rewards):
             return rewards.astype(np.float64)
         return exact
 
     def _raise(self, error: VecEnvError, name: str) -> NoReturn:
-        """Raise what Gymnasium would, keeping the rows of the envs that did complete the call."""
+        """Raise Gymnasium's error, and store the rows of the envs that have completed the call."""
         if isinstance(error, EnvError):
             error.tell_reset(self._how_to_reset)
             if error.batch is not None:
@@ -238,7 +289,7 @@ class GymnasiumView(EnvCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl knows 
         raise_as_gymnasium(error, name)
 
     def _how_to_reset(self, envs: int | str) -> str:
-        if self._last is None:  # there are no rows yet for those that a mask leaves alone
+        if self._last is None:  # a masked reset is refused
             return "call reset() first"
         return f"call reset(options={{'reset_mask': mask}}) first, the mask True for envs {envs}"
 
@@ -253,7 +304,7 @@ class GymnasiumView(EnvCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl knows 
 
 
 def _batch_space(vec: VecEnv) -> spaces.Space[Any]:
-    """Make the space of batches: of the envs' own spaces, where these may differ."""
+    """Return the space of a batch of observations; the envs' spaces may differ in their bounds."""
     bare = vec.unwrapped
     if getattr(bare, "observation_mode", "same") == "same" or vec.observation_space is not bare.observation_space:
         return batch_space(vec.observation_space, vec.num_envs)
@@ -261,11 +312,11 @@ def _batch_space(vec: VecEnv) -> spaces.Space[Any]:
 
 
 def _check_wrapped(dones: NDArray[np.bool_], ended: NDArray[np.bool_], infos: list[dict[str, Any]]) -> None:
-    """Refuse dones that are a wrapper's alone; complete infos that are."""
+    """Refuse dones that only a wrapper has changed; add the missing key to infos that a wrapper has made."""
     if not np.array_equal(dones, ended):
         raise VecEnvError(
-            "a wrapper changes dones, which Gymnasium does not have: let it have the properties terminated and "
-            "truncated of its own as well"
+            "a wrapper changes dones, which Gymnasium does not have: give the wrapper properties terminated and "
+            "truncated of its own"
         )
     for info in infos:
         info.setdefault(TRUNCATED_KEY, False)

@@ -1,0 +1,41 @@
+"""`Batch`: the rows that one `recv` returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass
+class Batch:
+    """Rows of some envs, in the order in which they were finished. Row j of each attribute is of env `indices[j]`.
+
+    Attributes:
+        indices: the envs, int64 (k,).
+        obs: their observations, batched by the observation space.
+        rewards: float32 (k,).
+        terminated: whether the task's own rule ended the episode, bool (k,).
+        truncated: whether a limit from outside the task ended it, bool (k,).
+        infos: k distinct dicts.
+        active: whether the row is a transition, bool (k,). False for the first row of an episode after a reset, whose
+            reward is 0, and for a row that repeats while its env is being reset.
+    """
+
+    indices: NDArray[np.int64]
+    obs: Any
+    rewards: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    infos: list[dict[str, Any]]
+    active: NDArray[np.bool_]
+
+    @property
+    def dones(self) -> NDArray[np.bool_]:
+        """Whether the episode ended, bool (k,): terminated | truncated."""
+        return self.terminated | self.truncated
+
+    def __len__(self) -> int:
+        return len(self.indices)

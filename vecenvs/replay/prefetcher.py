@@ -1,0 +1,122 @@
+"""Prefetching of batches: two calls to the server are always unanswered, each for a block of several batches.
+
+Where server and learner share a machine, the server writes blocks into memory that both have opened, and answers with
+the number of rows. Elsewhere the answer is the block itself.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from vecenvs.replay.blocks import Block, BlockLayout
+from vecenvs.replay.errors import SampleTimeout, ServerDied
+from vecenvs.replay.link import CHECK_INTERVAL, server_result
+from vecenvs.transport.memory import Address, Segment, open_segment
+
+CALLS = 2  # unanswered calls at a time
+TOKEN = 16  # bytes at the beginning of the memory, by which the server recognises it
+ALIGN = 64
+
+
+class SharedBlocks:
+    """Shared memory for one block of up to `size` bytes per unanswered call."""
+
+    def __init__(self, buffer: memoryview, size: int) -> None:
+        self._blocks = [np.frombuffer(buffer, np.uint8, count=size, offset=ALIGN + i * size) for i in range(CALLS)]
+
+    def __getitem__(self, index: int) -> Block:
+        return self._blocks[index]
+
+
+def open_shared_blocks(address: Address, token: bytes, size: int) -> SharedBlocks:
+    """Open the learner's memory; OSError if it cannot be reached from this process."""
+    buffer = open_segment(address)
+    if bytes(buffer[:TOKEN]) != token:  # another process with the same number, on another machine or in a container
+        raise FileNotFoundError(f"{address.path} is not the learner's memory")
+    return SharedBlocks(buffer, size)
+
+
+class Prefetcher:
+    """Returns batches of one size, in the order in which they were requested.
+
+    A batch is drawn at most 3 * `batches` batches before it is returned: two unanswered calls and the current block.
+    `key` identifies this prefetcher to the server. `why` is empty if blocks come through shared memory, else the reason
+    why they do not.
+    """
+
+    def __init__(self, server: Any, layout: BlockLayout, batch_size: int, batches: int, key: int) -> None:
+        self.batch_size = batch_size
+        self.batches = batches
+        self.key = key
+        self._server = server
+        self._layout = layout
+        self._calls: deque[tuple[int, Any]] = deque()  # the index of the shared block, and the call
+        self._ready: deque[dict[str, Any]] = deque()  # the rest of the current block
+        size = layout.bytes_of(batch_size * batches)
+        segment, token = Segment(ALIGN + CALLS * size), secrets.token_bytes(TOKEN)
+        segment.buffer[:TOKEN] = token
+        self._blocks = SharedBlocks(segment.buffer, size)
+        try:
+            self.why: str = server_result(server.open_memory.remote(key, segment.address, token, size))
+        finally:
+            segment.forget()
+
+    def take(self, beta: float, timeout: float | None, check: Callable[[], None]) -> dict[str, Any]:
+        """Return the next batch.
+
+        `check` is called before a request and five times a second during the wait, and may raise. SampleTimeout after
+        `timeout` seconds loses nothing. The server's ValueError is raised as it is.
+        """
+        if not self._ready:
+            self._ready.extend(self._next_block(beta, timeout, check))
+        return self._ready.popleft()
+
+    def discard(self) -> None:
+        """Discard all prefetched batches, and let the server subtract them from its counts."""
+        rows = len(self._ready) * self.batch_size
+        calls = [call for _, call in self._calls]
+        self._ready.clear()
+        self._calls.clear()
+        if rows or calls:
+            server_result(self._server.uncount_samples.remote(calls, rows))
+
+    def _next_block(self, beta: float, timeout: float | None, check: Callable[[], None]) -> list[dict[str, Any]]:
+        import ray
+
+        check()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for index in range(CALLS):
+            if index not in [used for used, _ in self._calls]:
+                self._request(index, beta)
+        while True:
+            left = CHECK_INTERVAL if deadline is None else min(max(deadline - time.monotonic(), 0.0), CHECK_INTERVAL)
+            index, call = self._calls[0]
+            try:
+                answer = server_result(call, left)
+                break
+            except ray.exceptions.GetTimeoutError:
+                check()
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise SampleTimeout(self.batch_size, timeout or 0.0) from None
+            except ServerDied:
+                self._calls.clear()
+                raise
+            except ValueError:  # the server refuses the request
+                self._calls.popleft()
+                self.discard()
+                raise
+        block = self._blocks[index] if isinstance(answer, int) else answer
+        own = np.array(block[: self._layout.bytes_in(block)])
+        self._calls.popleft()
+        self._request(index, beta)
+        return self._layout.open(own, self.batch_size)
+
+    def _request(self, index: int, beta: float) -> None:
+        call = self._server.sample.remote(self.batch_size, self.batches, beta, self.key, index)
+        self._calls.append((index, call))

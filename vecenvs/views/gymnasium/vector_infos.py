@@ -1,0 +1,53 @@
+"""Convert infos between a VecEnv's list of dicts and Gymnasium's dict of arrays with masks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vecenvs.batch.values import copy_containers
+
+VEC_ENV_KEYS = frozenset({"TimeLimit.truncated", "terminal_observation", "episode_start"})
+
+
+def without_vec_env_keys(info: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of an info without the keys that a VecEnv adds."""
+    if VEC_ENV_KEYS.issuperset(info):  # nearly always
+        return {}
+    return {key: value for key, value in info.items() if key not in VEC_ENV_KEYS}
+
+
+def infos_to_list(infos: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add Gymnasium's dict of arrays to `rows`, one dict per env, and return `rows`.
+
+    An env gets a key if the mask "_key" says so. Without a mask, as from EnvPool, each env gets its entry if the value
+    has one per env; any other value is left out. `final_obs` and `final_info` get no special treatment. Arrays are
+    copied.
+    """
+    n = len(rows)
+    for key, value in infos.items():
+        if key.startswith("_") and key[1:] in infos:
+            continue
+        mask = infos.get(f"_{key}")
+        values: Any = infos_to_list(value, [{} for _ in rows]) if isinstance(value, dict) else value
+        if isinstance(values, np.ndarray) and values.dtype == bool and values.ndim == 1:
+            values = values.tolist()  # Gymnasium makes such arrays of Python's bools only
+        if mask is None and not _has_rows(values, n):
+            continue
+        for i in range(n) if mask is None else np.flatnonzero(mask).tolist():
+            rows[i][key] = copy_containers(values[i])
+    return rows
+
+
+def episode_statistics_keys(info: dict[str, Any]) -> list[str]:
+    """Return the keys under which RecordEpisodeStatistics stores an episode's return, length and time.
+
+    The key is the user's choice. A wrapper around a vector env puts the entry beside `final_info`, among the infos of
+    the next episode.
+    """
+    return [key for key, value in info.items() if isinstance(value, dict) and value.keys() == {"r", "l", "t"}]
+
+
+def _has_rows(values: Any, n: int) -> bool:
+    return isinstance(values, (np.ndarray, list, tuple)) and np.ndim(values) > 0 and len(values) == n
