@@ -1,4 +1,4 @@
-"""What envs gain that need not wait for each other: async resets, and batches of whoever is ready.
+"""Measure what is gained if envs do not wait for each other: async resets, and batches of the envs that are ready.
 
     python benchmarks/async_reset.py                       both measurements, about five minutes
     python benchmarks/async_reset.py --only resets --seconds 2 --rounds 2
@@ -8,13 +8,13 @@
 recv with autoreset="async", one env per worker and several (there each reset has a thread), the same mode by `step`,
 and lock-step with autoreset="same_step".
 
-*uneven*: envs whose every step sleeps a time of its own, uniform in 0.1 to 2 ms; no resets. Lock-step waits for the
-slowest of all, send / recv of half batches goes on with the half that is ready first. The ceiling: independent loops.
+*uneven*: envs whose steps sleep a random time, uniform in 0.1 to 2 ms; no resets. Lock-step waits for the slowest env,
+send / recv of half batches continues with the half that is ready first. The ceiling: independent loops.
 
-Sides take turns in rounds, each made anew, and the ceiling is measured in each round. What is told are medians over the
-rounds of the rate (transitions per second) as a share of that round's ceiling, with the range. The envs draw their ends
-and times from generators seeded by their index, so that every side meets the same ones. Sleeping envs need few cores,
-but idle ones.
+Sides take turns in rounds, each made anew, and the ceiling is measured in each round. Figures are medians over the
+rounds of the rate (transitions per second) as a share of that round's ceiling, with the range. The envs draw their
+episode ends and times from generators seeded by their index, so that every side has the same ones. Sleeping envs need
+few cores, but idle ones.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ UNEVEN = Pace(step=(1e-4, 2e-3), reset=0.0, end=0.0)
 
 
 class SleepingEnv(gym.Env[Any, Any]):
-    """Does nothing but sleep."""
+    """Sleep in every step and reset, and do nothing else."""
 
     def __init__(self, pace: Pace, index: int) -> None:
         self.observation_space = spaces.Box(-1.0, 1.0, (4,), np.float32)
@@ -83,7 +83,7 @@ def fns(pace: Pace, num_envs: int) -> list[Callable[[], SleepingEnv]]:
 
 
 def ceiling(pace: Pace, num_envs: int, seconds: float) -> float:
-    """Transitions per second of independent loops, all at once."""
+    """Return the transitions per second of independent loops, all at once."""
     context = multiprocessing.get_context("fork")
     barrier, results = context.Barrier(num_envs), context.SimpleQueue()
     loops = [context.Process(target=_loop, args=(pace, i, seconds, barrier, results)) for i in range(num_envs)]
@@ -115,7 +115,7 @@ def _steps_until(env: SleepingEnv, end: float) -> int:
     return steps
 
 
-# The sides: each makes transitions until a time and tells how many
+# The sides: each makes transitions until a given time and returns their number
 
 
 def lock_step(vec: VecEnv, end: float, state: dict[str, Any]) -> int:
@@ -128,14 +128,14 @@ def lock_step(vec: VecEnv, end: float, state: dict[str, Any]) -> int:
 
 
 def first_ready(vec: VecEnv, end: float, state: dict[str, Any], batch_size: int = 1) -> int:
-    """Send / recv: each env goes on as soon as its row is there; with `batch_size` in batches of so many."""
+    """Step each env as soon as its row is ready, by send and recv, in batches of `batch_size` if that is above 1."""
     if not state:
         vec.send(np.zeros(vec.num_envs, np.int64))
         state["exact"] = batch_size if batch_size > 1 else None
     count = 0
     while time.perf_counter() < end:
         batch = vec.recv(min_envs=batch_size, max_envs=state["exact"])
-        ready = batch.indices[~batch.dones]  # an env that has ended is being reset: its first row comes by itself
+        ready = batch.indices[~batch.dones]  # an env that has ended is being reset and needs no action
         if len(ready):
             vec.send(np.zeros(len(ready), np.int64), ready)
         count += int(batch.active.sum())
@@ -179,7 +179,7 @@ def sides_of_uneven(n: int) -> list[Side]:
 
 
 def measure(name: str, pace: Pace, n: int, sides: Sequence[Side], seconds: float, rounds: int) -> dict[str, Any]:
-    """Let the sides take turns; give the record."""
+    """Measure the sides by turns; return the record."""
     ceilings: list[float] = []
     rates: dict[str, list[float]] = {side.name: [] for side in sides}
     for _ in range(rounds):

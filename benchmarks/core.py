@@ -1,11 +1,11 @@
-"""Measure what the core promises, and keep the readings in benchmarks/results/.
+"""Measure the figures that are promised for the core, and write the readings to benchmarks/results/.
 
     python benchmarks/core.py                      everything, about ten minutes on an idle machine
     python benchmarks/core.py --only cartpole      one measurement
     python benchmarks/core.py --repeats 3          rougher
 
-Writes one record (JSON) per measurement, a chart for those that have shares, and summary.md: the promises beside what
-was measured. Each measurement runs in a process of its own.
+This writes one record (JSON) per measurement, a chart for those that have shares, and summary.md: the promises beside
+the measured figures.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from vecenvs.cpus import usable_cores
 
 RESULTS = Path(__file__).parent / "results"
 BEST = ("subproc", "subproc:caller")
-VIEWS = "subproc:caller,copy=false"  # which tells where a row is 100 KB
+VIEWS = "subproc:caller,copy=false"  # it matters where a row has 100 KB
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Promise:
-    """What shall come out: a figure of a measurement, and its bound (`least`, or else at most)."""
+    """A promised figure of a measurement, which is at least or, without `least`, at most `bound`."""
 
     what: str
     measurement: str
@@ -58,7 +58,7 @@ class Promise:
     least: bool = True
 
     def kept(self, value: float) -> bool:
-        """Tell whether it is."""
+        """Return whether the promise is kept."""
         return value >= self.bound if self.least else value <= self.bound
 
 
@@ -71,7 +71,7 @@ SHARES = {
 
 
 def share(num_envs: int, *contestants: str) -> Callable[[dict[str, Any]], float]:
-    """Pick the median share of the best of these contestants."""
+    """Return a function that picks the median share of the best of these contestants from a record."""
 
     def pick(record: dict[str, Any]) -> float:
         found = [
@@ -99,7 +99,7 @@ PROMISES = [
 
 
 def measure_shares(name: str, seconds: float, repeats: int) -> None:
-    """Run the benchmark command; its files are the result."""
+    """Run the benchmark command, which writes the files."""
     case = SHARES[name]
     command = [sys.executable, "-m", "vecenvs", "bench", case.env, "--num-envs", *map(str, case.num_envs)]
     command += ["--backends", *case.backends, "--seconds", f"{seconds:g}", "--repeats", str(repeats)]
@@ -107,7 +107,7 @@ def measure_shares(name: str, seconds: float, repeats: int) -> None:
 
 
 def measure_startup(repeats: int) -> dict[str, Any]:
-    """Time both from construction to the first observations, by turns."""
+    """Time SubprocVecEnv and AsyncVectorEnv from the constructor to the first observations, by turns."""
     num_envs = 256
     env_fns = [workload("CartPole-v1")] * num_envs
     makers: dict[str, Callable[[], Any]] = {
@@ -127,7 +127,7 @@ def measure_startup(repeats: int) -> dict[str, Any]:
 
 
 def measure_memory() -> dict[str, Any]:
-    """Weigh the calling process with few envs and with many: the difference is what an env takes of it."""
+    """Measure the memory of the calling process with few and with many envs: the difference is what an env adds."""
     few, many = 256, 1024
     row = 84 * 84 * 4
     grown = {num_envs: _in_fresh_process(num_envs) for num_envs in (few, many)}
@@ -144,10 +144,10 @@ def _in_fresh_process(num_envs: int) -> int:
 
 
 def _weigh_caller(connection: Connection, num_envs: int) -> None:
-    """Tell how much memory this process has gained with a VecEnv that has been stepped.
+    """Send how much memory this process gains with a VecEnv that has been stepped.
 
-    Shared rows count, as far as they are touched here. What `step` returned belongs to the program, not to the VecEnv:
-    it has been let go.
+    Shared rows count if they are touched here. The arrays that `step` returned have been freed, since they belong to
+    the program, not to the VecEnv.
     """
     env_fn = workload("rows:84x84x4")
     _step_some(SubprocVecEnv([env_fn] * 2, start_method="fork")).close()
@@ -168,12 +168,12 @@ def _step_some(vec: Any) -> Any:
 def _resident() -> int:
     gc.collect()
     if sys.platform == "linux":
-        ctypes.CDLL(None).malloc_trim(0)  # freed memory goes back to the system, or it would count
+        ctypes.CDLL(None).malloc_trim(0)  # returns freed memory to the system, so that it does not count
     return int(psutil.Process().memory_info().rss)
 
 
 def summarise() -> str:
-    """Set the promises beside the records there are."""
+    """Return a table of the promises beside the measured figures."""
     lines = ["| | promised | measured | |", "|---|---|---|---|"]
     for promise in PROMISES:
         path = RESULTS / f"{promise.measurement}.json"

@@ -4,12 +4,12 @@
     python benchmarks/mpi.py --only two-hosts     one measurement; the others' readings stay
 
 * one-node: beside SubprocVecEnv with as many workers, one per core.
-* one-node-packed: the same, but rows travel in messages (not promised).
+* one-node-packed: the same, but rows travel in messages (without a promise).
 * two-hosts: all workers on a second host, made of network namespaces as in tests/mpi/hosts.py (root, iproute2).
 * idle: the CPU that ranks use while rank 0 computes.
 
-Shares are of the limit of `python -m vecenvs bench`: see README.md. While somebody else has its turn the worker ranks
-are stopped, so that they cost MpiVecEnv alone.
+Shares are of the limit of `python -m vecenvs bench`: see README.md. During the other turns the worker ranks are
+stopped, so that only MpiVecEnv pays for them.
 """
 
 from __future__ import annotations
@@ -29,13 +29,12 @@ from typing import Any
 
 import psutil
 
-from vecenvs import SubprocVecEnv
-from vecenvs.bench.contestants import VecStepper
+from vecenvs.bench.contest import LIMIT, Turn, contest
+from vecenvs.bench.contestants import Backend, VecContestant, VecStepper, from_env_fn
 from vecenvs.bench.limit import BareLoops
 from vecenvs.bench.machine import facts, versions
-from vecenvs.bench.measure import LIMIT, Turn, contest
-from vecenvs.bench.report import Spread
-from vecenvs.bench.workloads import workload
+from vecenvs.bench.report import Spread, share_of
+from vecenvs.bench.workloads import Workload, workload
 from vecenvs.cpus import usable_cores
 
 ROOT = Path(__file__).parents[1]
@@ -80,53 +79,42 @@ class Ours:
             os.kill(pid, number)
 
 
-class Subproc:
-    """SubprocVecEnv with as many workers. Not by fork, which a process with MPI in it should not be asked for."""
-
-    name = "subproc"
-
-    def __init__(self, env_fn: Any, workers: int) -> None:
-        self._env_fn = env_fn
-        self._workers = workers
-
-    def make(self, num_envs: int) -> VecStepper:
-        vec = SubprocVecEnv([self._env_fn] * num_envs, self._workers, start_method="forkserver")
-        return VecStepper(vec, vec.reset(seed=0))
-
-
 def compare(name: str, env: str, num_envs: int, args: argparse.Namespace) -> dict[str, Any]:
-    """Let both take turns between readings of the limit."""
+    """Measure both by turns, with readings of the limit in between."""
     env_fn, cores = workload(env), usable_cores()
     ours = Ours(env_fn, cores, transport=args.transport or ("messages" if name == "one-node-packed" else "auto"))
     try:
         with BareLoops(env_fn, cores) as loops:
-            entrants = [ours, Subproc(env_fn, cores)] if name == "one-node" else [ours]
-            turns = [
-                *contest(entrants, loops, num_envs, seconds=args.seconds, repeats=args.repeats, weigh=lambda *_: None)
-            ]
+            entrants = [ours, subproc(env_fn, cores)] if name == "one-node" else [ours]
+            turns = list(contest([entrants] * args.repeats, loops, num_envs, seconds=args.seconds))
     finally:
         ours.end()
     if failures := [turn.failure for turn in turns if turn.failure]:
         raise SystemExit(failures[0])
-    limits = rates(turns, LIMIT)
-    found: dict[str, Any] = {"workers": cores, "rates": {LIMIT: limits}}
+    found: dict[str, Any] = {"workers": cores, "rates": {LIMIT: rates(turns, LIMIT)}}
     for entrant in entrants:
-        own = found["rates"][entrant.name] = rates(turns, entrant.name)
-        each = [2 * rate / (limits[k] + limits[k + 1]) for k, rate in enumerate(own)]
-        found["share" if entrant is ours else f"share of {entrant.name}"] = asdict(Spread.of(each))
+        found["rates"][entrant.name] = rates(turns, entrant.name)
+        shares = [share_of(turn, turns) or 0.0 for turn in turns if turn.contestant == entrant.name]
+        found["share" if entrant is ours else f"share of {entrant.name}"] = asdict(Spread.of(shares))
     if "subproc" in found["rates"]:
         ratios = [a / b for a, b in zip(found["rates"]["mpi"], found["rates"]["subproc"], strict=True)]
         found["over subproc"] = asdict(Spread.of(ratios))
     return found
 
 
+def subproc(env_fn: Workload, workers: int) -> VecContestant:
+    """Return SubprocVecEnv, not by fork, which is unsafe in a process that has initialised MPI."""
+    backend = Backend("subproc", "subproc", {"num_workers": workers, "start_method": "forkserver"})
+    return VecContestant(backend, from_env_fn(env_fn))
+
+
 def rates(turns: Sequence[Turn], name: str) -> list[float]:
-    """Give the readings of one contestant, in the order of the rounds."""
+    """Return the rates of one contestant, in the order of the rounds."""
     return [turn.timing.rate for turn in turns if turn.contestant == name and turn.timing]
 
 
 def idle(env: str, num_envs: int, args: argparse.Namespace) -> dict[str, Any]:
-    """Take the largest share of a core that a rank and what it hosts use, while rank 0 computes on another."""
+    """Measure the largest share of a core that a rank and its envs use, while rank 0 computes on another core."""
     from vecenvs.backends.mpi import MpiVecEnv
 
     shares = []
@@ -145,7 +133,7 @@ def idle(env: str, num_envs: int, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def used(group: Sequence[psutil.Process]) -> float:
-    """Give the CPU seconds of some processes."""
+    """Return the CPU seconds of some processes."""
     return sum(sum(process.cpu_times()[:2]) for process in group)
 
 
@@ -181,7 +169,7 @@ def launch(name: str, args: argparse.Namespace, folder: Path) -> list[dict[str, 
 
 
 def show(name: str, found: Sequence[dict[str, Any]]) -> None:
-    """Print what was measured beside what was promised."""
+    """Print the measured figures beside the promised ones."""
     for row, (env, num_envs, figure, bound) in zip(found, PROMISES[name], strict=True):
         spread = row[figure or "share"]
         text = f"{name:16} {env} n={num_envs}: {figure or 'share'} {spread['median']:.3f}"
@@ -193,13 +181,13 @@ def show(name: str, found: Sequence[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Measure and write."""
+    """Measure, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PROMISES, default=[*PROMISES])
     parser.add_argument("--seconds", type=float, default=1.0, help="per reading")
     parser.add_argument("--repeats", type=int, default=7, help="rounds")
     parser.add_argument("--idle-seconds", type=float, default=5.0, help="how long rank 0 computes")
-    parser.add_argument("--transport", choices=["messages", "mpi"], help="other than MpiVecEnv's choice; not kept")
+    parser.add_argument("--transport", choices=["messages"], help="other than MpiVecEnv's choice; not kept")
     parser.add_argument("--rank-0", choices=PROMISES, help=argparse.SUPPRESS)
     parser.add_argument("--found", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()

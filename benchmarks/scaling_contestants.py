@@ -1,4 +1,4 @@
-"""Who takes part in benchmarks/scaling.py besides the engines themselves."""
+"""The contestants of benchmarks/scaling.py besides the engines themselves."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from vecenvs import DummyVecEnv
 from vecenvs.bench.child import Child
+from vecenvs.bench.contest import Contestant, Stepper
 from vecenvs.bench.contestants import VecStepper
-from vecenvs.bench.measure import Contestant, Stepper
 from vecenvs.bench.workloads import Workload
 
 
@@ -28,7 +28,7 @@ class Made:
 
 @dataclass
 class Sized:
-    """A contestant with a number of envs of its own, so that sizes meet in one round."""
+    """A contestant with a fixed number of envs, so that several sizes take part in one round."""
 
     inner: Contestant
     num_envs: int
@@ -42,7 +42,7 @@ class Sized:
 
 
 class Spmd:
-    """A caller per core, each with its share of the envs in its own process."""
+    """One caller per core, each with its share of the envs in its own process."""
 
     name = "one caller per core"
 
@@ -55,9 +55,9 @@ class Spmd:
 
 
 class SpmdStepper:
-    """Has all callers make some steps, and waits for them."""
+    """Let all callers make some steps, and wait for them."""
 
-    AT_ONCE = 64  # steps between two meetings, which so cost next to nothing
+    AT_ONCE = 64  # steps between two messages, which then cost next to nothing
 
     def __init__(self, children: list[Child]) -> None:
         self._children = children

@@ -1,12 +1,13 @@
-"""The tables of docs/scaling.md and docs/tuning.md, from benchmarks/results/scaling.json."""
+"""The tables of docs/scaling.md and docs/tuning.md, written from benchmarks/results/scaling.json."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from scaling_model import Costs
+
 from vecenvs.bench.report import nbytes
-from vecenvs.bench.scaling import Costs
 
 DOCS = Path(__file__).parents[1] / "docs"
 BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
@@ -17,7 +18,7 @@ LEVELS = (0.8, 0.5)
 
 
 def write_docs(record: dict[str, Any]) -> None:
-    """Put each table between its marks."""
+    """Write each table between its marks."""
     for page, tables in PAGES.items():
         path = DOCS / page
         text = path.read_text(encoding="utf-8")
@@ -32,17 +33,17 @@ def write_docs(record: dict[str, Any]) -> None:
 
 
 def markdown(heading: list[str], rows: list[list[str]]) -> str:
-    """Lay out a table."""
+    """Return a Markdown table."""
     return "\n".join("| " + " | ".join(row) + " |" for row in [heading, ["---"] * len(heading), *rows])
 
 
 def spread(value: dict[str, float]) -> str:
-    """Write a median with its range."""
+    """Format a median with its range."""
     return f"{value['median']:.2f} ({value['min']:.2f}..{value['max']:.2f})"
 
 
 def flat(record: dict[str, Any]) -> str:
-    """Cost per step and env, relative to the smallest number of envs."""
+    """Tabulate the cost per step and env, relative to the smallest number of envs."""
     results = record["flat"]["results"]
     sizes = sorted({row["num_envs"] for row in results})
     cell = {(row["engine"], row["num_envs"]): spread(row["relative_cost"]) for row in results}
@@ -58,7 +59,7 @@ def flat(record: dict[str, Any]) -> str:
 
 
 def per_env(record: dict[str, Any]) -> str:
-    """Start-up and memory that each further env takes."""
+    """Tabulate the start-up time and memory of each further env."""
     results = {(row["engine"], row["num_envs"]): row for row in record["flat"]["results"]}
     sizes = sorted({n for _, n in results})
     few, many = sizes[0], sizes[-1]
@@ -76,7 +77,7 @@ def per_env(record: dict[str, Any]) -> str:
 
 
 def constants(record: dict[str, Any]) -> str:
-    """The constants of each transport in steps of CartPole."""
+    """Tabulate the constants of each transport, in steps of CartPole."""
     there = [name for name in TRANSPORTS if "costs" in record.get(name, {})]
     unit = {name: _cartpole(record, name) for name in there}
     what = {
@@ -97,7 +98,7 @@ def constants(record: dict[str, Any]) -> str:
 
 
 def limits(record: dict[str, Any]) -> str:
-    """How many workers one caller feeds."""
+    """Tabulate how many workers one caller can keep busy."""
     there = [name for name in TRANSPORTS if "costs" in record.get(name, {})]
     costs = {name: Costs(**record[name]["costs"]) for name in there}
     rows = []
@@ -113,7 +114,7 @@ def limits(record: dict[str, Any]) -> str:
 
 
 def checks(record: dict[str, Any]) -> str:
-    """What the model says of real envs beside what was measured."""
+    """Tabulate the model's shares beside the measured ones."""
     rows = []
     for name, text in TRANSPORTS.items():
         for found in record.get(name, {}).get("checks", []):
@@ -123,13 +124,13 @@ def checks(record: dict[str, Any]) -> str:
 
 
 def callers(record: dict[str, Any]) -> str:
-    """One caller beside one per core."""
+    """Tabulate one caller beside one per core."""
     results = record["callers"]["results"]
     envs = list(dict.fromkeys((row["env"], row["num_envs"]) for row in results))
-    cell = {(row["env"], row["who"]): spread(row["share"]) for row in results}
-    who = list(dict.fromkeys(row["who"] for row in results))
-    rows = [[_what(env), str(n), *(cell[env, name] for name in who)] for env, n in envs]
-    return markdown(["env", "envs in all", *who], rows)
+    cell = {(row["env"], row["contestant"]): spread(row["share"]) for row in results}
+    contestants = list(dict.fromkeys(row["contestant"] for row in results))
+    rows = [[_what(env), str(n), *(cell[env, name] for name in contestants)] for env, n in envs]
+    return markdown(["env", "envs in all", *contestants], rows)
 
 
 def _what(env: str) -> str:
@@ -137,7 +138,7 @@ def _what(env: str) -> str:
 
 
 def _cartpole(record: dict[str, Any], transport: str) -> float:
-    """Seconds of a bare step of CartPole, as measured in the same run."""
+    """Return the seconds of a bare step of CartPole, measured in the same run."""
     return next(float(c["env_seconds"]) for c in record[transport]["checks"] if c["env"].startswith("CartPole"))
 
 
@@ -158,7 +159,7 @@ def _workers(count: float) -> str:
 
 
 def auto(record: dict[str, Any]) -> str:
-    """Workers beside stepping in process, with few envs."""
+    """Tabulate workers beside stepping in process, with few envs."""
     results = record["auto"]["results"]
     cell = {(row["env"], row["num_envs"], row["engine"]): row["beside_dummy"] for row in results}
     engines = [name for name in dict.fromkeys(row["engine"] for row in results) if name != "dummy"]

@@ -1,13 +1,13 @@
-"""How long a program waits for its first observations, by start method, beside other libraries.
+"""Measure how long a program waits for its first observations, by start method, beside other libraries.
 
     python benchmarks/startup.py
     python benchmarks/startup.py --rounds 3 --num-envs 8
 
 Sixteen CartPoles by spawn, forkserver and fork: SubprocVecEnv with its default number of workers and with one env per
 worker, Stable-Baselines3's SubprocVecEnv and Gymnasium's AsyncVectorEnv, which have one env per process. The clock runs
-from the constructor's call to the first observations. Each reading is a program of its own, so that none finds a fork
-server running, and the sides take turns. What is told are medians over the rounds, as ratios to SubprocVecEnv's own
-default by fork of the same round, with the range. Run it on an idle machine.
+from the constructor's call to the first observations. Each reading is a program of its own, so that no fork server is
+running yet, and the sides take turns. Figures are medians over the rounds of the ratio to SubprocVecEnv's default by
+fork in the same round, with the range. Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ UNIT = (SIDES[0], "fork")
 
 
 def make_vec(side: str, method: str, num_envs: int) -> Callable[[], Any]:
-    """Import what the side needs; give the function that makes its vector env."""
+    """Import what the side needs; return the function that makes its vector env."""
     fns = [functools.partial(gym.make, "CartPole-v1")] * num_envs
     if side == SIDES[2]:
         from stable_baselines3.common.vec_env import SubprocVecEnv as Sb3SubprocVecEnv
@@ -48,7 +48,7 @@ def make_vec(side: str, method: str, num_envs: int) -> Callable[[], Any]:
 
 
 def time_one(side: str, method: str, num_envs: int) -> float:
-    """Time it in this process, which must be a new one."""
+    """Time a side in this process, which must be a new one."""
     make = make_vec(side, method, num_envs)
     start = time.perf_counter()
     vec = make()
@@ -64,7 +64,7 @@ def time_in_new_program(side: str, method: str, num_envs: int) -> float:
 
 
 def measure(num_envs: int, rounds: int) -> Iterator[list[dict[str, Any]]]:
-    """Let the sides take turns; give one record each, after every round."""
+    """Measure the sides by turns; yield the records after every round."""
     sides = [(side, method) for method in METHODS for side in SIDES]
     seconds: dict[tuple[str, str], list[float]] = {each: [] for each in sides}
     for _ in range(rounds):
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     command = f"python benchmarks/startup.py --num-envs {given.num_envs} --rounds {given.rounds}"
     header = {"command": command, "machine": facts(usable_cores()), "versions": versions()}
     given.json.parent.mkdir(parents=True, exist_ok=True)
-    for records in measure(given.num_envs, given.rounds):  # what there is stays if the rest is broken off
+    for records in measure(given.num_envs, given.rounds):  # an interruption keeps the rounds so far
         given.json.write_text(json.dumps({**header, "num_envs": given.num_envs, "sides": records}, indent=1) + "\n")
     show(records)
 

@@ -1,17 +1,17 @@
-"""What the faces cost: the info channel and the views on CartPole, and natively batched envs through from_gymnasium.
+"""Measure what the info channel and the views cost on CartPole, and natively batched envs through from_gymnasium.
 
     python benchmarks/views.py                             everything, about five minutes
     python benchmarks/views.py --only info --turns 100     one part
 
-*info*: three numeric attributes in `info_attrs` against none. *views*: as_gymnasium, as_sb3 and as_pfrl against the
-bare VecEnv in the same autoreset mode, driven alike; in mode "disabled" both sides reset the envs that have ended
-(pfrl always does, so that its view over a VecEnv in mode "same_step" stands beside the same).
-*native*: Gymnasium's NumPy CartPole (1024 in one batch) through from_gymnasium against the same by itself.
+*info*: three numeric attributes in `info_attrs` beside none. *views*: as_gymnasium, as_sb3 and as_pfrl beside the bare
+VecEnv in the same autoreset mode, with the same loop; in mode "disabled" both sides reset the envs that have ended.
+pfrl's loop always does, so its view over a VecEnv in mode "same_step" is in the same group.
+*native*: Gymnasium's NumPy CartPole (1024 in one batch) through from_gymnasium beside the env itself.
 
 Within a group each side has a process of its own, and the sides take turns of a few hundredths of a second, so that all
-meet the same state of the machine; the others sleep meanwhile. All processes are made anew a few times. What is told is
-the median over all turns of a side's rate as a share of the first side's in the same turn, with the quartiles, and then
-the median of each set of processes.
+meet the same state of the machine; the others sleep meanwhile. All processes are made anew a few times. A figure is the
+median over all turns of a side's rate as a share of the first side's in the same turn, with the quartiles, and then the
+median of each set of processes.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ import numpy as np
 
 from vecenvs import DummyVecEnv, SubprocVecEnv, VecEnv
 from vecenvs.bench.child import Child
+from vecenvs.bench.contest import run_for, warmup_for
 from vecenvs.bench.machine import facts, versions
-from vecenvs.bench.measure import run_for, warmup_for
 from vecenvs.cpus import usable_cores
 from vecenvs.views import as_gymnasium, as_pfrl, as_sb3, from_gymnasium
 
@@ -55,14 +55,14 @@ def step(env: Any, actions: Any) -> None:
 
 
 def step_and_reset(vec: VecEnv, actions: Any) -> None:
-    """Step a VecEnv without autoreset, and reset what has ended."""
+    """Step a VecEnv without autoreset, and reset the envs that have ended."""
     dones = vec.step(actions)[2]
     if dones.any():
         vec.reset(dones)
 
 
 def step_and_reset_pfrl(view: Any, actions: Any) -> None:
-    """The same as pfrl's training loop does it."""
+    """Step and reset as pfrl's training loop does."""
     dones = view.step(actions)[2]
     if any(dones):
         view.reset(np.logical_not(dones))
@@ -119,7 +119,7 @@ def cartpoles(num_envs: int) -> list[Callable[[], Any]]:
 
 
 def serve(connection: Connection, make: Make, step_once: Callable[[Any, Any], Any], num_envs: int) -> None:
-    """Be one side: for each number of seconds that comes, step so long and tell the transitions per second."""
+    """Run one side: step for each number of seconds received, and send the transitions per second."""
     rng = np.random.default_rng(0)
     batches = cycle([rng.integers(0, 2, num_envs) for _ in range(64)])
     env = make()
@@ -141,7 +141,7 @@ def serve(connection: Connection, make: Make, step_once: Callable[[Any, Any], An
 
 
 def measure(group: Group, num_envs: int, seconds: float, turns: int, repeats: int) -> dict[str, Any]:
-    """Let the sides take turns, in processes made anew `repeats` times; give each one's share of the first's rate."""
+    """Measure the sides by turns, in processes made anew `repeats` times; return each rate over the first side's."""
     rates: dict[str, list[list[float]]] = {side: [] for side in group}
     for _ in range(repeats):
         with ExitStack() as stack:

@@ -1,14 +1,14 @@
 """DDPG on envs that reset on their own, without the others waiting for them.
 
     python examples/ddpg_async_reset.py                   # some minutes on two cores; writes ddpg_async_reset.png
-    python examples/ddpg_async_reset.py --env-id MountainCarContinuous-v0 --steps 50000
+    python examples/ddpg_async_reset.py --env-id MountainCarContinuous-v0 --total-timesteps 50000
 
-What `autoreset="async"` asks of a learner, all of it in `Collector.step`:
+With `autoreset="async"` a learner has to observe these rules, all of them in `Collector.step`:
 
-* A row is a transition only where `vec.active` is True. It leads from the last row's observation to the row's own,
-  also when it ends the episode: nothing has been reset in it.
-* While an env is being reset its row repeats, then comes the first row of its next episode. Both are inactive.
-* A row with info["episode_start"] begins an episode: the noise of that env begins anew.
+* A row is a transition only where `vec.active` is True. It leads from the last row's observation to the row's own. That
+  also holds for the last row of an episode, whose observation is not that of the reset.
+* While an env is being reset its row repeats; then follows the first row of its next episode. These rows are inactive.
+* A row with info["episode_start"] begins an episode, so the noise of that env starts anew.
 
 Needs: pip install torch matplotlib
 """
@@ -49,8 +49,8 @@ class Noise:
         return self.state
 
 
-class Replay:
-    """The last `capacity` transitions. `ended` is termination alone: a time limit has a future."""
+class ReplayBuffer:
+    """The last `capacity` transitions. `ended` means termination only: after a time limit the value is bootstrapped."""
 
     def __init__(self, capacity: int, obs_size: int, action_size: int) -> None:
         self.obs = np.empty((capacity, obs_size), np.float32)
@@ -75,14 +75,16 @@ class Replay:
 
 
 class Collector:
-    """Steps the envs and keeps what were transitions. `policy` gives actions in [-1, 1] for a batch of observations."""
+    """Step the envs and store the transitions. `policy` returns actions in [-1, 1] for a batch of observations."""
 
-    def __init__(self, vec: VecEnv, policy: Callable[[Array], Array], noise: Noise, replay: Replay, seed: int) -> None:
+    def __init__(
+        self, vec: VecEnv, policy: Callable[[Array], Array], noise: Noise, replay: ReplayBuffer, seed: int
+    ) -> None:
         self.vec, self.policy, self.noise, self.replay = vec, policy, noise, replay
         self.obs = vec.reset(seed=seed)
 
     def step(self) -> int:
-        """Make one step of all envs that can; give the number of transitions."""
+        """Step all envs that are not being reset; return the number of transitions."""
         actions = np.clip(self.policy(self.obs) + self.noise(), -1.0, 1.0).astype(np.float32)
         next_obs, rewards, _, infos = self.vec.step(scaled(actions, self.vec))
         active = self.vec.active
@@ -96,18 +98,18 @@ class Collector:
 
 
 class Agent:
-    """An actor and a critic with slowly following copies of both (Lillicrap et al. 2015)."""
+    """An actor, a critic, and slowly updated copies of both (Lillicrap et al. 2015)."""
 
     def __init__(self, obs_size: int, action_size: int, args: argparse.Namespace) -> None:
-        self.actor = network(obs_size, action_size, args.hidden, nn.Tanh())
-        self.critic = network(obs_size + action_size, 1, args.hidden)
+        self.actor = network(obs_size, action_size, args.hidden_size, nn.Tanh())
+        self.critic = network(obs_size + action_size, 1, args.hidden_size)
         self.target_actor, self.target_critic = copy.deepcopy(self.actor), copy.deepcopy(self.critic)
-        self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), lr=args.actor_rate)
-        self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), lr=args.critic_rate)
+        self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), lr=args.learning_rate)
+        self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), lr=args.learning_rate)
         self.gamma, self.tau = args.gamma, args.tau
 
     def act(self, obs: Array) -> Array:
-        """Give the actor's actions in [-1, 1], without noise."""
+        """Return the actor's actions in [-1, 1], without noise."""
         with torch.no_grad():
             actions: Array = self.actor(torch.as_tensor(obs, dtype=torch.float32)).numpy()
         return actions
@@ -137,7 +139,7 @@ def descend(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
 
 
 def scaled(actions: Array, vec: VecEnv) -> Array:
-    """Stretch [-1, 1] to the bounds of the action space."""
+    """Scale actions in [-1, 1] to the bounds of the action space."""
     space = vec.action_space
     assert isinstance(space, gym.spaces.Box), "this script is for actions in a Box"
     stretched: Array = space.low + (actions + 1.0) * 0.5 * (space.high - space.low)
@@ -145,7 +147,7 @@ def scaled(actions: Array, vec: VecEnv) -> Array:
 
 
 def evaluate(vec: VecEnv, agent: Agent, seed: int) -> list[float]:
-    """Play one episode in each env without noise; give the returns."""
+    """Play one episode in each env without noise; return the returns."""
     obs, returns = vec.reset(seed=seed), np.full(vec.num_envs, np.nan)
     while np.isnan(returns).any():
         obs, _, dones, infos = vec.step(scaled(agent.act(obs), vec))
@@ -174,15 +176,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--env-id", default="Pendulum-v1")
     parser.add_argument("--backend", default="subproc")
     parser.add_argument("--num-envs", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=20_000, help="transitions to collect")
-    parser.add_argument("--warm-up", type=int, default=1_000, help="transitions with random actions at first")
-    parser.add_argument("--evaluate-every", type=int, default=1_000, help="transitions between evaluations")
-    parser.add_argument("--evaluation-envs", type=int, default=5)
+    parser.add_argument("--total-timesteps", type=int, default=20_000, help="transitions to collect")
+    parser.add_argument("--learning-starts", type=int, default=1_000, help="transitions with random actions at first")
+    parser.add_argument("--eval-frequency", type=int, default=1_000, help="transitions between evaluations")
+    parser.add_argument("--num-eval-envs", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--capacity", type=int, default=100_000)
-    parser.add_argument("--hidden", type=int, default=128)
-    parser.add_argument("--actor-rate", type=float, default=1e-3)
-    parser.add_argument("--critic-rate", type=float, default=1e-3)
+    parser.add_argument("--buffer-size", type=int, default=100_000)
+    parser.add_argument("--hidden-size", type=int, default=128)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--gamma", type=float, default=0.98)
     parser.add_argument("--tau", type=float, default=0.01)
     parser.add_argument("--seed", type=int, default=1)
@@ -191,16 +192,16 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> float:
-    """Train; give the mean return of the last 20 evaluation episodes."""
+    """Train; return the mean return of the last 20 evaluation episodes."""
     args = parse(argv)
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)  # networks this small are slower on more, and the envs want the cores
     rng = np.random.default_rng(args.seed)
     vec = make_vec_env(args.env_id, num_env=args.num_envs, backend=args.backend, autoreset="async")
-    evaluation = make_vec_env(args.env_id, num_env=args.evaluation_envs, backend="dummy")
+    evaluation = make_vec_env(args.env_id, num_env=args.num_eval_envs, backend="dummy")
     with vec, evaluation:
         obs_size, action_size = gym.spaces.flatdim(vec.observation_space), gym.spaces.flatdim(vec.action_space)
-        agent, replay = Agent(obs_size, action_size, args), Replay(args.capacity, obs_size, action_size)
+        agent, replay = Agent(obs_size, action_size, args), ReplayBuffer(args.buffer_size, obs_size, action_size)
         warming = True
 
         def policy(obs: Array) -> Array:
@@ -209,12 +210,12 @@ def main(argv: Sequence[str] | None = None) -> float:
         noise = Noise(args.num_envs, action_size, rng)
         collector = Collector(vec, policy, noise, replay, args.seed)
         steps, returns, start = [0], [evaluate(evaluation, agent, args.seed + 1000)], time.monotonic()
-        while replay.added < args.steps:
+        while replay.added < args.total_timesteps:
             transitions = collector.step()
-            warming = replay.added < args.warm_up
+            warming = replay.added < args.learning_starts
             for _ in range(0 if warming else transitions):
                 agent.learn(*replay.sample(args.batch_size, rng))
-            if replay.added >= steps[-1] + args.evaluate_every or replay.added >= args.steps:
+            if replay.added >= steps[-1] + args.eval_frequency or replay.added >= args.total_timesteps:
                 steps.append(replay.added)
                 returns.append(evaluate(evaluation, agent, args.seed + 1000 * len(steps)))
                 rate = replay.added / (time.monotonic() - start)

@@ -1,4 +1,4 @@
-"""Every rank a learner with envs of its own: REINFORCE on CartPole with averaged gradients, as baselines did it.
+"""A learner with envs of its own on every rank: REINFORCE on CartPole with averaged gradients, as in baselines.
 
     python -m vecenvs.mpi --spmd -n 4 examples/mpi_spmd.py
     mpirun -n 4 python examples/mpi_spmd.py
@@ -15,8 +15,12 @@ from vecenvs import make_vec_env
 from vecenvs.mpi import RunningMeanStd, assert_synced, average_gradients, mean_of_dicts, rank_seed, sync_from_root
 
 
-def rollout(vec, weights, normal, rng, steps):
-    """Step the local envs; give observations, actions, probabilities of action 1, and returns to go until the end."""
+def rollout(vec, weights, normal, rng, steps, gamma):
+    """Step the local envs; return observations, network inputs, actions, their probabilities and returns, and episodes.
+
+    All but the number of episodes are arrays of shape (steps, num_envs, ...). The returns are discounted, up to the end
+    of the episode or of the rollout.
+    """
     obs = vec.reset()
     rows = []
     for _ in range(steps):
@@ -28,34 +32,40 @@ def rollout(vec, weights, normal, rng, steps):
         rows.append((raw, x, actions, p, rewards, dones))
     to_go, returns = np.zeros(vec.num_envs), []
     for *_, rewards, dones in reversed(rows):
-        to_go = rewards + 0.99 * to_go * ~dones
+        to_go = rewards + gamma * to_go * ~dones
         returns.append(to_go)
     raw, x, actions, p, _, dones = (np.array(column) for column in zip(*rows, strict=True))
     return raw, x, actions, p, np.array(returns[::-1]), int(dones.sum())
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--env-id", default="CartPole-v1", help="an env with vectors as observations and two actions")
     parser.add_argument("--num-envs", type=int, default=8, help="per rank")
-    parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--num-steps", type=int, default=200, help="steps of each env between updates")
+    parser.add_argument("--num-iterations", type=int, default=20)
+    parser.add_argument("--learning-rate", type=float, default=1.0)
+    parser.add_argument("--gamma", type=float, default=0.99)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--monitor-dir", default=None)
     args = parser.parse_args()
-    seed = rank_seed(0)
-    rng = np.random.default_rng(seed)
-    weights = rng.normal(size=5) * 0.1
-    sync_from_root([weights])
-    normal = RunningMeanStd((4,))
-    # make_vec_env adds the rank to seeds and monitor files by itself.
+    rng = np.random.default_rng(rank_seed(args.seed))
+    # make_vec_env adds the rank to seeds and to the names of monitor files.
     with make_vec_env(
-        "CartPole-v1", num_env=args.num_envs, seed=0, backend="dummy", monitor_dir=args.monitor_dir
+        args.env_id, num_env=args.num_envs, seed=args.seed, backend="dummy", monitor_dir=args.monitor_dir
     ) as vec:
-        for iteration in range(args.iterations):
-            raw, x, actions, p, returns, episodes = rollout(vec, weights, normal, rng, 200)
+        size = vec.observation_space.shape[0]
+        weights = rng.normal(size=size + 1) * 0.1
+        sync_from_root([weights])
+        normal = RunningMeanStd((size,))
+        for iteration in range(args.num_iterations):
+            found = rollout(vec, weights, normal, rng, args.num_steps, args.gamma)
+            raw, x, actions, p, returns, episodes = found
             advantage = (returns - returns.mean()) / (returns.std() + 1e-8)
             gradient = np.einsum("tn,tnk->k", (actions - p) * advantage, x) / actions.size
             average_gradients([gradient], weight=actions.size)
-            weights += 1.0 * gradient
-            normal.update(raw.reshape(-1, 4))
+            weights += args.learning_rate * gradient
+            normal.update(raw.reshape(-1, size))
             length = mean_of_dicts({"length": (actions.size / max(episodes, 1), episodes)}).get("length", np.nan)
             if MPI.COMM_WORLD.rank == 0:
                 print(f"iteration {iteration}: mean episode length {length:.1f}", flush=True)

@@ -1,4 +1,4 @@
-"""One learner, its envs on all ranks: the cross-entropy method on CartPole.
+"""One learner with envs on all ranks: the cross-entropy method on CartPole.
 
     python -m vecenvs.mpi -n 5 examples/mpi_train.py
     mpirun -n 5 python examples/mpi_train.py
@@ -14,12 +14,12 @@ from vecenvs import make_vec_env
 
 
 def returns_of(vec, policies):
-    """Play one episode with each policy (num_envs, 5), all at once."""
+    """Play one episode with each policy, a row of `policies`, all at once; return the returns (num_envs,)."""
     obs = vec.reset()
     total = np.zeros(vec.num_envs)
     playing = np.ones(vec.num_envs, bool)
     while playing.any():
-        actions = (np.einsum("no,no->n", obs, policies[:, :4]) + policies[:, 4] > 0).astype(np.int64)
+        actions = (np.einsum("no,no->n", obs, policies[:, :-1]) + policies[:, -1] > 0).astype(np.int64)
         obs, rewards, dones, _ = vec.step(actions)
         total += rewards * playing
         playing &= ~dones
@@ -27,15 +27,18 @@ def returns_of(vec, policies):
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--env-id", default="CartPole-v1", help="an env with vectors as observations and two actions")
     parser.add_argument("--num-envs", type=int, default=32)
-    parser.add_argument("--iterations", type=int, default=10)
+    parser.add_argument("--num-iterations", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    rng = np.random.default_rng(0)
-    mean, std = np.zeros(5), np.ones(5)
-    with make_vec_env("CartPole-v1", num_env=args.num_envs, seed=0, backend="mpi") as vec:
-        for iteration in range(args.iterations):
-            policies = rng.normal(mean, std, (vec.num_envs, 5))
+    rng = np.random.default_rng(args.seed)
+    with make_vec_env(args.env_id, num_env=args.num_envs, seed=args.seed, backend="mpi") as vec:
+        size = vec.observation_space.shape[0] + 1
+        mean, std = np.zeros(size), np.ones(size)
+        for iteration in range(args.num_iterations):
+            policies = rng.normal(mean, std, (vec.num_envs, size))
             returns = returns_of(vec, policies)
             elite = policies[np.argsort(returns)[-max(2, vec.num_envs // 5) :]]
             mean, std = elite.mean(axis=0), elite.std(axis=0) + 0.05

@@ -1,9 +1,9 @@
 """PPO in one file, in the style of CleanRL, written for Gymnasium's vector envs.
 
-    python examples/ppo_cleanrl_style.py                    # over as_gymnasium: worker processes
-    python examples/ppo_cleanrl_style.py --vec gymnasium    # over gymnasium.make_vec: the same curve
+    python examples/ppo_cleanrl_style.py                        # over as_gymnasium: worker processes
+    python examples/ppo_cleanrl_style.py --backend gymnasium    # over gymnasium.make_vec: the same curve
 
-Nothing but `make_vec` knows which of the two it is. Needs: pip install torch
+Only `make_vec` differs between the two. Needs: pip install torch
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from vecenvs.views import as_gymnasium
 
 
 def make_vec(args: argparse.Namespace) -> gym.vector.VectorEnv:
-    """Make the envs: the only line that differs."""
-    if args.vec == "gymnasium":
+    """Make the envs with either library."""
+    if args.backend == "gymnasium":
         same_step = {"autoreset_mode": AutoresetMode.SAME_STEP}
         return gym.make_vec(args.env_id, args.num_envs, vectorization_mode="sync", vector_kwargs=same_step)
-    return as_gymnasium(make_vec_env(args.env_id, num_env=args.num_envs, backend=args.vec))
+    return as_gymnasium(make_vec_env(args.env_id, num_env=args.num_envs, backend=args.backend))
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--vec", default="subproc", help="gymnasium, or a backend: dummy, subproc, ...")
     parser.add_argument("--env-id", default="CartPole-v1")
+    parser.add_argument("--backend", default="subproc", help="dummy, subproc, ..., or gymnasium for its make_vec")
     parser.add_argument("--num-envs", type=int, default=8)
-    parser.add_argument("--total-steps", type=int, default=100_000)
+    parser.add_argument("--total-timesteps", type=int, default=100_000)
     parser.add_argument("--num-steps", type=int, default=64, help="steps of each env between updates")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--gamma", type=float, default=0.99)
     parser.add_argument("--gae-lambda", type=float, default=0.95)
-    parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--minibatches", type=int, default=4)
-    parser.add_argument("--clip", type=float, default=0.2)
-    parser.add_argument("--entropy", type=float, default=0.005)
-    parser.add_argument("--value-weight", type=float, default=0.5)
+    parser.add_argument("--update-epochs", type=int, default=8)
+    parser.add_argument("--num-minibatches", type=int, default=4)
+    parser.add_argument("--clip-coef", type=float, default=0.2)
+    parser.add_argument("--ent-coef", type=float, default=0.005)
+    parser.add_argument("--vf-coef", type=float, default=0.5)
     parser.add_argument("--max-grad-norm", type=float, default=0.5)
     return parser.parse_args(argv)
 
@@ -62,7 +62,7 @@ def layer(inputs: int, outputs: int, gain: float = 2**0.5) -> nn.Linear:
 
 
 class Agent(nn.Module):
-    """A policy and a value function, apart."""
+    """A policy network and a separate value network."""
 
     def __init__(self, envs: gym.vector.VectorEnv) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Agent(nn.Module):
 
 
 def advantages(args: argparse.Namespace, rewards: Any, dones: Any, values: Any, last_value: Any) -> torch.Tensor:
-    """Generalised advantage estimation. `dones[t]`: the episode ended with step t."""
+    """Return the generalised advantage estimates. `dones[t]` means that the episode ended with step t."""
     result, running = torch.zeros_like(rewards), torch.zeros(args.num_envs)
     following = last_value
     for t in reversed(range(args.num_steps)):
@@ -94,16 +94,16 @@ def advantages(args: argparse.Namespace, rewards: Any, dones: Any, values: Any, 
 def update(args: argparse.Namespace, agent: Agent, optimizer: torch.optim.Optimizer, batch: dict[str, Any]) -> None:
     """Improve the agent on one batch of experience."""
     size = len(batch["actions"])
-    for _ in range(args.epochs):
-        for chosen in torch.randperm(size).chunk(args.minibatches):
+    for _ in range(args.update_epochs):
+        for chosen in torch.randperm(size).chunk(args.num_minibatches):
             obs, advantage = batch["obs"][chosen], batch["advantages"][chosen]
             policy = agent.policy(obs)
             ratio = (policy.log_prob(batch["actions"][chosen]) - batch["log_probs"][chosen]).exp()
             advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-            clipped = ratio.clamp(1 - args.clip, 1 + args.clip)
+            clipped = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
             policy_loss = -torch.min(ratio * advantage, clipped * advantage).mean()
             value_loss = 0.5 * (agent.value(obs) - batch["returns"][chosen]).pow(2).mean()
-            loss = policy_loss + args.value_weight * value_loss - args.entropy * policy.entropy().mean()
+            loss = policy_loss + args.vf_coef * value_loss - args.ent_coef * policy.entropy().mean()
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(agent.parameters(), args.max_grad_norm)
@@ -111,7 +111,7 @@ def update(args: argparse.Namespace, agent: Agent, optimizer: torch.optim.Optimi
 
 
 def main(argv: Sequence[str] | None = None) -> list[float]:
-    """Train; give the returns of all episodes, in the order in which they ended."""
+    """Train; return the returns of all episodes, in the order in which they ended."""
     args = parse(argv)
     random.seed(args.seed)
     np.random.seed(args.seed)  # noqa: NPY002  as CleanRL's scripts do
@@ -129,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
     running, recent = np.zeros(args.num_envs), deque[float](maxlen=50)
     start = time.monotonic()
     next_obs = torch.as_tensor(envs.reset(seed=args.seed)[0], dtype=torch.float32)
-    updates = max(1, args.total_steps // (args.num_steps * args.num_envs))
+    updates = max(1, args.total_timesteps // (args.num_steps * args.num_envs))
     for iteration in range(updates):
         optimizer.param_groups[0]["lr"] = args.learning_rate * (1 - iteration / updates)
         for t in range(args.num_steps):
@@ -156,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> list[float]:
         if iteration % 10 == 9 or iteration == updates - 1:
             steps = (iteration + 1) * args.num_steps * args.num_envs
             mean = np.mean(recent) if recent else float("nan")
-            print(f"step {steps}: mean return {mean:.1f}, {steps / (time.monotonic() - start):.0f} steps/s")
+            print(f"step {steps}: mean return {mean:.1f}, {steps / (time.monotonic() - start):.0f} steps/s", flush=True)
     envs.close()
     return returns
 

@@ -1,12 +1,12 @@
-"""Actors of one's own around the replay server: the learner is one, and so are the explorers, which push to it.
+"""The replay server with Ray actors of your own: a learner, which samples from it, and explorers, which push to it.
 
-    python examples/replay_actors.py                  # 15 rounds
-    python examples/replay_actors.py --rounds 30
+    python examples/replay_actors.py                  # 15 iterations
+    python examples/replay_actors.py --num-iterations 30
 
-This is how programs look that keep a Buffer class in a Ray actor. `vecenvs.replay.Replay` starts and watches explorers
-by itself (replay_dqn.py); here they are yours, and so is what happens if one of them dies. In each round the explorers
-walk over a frozen lake with the newest table of values, while the learner draws batches of what all have found and
-makes the next table. Q-learning in a table, NumPy alone.
+This is the structure of programs which keep a Buffer class in a Ray actor. `vecenvs.replay.Replay` starts and watches
+explorers by itself (replay_dqn.py); here your program does both, and decides what happens if one of them dies. In each
+iteration the explorers walk over a frozen lake with the newest table of values, while the learner draws batches from
+the transitions of all explorers and computes the next table: tabular Q-learning with NumPy.
 
 Needs: pip install ".[replay]"
 """
@@ -28,19 +28,19 @@ Array = NDArray[Any]
 
 
 def lake(num_envs: int) -> VecEnv:
-    """A lake on which nobody slips: 16 fields, 4 directions, a reward of 1 at the goal."""
+    """Make the envs: a lake that is not slippery, with 16 fields, 4 directions and a reward of 1 at the goal."""
     return make_vec_env("FrozenLake-v1", num_env=num_envs, env_kwargs={"is_slippery": False}, backend="dummy")
 
 
 class Walk:
-    """The policy of an explorer: the best direction of the table, with some chance of any other."""
+    """The policy of an explorer: the best direction of the table, or with probability `epsilon` a random one."""
 
     def __init__(self, explorer: int, epsilon: float) -> None:
         self.values, self.epsilon = np.zeros((16, 4)), epsilon
         self.rng = np.random.default_rng(explorer)
 
     def act(self, obs: Array) -> Array:
-        noise = 1e-6 * self.rng.random((len(obs), 4))  # among equals any
+        noise = 1e-6 * self.rng.random((len(obs), 4))  # to break ties at random
         best = (self.values[obs] + noise).argmax(1)
         return np.where(self.rng.random(len(obs)) < self.epsilon, self.rng.integers(4, size=len(obs)), best)
 
@@ -49,7 +49,7 @@ class Walk:
 
 
 class ExploringActor:
-    """Steps envs with the policy and pushes fragments of transitions to the server: one call per fragment."""
+    """Step envs with the policy and push fragments of transitions to the server, in one call per fragment."""
 
     def __init__(self, index: int, inserter: Any, epsilon: float) -> None:
         self.walk = Walk(index, epsilon)
@@ -57,7 +57,7 @@ class ExploringActor:
         self.inserter = inserter
 
     def explore(self, values: Array, fragments: int) -> dict[str, Any]:
-        """Walk with these values; tell how it goes."""
+        """Walk with these values; return statistics."""
         self.walk.set_weights(values)
         for _ in range(fragments):
             self.inserter.add(self.explorer.collect())
@@ -66,7 +66,7 @@ class ExploringActor:
 
 
 class LearningActor:
-    """Owns the server, and samples from it."""
+    """Own the server, and sample from it."""
 
     def __init__(self, capacity: int, batch_size: int) -> None:
         with lake(1) as vec:
@@ -75,11 +75,11 @@ class LearningActor:
         self.values = np.zeros((16, 4))
 
     def inserter(self, explorer: int) -> Any:
-        """What an explorer pushes with. It may be sent to any actor or task."""
+        """Return the object by which an explorer pushes. It can be sent to any actor or task."""
         return self.server.inserter(explorer)
 
     def learn(self, updates: int) -> tuple[Array, dict[str, Any]]:
-        """Learn from so many batches; give the table and how full the buffer is. Waits until there is enough."""
+        """Learn from this many batches, as soon as there are enough transitions; return the table and statistics."""
         for _ in range(updates):
             update(self.values, self.server.sample())
         return self.values, self.server.stats()
@@ -90,7 +90,7 @@ class LearningActor:
 
 
 def update(values: Array, batch: dict[str, Any], gamma: float = 0.95, rate: float = 0.5) -> None:
-    """One step of Q-learning on a batch, in place. What occurs several times counts by its mean."""
+    """Do one step of Q-learning on a batch, in place. Of repeated entries the mean error counts."""
     target = batch["reward"] + gamma * ~batch["terminated"] * values[batch["next_obs"]].max(1)
     error, count = np.zeros_like(values), np.zeros_like(values)
     place = batch["obs"], batch["action"]
@@ -100,20 +100,21 @@ def update(values: Array, batch: dict[str, Any], gamma: float = 0.95, rate: floa
 
 
 def run(args: argparse.Namespace) -> None:
-    """Start the actors and go round."""
-    learner: Any = ray.remote(num_cpus=0)(LearningActor).remote(args.capacity, args.batch_size)
+    """Start the actors, and run all iterations."""
+    print(f"starting {args.num_explorers} explorers", flush=True)
+    learner: Any = ray.remote(num_cpus=0)(LearningActor).remote(args.buffer_size, args.batch_size)
     exploring = ray.remote(num_cpus=0)(ExploringActor)
-    epsilons = np.linspace(0.9, 0.1, args.explorers)  # from bold to careful
-    inserters = [learner.inserter.remote(k) for k in range(args.explorers)]
-    explorers: list[Any] = [exploring.remote(k, inserters[k], epsilons[k]) for k in range(args.explorers)]
+    epsilons = np.linspace(0.9, 0.1, args.num_explorers)  # from mostly random to mostly greedy
+    inserters = [learner.inserter.remote(k) for k in range(args.num_explorers)]
+    explorers: list[Any] = [exploring.remote(k, inserters[k], epsilons[k]) for k in range(args.num_explorers)]
     values: Any = np.zeros((16, 4))
-    for number in range(1, args.rounds + 1):
-        walks = [explorer.explore.remote(values, args.fragments) for explorer in explorers]
-        values, buffer = ray.get(learner.learn.remote(args.updates))
+    for number in range(1, args.num_iterations + 1):
+        walks = [explorer.explore.remote(values, args.num_fragments) for explorer in explorers]
+        values, buffer = ray.get(learner.learn.remote(args.num_updates))
         careful = ray.get(walks)[-1]
         print(
-            f"round {number:3}  stored {buffer['stored']}  inserted {buffer['inserted']}  sampled {buffer['sampled']}"
-            f"  mean return of the careful explorer {careful['mean_return'] or 0.0:.2f}",
+            f"iteration {number:3}  stored {buffer['stored']}  inserted {buffer['inserted']}"
+            f"  sampled {buffer['sampled']}  mean return of the careful explorer {careful['mean_return'] or 0.0:.2f}",
             flush=True,
         )
     ray.get(learner.stop.remote())
@@ -121,12 +122,12 @@ def run(args: argparse.Namespace) -> None:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--explorers", type=int, default=3)
-    parser.add_argument("--fragments", type=int, default=10, help="of each explorer, per round")
-    parser.add_argument("--updates", type=int, default=100, help="per round")
+    parser.add_argument("--num-iterations", type=int, default=15)
+    parser.add_argument("--num-explorers", type=int, default=3)
+    parser.add_argument("--num-fragments", type=int, default=10, help="of each explorer, per iteration")
+    parser.add_argument("--num-updates", type=int, default=100, help="per iteration")
     parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--capacity", type=int, default=20_000)
+    parser.add_argument("--buffer-size", type=int, default=20_000)
     return parser.parse_args(argv)
 
 

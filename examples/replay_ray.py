@@ -1,11 +1,11 @@
-"""Sixteen explorers, one replay buffer, one learner: every update tells what it was made of.
+"""Sixteen explorers, one replay buffer, one learner: each update prints what is in its batch.
 
     python examples/replay_ray.py                  # 200 updates
-    python examples/replay_ray.py --updates 1000
+    python examples/replay_ray.py --num-updates 1000
 
-The env shows a light in one of the four cells of a 2x2 board; to name its cell gives a reward, to miss ends the
-episode. Each explorer is a Ray actor that plays a VecEnv of such boards with the newest weights it has. The learner,
-this process, draws batches of 16 from what all of them have stored. Ctrl-C ends all of it.
+The env shows a light in one of the four cells of a 2x2 board. Naming the cell gives a reward; a miss ends the episode.
+Each explorer is a Ray actor which plays a VecEnv of such boards with its newest weights. The learner, this process,
+draws batches of 16 from the transitions of all explorers. Ctrl-C ends everything.
 
 Needs: pip install ".[replay]" rich
 """
@@ -30,7 +30,7 @@ Array = NDArray[Any]
 
 
 class Light(gym.Env[Any, Any]):
-    """Name the cell that is lit. A miss ends the episode, 20 steps cut it off."""
+    """An env in which the action names the cell that is lit. A miss terminates the episode, 20 steps truncate it."""
 
     def __init__(self) -> None:
         self.observation_space = gym.spaces.Box(0.0, 1.0, (2, 2), np.float32)
@@ -54,7 +54,7 @@ class Light(gym.Env[Any, Any]):
 
 
 class Policy:
-    """What an explorer acts by: the best action of a linear Q function, with some chance of any other."""
+    """The policy of an explorer: the best action of a linear Q function, or with some probability a random one."""
 
     def __init__(self, explorer: int, explorers: int) -> None:
         self.weights = np.zeros((4, 4), np.float32)
@@ -70,12 +70,12 @@ class Policy:
 
 
 def boards(explorer: int, num_envs: int) -> VecEnv:
-    """The VecEnv of one explorer."""
+    """Make the VecEnv of one explorer."""
     return DummyVecEnv([Light] * num_envs)
 
 
 def update(weights: Array, batch: dict[str, Any], gamma: float = 0.9, rate: float = 0.1) -> float:
-    """One step of Q-learning on a batch, in place; give the loss. An episode that was cut off has a future."""
+    """Do one step of Q-learning on a batch, in place; return the loss. Truncated episodes are bootstrapped."""
     obs, next_obs = batch["obs"].reshape(-1, 4), batch["next_obs"].reshape(-1, 4)
     rows = np.arange(len(obs))
     target = batch["reward"] + gamma * ~batch["terminated"] * (next_obs @ weights).max(1)
@@ -85,22 +85,22 @@ def update(weights: Array, batch: dict[str, Any], gamma: float = 0.9, rate: floa
 
 
 def run(args: argparse.Namespace, progress: Progress) -> None:
-    """Start the explorers and learn."""
-    task = progress.add_task(f"starting {args.explorers} explorers", total=args.updates)
+    """Start the explorers, and learn."""
+    task = progress.add_task(f"starting {args.num_explorers} explorers", total=args.num_updates)
     weights = np.zeros((4, 4), np.float32)
     with Replay(
         functools.partial(boards, num_envs=args.num_envs),
-        lambda vec, explorer: Policy(explorer, args.explorers),
-        num_explorers=args.explorers,
-        capacity=args.capacity,
+        lambda vec, explorer: Policy(explorer, args.num_explorers),
+        num_explorers=args.num_explorers,
+        capacity=args.buffer_size,
         batch_size=args.batch_size,
         samples_per_insert=1.0,  # on average each transition is drawn once: the explorers wait for the learner
         fragment_size=8,
         prefetch=1,  # fresh batches matter more here than how fast they come
         seed=args.seed,
-        explorer_options={"num_cpus": 0},  # they have next to nothing to do
+        explorer_options={"num_cpus": 0},  # they compute next to nothing
     ) as replay:
-        for number in range(1, args.updates + 1):
+        for number in range(1, args.num_updates + 1):
             batch = replay.sample()
             loss = update(weights, batch)
             replay.publish(weights)
@@ -117,17 +117,17 @@ def run(args: argparse.Namespace, progress: Progress) -> None:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--updates", type=int, default=200)
-    parser.add_argument("--explorers", type=int, default=16)
+    parser.add_argument("--num-updates", type=int, default=200)
+    parser.add_argument("--num-explorers", type=int, default=16)
     parser.add_argument("--num-envs", type=int, default=2, help="of each explorer")
     parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--capacity", type=int, default=2000)
+    parser.add_argument("--buffer-size", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run; give the exit status."""
+    """Run; return the exit status."""
     args = parse(argv)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(highlight=False, markup=False)) as progress:

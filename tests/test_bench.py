@@ -1,4 +1,4 @@
-"""How the benchmark takes turns, and what it makes of them."""
+"""The turns of the benchmark, and the report on them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from vecenvs.bench import chart, limit, measure, report
-from vecenvs.bench.measure import LIMIT, Timing, Turn
-from vecenvs.bench.session import Session
+from vecenvs.bench import bar_chart, contest, limit, report
+from vecenvs.bench.contest import LIMIT, Timing, Turn
+from vecenvs.bench.measurement import Measurement
 from vecenvs.bench.weigh import Footprint
 
 
@@ -51,19 +51,24 @@ class FakeLimit:
         return Timing(1000, 1.0)
 
 
-def take(contest_of: list[Fake], log: list[str], repeats: int = 2) -> list[Turn]:
-    unweighed = lambda contestant, num_envs: None  # noqa: E731
-    return list(measure.contest(contest_of, FakeLimit(log), 4, seconds=0.002, repeats=repeats, weigh=unweighed))
+def take(contestants: list[Fake], log: list[str], rounds: int = 2) -> list[Turn]:
+    return list(contest.contest([contestants] * rounds, FakeLimit(log), 4, seconds=0.002))
 
 
 class TestContest:
-    def test_each_round_lies_between_two_readings_of_the_limit(self) -> None:
+    def test_each_round_lies_between_two_readings_of_the_limit_and_every_other_one_runs_backwards(self) -> None:
         log: list[str] = []
         take([Fake(log, "a"), Fake(log, "b")], log)
         a, b = ["a", "a closed"], ["b", "b closed"]
-        assert log == [LIMIT, *a, *b, LIMIT, *a, *b, LIMIT]
+        assert log == [LIMIT, *a, *b, LIMIT, *b, *a, LIMIT]
 
-    def test_who_fails_is_told_of_once_and_left_out(self) -> None:
+    def test_memory_is_weighed_once(self) -> None:
+        log: list[str] = []
+        footprint = Footprint(8, 4, 1, 2)
+        found = contest.contest([[Fake(log, "a")]] * 2, FakeLimit(log), 4, seconds=0.002, weigh=lambda *_: footprint)
+        assert [turn.memory for turn in found if turn.contestant == "a"] == [footprint, None]
+
+    def test_a_failure_is_reported_once_and_its_contestant_left_out(self) -> None:
         log: list[str] = []
         turns = take([Fake(log, "a", "step"), Fake(log, "b", "make"), Fake(log, "c")], log)
         failures = {turn.contestant: turn.failure for turn in turns if turn.failure}
@@ -84,40 +89,40 @@ class TestContest:
             now[0] += 1e-4 * count
             return 3 * count
 
-        timing = measure.run_for(step, 0.1, clock=lambda: now[0])
+        timing = contest.run_for(step, 0.1, clock=lambda: now[0])
         assert timing.steps == 3 * sum(counts)
         assert timing.seconds == pytest.approx(1e-4 * sum(counts))
         assert 0.1 <= timing.seconds < 0.105  # the clock is read often enough
-        assert len(counts) < 120  # and no oftener
+        assert len(counts) < 120  # and not more often
 
 
-def a_session() -> Session:
+def a_measurement() -> Measurement:
     """Two contestants and a failure, the limit changing from 1000 to 2000 to 3000 steps/s."""
-    session = Session(2, [8], 1.0, 2)
+    found = Measurement(2, [8], 1.0, 2)
     memory = Footprint(8 << 20, 4 << 20, 1 << 20, 2)
     for number in range(2):
-        session.turns += [
+        found.turns += [
             Turn(LIMIT, 8, number, Timing(1000 * (number + 1), 1.0)),
             Turn("fast", 8, number, Timing(1500, 1.0), 0.5, memory if number == 0 else None),
             Turn("slow[x]", 8, number, Timing(150, 1.0), 0.001),
         ]
-    session.turns += [Turn("broken", 8, 0, failure="ValueError: no"), Turn(LIMIT, 8, 2, Timing(3000, 1.0))]
-    return session
+    found.turns += [Turn("broken", 8, 0, failure="ValueError: no"), Turn(LIMIT, 8, 2, Timing(3000, 1.0))]
+    return found
 
 
 class TestReport:
     def test_shares_are_taken_of_the_readings_on_both_sides(self) -> None:
-        fast, slow, broken = report.rows(a_session().turns)
+        fast, slow, broken = report.rows(a_measurement().turns)
         assert fast.share == report.Spread(pytest.approx(0.8), pytest.approx(0.6), pytest.approx(1.0))
         assert slow.rate == report.Spread(150, 150, 150)
         assert (broken.share, broken.failure) == (None, "ValueError: no")
 
     def test_a_contest_broken_off_has_shares_of_the_reading_before(self) -> None:
-        turns = a_session().turns[:2]
+        turns = a_measurement().turns[:2]
         assert report.rows(turns)[0].share == report.Spread(1.5, 1.5, 1.5)
 
     def test_the_record_is_json_and_complete(self) -> None:
-        held = a_session()
+        held = a_measurement()
         data = json.loads(report.to_json(report.record({"command": "c"}, held)))
         assert data["command"] == "c"
         assert len(data["readings"]) == len(held.turns)
@@ -126,7 +131,7 @@ class TestReport:
         assert data["limit_steps_per_second"] == {"median": 2000, "min": 1000, "max": 3000}
 
     def test_the_table_has_all_of_it_whatever_stdout_is(self, capsys: pytest.CaptureFixture[str]) -> None:
-        held = a_session()
+        held = a_measurement()
         report.show(report.rows(held.turns), "title", report.notes(held, "how it was measured"))
         out = capsys.readouterr().out
         for text in ("title", "0.80  (0.60..1.00)", "1.50 k", "500 ms", "8.00 MiB", "1.00 MiB", "slow[x]", "failed"):
@@ -135,8 +140,8 @@ class TestReport:
         assert "- how it was measured" in out
 
     def test_warns_when_the_limit_itself_went_up_and_down(self) -> None:
-        """As `tune` does: then something else has been running."""
-        held = a_session()
+        """Then something else has been running. `tune` warns, too."""
+        held = a_measurement()
         (warning,) = [note for note in report.notes(held, "") if "something else" in note]
         assert warning.startswith("The limit itself went from 1.00 k to 3.00 k steps/s meanwhile")
         quiet = replace(held, turns=[turn for turn in held.turns if turn.contestant != LIMIT or turn.round])
@@ -144,11 +149,11 @@ class TestReport:
         assert not [note for note in report.notes(quiet, "") if "something else" in note]
 
     def test_warns_when_episodes_are_longer_than_the_turns(self) -> None:
-        held = replace(a_session(), episodes=limit.Episodes(500.0, 0.05))
+        held = replace(a_measurement(), episodes=limit.EpisodeStats(500.0, 0.05))
         warning = [note for note in report.notes(held, "") if "--seconds" in note]
         assert len(warning) == 1
         assert "5%" in warning[0]
-        short = replace(a_session(), episodes=limit.Episodes(5.0, 0.05))
+        short = replace(a_measurement(), episodes=limit.EpisodeStats(5.0, 0.05))
         assert not [note for note in report.notes(short, "") if "--seconds" in note]
 
     @pytest.mark.parametrize(
@@ -169,5 +174,5 @@ class TestReport:
     @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
     def test_draws(self, tmp_path: Path, suffix: str) -> None:
         path = tmp_path / f"chart{suffix}"
-        chart.draw(report.rows(a_session().turns), path, title="t", subtitle="s", cores=2)
+        bar_chart.draw([*bar_chart.panels(report.rows(a_measurement().turns), 2)], path, title="t", subtitle="s")
         assert path.stat().st_size > 1000

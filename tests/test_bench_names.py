@@ -1,4 +1,4 @@
-"""What the benchmark steps, and with what: workloads and backends by name."""
+"""The benchmark's workloads and backends, by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from vecenvs.backends import BACKENDS
 from vecenvs.bench import contestants, workloads
-from vecenvs.bench.made import as_made, from_make_vec_env
+from vecenvs.bench.monitored import from_make_vec_env, monitored
 from vecenvs.errors import BackendUnavailable
 from vecenvs.wrappers.monitor import Monitor
 
@@ -42,7 +42,7 @@ class TestWorkloads:
         space = workloads.workload("rows:84x84x4")().observation_space
         assert (space.shape, space.dtype) == ((84, 84, 4), np.uint8)
 
-    def test_episodes_end_when_told(self) -> None:
+    def test_episodes_end_after_the_steps_in_the_name(self) -> None:
         env = workloads.workload("spin:0us,episode=3")()
         for _ in range(2):
             env.reset()
@@ -69,7 +69,7 @@ class TestWorkloads:
             ("no_such_module:Env-v0", "no_such_module"),
         ],
     )
-    def test_bad_names_are_told_in_one_line(self, name: str, says: str) -> None:
+    def test_errors_of_bad_names_are_one_line(self, name: str, says: str) -> None:
         with pytest.raises(workloads.BadRequest, match=says) as caught:
             workloads.workload(name)
         assert "\n" not in str(caught.value)
@@ -178,7 +178,7 @@ class TestContestants:
         vec = from_make_vec_env(workload)(2, contestants.parse("dummy"))
         try:
             assert vec.env_is_wrapped(Monitor) == [True, True]
-            ours = str(as_made(workload)())
+            ours = str(monitored(workload)())
             assert "Monitor" in ours
             assert vec.get_attr("step.__self__.__str__")[0]() == ours  # the same wrappers in the same order
         finally:

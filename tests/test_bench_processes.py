@@ -1,4 +1,4 @@
-"""The benchmark's fresh processes: the bare loops that are the limit, and the scales."""
+"""The benchmark's fresh processes: the bare loops that are the limit, and the measurement of memory."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class TestLimit:
     def test_envs_that_never_end_have_no_episodes(self) -> None:
         with limit.BareLoops(workloads.workload("spin:0us"), 1) as loops:
             loops.run(0.01, 0.01)
-            assert loops.episodes() == limit.Episodes(None, 0.0)
+            assert loops.episodes() == limit.EpisodeStats(None, 0.0)
 
-    def test_an_env_that_cannot_be_made_is_told_in_one_line(self) -> None:
+    def test_an_env_that_cannot_be_made_is_an_error_of_one_line(self) -> None:
         with pytest.raises(workloads.BadRequest, match="cannot make the env: TypeError.*no_such_option") as caught:
             limit.BareLoops(workloads.workload("CartPole-v1", {"no_such_option": 1}), 1)
         assert "\n" not in str(caught.value)
 
-    def test_an_env_that_dies_is_told_with_its_exit_code(self) -> None:
+    def test_an_env_that_dies_is_an_error_with_its_exit_code(self) -> None:
         with limit.BareLoops(Dying(), 1) as loops, pytest.raises(workloads.BadRequest, match="exit code 7"):
             loops.run(0.01, 0.01)
 
@@ -76,7 +76,7 @@ class TestWeigh:
         found = weigh(contestants.VecContestant(contestants.parse("subproc:w=2,fork"), make_vec), 256)
         assert found is not None
         assert found.processes == 2
-        assert found.parent > 256 * 64 * 64  # the rows it has been given, at the least
+        assert found.parent > 256 * 64 * 64  # at least the rows that it has received
         assert 0 < found.workers < found.total
 
     def test_what_cannot_be_made_weighs_nothing(self) -> None:

@@ -14,16 +14,15 @@ import pytest
 
 from vecenvs import DummyVecEnv
 from vecenvs.__main__ import main
-from vecenvs.bench import breakdown, replays
-from vecenvs.bench.lock_step import LockStepContestant
-from vecenvs.bench.loops import LoopContestant
-from vecenvs.bench.measure import LIMIT, Timing, Turn
+from vecenvs.bench import breakdown, stand_ins
+from vecenvs.bench.contest import LIMIT, Timing, Turn
+from vecenvs.bench.loop_contestants import LockStepContestant, LoopContestant
 from vecenvs.bench.workloads import BadRequest, workload
 from vecenvs.testing.envs import CountingEnv
 
 
-class Told(gym.Env[Any, Any]):
-    """Ends each third step, writes into one and the same observation, and tells the step in its info."""
+class Informative(gym.Env[Any, Any]):
+    """An env whose episodes have three steps, with one observation array and infos that hold the step."""
 
     observation_space = gym.spaces.Dict({"a": gym.spaces.Box(0, 9, (2,), np.float32), "b": gym.spaces.Discrete(3)})
     action_space = gym.spaces.Discrete(2)
@@ -43,35 +42,35 @@ class Told(gym.Env[Any, Any]):
         return {"a": self.array, "b": 1}, 0.5, self.steps == 3, False, {"step": self.steps}
 
 
-class TestReplay:
-    def test_gives_what_the_env_gave(self) -> None:
-        replay = replays.record(Told)
-        env = replay()
+class TestStandIn:
+    def test_returns_what_the_env_returned(self) -> None:
+        stand_in = stand_ins.record(Informative)
+        env = stand_in()
         assert env.reset()[0]["a"].tolist() == [0, 0]
-        rows = [env.step(0) for _ in range(len(replay.transitions))]
+        rows = [env.step(0) for _ in range(len(stand_in.transitions))]
         assert [row[0]["a"].tolist() for row in rows[:4]] == [[1, 1], [2, 2], [3, 3], [1, 1]]  # copies, not one array
         assert [(row[1], row[2], row[4]) for row in rows[1:3]] == [(0.5, False, {"step": 2}), (0.5, True, {"step": 3})]
         assert env.step(0)[4] == {"step": 1}  # from the beginning again
 
     @pytest.mark.parametrize("part", ["rows", "infos", "ends"])
-    def test_gives_only_what_is_asked_for(self, part: str) -> None:
-        env = replays.record(Told).only(**{part: True})()
+    def test_returns_only_the_parts_that_are_asked_for(self, part: str) -> None:
+        env = stand_ins.record(Informative).only(**{part: True})()
         third = [env.step(0) for _ in range(3)][-1]
         given = {"rows": isinstance(third[0], dict), "infos": bool(third[4]), "ends": third[2]}
         assert given == {name: name == part for name in given}
         assert isinstance(env.observation_space, gym.spaces.Dict) == (part == "rows")
 
     def test_a_vec_env_can_step_them(self) -> None:
-        replay = replays.record(Told)
-        for stand_in in (replay, replay.only(), replay.only(rows=True)):
-            with DummyVecEnv([stand_in] * 3) as vec:
+        stand_in = stand_ins.record(Informative)
+        for one in (stand_in, stand_in.only(), stand_in.only(rows=True)):
+            with DummyVecEnv([one] * 3) as vec:
                 vec.reset()
                 ended = [vec.step([0] * 3)[2].all() for _ in range(6)]
-                assert ended == ([False, False, True] * 2 if stand_in is replay else [False] * 6)
+                assert ended == ([False, False, True] * 2 if one is stand_in else [False] * 6)
 
     def test_rows_of_large_envs_are_few(self) -> None:
-        replay = replays.record(workload("rows:1024x1024x4"))
-        assert len(replay.transitions) == 8
+        stand_in = stand_ins.record(workload("rows:1024x1024x4"))
+        assert len(stand_in.transitions) == 8
 
     def test_the_env_is_closed(self) -> None:
         closed: list[bool] = []
@@ -80,16 +79,16 @@ class TestReplay:
             def close(self) -> None:
                 closed.append(True)
 
-        replays.record(Closing)
+        stand_ins.record(Closing)
         assert closed == [True]
 
 
 class TestLoop:
     def test_steps_every_env_as_often(self) -> None:
-        made: list[Told] = []
+        made: list[Informative] = []
 
-        def env_fn() -> Told:
-            made.append(Told())
+        def env_fn() -> Informative:
+            made.append(Informative())
             return made[-1]
 
         stepper = LoopContestant("loop", env_fn).make(3)
@@ -98,7 +97,7 @@ class TestLoop:
         stepper.close()
 
     def test_actions_of_any_space(self) -> None:
-        class Nested(Told):
+        class Nested(Informative):
             action_space = gym.spaces.Tuple((gym.spaces.Discrete(2), gym.spaces.Box(0, 1, (2,))))
 
             def step(self, action: Any) -> Any:
@@ -108,7 +107,7 @@ class TestLoop:
         assert LoopContestant("loop", Nested).make(2).step(5) == 10
 
 
-class FailsLater(Told):
+class FailsLater(Informative):
     """The env of a broken library: its third step raises."""
 
     def step(self, action: Any) -> Any:
@@ -129,7 +128,7 @@ class TestLockStep:
     def test_loops_go_on_after_a_pause(self) -> None:
         stepper = LockStepContestant("lock-step", CountingEnv, 2).make(2)
         stepper.step(1)
-        time.sleep(0.2)  # longer than anybody tries before sleeping
+        time.sleep(0.2)  # longer than any side tries before it sleeps
         assert stepper.step(3) == 6
         stepper.close()
 
@@ -144,7 +143,7 @@ class TestLockStep:
         here = os.getpid()
 
         def env_fn() -> Any:
-            return Told() if os.getpid() == here else FailsLater()
+            return Informative() if os.getpid() == here else FailsLater()
 
         stepper = LockStepContestant("lock-step", env_fn, 2).make(2)
         stepper.step(2)
@@ -153,7 +152,7 @@ class TestLockStep:
         stepper.close()
 
 
-# Microseconds per env step: by this all parts are known, and what subtraction has to find.
+# Microseconds per env step. They determine all parts, which the subtraction must find.
 TIMES = {
     "~loop of one": 9,
     "~loop": 11,
@@ -172,7 +171,7 @@ PARTS = {"env": 10, "alone": -1, "turns": 2, "calls": 2, "rows": 1, "copies": 0.
 
 
 def turns(rounds: int = 2, left_out: str = "") -> list[Turn]:
-    """Return readings on two cores, both used by the limit: 10 us of core time are 5 us of the clock."""
+    """Return readings on two cores. The limit uses both: 10 us of core time are 5 us of the clock."""
     found = []
     for number in range(rounds):
         found.append(Turn(LIMIT, 8, number, Timing(200_000, 1.0)))
@@ -198,9 +197,7 @@ class TestSubtraction:
             next(p for p in found if (p.contestant, p.part) == ("subproc", part)) for part in ("uneven", "waiting")
         )
         assert uneven.seconds.median == pytest.approx((16 - 10 - 2) * 1e-6, rel=1e-2)  # two cores, less env and turns
-        assert waiting.seconds.median == pytest.approx(
-            (18 - 21 - 4) * 1e-6, rel=1e-2
-        )  # what it does at once, it has not
+        assert waiting.seconds.median == pytest.approx((18 - 21 - 4) * 1e-6, rel=1e-2)
 
     def test_rounds_that_lack_a_reading_do_not_count(self) -> None:
         assert breakdown.parts(turns(left_out="~dummy all"), ["dummy"], 2) == []

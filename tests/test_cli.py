@@ -63,8 +63,8 @@ class TestCommands:
 SMALL = ["CartPole-v1", "--num-envs", "2"]
 
 
-class TestOutputThatNobodyReads:
-    """As with `| head -1`: commands do what they always do, and say nothing of it."""
+class TestOutputWithoutReader:
+    """As with `| head -1`: commands work as usual and print no error."""
 
     @pytest.mark.parametrize(
         "arguments",
@@ -101,7 +101,7 @@ class TestOutputThatNobodyReads:
 
 
 def run_unread(arguments: list[str], unread: str, **environ: str) -> tuple[int, str]:
-    """Return a command's exit code if one of its streams has no reader, and its output on the other."""
+    """Return the exit code of a command with no reader for one stream, and what it wrote to the other."""
     reader, writer = os.pipe()
     os.close(reader)
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **environ}
@@ -133,7 +133,7 @@ class TestBench:
         expected = "python -m vecenvs bench CartPole-v1 --num-envs 2 4 --seconds 0.02 --repeats 2"
         assert data["command"] == expected
 
-    def test_the_record_does_not_tell_whose_machine_it_is(self, here: Path) -> None:
+    def test_the_record_does_not_identify_the_machine(self, here: Path) -> None:
         run("bench", "spin:0us", "--num-envs", "1", "--backends", "dummy", *QUICK, "--json", str(here / "out.json"))
         text = (here / "out.json").read_text()
         assert str(here) not in text
@@ -204,7 +204,7 @@ class TestBench:
         ) as process:
             assert process.stderr is not None
             assert "measured 1 env" in process.stderr.readline()
-            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: everybody in the foreground gets it
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to the whole foreground process group
             out, err = process.communicate(timeout=30)
         assert process.returncode == 130
         assert "Traceback" not in err

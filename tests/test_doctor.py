@@ -16,7 +16,7 @@ from vecenvs.errors import BackendUnavailable
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[str, str]]:
-    """Return what was printed, as {subject: (state, text)}."""
+    """Return the state and the text of each printed line by its subject."""
     found = {}
     for line in capsys.readouterr().out.splitlines():
         state, what, text = line[:2], line[4:26].strip(), line[26:]
@@ -65,7 +65,7 @@ def test_what_is_broken_makes_it_fail(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert found["subproc, spawn"] == (BROKEN, "BackendUnavailable: no semaphores on this system")
 
 
-def test_limits_of_the_process_are_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_limits_of_the_process_are_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 64)
     monkeypatch.setattr("vecenvs.cpus.allowed_cpus", lambda: list(range(8)))
     monkeypatch.setattr("vecenvs.cpus.usable_cores", lambda: 3)
@@ -91,11 +91,11 @@ def test_a_launcher_of_another_mpi_is_noticed(
     assert "different MPIs" in text
 
 
-def test_a_job_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "3")
     monkeypatch.setattr(doctor, "EXAMINATIONS", [doctor._mpi])
     assert main(["doctor"]) == 0
-    assert lines(capsys)["mpi job"] == (OK, "Open MPI's mpirun has started 3 processes, of which this is one")
+    assert lines(capsys)["mpi job"] == (OK, "Open MPI's mpirun has started 3 processes; this is one of them")
 
 
 def test_findings_are_shown_as_they_come(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

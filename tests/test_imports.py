@@ -19,14 +19,16 @@ ROOT = Path(vecenvs.__file__).parent
 # `python tests/test_imports.py` writes this into the pages that show it.
 LAYERS = [
     ("errors env_calls cpus batch", "exceptions; functions run on one env by name; cores; columns of a batch"),
-    ("vec_env", "the contract"),
+    ("vec_env transport", "the contract; what carries commands and rows"),
     ("arguments", "checks of what callers pass"),
-    ("transport worker", "what carries commands and rows; all that runs where envs live"),
+    ("worker", "all that runs where envs live"),
     ("pool wrappers plots", "the caller's side of any engine; wrappers of VecEnvs and envs; curves"),
-    ("mpi backends", "launch and supervise workers: in process, as processes, MPI ranks or Ray actors"),
-    ("views make replay", "VecEnvs as other libraries see them; `make_vec_env`; the replay buffer between actors"),
-    ("compat", "other libraries' names"),
-    ("bench", "measuring"),
+    ("backends", "launch and supervise workers: in process, as processes, MPI ranks or Ray actors"),
+    (
+        "make mpi views replay",
+        "`make_vec_env`; SPMD helpers and mpirun; VecEnvs as others see them; the replay buffer between actors",
+    ),
+    ("compat bench", "other libraries' names; measuring"),
     ("cli __main__", "the command line"),
 ]
 PAGES = [ROOT.parent / "docs" / "design.md", ROOT.parent / "CONTRIBUTING.md"]
@@ -47,12 +49,12 @@ def layer_of(name: str) -> int:
 
 
 def part_of(path: Path) -> str:
-    """The first word below vecenvs: a module, or the package it is in."""
+    """Return the first word below vecenvs: a module, or the package it is in."""
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
 def imported_parts(tree: ast.AST) -> Iterator[str]:
-    """What a module imports of vecenvs, at any depth of its code, but not for type checkers alone."""
+    """Yield what a module imports of vecenvs, at any depth of its code, but not for type checkers alone."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             continue
@@ -123,11 +125,11 @@ def uses_of_an_env(tree: ast.AST) -> Iterator[str]:
 
 
 def test_one_place_steps_and_one_resets() -> None:
-    """direct.py and env_shard.py, apart from wrappers of one env and the bare loop that the benchmark measures by."""
+    """autoreset.py, apart from wrappers of one env and the bare loop that the benchmark measures by."""
     found = {
         path.name: {*uses_of_an_env(ast.parse(path.read_text()))} for path in modules() if part_of(path) != "bench"
     }
-    assert {name: uses for name, uses in found.items() if uses} == {"direct.py": {"step"}, "env_shard.py": {"reset"}}
+    assert {name: uses for name, uses in found.items() if uses} == {"autoreset.py": {"reset", "step"}}
 
 
 if __name__ == "__main__":

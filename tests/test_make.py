@@ -19,10 +19,10 @@ import pytest
 
 from vecenvs import DummyVecEnv, backends
 from vecenvs.backends import auto
+from vecenvs.backends.mpi import job
 from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.make import make_vec_env as make
 from vecenvs.make.make_vec_env import make_vec_env
-from vecenvs.mpi import job
 from vecenvs.testing.envs import CountingEnv, DyingEnv
 from vecenvs.wrappers import Monitor, load_results
 
@@ -536,7 +536,7 @@ class TestAuto:
         assert auto.choose(4).backend == "mpi"
         monkeypatch.setitem(sys.modules, "mpi4py.MPI", mpi_of_rank(1))  # each rank has a learner of its own
         assert auto.choose(4).backend == "subproc"
-        monkeypatch.setattr(job, "_sessions", [object()])
+        monkeypatch.setattr(job, "_known", [object()])
         assert auto.choose(4).backend == "mpi"
 
     def test_a_daemon_starts_no_processes(self):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -13,26 +12,25 @@ from typing import Any
 
 import pytest
 
-from vecenvs.bench.measure import LIMIT, Timing
+from vecenvs.bench.contest import LIMIT, Timing, Turn, contest
 from vecenvs.bench.workloads import BadRequest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is no part of the package
 program = import_module("benchmarks.peers.__main__")
-contest = import_module("benchmarks.peers.contest")
-contestants = import_module("benchmarks.peers.contestants")
-crew = import_module("benchmarks.peers.crew")
+budgets = import_module("benchmarks.peers.budget")
 figures = import_module("benchmarks.peers.figures")
 grid = import_module("benchmarks.peers.grid")
-report = import_module("benchmarks.peers.report")
+library_processes = import_module("benchmarks.peers.library_processes")
+lineup = import_module("benchmarks.peers.lineup")
+pages = import_module("benchmarks.peers.page")
 steppers = import_module("benchmarks.peers.steppers")
-turn = import_module("benchmarks.peers.turn")
 
 SPIN = grid.cell("spin100-8")
 ROWS = grid.cell("rows-64")
 
 
-def found(*names: str) -> list[Any]:
-    return [contestants.contestant(name) for name in names]
+def entrants(job: Any, *names: str) -> list[Any]:
+    return [lineup.Entrant(lineup.contestant(name), job) for name in names]
 
 
 @dataclass
@@ -54,21 +52,20 @@ class Turns:
     log: list[str] = field(default_factory=list)
     jobs: list[Any] = field(default_factory=list)
 
-    def __call__(self, contestant: Any, job: Any, seconds: float) -> Any:
-        self.log.append(contestant.name)
-        self.jobs.append(job)
-        rate = self.rates[contestant.name]
+    def __call__(self, entrant: Any, num_envs: int, seconds: float) -> Turn:
+        self.log.append(entrant.name)
+        self.jobs.append(entrant.job)
+        rate = self.rates[entrant.name]
         if isinstance(rate, str):
-            return turn.Answer(failure=rate)
-        return turn.Answer(Timing(int(rate), 1.0), startup=0.5)
+            return Turn(entrant.name, num_envs, 0, failure=rate)
+        return Turn(entrant.name, num_envs, 0, Timing(int(rate), 1.0), startup=0.5)
 
 
 def play(cell: Any, rates: dict[str, float | str], rounds: int = 2, budget: Any = None) -> tuple[Any, Turns]:
-    """Let them take turns; the cell's record, and what happened."""
-    who, turns = found(*rates), Turns(rates)
-    how = {"seconds": 1.0, "rounds": rounds, "budget": budget or contest.Budget(None, 1)}
-    job = contest.job_of(cell, Limit(), 2, 1.0)
-    read = list(contest.play(job, who, Limit(), turns, **how))
+    """Let the contestants take turns; return the cell's record, and the turns."""
+    turns, job = Turns(rates), program.job_of(cell, Limit(), 2, 1.0)
+    of_rounds = (budget or budgets.Budget(None, 1)).rounds(entrants(job, *rates), rounds)
+    read = list(contest(of_rounds, Limit(), cell.num_envs, seconds=1.0, take_turn=turns))
     return {**figures.cell_record(cell, list(rates), job.think, 1.0, read, 0), "complete": True}, turns
 
 
@@ -82,7 +79,7 @@ class TestGrid:
 
     def test_every_promised_contestant_takes_part(self) -> None:
         for promise in grid.PROMISES:
-            names = [one.name for one in contestants.lineup(grid.cell(promise.key))] if promise.key else []
+            names = [one.name for one in lineup.lineup(grid.cell(promise.key))] if promise.key else []
             assert promise.contestant is None or promise.contestant in names
 
     def test_axes_and_cells_can_be_chosen(self) -> None:
@@ -92,21 +89,21 @@ class TestGrid:
         with pytest.raises(BadRequest, match="no such axis or cell; there are envs, number"):
             grid.choose(["nothing"], quick=False)
 
-    def test_who_has_a_process_per_env_is_spared_a_thousand(self) -> None:
-        names = {one.name for one in contestants.lineup(grid.cell("cartpole-1024"))}
+    def test_libraries_with_a_process_per_env_are_spared_a_thousand(self) -> None:
+        names = {one.name for one in lineup.lineup(grid.cell("cartpole-1024"))}
         assert {"subproc", "Gymnasium SyncVectorEnv", "EnvPool"} <= names
         assert not names & {"Gymnasium AsyncVectorEnv", "SB3 SubprocVecEnv", "TorchRL ParallelEnv", "ray"}
 
     def test_contestants_can_be_chosen_by_library(self) -> None:
-        assert [one.name for one in contestants.lineup(ROWS, ["gymnasium", "dummy"])] == [
+        assert [one.name for one in lineup.lineup(ROWS, ["gymnasium", "dummy"])] == [
             "dummy",
             "Gymnasium SyncVectorEnv",
             "Gymnasium AsyncVectorEnv",
         ]
         with pytest.raises(BadRequest, match="no such contestant; the libraries are vecenvs, gymnasium"):
-            contestants.lineup(ROWS, ["gym"])
+            lineup.lineup(ROWS, ["gym"])
 
-    def test_an_env_can_tell_something(self) -> None:
+    def test_an_env_can_have_infos_and_an_attribute(self) -> None:
         env = replace(grid.cell("infos-64"), env="spin:0us", attr=True).env_fn()()
         env.reset()
         assert env.step(0)[4] == {"x": 0.5, "speed": 0.5, "cost": 0.25, "alive": 1.0}
@@ -122,15 +119,15 @@ class TestRounds:
         assert record["rounds"] == 2
         assert figures.shares(record)["dummy"] == {0: pytest.approx(0.4), 1: pytest.approx(0.4)}
 
-    def test_who_fails_is_recorded_and_takes_no_further_turns(self) -> None:
+    def test_a_failure_is_recorded_and_its_contestant_left_out(self) -> None:
         record, turns = play(SPIN, {"dummy": 600, "EnvPool": "no answer within 60 s"}, rounds=3)
         assert turns.log.count("EnvPool") == 1
         assert figures.failures(record) == {"EnvPool": "no answer within 60 s"}
         assert "EnvPool" not in figures.shares(record)
 
-    def test_who_is_slow_takes_fewer_turns(self) -> None:
+    def test_slow_contestants_take_fewer_turns(self) -> None:
         _, turns = play(SPIN, {"dummy": 600, "ray": 500}, rounds=4)
-        assert (turns.log.count("dummy"), turns.log.count("ray")) == (4, contest.SLOW_ROUNDS)
+        assert (turns.log.count("dummy"), turns.log.count("ray")) == (4, budgets.SLOW_ROUNDS)
 
     def test_a_learner_computes_as_long_as_the_limit_takes_per_row(self) -> None:
         from vecenvs.bench.workloads import iterations_for
@@ -144,20 +141,20 @@ class TestRounds:
         now = [0.0]
 
         class Slowly(Turns):
-            def __call__(self, contestant: Any, job: Any, seconds: float) -> Any:
+            def __call__(self, entrant: Any, num_envs: int, seconds: float) -> Turn:
                 now[0] += 10.0
-                return super().__call__(contestant, job, seconds)
+                return super().__call__(entrant, num_envs, seconds)
 
         def rounds(budget: Any) -> int:
-            turns = Slowly({"dummy": 600.0})
-            how = {"seconds": 1.0, "rounds": 9, "budget": budget, "clock": lambda: now[0]}
-            list(contest.play(contest.job_of(SPIN, Limit(), 2, 1.0), found("dummy"), Limit(), turns, **how))
+            turns, job = Slowly({"dummy": 600.0}), program.job_of(SPIN, Limit(), 2, 1.0)
+            of_rounds = budget.rounds(entrants(job, "dummy"), 9)
+            list(contest(of_rounds, Limit(), SPIN.num_envs, seconds=1.0, take_turn=turns))
             return len(turns.log)
 
-        budget = contest.Budget(60.0, 2, lambda: now[0])
+        budget = budgets.Budget(60.0, 2, lambda: now[0])
         assert [budget.begin_cell() and rounds(budget) for _ in range(2)] == [3, 3]
         assert not budget.begin_cell()
-        tight = contest.Budget(1.0, 1, lambda: now[0])
+        tight = budgets.Budget(1.0, 1, lambda: now[0])
         assert tight.begin_cell()
         assert rounds(tight) == 1
 
@@ -182,7 +179,7 @@ class TestFigures:
             "cartpole-64": play(grid.cell("cartpole-64"), {"dummy": 600, "subproc": 1350, "SB3 DummyVecEnv": 900})[0],
             "rows-64": play(ROWS, {"dummy": 600, "PufferLib Serial": 500})[0],
         }
-        by_what = {promise.what: figures.keep(promise, cells) for promise in grid.PROMISES}
+        by_what = {promise.what: figures.promised_figure(promise, cells) for promise in grid.PROMISES}
         assert by_what["CartPole, 64 envs"][0].median == pytest.approx(0.9)
         assert by_what["CartPole, 64 envs, dummy"][0].median == pytest.approx(0.4)
         assert by_what["84x84x4 bytes at no cost, 64 envs: over the best peer"][1] == "dummy over PufferLib Serial"
@@ -207,7 +204,7 @@ class TestPage:
     def test_says_what_was_measured_and_what_failed(self) -> None:
         rates: dict[str, float | str] = {"subproc": 600, "SB3 DummyVecEnv": 900, "EnvPool": "OSError: no"}
         data = data_of(spin100_8=play(SPIN, rates)[0])
-        page = report.page(data, "peers.json", "../peers.json", {"cost": "benchmarks/cost.png"})
+        page = pages.page(data, "peers.json", "../peers.json", {"cost": "benchmarks/cost.png"})
         assert "| SB3 DummyVecEnv | **0.60** (0.60..0.60) |" in page
         assert "| *our best over the best Python peer* | 0.67 (0.67..0.67) |" in page
         assert "| 100 us, 8 envs | >= 0.98 | 0.40 (0.40..0.40) | **missed** | subproc |" in page
@@ -216,9 +213,9 @@ class TestPage:
         assert "![Cost of a step](benchmarks/cost.png)" in page
         assert "## Resets" not in page  # nothing of it is there
 
-    def test_a_cell_that_was_broken_off_does_not_count(self) -> None:
+    def test_a_cell_that_was_interrupted_does_not_count(self) -> None:
         record = {**play(SPIN, {"subproc": 600})[0], "complete": False}
-        assert "100 us, 8 envs | >= 0.98 | not yet" in report.page(data_of(spin100_8=record), "a", "b", {})
+        assert "100 us, 8 envs | >= 0.98 | not yet" in pages.page(data_of(spin100_8=record), "a", "b", {})
 
     def test_pictures_lie_beside_it(self, tmp_path: Path) -> None:
         record = play(SPIN, {"subproc": 600, "SB3 DummyVecEnv": 300, "EnvPool": "OSError: no"})[0]
@@ -242,18 +239,18 @@ class TestRun:
     @pytest.fixture
     def turns(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Turns]:
         """All contestants, without a process."""
-        turns = Turns({one.name: 500 for one in contestants.CONTESTANTS})
+        turns = Turns({one.name: 500 for one in lineup.CONTESTANTS})
         monkeypatch.setattr(program, "BareLoops", NoLoops)
-        monkeypatch.setattr(crew.Crew, "take_turn", lambda _, *args: turns(*args))
-        monkeypatch.setattr(program.charts, "draw", lambda *_: None)
+        monkeypatch.setattr(library_processes.LibraryProcesses, "take_turn", lambda _, *args: turns(*args))
+        monkeypatch.setattr(program.axis_charts, "draw_axis", lambda *_: None)
         return turns
 
-    def test_is_taken_up_where_it_was_broken_off(
+    def test_continues_after_an_interruption(
         self, turns: Turns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         where = ["--record", str(tmp_path / "peers.json"), "--to", str(tmp_path / "page.md"), "--rounds", "2"]
         cells = ["--only", "spin100-8", "rows-64"]
-        interrupt_at = len(contestants.lineup(SPIN)) * 2 + 3
+        interrupt_at = len(lineup.lineup(SPIN)) * 2 + 3
 
         def broken(*args: Any) -> Any:
             if len(turns.log) >= interrupt_at:
@@ -261,15 +258,15 @@ class TestRun:
             return turns(*args)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(crew.Crew, "take_turn", lambda _, *args: broken(*args))
-            with pytest.raises(SystemExit, match="goes on from here"):
+            patch.setattr(library_processes.LibraryProcesses, "take_turn", lambda _, *args: broken(*args))
+            with pytest.raises(SystemExit, match="continues from here"):
                 program.main([*where, *cells])
         kept = json.loads((tmp_path / "peers.json").read_text())["cells"]
         assert [key for key, record in kept.items() if record["complete"]] == ["spin100-8"]
 
         turns.log.clear()
         program.main([*where, *cells])
-        assert set(turns.log) == {one.name for one in contestants.lineup(ROWS)}
+        assert set(turns.log) == {one.name for one in lineup.lineup(ROWS)}
         data = json.loads((tmp_path / "peers.json").read_text())
         assert all(record["complete"] for record in data["cells"].values())
         assert [record["run"] for record in data["cells"].values()] == [0, 1]
@@ -290,67 +287,3 @@ class TestRun:
     def test_unknown_names_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(SystemExit, match="no such axis or cell"):
             program.main(["--only", "nothing", "--record", str(tmp_path / "peers.json")])
-
-
-@dataclass
-class Counter:
-    """Two envs, one of which ends its episode at every third step, as a library with next-step resets."""
-
-    taken: int = 0
-
-    def step(self, actions: Any) -> Any:
-        import numpy as np
-
-        self.taken += 1
-        over = np.array([self.taken % 3 == 0, False])
-        return None, None, over, ~over & False, {}
-
-
-class TestSteppers:
-    def job(self, **options: Any) -> Any:
-        return steppers.Job("spin:0us", SPIN.env_fn(), 2, 2, **options)
-
-    def test_rows_of_resets_are_no_transitions(self) -> None:
-        stepper = steppers.NextStep(self.job(), Counter().step, [None], lambda: None)
-        assert [stepper.step(3), stepper.step(1), stepper.step(3)] == [6, 1, 5]
-
-    def test_attributes_are_read_after_each_step(self) -> None:
-        read: list[int] = []
-        stepper = steppers.LockStep(self.job(attr=True), lambda _: None, [None], lambda: None, lambda: read.append(1))
-        assert stepper.step(5) == 10
-        assert len(read) == 5
-
-    def test_half_batches_make_as_many_rows(self) -> None:
-        stepper = steppers.InPart(self.job(), lambda: (1, 1), lambda: None)
-        assert stepper.step(4) == 8
-
-    @pytest.mark.parametrize("name", ["dummy", "subproc:caller,copy=false", "subproc, halves"])
-    def test_ours_take_a_turn(self, name: str) -> None:
-        cell = replace(grid.cell("attr-64"), env="spin:0us,episode=5", attr="halves" not in name)
-        job = steppers.Job(cell.env, cell.env_fn(), 4, 2, attr=cell.attr)
-        answer = turn.take_turn(contestants.contestant(name).build, job, 0.02)
-        assert answer.failure is None
-        assert answer.timing.steps > 0
-
-    def test_gymnasium_takes_a_turn(self) -> None:
-        answer = turn.take_turn(contestants.contestant("Gymnasium SyncVectorEnv").build, self.job(attr=False), 0.02)
-        assert answer.failure is None
-
-    def test_what_a_library_lacks_is_an_answer(self) -> None:
-        job = self.job(attr=True)
-        answer = turn.take_turn(contestants.contestant("EnvPool").build, job, 0.02)
-        assert answer.timing is None
-        assert answer.unavailable
-
-
-class TestProcesses:
-    def test_a_turn_in_a_process_of_its_own(self) -> None:
-        with crew.Crew() as there:
-            answer = there.take_turn(contestants.contestant("dummy"), steppers.Job(SPIN.env, SPIN.env_fn(), 2, 2), 0.01)
-            assert answer.failure is None
-            pid = there._members["ours"]._process.pid
-            os.kill(pid, 9)
-            answer = there.take_turn(contestants.contestant("dummy"), steppers.Job(SPIN.env, SPIN.env_fn(), 2, 2), 0.01)
-            assert answer.failure is not None
-            assert answer.failure.startswith("its process died")
-        assert not Path(f"/proc/{pid}").exists()

@@ -65,7 +65,7 @@ def test_one_seed_is_all_its_envs_in_the_order_of_time(tmp_path: Path) -> None:
 
 
 def test_a_random_policy_does_not_seem_to_learn(tmp_path: Path) -> None:
-    """Of envs that run side by side the short episodes end first: a mean over the first few is low."""
+    """If envs run side by side, short episodes end first, so that a mean over the first few is low."""
     rng = np.random.default_rng(0)
     for env in range(64):
         lengths = rng.geometric(0.02, 40)
@@ -148,13 +148,13 @@ def test_one_episode_and_other_formats(tmp_path: Path) -> None:
 
 
 def test_names_are_shown_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those that mean something to matplotlib: without an underscore it would say that there is no legend."""
+    """Also names with a meaning for matplotlib, which leaves labels with an underscore out of the legend."""
     names, title = ["_hidden", "a_$x$_b", r"$\frac{"], r"$5 to $\frac{10"
     monkeypatch.chdir(tmp_path)
     for name in names:
         write(tmp_path / name / "monitor.csv", [(1, 1, 1.0), (2, 1, 2.0)])
     assert main(["plot", *names, "--smooth", "2", "-o", "c.svg", "--title", title]) == 0
-    # Letters are shapes there; what they spell stands beside them as a comment.
+    # Letters are shapes in an SVG; the text is beside them, as a comment.
     written = re.findall("<!-- (.*) -->", (tmp_path / "c.svg").read_text())
     assert [text for text in written if text in (*names, title)] == [title, *names]
 

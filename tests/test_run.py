@@ -82,7 +82,7 @@ def test_models_of_stable_baselines3(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 class Goals(gymnasium.Env):
-    """Goal observations, as HER needs them, their keys in no order; episodes of five steps."""
+    """An env with goal observations, as HER needs them, with unsorted keys; episodes have five steps."""
 
     _part = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
     observation_space = gymnasium.spaces.Dict(observation=_part, achieved_goal=_part, desired_goal=_part)
@@ -156,7 +156,7 @@ def test_a_video(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 class Growing(RenderingEnv):
-    """Its pictures change their size: all at once, or `unevenly`."""
+    """An env whose pictures change their size: all at once, or `unevenly`."""
 
     made = 0
 
@@ -192,7 +192,7 @@ def test_pictures_that_make_no_video(
         (["CartPole-v1", "--policy", "no"], "none of: random"),
         (["CartPole-v1", "--policy", "no_such_module:f"], "no_such_module"),
         (["CartPole-v1", "--policy", "os:no"], "has no 'no'"),
-        (["CartPole-v1", "--policy", "os:name"], "no function"),
+        (["CartPole-v1", "--policy", "os:name"], "not a function"),
         (["CartPole-v1", "--policy", f"{__name__}:wrong"], "policy: ValueError: actions"),
         (["CartPole-v1", "--policy", "none.zip"], "none.zip"),
         (["CartPole-v1", "--policy", __file__ + ".zip"], ".zip"),
@@ -213,7 +213,7 @@ def test_bad_input_is_one_line_and_2(capsys: pytest.CaptureFixture[str], argumen
     assert message in lines[0]
 
 
-def test_an_env_that_raises_gives_1_and_its_traceback(
+def test_an_env_that_raises_is_exit_code_1_with_its_traceback(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = gymnasium.envs.registration.EnvSpec("Failing-v0", entry_point=lambda: FailingEnv(0, at=7))

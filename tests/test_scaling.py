@@ -2,50 +2,52 @@
 
 from __future__ import annotations
 
-import sys
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
 
 from vecenvs import SubprocVecEnv
-from vecenvs.bench import caller, scaling
-from vecenvs.bench.scaling import Costs, Sample
 from vecenvs.bench.workloads import workload
 
-COSTS = Costs(3e-6, 2e-6, 1e-7, 5e-11, 4e-7, 1e-10, 8e-6)
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+with pytest.MonkeyPatch.context() as patch:  # its scripts import each other
+    patch.syspath_prepend(str(BENCHMARKS))
+    model, sampling, tables = map(import_module, ("scaling_model", "scaling_samples", "scaling_tables"))
+
+COSTS = model.Costs(3e-6, 2e-6, 1e-7, 5e-11, 4e-7, 1e-10, 8e-6)
 
 
-def samples(costs: Costs) -> tuple[list[Sample], list[Sample], list[Sample]]:
-    """Handing over takes envs that cost nothing half as long."""
+def samples(costs: Any) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return samples in which envs that cost nothing have half of the latency."""
     grid = [(w, n, b) for w in (1, 2, 4) for n in (8, 64, 512) for b in (16, 28224)]
-    alone = [Sample(w, n, b, costs.caller(n, w, b)) for w, n, b in grid]
-    quick = [Sample(w, n, b, costs.step(0.0, n, w, b) - costs.latency / 2) for w, n, b in grid]
-    return alone, quick, [Sample(1, n, 16, costs.step(1e-4, n, 1, 16), 1e-4) for n in (1, 2, 8)]
+    alone = [model.Sample(w, n, b, costs.caller(n, w, b)) for w, n, b in grid]
+    quick = [model.Sample(w, n, b, costs.step(0.0, n, w, b) - costs.latency / 2) for w, n, b in grid]
+    return alone, quick, [model.Sample(1, n, 16, costs.step(1e-4, n, 1, 16), 1e-4) for n in (1, 2, 8)]
 
 
 class TestFit:
     def test_finds_the_constants_again(self) -> None:
-        found = scaling.fit(*samples(COSTS))
+        found = model.fit(*samples(COSTS))
         for name, value in vars(COSTS).items():
             assert getattr(found.costs, name) == pytest.approx(value, rel=1e-6), name
         assert found.worst < 1e-6
 
     def test_no_constant_is_negative(self) -> None:
         alone, steps, slow = samples(COSTS)
-        shrinking = [Sample(s.workers, s.num_envs, s.row_bytes, s.seconds / s.workers) for s in alone]
-        found = scaling.fit(shrinking, steps, slow)
+        shrinking = [model.Sample(s.workers, s.num_envs, s.row_bytes, s.seconds / s.workers) for s in alone]
+        found = model.fit(shrinking, steps, slow)
         assert min(vars(found.costs).values()) >= 0
         assert found.costs.per_worker == 0
-        assert found.worst > 0.1  # and the misfit is told
+        assert found.worst > 0.1  # and the misfit is reported
 
     def test_too_few_samples(self) -> None:
         alone, steps, slow = samples(COSTS)
         with pytest.raises(ValueError, match="two numbers of workers"):
-            scaling.fit([s for s in alone if s.workers == 1], steps, slow)
+            model.fit([s for s in alone if s.workers == 1], steps, slow)
         with pytest.raises(ValueError, match="a slow one"):
-            scaling.fit(alone, steps, [])
+            model.fit(alone, steps, [])
 
 
 class TestModel:
@@ -57,7 +59,7 @@ class TestModel:
     def test_a_share_that_is_never_reached(self) -> None:
         assert COSTS.workers_at(0.8, 1e-7, 16, 16) < 1
 
-    def test_dearer_envs_feed_more_workers(self) -> None:
+    def test_with_slower_envs_one_caller_feeds_more_workers(self) -> None:
         found = [COSTS.workers_at(0.5, env, 16, 16) for env in (1e-6, 1e-5, 1e-4)]
         assert found == sorted(found)
 
@@ -69,20 +71,11 @@ class TestModel:
 def test_samples_of_a_real_vec_env() -> None:
     with SubprocVecEnv([workload("spin:0us")] * 4, num_workers=2) as vec:
         vec.reset()
-        whole = caller.step_sample(vec, 2, 16, 0.03)
-        alone = caller.caller_sample(vec, 2, 16, whole.seconds)
+        whole = sampling.step_sample(vec, 2, 16, 0.03)
+        alone = sampling.caller_sample(vec, 2, 16, whole.seconds)
     assert (whole.workers, whole.num_envs, whole.row_bytes) == (alone.workers, alone.num_envs, 16) == (2, 4, 16)
     assert whole.seconds > 0
     assert alone.seconds > 0
-
-
-@pytest.fixture
-def tables(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import scaling_tables
-
-    monkeypatch.delitem(sys.modules, "scaling_tables")
-    return scaling_tables
 
 
 RECORD = {
@@ -122,21 +115,21 @@ RECORD = {
         ]
     },
     "callers": {
-        "results": [{"env": "spin:0us", "num_envs": 128, "who": "a", "share": {"median": 0.5, "min": 0.4, "max": 0.6}}]
+        "results": [
+            {"env": "spin:0us", "num_envs": 128, "contestant": "a", "share": {"median": 0.5, "min": 0.4, "max": 0.6}}
+        ]
     },
 }
 
 
 class TestTables:
-    def pages(self, tables: ModuleType, folder: Path) -> None:
+    def pages(self, folder: Path) -> None:
         for page, names in tables.PAGES.items():
             places = "".join(f"<!-- {name}: begin -->\nold\n<!-- {name}: end -->\nkept\n" for name in names)
             (folder / page).write_text(f"# Top\n{places}")
 
-    def test_written_between_the_marks(
-        self, tables: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        self.pages(tables, tmp_path)
+    def test_written_between_the_marks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pages(tmp_path)
         monkeypatch.setattr(tables, "DOCS", tmp_path)
         tables.write_docs(RECORD)
         written = "".join((tmp_path / page).read_text() for page in tables.PAGES)
@@ -153,14 +146,14 @@ class TestTables:
         tables.write_docs(RECORD)
         assert "".join((tmp_path / page).read_text() for page in tables.PAGES) == written
 
-    def test_a_missing_mark_is_named(self, tables: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.pages(tables, tmp_path)
+    def test_a_missing_mark_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pages(tmp_path)
         (tmp_path / "tuning.md").write_text("nothing")
         monkeypatch.setattr(tables, "DOCS", tmp_path)
         with pytest.raises(SystemExit, match="tuning.md has no place for the table 'auto'"):
             tables.write_docs(RECORD)
 
-    def test_the_pages_have_a_place_for_each(self, tables: ModuleType) -> None:
+    def test_the_pages_have_a_place_for_each(self) -> None:
         for page, names in tables.PAGES.items():
             text = (tables.DOCS / page).read_text(encoding="utf-8")
             for name in names:

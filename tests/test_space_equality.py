@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from vecenvs.batch.space_equality import alike
+from vecenvs.batch.space_equality import same_space
 from vecenvs.errors import SpaceMismatch
 
 
@@ -77,26 +77,26 @@ def test_equal_attributes(value: Any) -> None:
     one, other = Custom(value), copy.deepcopy(Custom(value))
     other.seed(1)
     assert one != other
-    assert alike(one, other)
-    assert alike(spaces.Tuple([one]), spaces.Tuple([other]))
-    assert not alike(one, Other(value))
-    assert not any(alike(one, Custom(changed)) for changed in VALUES if changed is not value)
+    assert same_space(one, other)
+    assert same_space(spaces.Tuple([one]), spaces.Tuple([other]))
+    assert not same_space(one, Other(value))
+    assert not any(same_space(one, Custom(changed)) for changed in VALUES if changed is not value)
 
 
 def test_what_tells_spaces_apart() -> None:
-    assert alike(Slotted(1), Slotted(1))
-    assert not alike(Slotted(1), Slotted(2))
-    assert not alike(Custom(np.zeros(2)), Custom(np.zeros(2, np.float32)))
-    assert not alike(Custom({"a": 1, "b": 2}), Custom({"b": 2, "a": 1}))
-    assert not alike(Custom(Opaque()), Custom(Opaque()))
-    assert not alike(Custom(lambda: 1), Custom(lambda: 1))
-    assert not alike(Never(1), Never(1))
-    assert not alike(spaces.Dict(a=Never(1)), spaces.Dict(a=Never(1)))
-    assert not alike(spaces.Discrete(2), spaces.Discrete(3))
+    assert same_space(Slotted(1), Slotted(1))
+    assert not same_space(Slotted(1), Slotted(2))
+    assert not same_space(Custom(np.zeros(2)), Custom(np.zeros(2, np.float32)))
+    assert not same_space(Custom({"a": 1, "b": 2}), Custom({"b": 2, "a": 1}))
+    assert not same_space(Custom(Opaque()), Custom(Opaque()))
+    assert not same_space(Custom(lambda: 1), Custom(lambda: 1))
+    assert not same_space(Never(1), Never(1))
+    assert not same_space(spaces.Dict(a=Never(1)), spaces.Dict(a=Never(1)))
+    assert not same_space(spaces.Discrete(2), spaces.Discrete(3))
     loops = [Custom(None), Custom(None)]
     for loop in loops:
         loop.value = loop
-    assert not alike(*loops)
+    assert not same_space(*loops)
 
 
 def test_a_mismatch_that_nobody_sees_names_eq() -> None:
@@ -151,5 +151,5 @@ def test_equal_bounds_are_not_compared_within_a_tolerance(monkeypatch: pytest.Mo
 
     compared: list[object] = []
     monkeypatch.setattr(spaces.Box, "__eq__", lambda *boxes: compared.append(boxes) is None)
-    assert alike(space, other)
+    assert same_space(space, other)
     assert not compared

@@ -30,7 +30,7 @@ from vecenvs.errors import ClosedError, VecEnvError, WorkerDied
 from vecenvs.testing.envs import CountingEnv, FailingEnv, counting_fns
 from vecenvs.testing.suite.deaths import PROMPT
 from vecenvs.worker import process
-from vecenvs.worker.process import _wait_for_end, child_environment
+from vecenvs.worker.process import child_environment, wait_for_end
 
 FORK = multiprocessing.get_context("fork")
 PATIENCE = 20.0  # seconds; what is waited for takes far less
@@ -171,7 +171,7 @@ def test_an_exception_at_the_end_of_the_constructor(monkeypatch: pytest.MonkeyPa
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vecenvs.pool.pool_vec_env.RemoteCalls", interrupt)
+    monkeypatch.setattr("vecenvs.pool.pool_base.RemoteCalls", interrupt)
     with pytest.raises(KeyboardInterrupt):
         SubprocVecEnv(counting_fns(2), 2, "fork")
     assert not [child for child in multiprocessing.active_children() if "vecenvs" in child.name]
@@ -257,7 +257,7 @@ class SleepyEnv(CountingEnv):
 @pytest.mark.parametrize("on_failure", ["raise", "restart"])
 def test_close_while_another_thread_is_in_a_step(on_failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """That one is told so at once, and starts no new worker."""
-    monkeypatch.setattr("vecenvs.pool.pool_vec_env.CLOSE_GRACE", 0.2)
+    monkeypatch.setattr("vecenvs.pool.pool_base.CLOSE_GRACE", 0.2)
     monkeypatch.setattr("vecenvs.pool.workers.EXIT_GRACE", 0.2)
     vec = SubprocVecEnv([SleepyEnv] * 2, 2, "fork", on_failure=on_failure)
     vec.reset()
@@ -401,4 +401,4 @@ def test_watching_without_pidfd(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "pidfd_open", refuse, raising=False)
     with subprocess.Popen(["true"]) as child:
         child.wait()
-        assert _wait_for_end(child.pid, None)
+        assert wait_for_end(child.pid, None)

@@ -14,7 +14,7 @@ import pytest
 from vecenvs import DummyVecEnv, SubprocVecEnv, make_vec_env
 from vecenvs.__main__ import main
 from vecenvs.bench import learner, tuning, tuning_table
-from vecenvs.bench.measure import LIMIT, Timing, Turn
+from vecenvs.bench.contest import LIMIT, Timing, Turn
 from vecenvs.bench.tuning import Candidate
 from vecenvs.testing.envs import CountingEnv
 
@@ -53,10 +53,10 @@ class TestCandidates:
     def test_the_line_to_paste(self) -> None:
         _, plain, caller, _ = tuning.candidates([8], 2, learner=False)
         assert (
-            tuning.line('"A-v0"', plain, {})
+            tuning.make_vec_env_line('"A-v0"', plain, {})
             == 'env = make_vec_env("A-v0", num_env=8, backend="subproc", num_workers=2)'
         )
-        assert tuning.line("f", caller, {"x": 1}).endswith("caller_steps=True, env_kwargs={'x': 1})")
+        assert tuning.make_vec_env_line("f", caller, {"x": 1}).endswith("caller_steps=True, env_kwargs={'x': 1})")
 
     @pytest.mark.parametrize("budget", [5.0, 45.0, 300.0])
     @pytest.mark.parametrize("cores", [1, 2, 64])
@@ -94,8 +94,8 @@ def searching(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(tuning, "time", clock)
 
     def search(entrants: list[Candidate], rates: dict[tuple[str, int], Any], budget: float = 45.0) -> tuning.Search:
-        def contest(contestants: Any, _: Any, size: int, *, seconds: float, repeats: int, weigh: Any) -> Iterator[Turn]:
-            for number in range(repeats):
+        def contest(rounds: Any, _: Any, size: int, *, seconds: float) -> Iterator[Turn]:
+            for number, contestants in enumerate(rounds):
                 yield Turn(LIMIT, size, number, Timing(1000, 1.0))
                 for contestant in contestants:
                     clock.now += seconds
@@ -106,7 +106,7 @@ def searching(monkeypatch: pytest.MonkeyPatch) -> Any:
                         yield Turn(contestant.name, size, number, failure=rate)
                     else:
                         yield Turn(contestant.name, size, number, Timing(rate, 1.0), 0.5)
-            yield Turn(LIMIT, size, repeats, Timing(1000, 1.0))
+            yield Turn(LIMIT, size, len(rounds), Timing(1000, 1.0))
 
         monkeypatch.setattr(tuning, "contest", contest)
         return tuning.search(entrants, FakeLoops(), lambda n, b: None, Silent(), budget=budget)
@@ -139,7 +139,7 @@ class TestSearch:
         found = searching(tuning.candidates([1], 2, learner=False), {("dummy", 1): 400})
         assert (found.recommended().rung, found.recommended().turns) == (2, 3)
 
-    def test_failures_are_told_and_nobody_else_suffers(self, searching: Any) -> None:
+    def test_failures_are_reported_and_do_not_affect_others(self, searching: Any) -> None:
         found = searching(self.entrants, {("dummy", 8): "ValueError: no", ("subproc:w=2", 8): 500})
         assert found.recommended().candidate.name == "subproc:w=2"
         assert "dummy failed with 8 envs: ValueError: no" in tuning_table.notes(found, None)

@@ -1,4 +1,4 @@
-"""Starting a group of workers of which one is gone, or has envs that do not fit."""
+"""Start workers of which one dies, or has envs that differ from the others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def made(body: Any) -> Message:
 
 
 class Dying(Transport):
-    """Sends nothing until its exit status is asked for: then it is dead, and its last words have arrived."""
+    """A worker that is dead as soon as its exit status is read. `words`, its last messages, arrive then."""
 
     where = " on node 7 [killed for its memory]"
 
@@ -57,7 +57,7 @@ class Dying(Transport):
 
 
 class Launcher:
-    """Gives the workers that it was made with."""
+    """Launches the workers that it was made with."""
 
     def __init__(self, *workers: Transport) -> None:
         self.workers = workers
@@ -81,7 +81,7 @@ def test_one_that_dies_while_it_makes_its_envs() -> None:
 
 
 def test_what_envs_raised_while_being_made() -> None:
-    """Is the error, not that the worker has left after it has said so."""
+    """Raises the env's error, not the exit of the worker that has sent it."""
     failure = RemoteFailure(1, "env 1 raised ToyError in its env function: no", "Traceback ...", None)
     with pytest.raises(Exception, match="env 1 raised ToyError in its env function: no") as caught:
         start(Dying(made(failure), exitcode=0))
@@ -89,7 +89,7 @@ def test_what_envs_raised_while_being_made() -> None:
 
 
 class Late(Dying):
-    """Lives, and has made its envs once somebody has looked after another one."""
+    """A worker that lives, and has made its envs once the other one's exit status has been read."""
 
     def __init__(self, other: Dying, *words: Message) -> None:
         super().__init__(*words)
@@ -108,7 +108,7 @@ class Late(Dying):
 
 @pytest.mark.parametrize("exitcode", [0, 1])
 def test_one_that_has_left_while_another_is_waited_for(exitcode: int) -> None:
-    """By itself: then it has said why, which is heard in its turn. Else that is told at once."""
+    """With exit code 0 it has sent the reason, which is raised in its turn. Any other death is raised at once."""
     failure = RemoteFailure(2, "env 2 raised ToyError in its env function: no", "Traceback ...", None)
     gone = Dying(made(failure), exitcode=exitcode)
     with pytest.raises((EnvError, WorkerDied)) as caught:
@@ -117,7 +117,7 @@ def test_one_that_has_left_while_another_is_waited_for(exitcode: int) -> None:
 
 
 class Ready(Dying):
-    """Has made its envs."""
+    """A worker that lives and has made its envs."""
 
     def __init__(self, *words: Message) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class Ready(Dying):
     (Discrete(2), (3, "action_space", Discrete(3), Discrete(2)), 3),
 ])  # fmt: skip
 def test_envs_that_do_not_fit(second: Any, mismatch: Any, blamed: int) -> None:
-    """The error names the env that differs from env 0, whichever of its worker it is."""
+    """The error names the env that differs from env 0, even if it is not the first one of its worker."""
     theirs = MADE._replace(action_space=second, mismatch=mismatch)
     with pytest.raises(SpaceMismatch) as caught:
         start(Ready(made(MADE)), Ready(made(theirs)))

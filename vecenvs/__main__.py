@@ -1,4 +1,4 @@
-"""`python -m vecenvs COMMAND ...`: finds the command's module in `vecenvs.cli` and runs it."""
+"""Run `python -m vecenvs COMMAND ...`: find the command's module in `vecenvs.cli` and call it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from vecenvs import cli
 from vecenvs.cli._output import readers_may_leave
 
 PROGRAM = "python -m vecenvs"
-_INTERRUPTED = 130  # what a shell reports for a command that SIGINT ended
 
 
 class Parser(argparse.ArgumentParser):
-    """An argparse parser whose errors are one line."""
+    """An argparse parser whose error messages are one line."""
 
     def error(self, message: str) -> NoReturn:
         """Print the message to stderr and exit with 2."""
@@ -26,17 +25,17 @@ class Parser(argparse.ArgumentParser):
 
 
 def commands() -> list[str]:
-    """Name the commands there are."""
+    """Return the names of all commands."""
     return sorted(module.name for module in iter_modules(cli.__path__) if not module.name.startswith("_"))
 
 
 def overview() -> str:
-    """List the commands, each with the first line of its module's docstring."""
+    """Return the list of commands, each with the first line of its module's docstring."""
     lines = [f"usage: {PROGRAM} COMMAND ...", ""]
     for name in commands():
         summary = (import_module(f"vecenvs.cli.{name}").__doc__ or "").partition("\n")[0]
         lines.append(f"  {name:<10}{summary}")
-    return "\n".join([*lines, "", f"{PROGRAM} COMMAND --help tells a command's arguments."])
+    return "\n".join([*lines, "", f"{PROGRAM} COMMAND --help shows the arguments of a command."])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,7 +65,7 @@ def _main(arguments: list[str]) -> int:
         return 2
     except KeyboardInterrupt:
         print(f"{parser.prog}: interrupted", file=sys.stderr)
-        return _INTERRUPTED
+        return cli.INTERRUPTED
 
 
 if __name__ == "__main__":

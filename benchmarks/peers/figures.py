@@ -1,6 +1,6 @@
-"""What a record's readings say: shares of the limit, and ratios to the best peer, with their spread.
+"""Figures from the readings of a cell: shares of the limit, and ratios to the best peer, with their spread.
 
-A record of a cell is plain data, as it stands in the JSON file: see `cell_record`.
+The record of a cell is plain data, as in the JSON file: see `cell_record`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from benchmarks.peers.contestants import CONTESTANTS, OURS
 from benchmarks.peers.grid import Cell, Promise
-from vecenvs.bench.measure import LIMIT, Turn
-from vecenvs.bench.report import Spread, share_of
+from benchmarks.peers.lineup import CONTESTANTS, OURS
+from vecenvs.bench.contest import LIMIT, Turn
+from vecenvs.bench.report import Spread, readings
 
 CellRecord = Mapping[str, Any]
 LIBRARIES = {found.name: found.library for found in CONTESTANTS}
@@ -22,25 +22,11 @@ PYTHON = {found.name for found in CONTESTANTS if found.python}
 def cell_record(
     cell: Cell, lineup: Sequence[str], think: int, seconds: float, turns: Sequence[Turn], run: int
 ) -> dict[str, Any]:
-    """Put what was read in a cell into plain data.
+    """Convert the turns of a cell to plain data.
 
-    `readings` has one entry per turn: the rate (env steps per second), the share of the limit in its round, the
-    start-up in seconds, or the failure. `think`: the learner's loop iterations per row. `run` is the number of the run
-    in the file that it belongs to. It is not `complete` before all its rounds are over.
+    `think` is the number of the learner's iterations per row, `run` the index of the run in the file. The record is not
+    `complete` before all of its rounds are over.
     """
-    readings = []
-    for turn in turns:
-        reading: dict[str, Any] = {"contestant": turn.contestant, "round": turn.round}
-        if turn.timing is not None:
-            reading["rate"] = turn.timing.rate
-            if turn.contestant != LIMIT:
-                reading["share"] = share_of(turn, turns)
-        for name in ("startup", "failure"):
-            if getattr(turn, name) is not None:
-                reading[name] = getattr(turn, name)
-        if turn.unavailable:
-            reading["unavailable"] = True
-        readings.append(reading)
     return {
         "run": run,
         "complete": False,
@@ -49,12 +35,12 @@ def cell_record(
         "think": think,
         "seconds": seconds,
         "rounds": sum(turn.contestant == LIMIT for turn in turns) - 1,
-        "readings": readings,
+        "readings": readings(turns),
     }
 
 
 def shares(record: CellRecord) -> dict[str, dict[int, float]]:
-    """Give each contestant's share of the limit in each round; who failed is not among them."""
+    """Return each contestant's share of the limit by round, without those that failed."""
     found: dict[str, dict[int, float]] = {}
     for reading in record["readings"]:
         if "share" in reading:
@@ -63,12 +49,12 @@ def shares(record: CellRecord) -> dict[str, dict[int, float]]:
 
 
 def failures(record: CellRecord) -> dict[str, str]:
-    """Tell who failed, and how."""
+    """Return the contestants that failed, and how."""
     return {reading["contestant"]: reading["failure"] for reading in record["readings"] if "failure" in reading}
 
 
 def best(record: CellRecord, *, ours: bool) -> str | None:
-    """Name the contestant with the highest median share: of ours, or of the others that step Python envs."""
+    """Return the contestant with the highest median share: of ours, or of the others that step Python envs."""
     found = {
         name: Spread.of(values.values()).median
         for name, values in shares(record).items()
@@ -78,7 +64,7 @@ def best(record: CellRecord, *, ours: bool) -> str | None:
 
 
 def relative(record: CellRecord, contestant: str, other: str | None) -> Spread | None:
-    """Divide its share by the other's, round by round."""
+    """Divide the contestant's share by the other's, round by round."""
     found = shares(record)
     if other is None or contestant not in found or other not in found:
         return None
@@ -87,7 +73,7 @@ def relative(record: CellRecord, contestant: str, other: str | None) -> Spread |
 
 
 def value(record: CellRecord, contestant: str) -> Spread | None:
-    """Give what a table shows of it: its share of the limit, or its rate over the best peer's where that counts."""
+    """Return the figure in a table: the share of the limit or, in a relative cell, the rate over the best peer's."""
     if record["cell"]["relative"]:
         return relative(record, contestant, best(record, ours=False))
     found = shares(record).get(contestant)
@@ -95,13 +81,13 @@ def value(record: CellRecord, contestant: str) -> Spread | None:
 
 
 def over_peer(record: CellRecord) -> Spread | None:
-    """Divide our best by the best Python peer."""
+    """Divide our best contestant by the best Python peer."""
     mine = best(record, ours=True)
     return relative(record, mine, best(record, ours=False)) if mine is not None else None
 
 
-def keep(promise: Promise, cells: Mapping[str, CellRecord]) -> tuple[Spread, str] | None:
-    """Give the figure of a promise and whose it is, or None if it has not been measured."""
+def promised_figure(promise: Promise, cells: Mapping[str, CellRecord]) -> tuple[Spread, str] | None:
+    """Return the figure of a promise and its contestant or cell, or None if it has not been measured."""
     if promise.key is None:
         least = {key: spread for key, record in cells.items() if (spread := over_peer(record)) is not None}
         key = min(least, key=lambda key: least[key].median, default=None)
@@ -109,11 +95,11 @@ def keep(promise: Promise, cells: Mapping[str, CellRecord]) -> tuple[Spread, str
     record = cells.get(promise.key)
     if record is None:
         return None
-    who = promise.contestant or best(record, ours=True)
-    if who is None:
+    name = promise.contestant or best(record, ours=True)
+    if name is None:
         return None
     if promise.unit == "peer":
         spread = over_peer(record)
-        return None if spread is None else (spread, f"{who} over {best(record, ours=False)}")
-    found = shares(record).get(who)
-    return (Spread.of(found.values()), who) if found else None
+        return None if spread is None else (spread, f"{name} over {best(record, ours=False)}")
+    found = shares(record).get(name)
+    return (Spread.of(found.values()), name) if found else None

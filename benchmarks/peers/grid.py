@@ -1,7 +1,7 @@
-"""The grid: cells, each varied from a common base along one axis, and what is promised of them.
+"""The grid: cells, each varied from a common base along one axis, and the figures that are promised for them.
 
-Everything crossed with everything would take days. The base is CartPole, bare, with no learner; each axis changes one
-thing. A cell may stand on several axes and is measured once.
+All combinations would take days. The base is bare CartPole without a learner; each axis changes one thing. A cell can
+be on several axes and is measured once.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ PREPROCESSED = "pong:preprocessed"
 
 @dataclass(frozen=True)
 class Cell:
-    """One situation in which everybody is measured.
+    """One situation in which the contestants are measured.
 
-    `env` is a workload's name (vecenvs.bench.workloads) or PREPROCESSED. `infos`: each step's info holds four numbers.
-    `attr`: an attribute of every env is read after each step. `learner`: the caller computes between steps, per row as
-    long as the limit takes for it. `everyone`: who takes long to start is measured too. `relative`: rates are told
-    against the best peer's, since the limit of an env that costs nothing says little. `quick`: `--quick` has it.
+    `env` is the name of a workload (vecenvs.bench.workloads) or PREPROCESSED. `infos`: each step's info holds four
+    numbers. `attr`: an attribute of every env is read after each step. `learner`: the caller computes between steps,
+    per row as long as the limit takes for it. `everyone`: slow contestants take part, too. `relative`: rates are
+    divided by the best peer's, since the limit of an env that costs nothing says little. `quick`: part of `--quick`.
     """
 
     key: str
@@ -41,7 +41,7 @@ class Cell:
     quick: bool = False
 
     def env_fn(self) -> Workload:
-        """Give the function that makes one such env. Others' processes get it too: it costs the same in all."""
+        """Return the function that makes one such env. It is sent to all processes, so its cost is the same in each."""
         if self.env == PREPROCESSED:
             return PreprocessedPong()
         made = workload(self.env)
@@ -49,7 +49,7 @@ class Cell:
             return made
         if not isinstance(made, Synthetic):
             raise BadRequest(f"{self.key}: infos and attributes are added to synthetic envs only, not to {self.env}")
-        return Talking(made, self.infos)
+        return Informative(made, self.infos)
 
 
 class PreprocessedPong:
@@ -64,18 +64,18 @@ class PreprocessedPong:
 
 
 @dataclass(frozen=True)
-class Talking:
-    """Makes a synthetic env that has something to tell: an attribute that changes and, with `infos`, numbers."""
+class Informative:
+    """A function that makes a synthetic env with an attribute that changes and, with `infos`, infos of numbers."""
 
     workload: Synthetic
     infos: bool
 
     def __call__(self) -> gym.Env[Any, Any]:
-        return TalkingEnv(self.workload, self.infos)
+        return InformativeEnv(self.workload, self.infos)
 
 
-class TalkingEnv(SyntheticEnv):
-    """What `Talking` makes. No wrapper: some libraries look for attributes in the innermost env only."""
+class InformativeEnv(SyntheticEnv):
+    """The env of `Informative`. It is no wrapper: some libraries look for attributes in the innermost env only."""
 
     def __init__(self, workload: Synthetic, infos: bool) -> None:
         super().__init__(workload)
@@ -92,7 +92,7 @@ class TalkingEnv(SyntheticEnv):
 
 @dataclass(frozen=True)
 class Axis:
-    """Cells that differ in one thing. Each axis is a table and a chart of the report."""
+    """Cells that differ in one thing. Each axis is a table and a chart of the page."""
 
     name: str
     title: str
@@ -148,13 +148,13 @@ AXES = [
     Axis(
         "cost",
         "Cost of a step",
-        "Synthetic envs that use so much CPU per step and return 4 floats; with 0 us relative to the best peer.",
+        "Synthetic envs that use this much CPU per step and return 4 floats; with 0 us relative to the best peer.",
         ("spin0-8", "spin10-8", "spin100-8", "spin1000-8", "spin10-64"),
     ),
     Axis(
         "obs",
         "Observations",
-        "Envs that cost nothing, so that only the rows' way counts. Rows per second, relative to the best peer.",
+        "Envs that cost nothing, so that only moving the rows counts. Rows per second, relative to the best peer.",
         ("floats-64", "rows-8", "rows-64", "nested-64"),
     ),
     Axis(
@@ -173,21 +173,21 @@ AXES = [
     Axis(
         "learner",
         "A learner between the steps",
-        "The caller computes after each batch, for as long as the limit takes to step it: in lock-step it is busy half "
-        "of the time at best, and half of the limit is the most there is. Who goes on with one half of the envs while "
-        "the caller is busy with the other can pass that.",
+        "The caller computes after each batch, for as long as the limit takes to step it. In lock-step the envs are "
+        "stepped half of the time at best, so half of the limit is the most that can be reached. A library that steps "
+        "one half of the envs while the caller computes on the other can pass that.",
         ("learner-spin100-8", "learner-cartpole-64"),
     ),
 ]
 
 
 def cell(key: str) -> Cell:
-    """Find a cell."""
+    """Return the cell of this key."""
     return next(found for found in CELLS if found.key == key)
 
 
 def choose(only: Sequence[str] | None, quick: bool) -> list[Cell]:
-    """Give the cells of the axes and keys asked for, in the order of measuring. BadRequest if there is none such."""
+    """Return the cells of these axes and keys, in the order of measuring. Raise BadRequest if there is none."""
     axes = {axis.name: axis.keys for axis in AXES}
     wanted: set[str] = set()
     for name in only if only is not None else axes:
@@ -200,10 +200,10 @@ def choose(only: Sequence[str] | None, quick: bool) -> list[Cell]:
 
 @dataclass(frozen=True)
 class Promise:
-    """What shall come out of a cell: at least `bound`, in `unit`.
+    """A figure of a cell that is promised to be at least `bound`.
 
-    "limit": the share of the limit of our best contestant, or of the one named. "peer": our best over the best Python
-    peer. `key` None stands for the least of all cells measured.
+    The unit "limit" is the share of the limit of our best contestant, or of the one named; "peer" is our best over the
+    best Python peer. `key` None stands for the lowest figure of all measured cells.
     """
 
     what: str

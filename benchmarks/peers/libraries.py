@@ -1,10 +1,11 @@
 """How each library is driven: the tightest loop that its documentation allows.
 
-Every function here makes the envs of a `Job`, resets them, and gives what steps them.
+Every function here makes the envs of a `Job`, resets them, and returns what steps them.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from itertools import cycle
 from typing import Any
@@ -13,12 +14,13 @@ import gymnasium as gym
 import numpy as np
 
 from benchmarks.peers.grid import ATTR, PREPROCESSED
-from benchmarks.peers.steppers import InPart, Job, LockStep, NextStep, NotOffered
-from vecenvs.bench.contestants import parse
-from vecenvs.bench.lock_step import LockStepContestant
-from vecenvs.bench.measure import Stepper
+from benchmarks.peers.steppers import InPart, Job, LockStep, NextStep
+from vecenvs.bench.contest import Stepper
+from vecenvs.bench.contestants import from_env_fn, parse
+from vecenvs.bench.learner import LearningContestant
+from vecenvs.bench.loop_contestants import LockStepContestant
 
-ENVPOOL = {  # its envs are its own, in C++: what comes nearest to each workload
+ENVPOOL = {  # its envs are written in C++: the nearest one to each workload
     "CartPole-v1": ("CartPole-v1", {}),
     "Pendulum-v1": ("Pendulum-v1", {}),
     "HalfCheetah-v5": ("HalfCheetah-v5", {}),
@@ -30,42 +32,29 @@ ENVPOOL = {  # its envs are its own, in C++: what comes nearest to each workload
 }
 
 
-# Nobody's
+# No library
 
 
 def bound(job: Job) -> Stepper:
     return LockStepContestant("", job.env_fn, job.cores).make(job.num_envs)
 
 
-# Ours
+# vecenvs
 
 
 def ours(job: Job, setting: str) -> Stepper:
-    vec, actions = _our_vec(job, setting)
-    return LockStep(job, vec.step, actions, vec.close, partial(vec.info_array, ATTR) if job.attr else None)
+    backend = parse(setting)
+    if job.attr:
+        backend = replace(backend, options={"info_attrs": (ATTR,), **backend.options})
+    vec = _reset(from_env_fn(job.env_fn)(job.num_envs, backend))
+    read = partial(vec.info_array, ATTR) if job.attr else None
+    return LockStep(job, vec.step, job.actions(vec.action_space), vec.close, read)
 
 
 def ours_in_part(job: Job, setting: str) -> Stepper:
-    vec, batches = _our_vec(job, setting)
-    half, actions = job.num_envs // 2, cycle(batches)
-
-    def exchange() -> tuple[int, int]:
-        batch = vec.recv(min_envs=half, max_envs=half)
-        job.learn(half)
-        vec.send(next(actions)[:half], batch.indices)
-        return half, half
-
-    vec.send(next(actions))
-    return InPart(job, exchange, vec.close)
-
-
-def _our_vec(job: Job, setting: str) -> tuple[Any, list[Any]]:
-    from vecenvs.backends import backend_class
-
-    backend = parse(setting)
-    attrs = {"info_attrs": (ATTR,)} if job.attr else {}
-    vec: Any = backend_class(backend.backend)(job.env_fns(), **{**attrs, **backend.options})
-    return _reset(vec), job.actions(vec.action_space)
+    iterations = job.num_envs * job.think
+    made = LearningContestant("", parse(setting), from_env_fn(job.env_fn), iterations, halves=True)
+    return made.make(job.num_envs)
 
 
 def _reset(vec: Any, **how: Any) -> Any:
@@ -141,8 +130,6 @@ def torchrl(job: Job) -> Stepper:
     def make() -> Any:
         return GymWrapper(job.env_fn(), categorical_action_encoding=True)
 
-    if job.attr:
-        raise NotOffered("no documented way to read an attribute of each env")
     vec = ParallelEnv(job.num_envs, make, mp_start_method="fork")
     try:
         state = vec.reset()
@@ -188,21 +175,17 @@ def _puffer_vec(job: Job, workers: str, **kwargs: Any) -> Any:
     from pufferlib import vector
     from pufferlib.emulation import GymnasiumPufferEnv
 
-    if job.attr:
-        raise NotOffered("no documented way to read an attribute of each env")
     make = partial(GymnasiumPufferEnv, env_creator=job.env_fn)
     if workers == "serial":
         return vector.make(make, num_envs=job.num_envs, backend=vector.Serial)
     count = min(job.num_envs, {"one": 1, "cores": job.cores}[workers])
-    # `overwork` only lifts its refusal where the processor's cores are fewer than the CPUs there are.
+    # `overwork` only lifts a refusal where the processor has fewer cores than CPUs.
     return vector.make(
         make, num_envs=job.num_envs, backend=vector.Multiprocessing, num_workers=count, overwork=True, **kwargs
     )
 
 
 def envpool(job: Job) -> Stepper:
-    if job.env not in ENVPOOL or job.attr:
-        raise NotOffered("steps its own envs only, and has none like this")
     import envpool as library
 
     name, options = ENVPOOL[job.env]
@@ -212,7 +195,7 @@ def envpool(job: Job) -> Stepper:
 
 
 def start_ray() -> None:
-    """Start a local Ray unless there is one."""
+    """Start a local Ray unless one is running."""
     import ray
 
     if not ray.is_initialized():

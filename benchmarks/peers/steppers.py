@@ -1,30 +1,26 @@
-"""The loops over actions drawn beforehand, and what there is to step.
+"""The loops over actions drawn beforehand, and the description of what they step.
 
-`step(count)` makes `count` batched steps (as many rows, where batches are smaller) and returns how many of them were
-transitions: a row that a library gives for a reset is none.
+`step(count)` makes `count` batched steps (as many rows, where batches are smaller) and returns how many rows were
+transitions. A row that a library returns for a reset is none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import cycle, islice, repeat
+from itertools import cycle, islice
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from vecenvs.bench.contestants import draw_actions
-from vecenvs.bench.workloads import Workload
-
-
-class NotOffered(Exception):
-    """The library has no way to do this."""
+from vecenvs.bench.workloads import Workload, spin
 
 
 @dataclass(frozen=True)
 class Job:
-    """What to step. `think`: iterations that the learner computes per row; `attr`: read the attribute each step."""
+    """What to step. `think`: iterations of `spin` that the learner computes per row. `attr`: read the attribute."""
 
     env: str
     env_fn: Workload
@@ -37,18 +33,17 @@ class Job:
         return [self.env_fn] * self.num_envs
 
     def actions(self, space: gym.Space[Any], num_envs: int | None = None) -> list[Any]:
-        """Draw batches of actions for the envs' own space."""
+        """Draw batches of actions from the action space of one env."""
         return draw_actions(space, self.num_envs if num_envs is None else num_envs)
 
     def learn(self, rows: int) -> None:
-        """Compute, as a learner would with so many rows."""
-        for _ in repeat(None, rows * self.think):
-            pass
+        """Compute, as a learner would with this many rows."""
+        spin(rows * self.think)
 
 
 @dataclass
 class LockStep:
-    """Steps all envs; every row is a transition."""
+    """Step all envs; every row is a transition."""
 
     job: Job
     advance: Callable[[Any], Any]
@@ -75,7 +70,10 @@ class LockStep:
 
 @dataclass
 class NextStep(LockStep):
-    """The step after an episode's end only resets. `advance` returns obs, rewards, terminated, truncated, ..."""
+    """Step envs which are reset by the step after an episode's end.
+
+    `advance` returns obs, rewards, terminated, truncated, ...
+    """
 
     over: int = 0
 
@@ -95,9 +93,9 @@ class NextStep(LockStep):
 
 @dataclass
 class InPart:
-    """Goes on with whichever half of the envs is ready. `exchange` waits for it, learns, and sends it on.
+    """Step half of the envs at a time, whichever half is ready.
 
-    It returns the number of rows and of transitions among them.
+    `exchange` waits for a half, learns, and sends it on. It returns the number of rows and of transitions among them.
     """
 
     job: Job

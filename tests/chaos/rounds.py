@@ -26,7 +26,7 @@ from vecenvs.backends import backend_class
 from vecenvs.errors import VecEnvError
 from vecenvs.testing import leaks
 from vecenvs.vec_env import VecEnv
-from vecenvs.worker.env_shard import AUTORESET_MODES
+from vecenvs.worker.autoreset import AUTORESET_MODES
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,8 @@ ENGINES = {
     "caller": Engine("subproc", {"start_method": "fork", "caller_steps": True}),
     "mpi-shared": Engine("mpi", **MPI),
     "mpi-messages": Engine("mpi", {"transport": "messages"}, **MPI),
-    "mpi-mpi": Engine("mpi", {"transport": "mpi"}, **MPI),
     "ray-shared": Engine("ray", **RAY),
     "ray-messages": Engine("ray", {"transport": "messages"}, **RAY),
-    "ray-calls": Engine("ray", {"transport": "calls"}, **RAY),
 }
 
 

@@ -25,6 +25,7 @@ from vecenvs.testing.suite import (
     ScheduleConformance,
     SeedingConformance,
     SpaceConformance,
+    StartConformance,
     TimeoutConformance,
     ValueConformance,
     WorldConformance,
@@ -89,7 +90,7 @@ class TestMixedRules(OnConfigurations, RuleConformance):
     short = Mixed
 
 
-class Starts(LifecycleConformance):
+class Starts(LifecycleConformance, StartConformance):
     """What a start method can change: how envs begin and end, and what travels to their workers."""
 
     test_an_env_that_cannot_be_made = ErrorConformance.test_an_env_that_cannot_be_made
@@ -112,6 +113,7 @@ class TestStarts(
     ErrorConformance,
     LifecycleConformance,
     SeedingConformance,
+    StartConformance,
     ValueConformance,
 ):
     """Rules that a start method might break: the fork server's workers get everything pickled."""

@@ -47,7 +47,7 @@ def pendulums(backend: str, lengths: tuple[int, ...]) -> VecEnv:
 
 
 def swing(obs: Any, torque: Any) -> tuple[Any, Any]:
-    """Return the next observation and the reward that Pendulum-v1 documents."""
+    """Return the next observation and the reward, by the documentation of Pendulum-v1."""
     angle, speed = np.arctan2(obs[:, 1], obs[:, 0]), obs[:, 2]
     reward = -(angle**2 + 0.1 * speed**2 + 0.001 * torque**2)
     speed = np.clip(speed + (15.0 * np.sin(angle) + 3.0 * torque) * 0.05, -8.0, 8.0)
@@ -58,7 +58,7 @@ def swing(obs: Any, torque: Any) -> tuple[Any, Any]:
 def collected(example: ModuleType, vec: VecEnv, steps: int) -> Any:
     rng = np.random.default_rng(0)
     noise = example.Noise(vec.num_envs, 1, rng)
-    replay = example.Replay(10_000, 3, 1)
+    replay = example.ReplayBuffer(10_000, 3, 1)
     collector = example.Collector(vec, lambda obs: rng.uniform(-1, 1, (len(obs), 1)), noise, replay, seed=0)
     count = sum(collector.step() for _ in range(steps))
     assert count == len(replay) == replay.added
@@ -82,7 +82,7 @@ def test_noise_begins_anew_with_each_episode(example: ModuleType) -> None:
     with pendulums("dummy", (3, 4)) as vec:
         noise = example.Noise(2, 1, np.random.default_rng(0))
         collector = example.Collector(
-            vec, lambda obs: np.zeros((len(obs), 1)), noise, example.Replay(1000, 3, 1), seed=0
+            vec, lambda obs: np.zeros((len(obs), 1)), noise, example.ReplayBuffer(1000, 3, 1), seed=0
         )
         begun = 0
         step = vec.step
@@ -102,7 +102,7 @@ def test_noise_begins_anew_with_each_episode(example: ModuleType) -> None:
 
 
 def test_the_replay_buffer_wraps_around(example: ModuleType) -> None:
-    replay = example.Replay(4, 1, 1)
+    replay = example.ReplayBuffer(4, 1, 1)
     for first in (0, 3):
         rows = np.arange(first, first + 3, dtype=np.float32)
         replay.add(rows[:, None], rows[:, None], rows, rows[:, None] + 1, np.zeros(3))
@@ -115,8 +115,19 @@ def test_the_replay_buffer_wraps_around(example: ModuleType) -> None:
 @pytest.mark.timeout(180)
 def test_it_runs_and_draws_its_curve(example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "curve.png"
-    small = ["--num-envs", "3", "--steps", "240", "--warm-up", "90", "--evaluate-every", "120", "--hidden", "8"]
-    mean = example.main([*small, "--evaluation-envs", "2", "--plot", str(path)])
+    small = [
+        "--num-envs",
+        "3",
+        "--total-timesteps",
+        "240",
+        "--learning-starts",
+        "90",
+        "--eval-frequency",
+        "120",
+        "--hidden-size",
+        "8",
+    ]
+    mean = example.main([*small, "--num-eval-envs", "2", "--plot", str(path)])
     assert -2000.0 < mean < 0.0
     assert path.read_bytes().startswith(b"\x89PNG")
     assert f"last 20 evaluation episodes: {mean:.1f}" in capsys.readouterr().out

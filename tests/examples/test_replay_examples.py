@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-FEW = ("--explorers", "3", "--num-envs", "1")
+FEW = ("--num-explorers", "3", "--num-envs", "1")
 LINE = re.compile(r"update +(\d+)  loss (\d+\.\d+)  batch \(16, 2, 2\)  stored (\d+)  explorers ([\d ]+)$")
 
 
@@ -39,13 +39,13 @@ def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.long
 @pytest.mark.timeout(120)
-def test_replay_ray_tells_of_each_update() -> None:
-    done = run("replay_ray.py", "--updates", "6", *FEW)
+def test_replay_ray_prints_each_update() -> None:
+    done = run("replay_ray.py", "--num-updates", "6", *FEW)
     assert done.returncode == 0, done.stdout
-    told = [found for line in done.stdout.splitlines() if (found := LINE.match(line.rstrip()))]
-    assert [int(found[1]) for found in told] == [1, 2, 3, 4, 5, 6], done.stdout
-    assert all(16 <= int(found[3]) <= 2000 for found in told)
-    explorers = [[int(explorer) for explorer in found[4].split()] for found in told]
+    lines = [found for line in done.stdout.splitlines() if (found := LINE.match(line.rstrip()))]
+    assert [int(found[1]) for found in lines] == [1, 2, 3, 4, 5, 6], done.stdout
+    assert all(16 <= int(found[3]) <= 2000 for found in lines)
+    explorers = [[int(explorer) for explorer in found[4].split()] for found in lines]
     assert all(len(each) == 16 for each in explorers)
     assert {explorer for each in explorers for explorer in each} <= {0, 1, 2}
     assert "6/6" in done.stdout
@@ -54,7 +54,7 @@ def test_replay_ray_tells_of_each_update() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(120)
 def test_ctrl_c_ends_replay_ray_and_all_it_started() -> None:
-    command = [sys.executable, "-u", str(EXAMPLES / "replay_ray.py"), "--updates", "1000000", *FEW]
+    command = [sys.executable, "-u", str(EXAMPLES / "replay_ray.py"), "--num-updates", "1000000", *FEW]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as process:
@@ -91,8 +91,8 @@ def test_the_table_of_replay_ray_learns_what_an_end_is() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(120)
 def test_replay_dqn_runs_until_its_goal() -> None:
-    small = ("--updates", "40", "--evaluate-every", "20", "--min-size", "70", "--hidden", "8", "--explorers", "2")
-    done = run("replay_dqn.py", "--goal", "1", *small)
+    small = ("--num-updates", "40", "--eval-frequency", "20", "--learning-starts", "70", "--hidden-size", "8")
+    done = run("replay_dqn.py", "--target-return", "1", "--num-explorers", "2", *small)
     assert done.returncode == 0, done.stdout
     assert " 20 updates, " in done.stdout
     assert " 40 updates, " not in done.stdout
@@ -103,7 +103,7 @@ def test_explorers_of_replay_dqn_act_as_the_network_does() -> None:
     import torch
 
     example = load("replay_dqn")
-    learner = example.Learner(4, 3, example.parse(["--hidden", "7"]))
+    learner = example.Learner(4, 3, example.parse(["--hidden-size", "7"]))
     greedy = example.Greedy(3, 0.0, 0)
     obs = np.random.default_rng(0).standard_normal((500, 4)).astype(np.float32)
     assert set(greedy.act(obs)) == {0, 1, 2}  # at random before it has any weights
@@ -118,7 +118,7 @@ def test_the_update_of_replay_dqn() -> None:
 
     example = load("replay_dqn")
     torch.manual_seed(0)
-    learner = example.Learner(4, 2, example.parse(["--hidden", "16", "--rate", "0.01", "--tau", "0.0"]))
+    learner = example.Learner(4, 2, example.parse(["--hidden-size", "16", "--learning-rate", "0.01", "--tau", "0.0"]))
     obs = np.random.default_rng(1).standard_normal((8, 4)).astype(np.float32)
     action, reward = np.arange(8) % 2, np.ones(8, np.float32)
     terminated, discount = np.arange(8) < 4, np.full(8, 0.5, np.float32)
@@ -126,7 +126,7 @@ def test_the_update_of_replay_dqn() -> None:
     losses = [learner.update({**batch, "discount": discount}) for _ in range(1500)]
     assert losses[-1] < 1e-3 < losses[0]
     with torch.no_grad():
-        values, future = learner.net(torch.from_numpy(obs)), learner.slow(torch.from_numpy(obs))
+        values, future = learner.net(torch.from_numpy(obs)), learner.target(torch.from_numpy(obs))
     best = future.numpy()[np.arange(8), values.argmax(1).numpy()]  # chosen by the one, valued by the other
     targets = reward + 0.5 * np.where(terminated, 0.0, best)
     np.testing.assert_allclose(values.numpy()[np.arange(8), action], targets, atol=0.1)
@@ -136,11 +136,11 @@ def test_the_update_of_replay_dqn() -> None:
 @pytest.mark.timeout(120)
 def test_replay_actors_share_a_server() -> None:
     """Each round the learner, an actor, has more of what the explorers, actors as well, have pushed."""
-    small = ("--rounds", "3", "--explorers", "2", "--fragments", "2", "--updates", "5", "--capacity", "200")
-    done = run("replay_actors.py", *small)
+    small = ("--num-iterations", "3", "--num-explorers", "2", "--num-fragments", "2", "--num-updates", "5")
+    done = run("replay_actors.py", "--buffer-size", "200", *small)
     assert done.returncode == 0, done.stdout
-    told = re.findall(r"round +(\d)  stored (\d+)  inserted (\d+)  sampled (\d+)", done.stdout)
-    rounds, stored, inserted, sampled = ([int(each[k]) for each in told] for k in range(4))
+    lines = re.findall(r"iteration +(\d)  stored (\d+)  inserted (\d+)  sampled (\d+)", done.stdout)
+    rounds, stored, inserted, sampled = ([int(each[k]) for each in lines] for k in range(4))
     assert rounds == [1, 2, 3], done.stdout
     assert inserted == sorted(inserted)
     assert inserted[2] > inserted[0] >= stored[0] >= 128

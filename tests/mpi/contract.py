@@ -1,4 +1,4 @@
-"""The conformance suite on MpiVecEnv, run on rank 0: python -m vecenvs.mpi -n 3 -m pytest tests/mpi/contract.py"""
+"""The conformance suite on MpiVecEnv, run on rank 0: python -m vecenvs.mpi -n 3 -m pytest tests/mpi/contract.py."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from vecenvs.testing.suite import (
     DeathConformance,
     LifecycleConformance,
     ScheduleConformance,
+    StartConformance,
     WorkerConformance,
     WorldConformance,
 )
@@ -35,7 +36,7 @@ class TestWorlds(WorldConformance):
     make_vec = staticmethod(make)
 
 
-class TestEnds(LifecycleConformance, DeathConformance, ScheduleConformance):
+class TestEnds(LifecycleConformance, StartConformance, DeathConformance, ScheduleConformance):
     """What MPI can make a difference to first: how workers begin and end."""
 
     make_vec = staticmethod(make)

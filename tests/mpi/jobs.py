@@ -108,12 +108,12 @@ def job(line: Sequence[str], *, node_lost: bool = False, **environ: str) -> Iter
 
 
 def launched(mpi: str, ranks: int, *program: str, flags: Sequence[str] = ()) -> list[str]:
-    """The command line of our own launcher."""
+    """Return the command line of our own launcher."""
     return [PYTHONS[mpi], "-m", "vecenvs.mpi", "-n", str(ranks), *flags, *program]
 
 
 def mpirun(mpi: str, ranks: int, *program: str) -> list[str]:
-    """The command line of the MPI's own launcher."""
+    """Return the command line of the MPI's own launcher."""
     return [str(Path(PYTHONS[mpi]).parent / "mpirun"), "-n", str(ranks), PYTHONS[mpi], *program]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM = """
 import os
-from vecenvs.mpi import abort
+from vecenvs.backends.mpi import abort
 
 class Comm:
     def Abort(self, code):

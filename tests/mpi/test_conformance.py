@@ -1,7 +1,7 @@
-"""The contract under mpirun: both MPIs, several numbers of ranks, and every way to a worker.
+"""The contract under mpirun: both MPIs, several numbers of ranks, and every transport.
 
-The short tier has how VecEnvs begin and end, and trajectories by each way; the long one the whole contract by the usual
-one; `release` by each.
+The short tier has how VecEnvs begin and end, and trajectories by each transport; the long one has the whole contract by
+the usual one; `release` by each.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pytest
 from jobs import MPIS, job, launched
 
 PYTEST = ("-m", "pytest", "tests/mpi/contract.py", "-q", "-p", "no:cacheprovider")
-TRANSPORTS = ("auto", "messages", "mpi")
+TRANSPORTS = ("auto", "messages")
 SHORT = [
     ("openmpi", 3, "auto", "TestEnds"),
     ("mpich", 3, "messages", "TestEnds"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import socket
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -16,8 +18,13 @@ TRAIN = str(PROGRAMS / "train.py")
 RUNS = "one more rank runs this script"
 
 
+def free_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        return int(listener.getsockname()[1])
+
+
 @pytest.mark.parametrize("mpi", MPIS)
-@pytest.mark.parametrize(("transport", "way"), [("auto", "shared"), ("messages", "messages"), ("mpi", "mpi")])
+@pytest.mark.parametrize(("transport", "way"), [("auto", "shared"), ("messages", "messages")])
 def test_unmodified_script(mpi: str, transport: str, way: str) -> None:
     output = run(mpirun(mpi, 4, TRAIN, transport), **OPEN_MPI_FLAGS)
     assert "all is equal 3" in output
@@ -75,6 +82,7 @@ def test_launched_by_the_other_mpi() -> None:
         ({"num_workers": 0}, "num_workers must be at least 1, not 0"),
         ({"transport": "pigeon"}, "transport 'pigeon' is none of"),
         ({"address": 5}, "address must be an IP address .*, not 5"),
+        ({"port": "7000"}, "port must be an int, not '7000'"),
     ],
 )
 def test_wrong_arguments(wrong: dict[str, Any], message: str) -> None:
@@ -102,10 +110,10 @@ def test_sub_communicator(mpi: str) -> None:
     ]
 
 
-def test_workers_connect_to_an_address() -> None:
-    output = run(launched("openmpi", 3, str(PROGRAMS / "ways.py"), "127.0.0.1"))
-    assert "ways {'messages': 2}" in output
-    assert "RuntimeWarning" not in output
+def test_workers_connect_to_an_address_and_a_port() -> None:
+    """One after another: a single port is enough."""
+    output = run(launched("openmpi", 3, str(PROGRAMS / "connecting.py"), "127.0.0.1", str(free_port())))
+    assert "transports {'messages': 2}" in output
 
 
 @pytest.mark.long
@@ -114,9 +122,10 @@ def test_workers_connect_to_an_address() -> None:
     [("192.0.2.1", "OSError|Cannot assign"), ("no-such-host.invalid", "Name or service not known|Temporary failure")],
 )
 def test_workers_that_cannot_connect(address: str, problem: str) -> None:
-    """MPI carries the messages then; a warning says what that costs, why, and what to do."""
-    output = run(launched("openmpi", 3, str(PROGRAMS / "ways.py"), address))
-    assert "ways {'mpi': 2}" in output
-    assert output.count("RuntimeWarning workers on") == 1  # once for each host
-    assert re.search(rf"asked for; it cannot connect to {address} \(.*({problem})", output)
-    assert "pass transport='mpi'" in output
+    """The error says what they have tried to reach, and what to open or to choose."""
+    output = run(launched("openmpi", 3, str(PROGRAMS / "connecting.py"), address, "0"))
+    assert re.search(
+        rf"VecEnvError the worker on rank \d of \S+ cannot connect to this process at {address}, port \d+ "
+        rf"\(.*({problem}).*\), and .*\(asked for\). Open .*port=.*address= chooses another IP address",
+        output,
+    ), output

@@ -22,7 +22,7 @@ sys.exit(supervisor.run([sys.executable, "-c", {program!r}, str(supervisor.statu
 RANK_0 = """
 import os, sys
 os.environ["PMI_RANK"] = "0"
-from vecenvs.mpi import status_file as said
+from vecenvs.backends.mpi import status_file as said
 said.begin(sys.argv[1])
 """
 BESIDE_RANK_0 = f"""

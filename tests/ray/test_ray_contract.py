@@ -1,6 +1,6 @@
-"""The conformance suite on Ray, by each of the ways to an actor.
+"""The conformance suite on Ray, by each transport.
 
-Every test starts actors, which takes a while: the short tier has the parts in which the way to an actor can make a
+Every test starts actors, which takes a while: the short tier has the parts in which the transport can make a
 difference.
 """
 
@@ -18,6 +18,7 @@ from vecenvs.testing.suite import (
     LifecycleConformance,
     RowConformance,
     ScheduleConformance,
+    StartConformance,
     WorkerConformance,
 )
 
@@ -38,7 +39,7 @@ class OnRay(Conformance):
         return vec
 
 
-class WhereRayMatters(LifecycleConformance, DeathConformance, ScheduleConformance):
+class WhereRayMatters(LifecycleConformance, StartConformance, DeathConformance, ScheduleConformance):
     """How actors begin and end; what shared columns and rings do, other engines' tests have."""
 
 
@@ -57,13 +58,3 @@ class TestMessages(OnRay, WorkerConformance):
 
     short = WhereMessagesMatter
     transport = way = "messages"
-
-
-class TestCalls(OnRay, WorkerConformance):
-    """Between nodes that let only Ray through: messages in actor calls."""
-
-    short = WhereMessagesMatter
-
-    transport = way = "calls"
-    last_words = False  # what a call returns is sent by Ray, some time after
-    tells_progress = False  # before the call returns there is no way to

@@ -148,7 +148,7 @@ def test_a_cluster_without_authentication() -> None:
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[tuple[Machine, str]]:
-    """A cluster that `ray start` has begun where there is a token, and its address."""
+    """Begin a cluster by `ray start` where there is a token; return it with its address."""
     with machine(TOKEN) as here:
         port = free_port()
         with here.started(*HEAD, f"--port={port}"):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,16 +24,16 @@ from ray_session import ENVIRONMENT, OPTIONS, ROOT, kill, no_leaks, ray_session,
 
 from vecenvs.backends import backend_class
 from vecenvs.backends.ray import RayVecEnv
-from vecenvs.backends.ray_actor import EnvActor, Home
-from vecenvs.backends.ray_cluster import shorten
-from vecenvs.backends.ray_request import NoPlace, Placing, Request
+from vecenvs.backends.ray.actor import EnvActor, Home
+from vecenvs.backends.ray.cluster import shorten
+from vecenvs.backends.ray.placement import NoPlace, Placing, Request
 from vecenvs.compat.ray_multiprocess_env import RayVectorEnv
-from vecenvs.errors import BackendUnavailable, WorkerDied
+from vecenvs.errors import BackendUnavailable, VecEnvError, WorkerDied
 from vecenvs.testing import leaks
 from vecenvs.testing.envs import CountingEnv, counting_fns
-from vecenvs.transport import stream
-from vecenvs.transport.spin import ALONE, NEVER, SHARED
-from vecenvs.transport.stream import Reception
+from vecenvs.transport import tcp
+from vecenvs.transport.spinning import ALONE, NEVER, SHARED
+from vecenvs.transport.tcp import Listener
 
 HOST = """
 import functools, os, ray
@@ -76,7 +77,7 @@ def test_nobody_at_the_address() -> None:
     """Said soon, where Ray itself goes on trying for minutes."""
     text = """
 import os, pytest
-from vecenvs.backends import ray_cluster
+from vecenvs.backends.ray import cluster as ray_cluster
 from vecenvs.backends.ray import RayVecEnv
 from vecenvs.errors import BackendUnavailable
 from vecenvs.testing.envs import CountingEnv
@@ -224,8 +225,8 @@ class TestGuest:
         with RayVecEnv(counting_fns(2), 2, actor_options=OPTIONS) as vec:
             transport: Any = vec._workers.transports[0]
             for cores, expected in ((3, (ALONE, ALONE)), (2, (NEVER, SHARED)), (1, (NEVER, NEVER))):
-                monkeypatch.setattr("vecenvs.backends.ray_fleet.usable_cores", lambda cores=cores: cores)
-                assert transport._fleet.spins() == expected
+                monkeypatch.setattr("vecenvs.backends.ray.actors.usable_cores", lambda cores=cores: cores)
+                assert transport._actors.spins() == expected
 
     def test_memory_that_cannot_be_opened(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Then messages carry the rows, and stats() says why."""
@@ -245,45 +246,49 @@ class TestGuest:
             assert "FileNotFoundError" in worker["why"]
 
     def test_nodes_that_cannot_connect(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Then actor calls carry the messages; a warning says what that costs and why."""
-        made = Reception.__init__
+        """The error names the host, the port and what chooses them."""
+        made = Listener.__init__
 
-        def walled_in(self: Reception, host: str) -> None:
-            made(self, host)
+        def walled_in(self: Listener, host: str, port: int = 0) -> None:
+            made(self, host, port)
             self.close()
 
-        monkeypatch.setattr(Reception, "__init__", walled_in)
-        with pytest.warns(RuntimeWarning, match=r"worker of envs 0, 1 .* actor calls.*cannot connect to .*Refused"):
-            vec = RayVecEnv(counting_fns(2), 1, actor_options=OPTIONS, transport="messages")
-        with vec:
-            assert vec.reset()[:, 0].tolist() == [0, 1]
-            (worker,) = vec.stats()["workers"]
-            assert worker["transport"] == "calls"
-            assert "asked for; it cannot connect" in worker["why"]
+        monkeypatch.setattr(Listener, "__init__", walled_in)
+        with pytest.raises(
+            VecEnvError,
+            match=r"the worker on node \w+ \([\d.]+\) cannot connect to this process at [\d.]+, port \d+ "
+            r"\(ConnectionRefusedError.*\(asked for\). Open the TCP ports of [\d.]+ .*port=.*--node-ip-address",
+        ):
+            RayVecEnv(counting_fns(2), 1, actor_options=OPTIONS, transport="messages")
 
-    def test_an_address_at_which_nobody_can_listen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_port_of_the_users_choice(self) -> None:
+        """One after another the actors connect to it, and so does the one of another VecEnv."""
+        with closing(socket.create_server(("", 0))) as listener:
+            port = listener.getsockname()[1]
+        with RayVecEnv(counting_fns(2), 2, actor_options=OPTIONS, transport="messages", port=port) as vec:
+            assert vec.reset()[:, 0].tolist() == [0, 1]
+            with RayVecEnv(counting_fns(2), 1, actor_options=OPTIONS, transport="messages", port=port) as other:
+                assert other.reset()[:, 0].tolist() == [0, 1]
+            with closing(socket.create_server(("", port))), pytest.raises(VecEnvError, match=f"port {port} .*in use"):
+                RayVecEnv(counting_fns(2), 1, actor_options=OPTIONS, transport="messages", port=port)
+
+    def test_an_address_at_which_nothing_can_listen(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "192.0.2.254")
-        with pytest.warns(RuntimeWarning, match=r"cannot connect to 192.0.2.254 \(OSError"):
-            vec = RayVecEnv(counting_fns(2), 1, actor_options=OPTIONS, transport="messages")
-        with vec:
-            assert vec.reset()[:, 0].tolist() == [0, 1]
-            assert vec.stats()["transports"] == {"calls": 1}
+        with pytest.raises(VecEnvError, match=r"cannot connect to this process at 192.0.2.254, port 0 \(OSError"):
+            RayVecEnv(counting_fns(2), 1, actor_options=OPTIONS, transport="messages")
 
-    def test_what_knows_no_key_is_not_spoken_to(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What connects in the worker's place, here with another key, takes no part; neither does the worker."""
-        monkeypatch.setattr(stream, "CONNECT_TIMEOUT", 0.5)
-        welcome = Reception.welcome
+    def test_a_connection_without_the_key(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It takes no part, here one with another key."""
+        monkeypatch.setattr(tcp, "CONNECT_TIMEOUT", 0.5)
+        accept = Listener.accept
 
-        def of_another(self: Reception) -> socket.socket:
+        def of_another(self: Listener) -> socket.socket:
             self.invitation = self.invitation._replace(key=b"k" * 32)
-            return welcome(self)
+            return accept(self)
 
-        monkeypatch.setattr(Reception, "welcome", of_another)
-        with pytest.warns(RuntimeWarning, match="no worker has connected"):
-            vec = RayVecEnv(counting_fns(2), 1, actor_options=OPTIONS, transport="messages")
-        with vec:
-            assert vec.reset()[:, 0].tolist() == [0, 1]
-            assert vec.stats()["transports"] == {"calls": 1}
+        monkeypatch.setattr(Listener, "accept", of_another)
+        with pytest.raises(VecEnvError, match="TimeoutError: no worker has connected"):
+            RayVecEnv(counting_fns(2), 1, actor_options=OPTIONS, transport="messages")
 
     @pytest.mark.long
     @pytest.mark.parametrize("transport", ["auto", "messages"])
@@ -303,7 +308,7 @@ class TestGuest:
 
     def test_closing_waits_for_no_exit_code(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Of actors that have been told to close, and whose processes go on: there would be none for that long."""
-        monkeypatch.setattr("vecenvs.backends.ray_transport.REAPED", 100.0)
+        monkeypatch.setattr("vecenvs.backends.ray.transport.EXIT_CODE_TIMEOUT", 100.0)
         with RayVecEnv(counting_fns(2), 2, actor_options=OPTIONS) as vec:
             vec.reset()
 
@@ -329,10 +334,10 @@ class TestGuest:
         """Many processes on few cores start one after the other."""
         node = ray.get_runtime_context().get_node_id()
         clock = SimpleNamespace(monotonic=lambda: now)
-        monkeypatch.setattr("vecenvs.backends.ray_request.time", clock)
+        monkeypatch.setattr("vecenvs.backends.ray.placement.time", clock)
         request = Request({"num_cpus": 1}, None, node, 10.0, "actor_options")
         now = 0.0
-        waiting = ray.remote(EnvActor).options(resources={"moon": 1}).remote(0, 1, "async")
+        waiting = ray.remote(EnvActor).options(resources={"moon": 1}).remote(0, "async", os.getpid())
         last = Placing(request, waiting, "the last worker")
         now = 9.0
         assert last.home(0) is None
@@ -351,7 +356,7 @@ class TestGuest:
             RayVecEnv(counting_fns(2), 1, actor_options={name: 1})
 
     @pytest.mark.long
-    @pytest.mark.parametrize("transport", ["auto", "messages", "calls"])
+    @pytest.mark.parametrize("transport", ["auto", "messages"])
     def test_large_rows_are_the_readers_own(self, transport: str) -> None:
         """More than what Ray sends inline: it then hands out read-only views of its object store."""
         with RayVecEnv(
@@ -366,7 +371,7 @@ class TestGuest:
             assert actions.max() == 3.0
 
     @pytest.mark.long
-    @pytest.mark.parametrize("transport", ["auto", "messages", "calls"])
+    @pytest.mark.parametrize("transport", ["auto", "messages"])
     def test_a_shard_whose_actor_is_killed_by_ray(self, transport: str) -> None:
         """The error says where it was, and what Ray says of its end."""
         vec = RayVecEnv(counting_fns(2), 2, actor_options=OPTIONS, transport=transport)
@@ -465,7 +470,7 @@ def test_wrong_arguments(wrong: dict[str, Any], message: str, monkeypatch: pytes
     def begin(*_: Any) -> None:
         raise AssertionError("it begins all the same")
 
-    monkeypatch.setattr("vecenvs.backends.ray.Session.__init__", begin)
+    monkeypatch.setattr("vecenvs.backends.ray.ray_vec_env.Session.__init__", begin)
     with pytest.raises((TypeError, ValueError), match=message):
         RayVecEnv(counting_fns(2), **wrong)
 

@@ -18,8 +18,8 @@ import ray
 from ray.cluster_utils import Cluster
 
 from vecenvs import DummyVecEnv
-from vecenvs.backends import ray_transport
 from vecenvs.backends.ray import RayVecEnv
+from vecenvs.backends.ray import transport as ray_transport
 from vecenvs.errors import NotSteppingError, WorkerDied
 from vecenvs.testing.envs import CountingEnv
 
@@ -55,7 +55,7 @@ def mixed(cluster: Cluster) -> None:
 
 
 def lost(cluster: Cluster) -> None:
-    """A killed node: WorkerDied within some seconds, naming the node and the envs; the rest can still be used."""
+    """Kill a node: WorkerDied within some seconds, naming the node and the envs; the rest can still be used."""
     with RayVecEnv(FNS, 2, actor_options={"num_cpus": 1}, placement="spread") as vec:
         vec.reset()
         where = [w["transport"] for w in vec.stats()["workers"]].index("messages")
@@ -99,7 +99,7 @@ def restart(cluster: Cluster) -> None:
 
 
 def move(cluster: Cluster) -> None:
-    """A lost node, and no room elsewhere: its worker moves to the node of the living one, whose CPU both share."""
+    """Lose a node, with no room elsewhere: its worker moves to the node of the living one, whose CPU both share."""
     with (
         RayVecEnv(
             FNS, 2, actor_options={"num_cpus": 1}, placement="spread", on_failure="restart", ready_timeout=1.0
@@ -121,7 +121,7 @@ def move(cluster: Cluster) -> None:
 
 
 def wait(cluster: Cluster) -> None:
-    """A lost node, and its worker waits for another one, longer than a start may take; the others go on meanwhile."""
+    """Lose a node, whose worker waits for another one, longer than a start may take; the others go on meanwhile."""
     with RayVecEnv(
         FNS, 2, actor_options={"num_cpus": 1}, placement="spread", on_failure="restart", ready_timeout=8.0,
         on_lost_node="wait", start_timeout=6.0,
@@ -198,7 +198,7 @@ _first_added = ""
 
 def main(scenario: str) -> None:
     global _first_added  # noqa: PLW0603
-    ray_transport.PATIENCE = 5.0
+    ray_transport.REPLACEMENT_TIMEOUT = 5.0
     cluster = Cluster(initialize_head=True, head_node_args={**SMALL, "include_dashboard": False})
     try:
         _first_added = cluster.add_node(resources={"there": 1}, **SMALL).unique_id

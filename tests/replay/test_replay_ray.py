@@ -415,7 +415,7 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     del replay
     gc.collect()
-assert any("Replay was not stopped" in str(w.message) for w in caught), caught
+assert any("Replay was not closed" in str(w.message) for w in caught), caught
 assert not any(psutil.pid_exists(pid) for pid in pids)
 assert ray.is_initialized()
 assert len(server.sample()["reward"]) == 1

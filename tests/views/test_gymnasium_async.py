@@ -164,7 +164,7 @@ def test_a_call_times_out_and_is_answered_later(tmp_path: Path) -> None:
 
 
 def test_close_ends_an_env_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vecenvs.pool.pool_vec_env.CLOSE_GRACE", 0.1)
+    monkeypatch.setattr("vecenvs.pool.pool_base.CLOSE_GRACE", 0.1)
     env = as_gymnasium(SubprocVecEnv(gated(tmp_path / "gate", "step", 1), 2, "fork", autoreset="next_step"))
     env.reset()
     env.step_async(np.zeros(2, np.int64))

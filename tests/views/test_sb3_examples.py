@@ -35,15 +35,17 @@ def load(name: str) -> ModuleType:
 
 def test_sb3_ppo_learns_and_is_the_same_over_sb3s_own_envs(capsys: pytest.CaptureFixture[str]) -> None:
     main = load("sb3_ppo").main
-    mean = main(["--steps", "6000"])
+    mean = main(["--total-timesteps", "6000"])
     assert mean > 2 * 22  # a random policy's; how far it comes in so few steps depends on how a processor rounds
-    assert f"mean return {mean:.1f}" in capsys.readouterr().out
-    assert main(["--steps", "6000", "--upstream"]) == mean
+    out = capsys.readouterr().out
+    assert "step 5000: mean return" in out
+    assert f"mean return {mean:.1f}" in out
+    assert main(["--total-timesteps", "6000", "--backend", "sb3"]) == mean
 
 
 def test_ppo_in_one_file_learns_the_same_with_its_make_vec_line_changed() -> None:
     main = load("ppo_cleanrl_style").main
-    arguments = ["--total-steps", "6144"]
-    returns = main([*arguments, "--vec", "subproc"])
-    assert returns == main([*arguments, "--vec", "gymnasium"])
+    arguments = ["--total-timesteps", "6144"]
+    returns = main([*arguments, "--backend", "subproc"])
+    assert returns == main([*arguments, "--backend", "gymnasium"])
     assert sum(returns[-10:]) > 2 * sum(returns[:10])

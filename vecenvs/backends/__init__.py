@@ -19,7 +19,7 @@ BACKENDS: dict[str, str] = {
 }
 
 
-# What engines are called elsewhere: in Gymnasium, and by the names of classes.
+# Names of engines elsewhere: Gymnasium's, and those of classes.
 _ELSEWHERE = {
     "sync": "dummy",
     "async": "subproc",
@@ -30,7 +30,7 @@ _ELSEWHERE = {
 
 
 def unknown_backend(name: Any, others: Sequence[str] = ()) -> str:
-    """Say that there is no backend of this name, which ones there are, and which one may be meant."""
+    """Return that there is no backend of this name, which ones there are, and which one may be meant."""
     known = [*BACKENDS, *others]
     text = str(getattr(name, "__name__", name)).lower().removesuffix("vecenv").removesuffix("vectorenv")
     meant = [text] if text in known else [_ELSEWHERE[text]] if text in _ELSEWHERE else []

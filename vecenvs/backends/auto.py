@@ -1,7 +1,7 @@
 """The rule behind backend="auto": by the launcher, the cores and the number of envs. Nothing is measured at run time.
 
-No env's cost is asked for: with a share for the caller it matters less whether steps are cheap. docs/tuning.md has what
-was measured, where it holds and where it did not.
+The rule knows nothing of an env's cost: where the caller steps a share, it matters less whether steps are cheap.
+docs/tuning.md has the measurements, and where the rule held or did not.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def choose(
     * "dummy" for one env, on one core, and in a daemonic process, which may not start others;
     * else "subproc", a worker per core, one of them the caller itself unless `keep_caller_free`.
 
-    Never "ray", which nobody starts by accident. `num_workers` is what the user has asked for. `own_processes`: no two
+    Never "ray", which has to be chosen. `num_workers` is what the user has asked for. `own_processes`: no two
     envs may share a process.
     """
     if _serves_by_mpi():
@@ -63,12 +63,12 @@ def choose(
 
 
 def _serves_by_mpi() -> bool:
-    """Whether other ranks of this job wait, or would wait, for VecEnvs of this one. Never imports mpi4py."""
+    """Tell whether other ranks of this job wait, or would wait, for VecEnvs of this one. Never imports mpi4py."""
     if max(map(_number, _RANKS)) < 2 or importlib.util.find_spec("mpi4py") is None:
         return False
-    from vecenvs.mpi.job import has_session  # a part of the package that most programs never need
+    from vecenvs.backends.mpi.job import has_ranks  # a part of the package that most programs never need
 
-    if has_session():
+    if has_ranks():
         return True
     mpi = sys.modules.get("mpi4py.MPI")
     return mpi is None or not mpi.Is_initialized()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv, plain_batch
+from vecenvs.backends.in_process import LocalTransport
+from vecenvs.batch.batch_columns import Allocator, BatchColumns
+from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
-from vecenvs.transport.local import LocalTransport
 
 
 class DummyVecEnv(PoolVecEnv):
@@ -32,7 +32,8 @@ class DummyVecEnv(PoolVecEnv):
         return self._local
 
     def _lay_out(self) -> BatchColumns:
-        return plain_batch(self, self._info_attrs)
+        space, actions = self.observation_space, self.action_space
+        return BatchColumns(space, actions, self.num_envs, Allocator(), self._info_attrs)
 
 
 def _itself(env: Any) -> Any:

@@ -10,33 +10,41 @@ from multiprocessing import process
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-import cloudpickle
-
 from vecenvs.arguments import check_choice, check_env_fns, listed, parse_flag, parse_int
+from vecenvs.backends.in_process import LocalTransport
 from vecenvs.cpus import allowed_cpus, usable_cores
 from vecenvs.errors import GUARD, UNGUARDED, BackendUnavailable, VecEnvError
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
-from vecenvs.transport import Message, Transport
-from vecenvs.transport.local import LocalTransport
-from vecenvs.transport.protocol import dumps, loads
-from vecenvs.transport.shared import Names, SharedTransport, Wiring
-from vecenvs.transport.spin import Spin, spins
+from vecenvs.transport import Transport
+from vecenvs.transport.protocol import pickle_env_fns
+from vecenvs.transport.shared import Names, SharedTransport
+from vecenvs.transport.spinning import Spin, spins
 from vecenvs.worker import preload
-from vecenvs.worker.process import child_environment, run_worker
+from vecenvs.worker.process import child_environment
+from vecenvs.worker.serve import serve_worker
 
 START_METHODS = ("fork", "forkserver", "spawn")
 WORKER = "vecenvs-worker-"  # and its number: what the process of a worker is called
-UNKNOWN = 255  # the exit code of a process that somebody else has waited for
+REMEDY = ", or use start_method='fork'"  # for env functions that cannot be pickled
+UNKNOWN = 255  # the exit code of a process that other code has waited for
 
 
 class SubprocVecEnv(PoolVecEnv):
     """Steps its envs in `num_workers` processes, K envs each, any remainder allowed.
 
-    `num_workers` defaults to one per usable core, at most one per env. `start_method` is "fork", "forkserver", "spawn"
-    or None for Python's default. With `caller_steps` the calling process steps the last shard itself while the
-    workers step theirs (it counts in `num_workers`): the fastest on few cores when the caller would only wait.
-    `pin_workers` ties each worker process to a CPU of its own (Linux). Only where nothing else has work for these CPUs:
-    two programs that pin meet on the same ones. `common` are the arguments that every engine takes (see `DummyVecEnv`).
+    Args:
+        env_fns: Functions that make one env each.
+        num_workers: By default one per usable core, at most one per env.
+        start_method: "fork", "forkserver", "spawn" or None for Python's default.
+        caller_steps: Whether the calling process steps the last shard itself while the workers step theirs (it counts
+            in `num_workers`): the fastest on few cores when the caller would only wait.
+        pin_workers: Whether each worker process is tied to a CPU of its own (Linux). Only where these CPUs have no
+            other work: two programs that pin use the same ones.
+        **common: The arguments that every engine takes (see `DummyVecEnv`).
+
+    Raises:
+        BackendUnavailable: `pin_workers` needs Linux.
+        ValueError: `pin_workers` with more worker processes than CPUs.
     """
 
     def __init__(
@@ -63,7 +71,7 @@ class SubprocVecEnv(PoolVecEnv):
         super().__init__(fns, workers, **common)
 
     def stats(self) -> dict[str, Any]:
-        """As every VecEnv, and `start_method` and `caller_steps`."""
+        """Return what every VecEnv counts, with `start_method` and `caller_steps`."""
         method = self._context.get_start_method()
         return {**super().stats(), "start_method": method, "caller_steps": bool(self._caller_steps)}
 
@@ -77,7 +85,7 @@ class SubprocVecEnv(PoolVecEnv):
         return ProcessTransport(self._context, worker, shard, env_fns, self.autoreset, names, spin, cpu)
 
     def _cpus_to_pin(self) -> list[int]:
-        """One CPU per worker process: the last ones, as most programs begin on the first."""
+        """Return one CPU per worker process: the last ones, as most programs begin on the first."""
         if not hasattr(os, "sched_setaffinity"):
             raise BackendUnavailable("pin_workers needs Linux: leave it out here")
         cpus = allowed_cpus()
@@ -100,10 +108,10 @@ class ProcessTransport(SharedTransport):
         spin: tuple[Spin, Spin],
         cpu: int | None,
     ) -> None:
-        super().__init__(len(shard), names, spin)
+        super().__init__(shard, names, spin)
         # A fork inherits the functions as they are; the others need them pickled, by value what no import reaches.
         forks = context.get_start_method() == "fork"
-        payload = list(env_fns) if forks else _pickled(env_fns, shard.start)
+        payload = list(env_fns) if forks else pickle_env_fns(env_fns, shard.start, REMEDY)
         if not forks:
             _leave_if_unguarded()
             _check_directory()
@@ -113,7 +121,7 @@ class ProcessTransport(SharedTransport):
                 "DummyVecEnv here, or processes that are not (concurrent.futures.ProcessPoolExecutor)"
             )
         self._stopped = False
-        self._lost = False  # whether somebody else has learnt how it ended
+        self._lost = False  # whether other code has waited for it, and knows its exit code
         self._pipe, theirs = context.Pipe()
         _caller_ends.add(self._pipe)
         self._process = context.Process(
@@ -142,14 +150,14 @@ class ProcessTransport(SharedTransport):
             self.stop(0.0)
             raise
 
-    def boot_send(self, wiring: Wiring) -> None:
-        self._pipe.send_bytes(dumps(wiring))
+    def boot_send(self, data: bytes) -> None:
+        self._pipe.send_bytes(data)
 
-    def boot_get(self, timeout: float | None) -> Message | None:
+    def boot_get(self, timeout: float | None) -> bytes | None:
         try:
             if self._pipe in wait([self._pipe, self._process.sentinel], timeout):
-                message: Message = loads(self._pipe.recv_bytes())
-                return message
+                data: bytes = self._pipe.recv_bytes()
+                return data
         except (EOFError, OSError):
             return None
         return None
@@ -161,7 +169,7 @@ class ProcessTransport(SharedTransport):
         return gone, None if self._lost else self._process.exitcode
 
     def _is_alive(self) -> bool:
-        """Where the program ignores SIGCHLD, or waits for any child, multiprocessing does not learn of its end."""
+        """Tell whether the process runs, also where the program ignores SIGCHLD or waits for any child."""
         process = self._process
         if self._lost or not process.is_alive():
             return False
@@ -211,7 +219,7 @@ _children: weakref.WeakSet[process.BaseProcess] = weakref.WeakSet()
 
 
 def _disown() -> None:
-    """In a fork: leave alone what is its parent's. multiprocessing would try to join the children at its exit."""
+    """Forget, in a fork, the parent's pipes and children. multiprocessing would try to join these at its exit."""
     for end in list(_caller_ends):
         end.close()
     _caller_ends.clear()
@@ -224,10 +232,10 @@ os.register_at_fork(after_in_child=_disown)
 
 
 def _leave_if_unguarded() -> None:
-    """End a worker, or a fork server, that is still importing the caller's script, which starts processes once more.
+    """End a worker, or a fork server, that is still importing the caller's script, which has no guard.
 
-    The script does so for want of a guard. multiprocessing would raise, in each worker, at length and before the caller
-    can say what to do. So this process ends at once and in silence: it is the caller that tells, by the exit code.
+    The script starts processes once more there. multiprocessing would raise in each worker, at length, and before the
+    caller can say what to do. So this process ends at once and silently: the caller explains its exit code.
     """
     this = process.current_process()
     if getattr(this, "_inheriting", False) and (this.name.startswith(WORKER) or preload.in_server):
@@ -245,22 +253,9 @@ def _check_directory() -> None:
         ) from exc
 
 
-def _pickled(env_fns: Sequence[EnvFn], first: int) -> list[bytes]:
-    blobs = []
-    for slot, env_fn in enumerate(env_fns, first):
-        try:
-            blobs.append(cloudpickle.dumps(env_fn, protocol=5))
-        except Exception as exc:
-            raise VecEnvError(
-                f"the env function of env {slot} cannot be pickled ({exc}): make everything it needs inside it, "
-                "or use start_method='fork'"
-            ) from exc
-    return blobs
-
-
 def _main(
-    pipe: Connection, payload: list[Any], first: int, autoreset: str, caller: int, names: Names, cpu: int | None
+    pipe: Connection, env_fns: list[Any], first: int, autoreset: str, caller: int, names: Names, cpu: int | None
 ) -> None:
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})
-    run_worker(pipe, payload, first, autoreset, caller, names)
+    serve_worker(pipe, env_fns, first, autoreset, caller, names)

@@ -1,1 +1,1 @@
-"""What a batch is: leaves, columns, actions and infos as arrays. Knows nothing of workers."""
+"""Batches: leaves of spaces, columns, actions and infos as arrays. Nothing here knows workers."""

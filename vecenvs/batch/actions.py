@@ -1,4 +1,4 @@
-"""Batches of actions, as callers give them."""
+"""Batches of actions as callers pass them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from vecenvs.batch.layout import FIXED, Array, Leaf, SpaceLayout, casting
 
 
 def parse_actions(layout: SpaceLayout, actions: Any, n: int) -> list[Array]:
-    """Check a batch of n actions and give it leaf by leaf, each (n, *leaf.shape) of its space's dtype.
+    """Check a batch of n actions and return it leaf by leaf, as arrays (n, *leaf.shape) which the leaf's dtype holds.
 
-    A list has one action per env; an array, dict or tuple is the batched structure, as in Gymnasium.
-    TypeError for a dtype that the space's does not hold, ValueError for a wrong number or shape.
+    A list has one action per env; an array, dict or tuple is the batched structure, as in Gymnasium. Raise TypeError
+    for values that the space's dtype does not hold, ValueError for a wrong number or shape.
     """
     if isinstance(actions, list) and len(actions) != n:
         raise ValueError(f"{len(actions)} actions for {n} envs: give one action per env")
@@ -34,9 +34,9 @@ def parse_actions(layout: SpaceLayout, actions: Any, n: int) -> list[Array]:
 
 
 def whole_numbers(space: spaces.Space[Any], actions: Any) -> Any:
-    """Return whole numbers held in floats as the integers of the space, and anything else as it is.
+    """Return floats that are whole numbers as the integers of the space, and anything else as it is.
 
-    Stable-Baselines3 samples MultiBinary actions as floats, and policies for a Box of integers give floats.
+    Stable-Baselines3 samples MultiBinary actions as floats, and policies for a Box of integers return floats.
     """
     if isinstance(space, FIXED) and np.dtype(space.dtype).kind in "biu":
         try:

@@ -13,26 +13,26 @@ from numpy.typing import NDArray
 from vecenvs.batch.columns import Columns
 from vecenvs.batch.layout import SpaceLayout
 
-# What `BatchColumns.flags` says of a row.
+# Bits of a row's `BatchColumns.flags`.
 TERMINATED = 1
 TRUNCATED = 2
 DONE = TERMINATED | TRUNCATED
 FIRST = 4  # its observation is the first of an episode
-FINAL = 8  # the ended episode's last observation lies in `BatchColumns.finals`
+FINAL = 8  # the last observation of the ended episode is in `BatchColumns.finals`
 
-FINAL_BYTES = 4096  # up to this size of a row terminal observations have columns; larger ones travel pickled
+FINAL_BYTES = 4096  # terminal observations have columns if a row is not larger; others travel pickled
 INFO_BYTES = 256  # room per env for one attribute of the info channel; larger ones travel pickled
 
 # Attribute name -> dtype and shape of one env's value.
 Specs = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
 
-_ALIGN = 64  # a cache line: columns that different processes write never share one at their ends
+_ALIGN = 64  # a cache line: no two columns share one
 
 
 class Allocator:
-    """Hands out arrays from one buffer, in the same order to everybody who asks in the same order.
+    """Allocates arrays in one buffer. Processes that ask for the same arrays in the same order get the same memory.
 
-    Without a buffer the arrays are plain ones; `size` tells afterwards how large a buffer would have to be.
+    Without a buffer the arrays have memory of their own. `size` is the size of the buffer that all of them need.
     """
 
     def __init__(self, buffer: memoryview | None = None) -> None:
@@ -40,7 +40,7 @@ class Allocator:
         self._buffer = buffer
 
     def take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Give zeros on first use (a new segment is all zeros)."""
+        """Return an array: of zeros, unless another process has written to it."""
         start = self.size
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         self.size = start + -(-nbytes // _ALIGN) * _ALIGN
@@ -50,7 +50,10 @@ class Allocator:
 
 
 class BatchColumns:
-    """Columns for n envs. Whoever builds it from equal arguments on the same buffer sees the same rows."""
+    """Columns for n envs. Two processes which make it of equal arguments on the same buffer see the same rows.
+
+    `finals` says whether terminal observations get columns, if they are small enough.
+    """
 
     def __init__(
         self,
@@ -63,8 +66,8 @@ class BatchColumns:
     ) -> None:
         self.n = n
         self.info_attrs = tuple(info_attrs)
-        self.info: dict[str, NDArray[Any]] = {}  # attributes as they are on the row
-        self.first_info: dict[str, NDArray[Any]] = {}  # and as they were right after the last reset
+        self.info: dict[str, NDArray[Any]] = {}  # attributes on the row
+        self.first_info: dict[str, NDArray[Any]] = {}  # attributes right after the last reset
         self.observation_space = observation_space
         self.action_space = action_space
         self.actions = Columns(SpaceLayout(action_space), n, allocator.take)
@@ -78,10 +81,10 @@ class BatchColumns:
         self._info_room = [allocator.take((2, n * INFO_BYTES), np.dtype(np.uint8)) for _ in self.info_attrs]
 
     def forget(self, *, memory: bool = True) -> None:
-        """Remove what other processes have found the columns by. Repeatable."""
+        """Remove the names by which other processes find the memory. It may be called again."""
 
     def open_info(self, specs: Specs) -> None:
-        """Make columns for attributes whose types are known by now. Everybody who has the batch does so alike."""
+        """Make columns for attributes, now that their types are known. Caller and workers all do so."""
         for name, room in zip(self.info_attrs, self._info_room, strict=True):
             if name in specs:
                 dtype, shape = specs[name]

@@ -1,4 +1,4 @@
-"""How values of a space lie in a batch: one column per leaf of the space, one row per env."""
+"""Columns: the values of one space for n envs, one array per leaf of the space and one row per env."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class Columns:
             np.full(n, None, dtype=object) if leaf.is_object else take((n, *leaf.shape), leaf.dtype)
             for leaf in layout.leaves
         ]
-        # Rows laid end to end along their first axis: what np.concatenate writes a whole shard into in one call.
+        # `_ends`: rows end to end along their first axis, so that one np.concatenate writes a whole shard.
         self._batch_shape = self.arrays[0].shape if layout.is_flat and not layout.has_objects else None
         self.copies: Callable[[], Any] = self.arrays[0].copy if self._single else self._copies  # of all rows, a batch
         self._joins = [_Join(leaf.dtype) for leaf in layout.leaves]
         self._ends = [a.reshape(n * a.shape[1], *a.shape[2:]) if a.ndim > 1 else a for a in self.arrays]
 
     def shard(self, first: int, count: int) -> ColumnSlice:
-        """The same rows first, first + 1, ... as `store` and `rows` see them, with the look-ups done once."""
+        """Return access to the rows first, first + 1, ..., with the look-ups of `store` and `rows` done once."""
         return ColumnSlice(self, first, count)
 
     def store(self, first: int, values: list[Any]) -> None:
-        """Write `values` into the rows first, first + 1, ... ValueError or TypeError if one does not fit its space.
+        """Write `values` to the rows first, first + 1, ... Raise ValueError or TypeError if one does not fit the space.
 
-        On an error some rows may have been written: `store_row` each of them to find out which one is wrong.
+        After an error some rows may have been written. `store_row` tells which value is wrong.
         """
         if self._single:
             self._store_leaf(0, first, values)
@@ -64,7 +64,7 @@ class Columns:
             self._joins[k]([given], ends[first : first + len(values)])
 
     def store_row(self, row: int, value: Any) -> None:
-        """Write one row; the error names the leaf. Integers held by another dtype are taken where no value changes."""
+        """Write one row; an error names the leaf. Integers of another dtype are taken if a cast keeps their values."""
         for array, leaf, part in zip(self.arrays, self.layout.leaves, self.layout.observed(value), strict=True):
             fits = type(part) is np.ndarray and part.dtype == leaf.dtype and part.shape == leaf.shape
             array[row] = part if fits and not leaf.is_object else coerce(part, leaf)
@@ -82,22 +82,22 @@ class Columns:
         return self.layout.unflatten(self.parts(row))
 
     def parts(self, row: int) -> list[Any]:
-        """The same, leaf by leaf."""
+        """Read one row leaf by leaf, sharing no memory with the columns."""
         return [_copied(array[row]) for array in self.arrays]
 
     def batch(self, indices: Array) -> Any:
-        """Read some rows as one batch, the reader's own."""
+        """Copy some rows as one batch."""
         return self.layout.unflatten([array[indices] for array in self.arrays])
 
     def views(self) -> Any:
-        """Read all rows as one batch that shares their memory."""
+        """Return all rows as one batch, which shares memory with the columns."""
         return self.layout.unflatten([array[:] for array in self.arrays])
 
     def _copies(self) -> Any:
         return self.layout.unflatten([array.copy() for array in self.arrays])
 
     def take(self, batch: Any) -> bool:
-        """Write a batch that is one array of just the right dtype and shape; else leave all as it is and give False."""
+        """Write a batch of all rows if it is one array of this very dtype and shape; else return False."""
         if type(batch) is not np.ndarray or batch.shape != self._batch_shape:
             return False
         array = self.arrays[0]
@@ -107,30 +107,30 @@ class Columns:
         return True
 
     def assign(self, parts: Sequence[Array], indices: Array | slice = _ALL) -> None:
-        """Write a batch, given leaf by leaf."""
+        """Write all rows, or those at `indices`, from one array per leaf."""
         for k, part in enumerate(parts):
             self.arrays[k][indices] = part
 
     def objects(self, first: int, count: int) -> list[Array] | None:
-        """The rows of the object leaves, for a message; None if the space has none."""
+        """Copy the rows of the object leaves, for a message; return None if the space has no such leaf."""
         if not self.layout.has_objects:
             return None
         return [a[first : first + count].copy() for a in self.arrays if a.dtype == OBJECT]
 
     def take_objects(self, first: int, count: int, parts: list[Array] | None) -> None:
-        """Write what `objects` read elsewhere."""
+        """Write rows that `objects` has returned in another process."""
         if parts is not None:
             for array, part in zip((a for a in self.arrays if a.dtype == OBJECT), parts, strict=True):
                 array[first : first + count] = part
 
 
 def _copied(part: Any) -> Any:
-    """Copy an array or one of its rows; of objects, these too."""
+    """Copy an array or one of its rows, including the objects in it."""
     return part.copy() if isinstance(part, (np.ndarray, np.generic)) and part.dtype != OBJECT else copy.deepcopy(part)
 
 
 class ColumnSlice:
-    """A run of rows that one worker reads or writes at every step."""
+    """Adjacent rows, which one worker reads or writes at every step."""
 
     def __init__(self, columns: Columns, first: int, count: int) -> None:
         self._columns = columns
@@ -148,7 +148,7 @@ class ColumnSlice:
                 self._out = self._view.reshape(count * leaf.shape[0], *leaf.shape[1:])
 
     def store(self, values: list[Any]) -> None:
-        """As `Columns.store`."""
+        """Write one value per row. See `Columns.store`."""
         if self._out is not None:
             check_lengths(values, self._length)
             self._join(values, self._out)
@@ -156,9 +156,10 @@ class ColumnSlice:
             self._columns.store(self._first, values)
 
     def cells(self) -> list[Any] | None:
-        """Give what each row is to be written to at once, by item assignment; None if it is better to store them all.
+        """Return one object per row, to which the row is written by item assignment; None if `store` is faster.
 
-        Vectors of numbers: memory that takes numbers of its own dtype and shape only. Large rows, as `store_row`.
+        For vectors of numbers these are memoryviews, which take only arrays of their own dtype and shape. For large
+        rows they take what `Columns.store_row` takes.
         """
         view, layout = self._view, self._columns.layout
         if view is not None and view.ndim == 2 and view.dtype.kind in "biuf" and view.dtype.itemsize <= 8:
@@ -168,24 +169,22 @@ class ColumnSlice:
         return None
 
     def reader(self) -> Callable[[], Sequence[Any]]:
-        """Give what reads all rows, as `Columns.rows` does, at the least cost."""
+        """Return the fastest function that reads all rows as `Columns.rows` does."""
         view = self._view
         if view is None:
             return partial(self._columns.rows, self._first, self._count)
-        # Of few rows this takes a third of the time of list(view), which begins by asking numpy for an iterator.
+        # For few rows this takes a third of the time of list(view), which needs an iterator of numpy's.
         items = itemgetter(*range(self._count)) if self._count > 1 else lambda rows: (rows[0],)
         return partial(items, view) if view.ndim == 1 else lambda: items(view.copy())
 
 
 class _Join:
-    """Lays rows end to end in an array of a dtype. FloatingPointError for a number too large for it, not infinity."""
+    """Writes rows end to end to an array. Raises FloatingPointError for a number that the dtype would make infinite."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self._casting = casting(dtype)
         self._narrow = dtype.kind in "fc" and not np.can_cast(np.float64, dtype)
-        self._exact = (
-            self._narrow
-        )  # so far all rows have been of this dtype: nothing to be watched, which takes its time
+        self._exact = self._narrow  # whether all rows so far had this dtype, so that np.errstate is not needed
 
     def __call__(self, values: list[Any], out: Array) -> None:
         if self._exact:
@@ -202,10 +201,10 @@ class _Join:
 
 
 class _LargeCell:
-    """A row that is written as soon as the env gives it.
+    """A large row, written to its column as soon as the env has returned it.
 
-    Were the values of a whole shard kept until its end, they would take up new memory in turn: more than the caches
-    hold, and with frames of 100 KB more than the allocator keeps.
+    Values that are kept until the whole shard has been stepped take up more memory than the caches hold, and with
+    frames of 100 KB more than the allocator keeps.
     """
 
     __slots__ = ("_columns", "_place", "_row")
@@ -229,6 +228,6 @@ class _LargeCell:
 
 
 def check_lengths(values: list[Any], length: int) -> None:
-    """Refuse what np.concatenate, which only sees the sum, would take: a row too long beside one too short."""
+    """Refuse rows of other lengths: np.concatenate would take one too long beside one too short."""
     if list(map(len, values)).count(length) != len(values):
         raise ValueError("a row of another shape")

@@ -1,8 +1,8 @@
-"""How values of any Gymnasium space are taken apart: into leaves, each with one dtype and one fixed shape.
+"""Layouts: the leaves of a Gymnasium space, and how its values are taken apart into them.
 
 A *leaf* is a part of the space with one dtype and one fixed shape: Box, Discrete, MultiDiscrete, MultiBinary. Dict
-and Tuple are taken apart, at any depth. What has no fixed shape (Text, Sequence, Graph, OneOf, a custom space) is an
-object leaf: a numpy object array of n values, which transports pickle.
+and Tuple are taken apart, at any depth. A space without a fixed shape (Text, Sequence, Graph, OneOf, a custom space)
+is an object leaf: its column is a numpy object array, which transports pickle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 
 class Leaf(NamedTuple):
-    """One column: where it is found in a value, and the dtype and shape of one row."""
+    """One leaf: its place in a value, and the dtype and shape of one row of its column."""
 
     path: tuple[str | int, ...]
     dtype: np.dtype[Any]
@@ -38,7 +38,7 @@ class Leaf(NamedTuple):
 
 
 class SpaceLayout:
-    """The leaves of one space, and the ways between a value and the list of its leaves' values."""
+    """The leaves of one space. It turns values into lists of their leaves' values and back."""
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         self.space = space
@@ -49,7 +49,7 @@ class SpaceLayout:
         self._take_apart = _taker_of(space)
 
     def flatten(self, value: Any) -> list[Any]:
-        """Take a value (or a batch) apart into its leaves. A missing or extra key raises ValueError."""
+        """Take a value (or a batch) apart into its leaves. Raise ValueError for a missing or extra key."""
         return self._flattened("value", value, exact=True)
 
     def observed(self, value: Any) -> list[Any]:
@@ -62,15 +62,15 @@ class SpaceLayout:
         parts: list[Any] = []
         if not self._take_apart(value, parts):
             parts.clear()
-            _flatten(self.space, value, what, parts, exact)  # which says what is wrong, or takes what only looks odd
+            _flatten(self.space, value, what, parts, exact)  # slower: names what is wrong, takes subclasses of dict
         return parts
 
     def unflatten(self, parts: Sequence[Any]) -> Any:
-        """Put leaves together again, as plain dict and tuple."""
+        """Put leaves together again, in plain dicts and tuples."""
         return parts[0] if self.is_flat else _unflatten(self.space, iter(parts))
 
     def set_row(self, batch: Any, row: int, parts: Sequence[Any]) -> None:
-        """Write one row of a batch, given leaf by leaf; of objects, copies."""
+        """Write one row of a batch, from a list of its leaves; objects are copied."""
         for array, part, leaf in zip(self.flatten(batch), parts, self.leaves, strict=True):
             array[row] = copy.deepcopy(part) if leaf.is_object else part
 
@@ -81,14 +81,14 @@ class SpaceLayout:
 
 
 def casting(dtype: np.dtype[Any]) -> Literal["same_kind", "safe"]:
-    """Give how numpy may cast to this dtype so that numbers become no others: floats may be rounded, integers not."""
+    """Return numpy's casting rule for this dtype: floats may be rounded, integers must keep their values."""
     return "same_kind" if dtype.kind in "fc" else "safe"
 
 
 def coerce(value: Any, leaf: Leaf) -> Any:
     """Copy one leaf of an observation as the leaf's dtype.
 
-    ValueError for another shape or numbers too large for the dtype, TypeError for a dtype whose cast changes them.
+    Raise ValueError for another shape or numbers too large for the dtype, TypeError if the cast would change values.
     """
     if leaf.is_object:
         return copy.deepcopy(value)
@@ -117,9 +117,9 @@ def _leaves_of(space: spaces.Space[Any], path: tuple[str | int, ...]) -> list[Le
 
 
 def _taker_of(space: spaces.Space[Any]) -> Callable[[Any, list[Any]], bool] | None:
-    """Make the short way to take a value of this space apart: plain dicts, tuples and lists. None for a leaf.
+    """Make a fast function that takes apart values which are plain dicts, tuples and lists; None for a leaf.
 
-    It appends the leaves' values and gives True, or gives False if the value is anything else.
+    It appends the leaves' values to a list and returns True, or returns False for any other value.
     """
     if isinstance(space, spaces.Dict):
         kinds: frozenset[type] = frozenset({dict})

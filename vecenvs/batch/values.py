@@ -11,10 +11,9 @@ import numpy as np
 
 
 def copy_containers(value: Any) -> Any:
-    """Copy the containers and arrays in a value that goes from a caller to an env or back in the same process.
+    """Copy the containers and arrays in a value, so that a later change on one side does not show on the other.
 
-    So nothing in them is changed later by the other side. Other objects are given as they are, and so is a container
-    of a class of its own that cannot be copied.
+    Other objects are returned as they are, and so is a container of a foreign class that cannot be copied.
     """
     kind = type(value)
     if kind in IMMUTABLE:
@@ -32,7 +31,7 @@ def copy_containers(value: Any) -> Any:
     if isinstance(value, _CONTAINERS):
         try:
             return copy.deepcopy(value)
-        except Exception:  # whatever a foreign __deepcopy__ or __reduce__ raises
+        except Exception:  # from a foreign __deepcopy__ or __reduce__
             return value
     return value
 

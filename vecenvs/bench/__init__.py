@@ -1,16 +1,23 @@
-"""Measure VecEnvs against the limit: what one bare `env.step` loop per core, all cores at once, gives in the same run.
+"""Measure VecEnvs against the limit: one bare `env.step` loop per core, all cores at once, in the same run.
 
-    workloads    what is stepped: any Gymnasium env, or a synthetic one of a known cost
-    limit        the bare loops
-    contestants  our backends, by name, ready to be measured
-    made         envs as make_vec_env makes them, for both
-    measure      turns in rounds: the limit, A, B, ..., the limit, A, B, ...
-    report       shares of the limit with their spread, as a record (JSON) and a table
-    chart        the same as a picture
-    weigh        the memory that a contestant takes
-    machine      the machine's facts
+    workloads         the envs to step: any Gymnasium env by its id, or a synthetic env of known cost
+    monitored         the same envs with the wrappers of make_vec_env
+    limit             the bare loops which measure the limit
+    contest           turns in rounds: the limit, A, B, the limit, B, A, the limit
+    contestants       backends as contestants, parsed from their names
+    learner           backends as contestants, with a caller that computes between steps
+    loop_contestants  bare loops as contestants
+    stand_ins         envs that replay recorded transitions at no cost
+    breakdown         the parts of a step's time
+    measurement       contests with several numbers of envs, with a progress bar
+    tuning            the search for the fastest backend; tuning_table prints it
+    report            shares of the limit with their spread, as a record (JSON) and a table
+    bar_chart         shares of the limit as a picture
+    weigh             the memory that a contestant takes
+    machine           facts about the machine
+    child             fresh processes
 
-`measure` knows nothing of VecEnvs: a `Contestant` may be any library that steps envs in batches.
+`contest` knows nothing of VecEnvs: a `Contestant` can be any library which steps envs in batches.
 """
 
 from importlib.util import find_spec

@@ -1,8 +1,8 @@
-"""Where the time of a step goes, by subtraction: nothing in the engines is instrumented.
+"""The parts of a step's time, by subtraction: nothing in the engines is instrumented.
 
-Beside the backends, `DummyVecEnv` and a bare loop over as many envs step stand-ins that give what the env gave, as a
-whole or in part, at no cost. A part's time is the difference that leaving it out makes. Everything is in core time per
-step of one env, so that the parts of a backend add up to what all cores spend on it.
+Beside the backends, `DummyVecEnv` and a bare loop step stand-ins, which return what the env returned, in full or in
+part, at no cost. The time of a part is the difference that leaving it out makes. All times are core time per step of
+one env, so that the parts of a backend add up to what all cores spend on it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from vecenvs.bench.contest import LIMIT, Contestant, Turn
 from vecenvs.bench.contestants import Backend, MakesVec, VecContestant, from_env_fn
-from vecenvs.bench.lock_step import LockStepContestant
-from vecenvs.bench.loops import LoopContestant
-from vecenvs.bench.measure import LIMIT, Contestant, Turn
-from vecenvs.bench.replays import record
+from vecenvs.bench.loop_contestants import LockStepContestant, LoopContestant
 from vecenvs.bench.report import Spread, share_of
+from vecenvs.bench.stand_ins import record
 from vecenvs.bench.workloads import Workload
 
 if TYPE_CHECKING:
@@ -26,9 +25,9 @@ IN_PROCESS = "dummy"
 WAITING = "waiting"
 UNEVEN = "uneven"
 LOCK_STEP = "~lock-step"
-ALONE = "alone"  # the one part that an engine over several cores does not have
+ALONE = "alone"  # an engine over several cores does not have this part
 
-# The parts in the order in which a step goes through them, as signed readings of the probes below.
+# The parts in the order of a step, each as a sum of signed readings of the probes below.
 _PARTS: dict[str, dict[str, int]] = {
     "env": {LIMIT: 1},
     ALONE: {"~loop of one": 1, LIMIT: -1},
@@ -43,40 +42,40 @@ _PARTS: dict[str, dict[str, int]] = {
 MEANING = {
     "env": "env.step, and env.reset where an episode ends",
     ALONE: "one core alone, rather than all at once",
-    "turns": "many envs by turns, rather than one (caches)",
+    "turns": "many envs in turn, rather than one (caches)",
     "calls": "actions in, the loop over envs, rewards and flags",
     "rows": "observations into their columns",
     "copies": "copies of the columns for the caller",
     "infos": "infos",
     "ends": "episode ends: terminal observations, autoreset",
     "rest": "what stand-ins do not show",
-    UNEVEN: "cores that wait for the slowest: bare loops in lock-step",
+    UNEVEN: "cores that wait for the slowest one: bare loops in lock-step",
     WAITING: "wake-up, waiting, cores without work",
 }
 
 
 def probes(env_fn: Workload, make_vec: MakesVec, chosen: Collection[str], cores: int) -> list[Contestant]:
-    """Give the contestants that a breakdown needs besides the backends of the names `chosen`."""
-    replay = record(env_fn)
+    """Return the contestants that a breakdown needs besides the backends of the names `chosen`."""
+    stand_in = record(env_fn)
     found: list[Contestant] = [LoopContestant("~loop of one", env_fn, 1), LoopContestant("~loop", env_fn)]
     found.append(LockStepContestant(LOCK_STEP, env_fn, cores))
     if IN_PROCESS not in chosen:
         found.append(VecContestant(Backend(IN_PROCESS, "dummy"), make_vec))
-    found += [LoopContestant("~loop blank", replay.only()), LoopContestant("~loop all", replay)]
-    for name, stand_in, options in (
-        ("blank", replay.only(), {"copy": False}),
-        ("rows in place", replay.only(rows=True), {"copy": False}),
-        ("rows", replay.only(rows=True), {}),
-        ("rows, infos", replay.only(rows=True, infos=True), {}),
-        ("all", replay, {}),
+    found += [LoopContestant("~loop blank", stand_in.only()), LoopContestant("~loop all", stand_in)]
+    for name, part, options in (
+        ("blank", stand_in.only(), {"copy": False}),
+        ("rows in place", stand_in.only(rows=True), {"copy": False}),
+        ("rows", stand_in.only(rows=True), {}),
+        ("rows, infos", stand_in.only(rows=True, infos=True), {}),
+        ("all", stand_in, {}),
     ):
-        found.append(VecContestant(Backend(f"~dummy {name}", "dummy", options), from_env_fn(stand_in)))
+        found.append(VecContestant(Backend(f"~dummy {name}", "dummy", options), from_env_fn(part)))
     return found
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a backend's step. `share` is of the core time, `seconds` the core time per step of one env."""
+    """One part of a backend's step: its share of the core time, and its core time in seconds per step of one env."""
 
     contestant: str
     num_envs: int
@@ -86,7 +85,7 @@ class Part:
 
 
 def parts(turns: Sequence[Turn], names: Sequence[str], cores: int) -> list[Part]:
-    """Take the readings of each round apart, and sum up over the rounds. Rounds that lack a reading are left out."""
+    """Take the readings of each round apart, and return the spread over the rounds. Incomplete rounds are left out."""
     found: list[Part] = []
     for num_envs in dict.fromkeys(turn.num_envs for turn in turns):
         own = [turn for turn in turns if turn.num_envs == num_envs]
@@ -109,7 +108,7 @@ def _needed() -> set[str]:
 
 
 def _core_seconds(turns: Sequence[Turn], number: int, cores: int) -> dict[str, float]:
-    """Give what each took per env step in that round: seconds of the clock, of the limit those of a core."""
+    """Return the seconds per env step of each contestant in this round; for the limit, in core time."""
     found: dict[str, float] = {}
     for turn in turns:
         share = share_of(turn, turns) if turn.contestant != LIMIT else None
@@ -130,7 +129,7 @@ def _take_apart(taken: dict[str, float], whole: float, name: str, cores: int) ->
 
 
 def table(found: Sequence[Part], num_envs: int) -> Table:
-    """Lay out the parts, one column per backend: median share of the core time, and its range over the rounds."""
+    """Lay the parts out as a table with a column per backend: median share of the core time, and its range."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -151,7 +150,7 @@ def table(found: Sequence[Part], num_envs: int) -> Table:
 
 
 def plain(found: Sequence[Part]) -> list[dict[str, Any]]:
-    """Put parts into plain data."""
+    """Convert parts to plain data."""
     return [asdict(part) for part in found]
 
 

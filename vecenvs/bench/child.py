@@ -1,4 +1,4 @@
-"""Fresh processes for what must not be disturbed by the benchmark's own heap and threads."""
+"""Fresh processes, which the heap and the threads of the benchmark do not disturb."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import cloudpickle
 from vecenvs.bench.workloads import BadRequest
 from vecenvs.worker.process import child_environment
 
-_LISTENERS_GONE = (EOFError, BrokenPipeError, ConnectionResetError)
+_PIPE_CLOSED = (EOFError, BrokenPipeError, ConnectionResetError)
 
 
 class Child:
-    """A new interpreter that runs `serve(connection, *args)`, with one thread in BLAS and OpenMP, deaf to Ctrl-C.
+    """A new interpreter that runs `serve(connection, *args)`, with one thread in BLAS and OpenMP. It ignores Ctrl-C.
 
-    `serve` sends what it has to say; a string that it sends is an error.
+    What `serve` sends is the answer of `receive`; a string is an error message.
     """
 
     def __init__(self, serve: Callable[..., None], *args: Any) -> None:
@@ -31,20 +31,20 @@ class Child:
         default = multiprocessing.get_start_method(allow_none=True)
         self._process = context.Process(target=_main, args=(theirs, payload, default))
         try:
-            with child_environment(), _ctrl_c_later():
+            with child_environment(), _ctrl_c_held():
                 self._process.start()
         finally:
-            theirs.close()  # so that its death shows as the end of the pipe
+            theirs.close()  # so that the end of the process is the end of the pipe
 
     def send(self, message: Any) -> None:
-        """Tell it something."""
+        """Send a message to the process."""
         self._connection.send(message)
 
     def receive(self) -> Any:
-        """Wait for what it says. BadRequest if that is an error, or if the process has ended."""
+        """Wait for an answer. Raise BadRequest if it is an error message, or if the process has ended."""
         try:
             answer = self._connection.recv()
-        except _LISTENERS_GONE:
+        except _PIPE_CLOSED:
             self._process.join(timeout=1.0)
             raise BadRequest(f"the env's process died (exit code {self._process.exitcode})") from None
         if isinstance(answer, str):
@@ -52,12 +52,12 @@ class Child:
         return answer
 
     def check(self) -> None:
-        """Raise BadRequest if it says so, or has ended. Waits for nothing."""
+        """Raise BadRequest if there is an error message, or if the process has ended. Do not wait."""
         if self._connection.poll():
             self.receive()
 
     def close(self) -> None:
-        """Close the pipe, at which it leaves; end it if it does not. Repeatable."""
+        """Close the pipe, which ends `serve`; end the process if it goes on. It may be called again."""
         self._connection.close()
         self._process.join(timeout=1.0)
         if self._process.is_alive():
@@ -69,12 +69,12 @@ class Child:
 
 
 @contextmanager
-def _ctrl_c_later() -> Iterator[None]:
-    """Hold Ctrl-C back, also from a child that starts meanwhile: it inherits that, before it runs any code of ours."""
+def _ctrl_c_held() -> Iterator[None]:
+    """Hold Ctrl-C back, also from a child that starts meanwhile: it inherits the mask before it runs any code."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # starting with the first child, it would undo what follows
+    resource_tracker.ensure_running()  # if it started with the first child, it would undo the mask
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -83,10 +83,10 @@ def _ctrl_c_later() -> Iterator[None]:
 
 
 def _main(connection: Connection, payload: bytes, start_method: str | None) -> None:
-    multiprocessing.set_start_method(start_method, force=True)  # else what it starts would be spawned as it is itself
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's, who then closes the pipe
+    multiprocessing.set_start_method(start_method, force=True)  # or else its own children would be spawned, too
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller handles Ctrl-C, and then closes the pipe
     serve, args = cloudpickle.loads(payload)
     try:
         serve(connection, *args)
-    except _LISTENERS_GONE:
+    except _PIPE_CLOSED:
         return

@@ -1,8 +1,8 @@
-"""Our backends as contestants, by what people write on the command line.
+"""The backends of vecenvs as contestants, parsed from what users write on the command line.
 
-subproc                                    a backend as it comes
+subproc                                    a backend with its defaults
 subproc:num_workers=1,caller_steps=true    with options of its constructor
-subproc:w=1,caller   subproc:spawn         the same, in short
+subproc:w=1,caller   subproc:spawn         the same, abbreviated
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gymnasium.vector.utils import batch_space
 
 from vecenvs.arguments import arguments_of
 from vecenvs.backends import BACKENDS, backend_class, unknown_backend
-from vecenvs.bench.measure import Stepper
+from vecenvs.bench.contest import Stepper
 from vecenvs.bench.workloads import BadRequest, Workload
 
 _WORDS: dict[str, tuple[str, Any]] = {
@@ -32,13 +32,13 @@ _WORDS: dict[str, tuple[str, Any]] = {
 }
 _SHORT = {"w": "num_workers"}
 _CONSTANTS = {"true": True, "false": False, "none": None}
-_BATCHES = 256  # of actions, drawn beforehand
-_BATCH_BYTES = 8 << 20  # at most, for all of them
+_BATCHES = 256  # batches of actions, drawn beforehand
+_MAX_BYTES = 8 << 20  # of all batches
 
 
 @dataclass(frozen=True)
 class Backend:
-    """One backend in one configuration. `name` is what the user wrote."""
+    """A backend with options. `name` is what the user wrote."""
 
     name: str
     backend: str
@@ -46,10 +46,11 @@ class Backend:
 
 
 def parse(text: str) -> Backend:
-    """Read `NAME[:OPTION,...]`, an option being `key=value` or one of the words above.
+    """Parse `NAME[:OPTION,...]`, where an option is `key=value` or one of the words above.
 
-    BadRequest if there is no such backend, if its constructor has no such option, or takes no value of this type for
-    it. ImportError (BackendUnavailable) if what the backend needs is not installed.
+    Raises:
+        BadRequest: There is no such backend, its constructor has no such option, or the value has the wrong type.
+        BackendUnavailable: A library that the backend needs is not installed.
     """
     name, _, rest = text.partition(":")
     if name not in BACKENDS:
@@ -67,9 +68,9 @@ def parse(text: str) -> Backend:
 
 
 def choose(texts: Sequence[str] | None) -> tuple[list[Backend], dict[str, str]]:
-    """Give the backends asked for, and for those that are not available here the reason, which names the remedy.
+    """Return the backends of these names, and by name why the others are not available, with the remedy.
 
-    None stands for every backend there is as it comes, and with `caller_steps` where it can do that.
+    None stands for every backend with its defaults, and also with `caller_steps` where the backend has that option.
     """
     chosen: list[Backend] = []
     unavailable: dict[str, str] = {}
@@ -84,13 +85,13 @@ def choose(texts: Sequence[str] | None) -> tuple[list[Backend], dict[str, str]]:
 
 
 class MakesVec(Protocol):
-    """Make and return a VecEnv of so many envs."""
+    """Make and return a VecEnv of `num_envs` envs."""
 
     def __call__(self, num_envs: int, backend: Backend) -> Any: ...
 
 
 def from_env_fn(env_fn: Workload) -> MakesVec:
-    """Make VecEnvs by their constructors, of envs that `env_fn` makes, with nothing around them."""
+    """Return a function which makes VecEnvs by their constructors. The envs are bare, as `env_fn` makes them."""
 
     def make(num_envs: int, backend: Backend) -> Any:
         construct: Callable[..., Any] = backend_class(backend.backend)
@@ -100,7 +101,7 @@ def from_env_fn(env_fn: Workload) -> MakesVec:
 
 
 class VecContestant:
-    """A backend of ours in the contest."""
+    """A backend as a contestant."""
 
     def __init__(self, backend: Backend, make_vec: MakesVec) -> None:
         self.name = backend.name
@@ -108,25 +109,28 @@ class VecContestant:
         self._make_vec = make_vec
 
     def make(self, num_envs: int) -> Stepper:
-        """Construct and reset."""
+        """Construct and reset the VecEnv."""
         vec = self._make_vec(num_envs, self._backend)
         try:
-            return VecStepper(vec, vec.reset(seed=0))
+            return self._stepper(vec, vec.reset(seed=0))
         except BaseException:
             vec.close()
             raise
 
+    def _stepper(self, vec: Any, first: Any) -> Stepper:
+        return VecStepper(vec, first)
+
 
 class VecStepper:
-    """The loop of a user's program, without the learning."""
+    """The loop of a user's program, without the learning. `first` are the first observations."""
 
     def __init__(self, vec: Any, first: Any) -> None:
         self._vec = vec
-        self._first = first  # held as a user would, so that it is weighed
+        self._first = first  # a user holds them, so they count as memory
         self._actions: Iterator[Any] | None = None
 
     def step(self, count: int) -> int:
-        """Step with actions that are drawn before the first of them."""
+        """Step all envs `count` times. The first call draws the actions."""
         if self._actions is None:
             self._actions = cycle(draw_actions(self._vec.action_space, self._vec.num_envs))
         step, made = self._vec.step, 0
@@ -145,12 +149,12 @@ class VecStepper:
 
 
 def draw_actions(space: gym.Space[Any], num_envs: int) -> list[Any]:
-    """Draw batches of random actions: arrays, and dicts and tuples of them; lists for spaces of no fixed shape."""
+    """Draw batches of random actions: arrays, dicts and tuples of these, or lists for spaces of no fixed shape."""
     if not _has_arrays(space):
         return [[space.sample() for _ in range(num_envs)] for _ in range(_BATCHES)]
     batched = batch_space(space, num_envs)
     batched.seed(0)
-    batches = max(8, min(_BATCHES, _BATCH_BYTES // max(1, _nbytes(batched))))
+    batches = max(8, min(_BATCHES, _MAX_BYTES // max(1, _nbytes(batched))))
     return [batched.sample() for _ in range(batches)]
 
 
@@ -168,13 +172,13 @@ def _nbytes(space: gym.Space[Any]) -> int:
 
 
 def _options_of(name: str) -> dict[str, Any]:
-    """Give the types of what the constructor takes besides the env functions."""
+    """Return the annotated types of the constructor's arguments, without the env functions."""
     taken = arguments_of(backend_class(name), eval_str=True)
     return {name: parameter.annotation for name, parameter in taken.items() if name != "env_fns"}
 
 
 def _fits(value: Any, wanted: Any) -> bool:
-    """Tell whether a value is of an annotated type, one of a union's, or of Any."""
+    """Return whether a value has the annotated type, or one of the types of a union. Any takes every value."""
     if wanted is Any:
         return True
     if isinstance(wanted, UnionType):

@@ -9,40 +9,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.bench.contestants import Backend, MakesVec, VecStepper, draw_actions
-from vecenvs.bench.measure import Stepper
+from vecenvs.bench.contest import Stepper
+from vecenvs.bench.contestants import Backend, MakesVec, VecContestant, VecStepper, draw_actions
 from vecenvs.bench.workloads import spin
 
 
-class LearningContestant:
-    """A backend of ours, stepped by a program that computes for so many loop iterations per batch of all rows.
+class LearningContestant(VecContestant):
+    """A backend, stepped by a program that computes for `iterations` of `spin` per batch of all rows.
 
     With `halves` the program takes half of the rows at a time, the first that are ready, and computes on them (half as
     long) while the other half is being stepped: `recv(min_envs=n // 2, max_envs=n // 2)`, compute, `send`.
     """
 
     def __init__(self, name: str, backend: Backend, make_vec: MakesVec, iterations: int, *, halves: bool) -> None:
+        super().__init__(backend, make_vec)
         self.name = name
-        self._backend = backend
-        self._make_vec = make_vec
         self._iterations = iterations
         self._halves = halves
 
-    def make(self, num_envs: int) -> Stepper:
-        """Construct and reset."""
-        vec = self._make_vec(num_envs, self._backend)
-        try:
-            first = vec.reset(seed=0)
-            if self._halves:
-                return HalvesStepper(vec, self._iterations)
-            return BetweenStepper(vec, first, self._iterations) if self._iterations else VecStepper(vec, first)
-        except BaseException:
-            vec.close()
-            raise
+    def _stepper(self, vec: Any, first: Any) -> Stepper:
+        if self._halves:
+            return HalvesStepper(vec, self._iterations)
+        return BetweenStepper(vec, first, self._iterations) if self._iterations else VecStepper(vec, first)
 
 
 class BetweenStepper(VecStepper):
-    """Computes, then steps all envs, and so on."""
+    """Compute, then step all envs, and so on."""
 
     def __init__(self, vec: Any, first: Any, iterations: int) -> None:
         super().__init__(vec, first)
@@ -58,7 +50,7 @@ class BetweenStepper(VecStepper):
 
 
 class HalvesStepper:
-    """Computes on one half of the envs while the other half is being stepped."""
+    """Compute on one half of the envs while the other half is being stepped."""
 
     def __init__(self, vec: Any, iterations: int) -> None:
         self._vec = vec
@@ -80,12 +72,12 @@ class HalvesStepper:
         return made
 
     def close(self) -> None:
-        """Close the VecEnv, whatever is under way."""
+        """Close the VecEnv, even with commands in flight."""
         self._vec.close()
 
 
 def rows_of(batch: Any, indices: NDArray[np.int64]) -> Any:
-    """Take some rows of a batch of actions: an array, a list, or a dict or tuple of such."""
+    """Return some rows of a batch of actions, which is an array, a list, or a dict or tuple of these."""
     if isinstance(batch, dict):
         return {key: rows_of(part, indices) for key, part in batch.items()}
     if isinstance(batch, tuple):

@@ -11,19 +11,20 @@ from types import TracebackType
 from typing import Any
 
 from vecenvs.bench.child import Child
-from vecenvs.bench.measure import Timing, describe, run_for
+from vecenvs.bench.contest import Timing, describe, run_for
 from vecenvs.bench.workloads import Workload
 from vecenvs.cpus import allowed_cpus
 
 _ACTIONS = 1024  # drawn beforehand; repeating them is as good as drawing more
-_HEAD_START = 0.02  # seconds in which every loop has read its order, so that all begin together
+_HEAD_START = 0.02  # seconds for every loop to receive its command, so that all start together
 
 
 @dataclass(frozen=True)
-class Episodes:
-    """How an env's episodes go under random actions, seen by the bare loops.
+class EpisodeStats:
+    """Statistics of an env's episodes under random actions, as the bare loops see them.
 
-    `steps` is their mean length (None if none has ended yet), `reset_share` what resets take of a bare loop's time.
+    `steps` is the mean length, None if no episode has ended yet. `reset_share` is the share of a bare loop's time that
+    resets take.
     """
 
     steps: float | None = None
@@ -31,11 +32,11 @@ class Episodes:
 
 
 class BareLoops:
-    """One process per core, each stepping one env of its own with the fastest loop that is correct.
+    """One process per core, each of which steps one env with the fastest correct loop in Python.
 
-    Actions are drawn beforehand and the env is reset when an episode ends: what any loop in Python must do, and nothing
-    else. Each loop is pinned to a core of its own if there is one for each. Between runs the processes sleep.
-    BadRequest if the env cannot be made, or fails.
+    Actions are drawn beforehand and the env is reset when an episode ends; the loop does nothing else. Each loop is
+    pinned to a core of its own if there are enough. Between runs the processes sleep. The constructor and `run` raise
+    BadRequest if the env cannot be made or fails.
     """
 
     def __init__(self, env_fn: Workload, loops: int) -> None:
@@ -52,7 +53,7 @@ class BareLoops:
             raise
 
     def run(self, seconds: float, warmup: float) -> Timing:
-        """Run all loops at once. The rate is the sum of their rates."""
+        """Run all loops at once. The rate of the result is the sum of their rates."""
         start = time.perf_counter() + _HEAD_START
         for child in self._children:
             child.send((start, seconds, warmup))
@@ -63,14 +64,14 @@ class BareLoops:
         self._seconds += sum(timing.seconds for timing, _ in readings)
         return Timing(steps, steps / sum(timing.rate for timing, _ in readings))
 
-    def episodes(self) -> Episodes:
-        """Tell what the runs up to now have shown."""
+    def episodes(self) -> EpisodeStats:
+        """Return the statistics of all runs so far."""
         if not self._episodes:
-            return Episodes()
-        return Episodes(self._steps / self._episodes, self._episodes * self._reset_seconds / self._seconds)
+            return EpisodeStats()
+        return EpisodeStats(self._steps / self._episodes, self._episodes * self._reset_seconds / self._seconds)
 
     def close(self) -> None:
-        """End the processes. Repeatable."""
+        """End the processes. It may be called again."""
         for child in self._children:
             child.close()
 
@@ -84,7 +85,7 @@ class BareLoops:
 
 
 def _serve(connection: Connection, env_fn: Workload, seed: int, cpu: int | None) -> None:
-    """Make the env, tell what a reset costs, then run when told to."""
+    """Make the env, report the cost of a reset, then run on command."""
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})
     try:
@@ -111,7 +112,7 @@ def _serve(connection: Connection, env_fn: Workload, seed: int, cpu: int | None)
 
 
 class BareLoop:
-    """The loop itself. `episodes` counts those that have ended."""
+    """The loop itself. `episodes` counts the episodes that have ended."""
 
     def __init__(self, env: Any, actions: list[Any]) -> None:
         self.episodes = 0
@@ -129,7 +130,7 @@ class BareLoop:
         return count
 
     def reset_seconds(self) -> float:
-        """Time some resets, each after a step. Apart from the loop, which a clock would slow down."""
+        """Time some resets, each after a step. The loop itself reads no clock, which would slow it down."""
         total, resets = 0.0, 0
         while resets < 10 and total < 0.2:
             self._env.step(next(self._actions))

@@ -1,4 +1,4 @@
-"""The machine a benchmark ran on, as far as it bears on speed. Nothing that tells whose machine it is."""
+"""Facts about the machine that affect speed. They do not tell whose machine it is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LIBRARIES = ("numpy", "gymnasium", "mujoco", "ale-py", "box2d", "mpi4py", "ray"
 
 
 def facts(cores: int) -> dict[str, object]:
-    """Describe the machine; `cores` are those that this process may use."""
+    """Describe the machine. `cores` is the number of cores that this process may use."""
     import psutil
 
     return {
@@ -28,10 +28,10 @@ def facts(cores: int) -> dict[str, object]:
     }
 
 
-def versions() -> dict[str, str]:
-    """Tell the versions of those libraries that bear on speed and are installed here."""
+def versions(*others: str) -> dict[str, str]:
+    """Return the versions of the installed libraries that affect speed, and of `others`."""
     found = {"vecenvs": __version__}
-    for name in _LIBRARIES:
+    for name in (*_LIBRARIES, *others):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -40,7 +40,7 @@ def versions() -> dict[str, str]:
 
 
 def cpu_name() -> str:
-    """Name the processor, as well as the system can tell."""
+    """Return the name of the processor, or else of its architecture."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):

@@ -1,4 +1,4 @@
-"""Telling how far a measurement is: a bar on a terminal, a line now and then elsewhere."""
+"""The progress of a measurement: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
-class Shows(Protocol):
-    """What a measurement tells after each reading."""
+class ProgressDisplay(Protocol):
+    """What a measurement calls after each reading."""
 
-    def advance(self, what: str, note: str = "") -> None:
-        """Say that one more of the total is done: `what` is for the bar, `note`, if any, a line where there is none."""
+    def advance(self, text: str, line: str = "") -> None:
+        """Count one reading. A bar shows `text`; without a terminal, `line` is printed unless it is empty."""
 
 
 @contextmanager
-def progress(total: int) -> Iterator[Shows]:
+def progress(total: int) -> Iterator[ProgressDisplay]:
     """Show the progress of `total` readings on stderr."""
     if not sys.stderr.isatty():
         yield _Lines()
@@ -28,7 +28,7 @@ def progress(total: int) -> Iterator[Shows]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    # No thread of its own: it would take CPU from what is measured, and processes are forked meanwhile.
+    # The bar has no thread: a thread would take CPU from what is measured, and processes are forked meanwhile.
     bar = Progress(
         *columns,
         console=Console(stderr=True),
@@ -47,11 +47,11 @@ class _Bar:
         self._task = bar.add_task("starting the bare loops", total=total)
         bar.refresh()
 
-    def advance(self, what: str, note: str = "") -> None:
-        self._bar.update(self._task, advance=1, description=what, refresh=True)
+    def advance(self, text: str, line: str = "") -> None:
+        self._bar.update(self._task, advance=1, description=text, refresh=True)
 
 
 class _Lines:
-    def advance(self, what: str, note: str = "") -> None:
-        if note:
-            sys.stderr.write(f"{note}\n")
+    def advance(self, text: str, line: str = "") -> None:
+        if line:
+            sys.stderr.write(f"{line}\n")

@@ -1,4 +1,4 @@
-"""What the turns of a contest say: shares of the limit with their spread, as rows, a record and a table."""
+"""The turns of a contest as shares of the limit with their spread: rows, a record (JSON) and a table."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from vecenvs.bench.measure import LIMIT, Turn
-from vecenvs.bench.session import Session
+from vecenvs.bench.contest import LIMIT, Turn
+from vecenvs.bench.measurement import Measurement
 from vecenvs.bench.weigh import Footprint
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-_RESTLESS = 1.5  # largest over smallest reading of the limit: beyond it something else has been running
+_UNSTEADY = 1.5  # largest over smallest reading of the limit: beyond it, other programs have been running
 _RESETS_MATTER = 0.01  # as a share of a bare loop's time
-_WIDE = 1000  # columns: more than any table needs
+_WIDE = 1000  # more columns than any table needs
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The median of some readings and how far they lie apart."""
+    """The median and the range of some readings."""
 
     median: float
     min: float
@@ -30,17 +30,17 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread:
-        """Take it from readings: at least one."""
+        """Return the spread of at least one reading."""
         found = sorted(values)
         return cls(statistics.median(found), found[0], found[-1])
 
 
 @dataclass(frozen=True)
 class Row:
-    """One contestant with one number of envs. Without any reading all but `failure` is None.
+    """One contestant with one number of envs. Without any reading everything but `failure` is None.
 
-    `share` is taken round by round: the rate over the mean of the limit's readings before and after it.
-    `rate` is in env steps per second, `startup` in seconds.
+    `share` is the rate over the mean of the limit's readings before and after the round. `rate` is in env steps per
+    second, `startup` in seconds.
     """
 
     contestant: str
@@ -54,7 +54,7 @@ class Row:
 
 
 def rows(turns: Sequence[Turn]) -> list[Row]:
-    """Sum up, in the order in which contestants came first. Turns may be of a contest that was broken off."""
+    """Summarise the turns, by contestant in order of first appearance. The contest may have been interrupted."""
     keys = dict.fromkeys((turn.num_envs, turn.contestant) for turn in turns if turn.contestant != LIMIT)
     found = []
     for num_envs, contestant in keys:
@@ -78,7 +78,7 @@ def rows(turns: Sequence[Turn]) -> list[Row]:
 
 
 def share_of(turn: Turn, turns: Sequence[Turn]) -> float | None:
-    """Divide a turn's rate by the limit of its round: the mean of the readings on both sides of it."""
+    """Divide a turn's rate by the limit of its round, which is the mean of the readings before and after it."""
     around = [
         other.timing.rate
         for other in turns
@@ -93,12 +93,22 @@ def share_of(turn: Turn, turns: Sequence[Turn]) -> float | None:
 
 
 def limit_of(turns: Sequence[Turn]) -> Spread:
-    """Sum up all readings of the limit, in env steps per second."""
+    """Return the spread of all readings of the limit, in env steps per second."""
     return Spread.of(turn.timing.rate for turn in turns if turn.contestant == LIMIT and turn.timing is not None)
 
 
-def notes(held: Session, how: str) -> list[str]:
-    """Say what the limit was, how it was measured, and what has to be kept in mind about the shares."""
+def unsteady(limit: Spread, most: float, consequence: str) -> list[str]:
+    """Return a warning if the largest reading of the limit is more than `most` times the smallest."""
+    if limit.max <= most * limit.min:
+        return []
+    return [
+        f"The limit itself went from {count(limit.min)} to {count(limit.max)} steps/s meanwhile: something else is "
+        f"running here, and {consequence} may be a matter of chance. Measure again on an idle machine."
+    ]
+
+
+def notes(held: Measurement, how: str) -> list[str]:
+    """Describe the limit, how it was measured, and what limits the accuracy of the shares."""
     limit = limit_of(held.turns)
     loops = f"{held.cores} bare env.step loops, one per core" if held.cores > 1 else "one bare env.step loop"
     said = [
@@ -106,11 +116,7 @@ def notes(held: Session, how: str) -> list[str]:
         "a share is taken of the readings before and after a round.",
         how,
     ]
-    if limit.max > _RESTLESS * limit.min:
-        said.append(
-            f"The limit itself went from {count(limit.min)} to {count(limit.max)} steps/s meanwhile: something else is "
-            "running here, and shares may be a matter of chance. Measure again on an idle machine."
-        )
+    said += unsteady(limit, _UNSTEADY, "shares")
     steps, share = held.episodes.steps, held.episodes.reset_share
     if steps is not None and share > _RESETS_MATTER and held.shortest < 3 * steps:
         said.append(
@@ -121,21 +127,26 @@ def notes(held: Session, how: str) -> list[str]:
     return said + [f"{row.contestant} failed with {row.num_envs} envs: {row.failure}" for row in failed]
 
 
-def unavailable(held: Session) -> dict[str, str]:
-    """Tell who could not take part because of what is not installed here, and the remedy."""
+def unavailable(held: Measurement) -> dict[str, str]:
+    """Return the contestants that need something which is not installed, and by name the remedy."""
     return {turn.contestant: turn.failure or "" for turn in held.turns if turn.unavailable}
 
 
-def record(header: Mapping[str, Any], held: Session) -> dict[str, Any]:
-    """Put everything that was measured into plain data: `header`, the results, and every single reading."""
-    readings = []
-    for turn in held.turns:
+def readings(turns: Sequence[Turn]) -> list[dict[str, Any]]:
+    """Convert every reading to plain data, with its rate and its share of the limit."""
+    found = []
+    for turn in turns:
         reading = {key: value for key, value in asdict(turn).items() if value is not None and value is not False}
         if turn.timing is not None:
             reading["rate"] = turn.timing.rate
-        if turn.contestant != LIMIT and turn.timing is not None:
-            reading["share"] = share_of(turn, held.turns)
-        readings.append(reading)
+            if turn.contestant != LIMIT:
+                reading["share"] = share_of(turn, turns)
+        found.append(reading)
+    return found
+
+
+def record(header: Mapping[str, Any], held: Measurement) -> dict[str, Any]:
+    """Convert everything that was measured to plain data: `header`, the results, and every single reading."""
     return {
         "format": 1,
         **header,
@@ -144,27 +155,27 @@ def record(header: Mapping[str, Any], held: Session) -> dict[str, Any]:
         "episodes": asdict(held.episodes),
         "limit_steps_per_second": asdict(limit_of(held.turns)),
         "results": [asdict(row) for row in rows(held.turns)],
-        "readings": readings,
+        "readings": readings(held.turns),
     }
 
 
 def to_json(data: Mapping[str, Any]) -> str:
-    """Write a record as text."""
+    """Convert a record to text."""
     return json.dumps(data, indent=1, default=str) + "\n"
 
 
 def show(found: Sequence[Row], title: str, said: Sequence[str]) -> None:
-    """Print the table and the notes under it to stdout, whatever that is."""
+    """Print the table of `found` and the notes under it to stdout."""
     print_table(table(found, title), said)
 
 
 def print_table(laid_out: Table, said: Sequence[str]) -> None:
-    """Print any table, with notes under it, to stdout."""
+    """Print any table, with notes under it, to stdout. Without a terminal no column is cut off."""
     from rich.console import Console
     from rich.measure import Measurement
 
     console = Console(highlight=False)
-    # A terminal too narrow wraps lines; where there is none, nothing is cut off at rich's 80 columns.
+    # A narrow terminal wraps lines. Without a terminal rich would cut the table off at 80 columns.
     console.width = max(console.width, Measurement.get(console, console.options.update(width=_WIDE), laid_out).maximum)
     console.print(laid_out)
     for note in said:
@@ -172,7 +183,7 @@ def print_table(laid_out: Table, said: Sequence[str]) -> None:
 
 
 def table(found: Sequence[Row], title: str) -> Table:
-    """Lay rows out for people."""
+    """Lay the rows out as a table."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -204,7 +215,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def count(value: float) -> str:
-    """Write a number with three digits that count: 1.23 M, 456 k."""
+    """Format a number with three significant digits: 1.23 M, 456 k."""
     for factor, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if value >= factor:
             return f"{_digits(value / factor)}{unit}"
@@ -212,7 +223,7 @@ def count(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a time with the unit that suits it."""
+    """Format a time with a fitting unit."""
     for factor, unit in ((1.0, "s"), (1e-3, "ms")):
         if seconds >= factor:
             return f"{_digits(seconds / factor)} {unit}"
@@ -220,7 +231,7 @@ def duration(seconds: float) -> str:
 
 
 def nbytes(value: float) -> str:
-    """Write an amount of memory in binary units."""
+    """Format an amount of memory in binary units."""
     size = abs(value)
     sign = "-" if value < 0 else ""
     for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):

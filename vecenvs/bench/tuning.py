@@ -1,34 +1,34 @@
 """Find the fastest way to step an env on this machine: every candidate briefly, the better ones for longer.
 
 Three rungs of a ladder (successive halving): all candidates once; the better half once, for twice as long; the best
-few three times, for three times as long. Only readings of one rung are compared, as shares of the limit, of which each
-reading has one before and one after it.
+few three times, for three times as long. Only readings of one rung are compared, as shares of the limit, which is read
+before and after each of them.
 """
 
 from __future__ import annotations
 
-import statistics
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from vecenvs.bench.contest import LIMIT, Turn, contest, warmup_for
 from vecenvs.bench.contestants import Backend, MakesVec, parse
 from vecenvs.bench.learner import LearningContestant
 from vecenvs.bench.limit import BareLoops
-from vecenvs.bench.measure import LIMIT, Turn, contest, warmup_for
-from vecenvs.bench.progress import Shows
-from vecenvs.bench.report import Spread, share_of
+from vecenvs.bench.progress import ProgressDisplay
+from vecenvs.bench.report import Spread, rows
 
-TOLERANCE = 0.05  # a simpler candidate wins if it is not slower by more than this
+TOLERANCE = 0.05  # a simpler candidate wins if it is slower by at most this share
 _FINALISTS = 3
-_PER_TURN = 0.25  # seconds: starting and ending an engine, for planning
+_PER_TURN = 0.25  # seconds to start and end an engine, for planning
 _SHORTEST, _LONGEST = 0.05, 1.0  # seconds of a reading in the first rung
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A way to step: an engine with options, so many envs, all at once or (`halves`) in two halves by turns."""
+    """A way to step: a backend and a number of envs, stepped all at once or, with `halves`, half at a time."""
 
     backend: Backend
     num_envs: int
@@ -36,23 +36,23 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """The name in tables."""
         return f"{self.backend.name} in halves" if self.halves else self.backend.name
 
     @property
     def batch(self) -> int:
-        """How many rows the program gets at once."""
+        """The number of rows that the program gets at once."""
         return self.num_envs // 2 if self.halves else self.num_envs
 
     def simplicity(self) -> tuple[Any, ...]:
-        """Order candidates of the same speed: few envs, whole batches, few processes first."""
+        """Return the sort key for equally fast candidates: few envs first, then whole batches, then few processes."""
         options = self.backend.options
         processes = 0 if self.backend.backend == "dummy" else int(options.get("num_workers") or 1)
         return self.num_envs, self.halves, processes, bool(options.get("caller_steps"))
 
 
-def line(env: str, candidate: Candidate, env_kwargs: Mapping[str, Any]) -> str:
-    """Write the call that makes it, to be pasted. `env` is Python: a quoted id, or the name of a function."""
+def make_vec_env_line(env: str, candidate: Candidate, env_kwargs: Mapping[str, Any]) -> str:
+    """Return the line of Python to paste. `env` is an expression: a quoted id, or the name of a function."""
     backend = candidate.backend
     given = [f"num_env={candidate.num_envs}", f"backend={backend.backend!r}".replace("'", '"')]
     given += [f"{key}={value!r}".replace("'", '"') for key, value in backend.options.items()]
@@ -61,11 +61,11 @@ def line(env: str, candidate: Candidate, env_kwargs: Mapping[str, Any]) -> str:
 
 
 def candidates(num_envs: Iterable[int], cores: int, *, learner: bool, more: Sequence[str] = ()) -> list[Candidate]:
-    """List what is worth a try with so many envs, the smallest number first.
+    """Return what is worth a try with these numbers of envs, the smallest number first.
 
-    In process; workers by powers of two up to one per core, and twice as many for envs that wait; the same with a
-    share for the caller, up to one per core. With a `learner` that computes between steps also one worker, and halves.
-    `more` are further engines by name, each as it comes.
+    These are: stepping in process; powers of two of workers up to one per core, and two per core for envs that wait;
+    the same with a share for the caller, up to one per core. With a `learner` that computes between steps also one
+    worker, and halves. `more` names further backends, with their options.
     """
     ladder = sorted({2**k for k in range(cores.bit_length()) if 2**k <= cores} | {cores, 2 * cores})
     found = []
@@ -84,7 +84,7 @@ def candidates(num_envs: Iterable[int], cores: int, *, learner: bool, more: Sequ
 
 @dataclass(frozen=True)
 class Reading:
-    """What one candidate gave in one rung, in all of its turns. `share` is of the limit, `startup` in seconds."""
+    """All turns of one candidate in one rung. `share` is of the limit, `startup` in seconds."""
 
     candidate: Candidate
     rung: int
@@ -96,26 +96,26 @@ class Reading:
 
 @dataclass
 class Search:
-    """What has been found. `limit` is in env steps per second, all cores together."""
+    """The readings of a search. `limit` is in env steps per second, of all cores together."""
 
     readings: list[Reading] = field(default_factory=list)
     limit: list[float] = field(default_factory=list)
-    left_out: list[int] = field(default_factory=list)  # numbers of envs one step of which would take too long
+    left_out: list[int] = field(default_factory=list)  # numbers of envs with which one step would take too long
     out_of_time: bool = False
     interrupted: bool = False
 
     def ranking(self) -> list[Reading]:
-        """Give each candidate's reading of the highest rung it came to: higher rungs first, then higher shares."""
+        """Return each candidate's reading of its highest rung, ordered by rung and then by share, the highest first."""
         last = {reading.candidate: reading for reading in self.readings}
         return sorted(last.values(), key=lambda r: (-r.rung, -(r.share.median if r.share else -1.0)))
 
     def best(self) -> Reading | None:
-        """Give the fastest of the highest rung with two candidates or more, or else whatever was measured."""
+        """Return the fastest reading of the highest rung, or None if every candidate failed."""
         good = [reading for reading in self.ranking() if reading.share is not None]
         return good[0] if good else None
 
     def recommended(self) -> Reading | None:
-        """Give the simplest of those that are about as fast as the best of their rung."""
+        """Return the simplest of the candidates that are about as fast as the best of their rung."""
         best = self.best()
         if best is None or best.share is None:
             return None
@@ -127,7 +127,7 @@ class Search:
         )
 
     def record(self) -> dict[str, Any]:
-        """Put it all into plain data."""
+        """Convert all of it to plain data."""
         chosen = self.recommended()
         return {
             "limit_steps_per_second": asdict(Spread.of(self.limit)),
@@ -143,15 +143,15 @@ def search(
     entrants: Sequence[Candidate],
     loops: BareLoops,
     make_vec: MakesVec,
-    shows: Shows,
+    display: ProgressDisplay,
     *,
     iterations: int = 0,
     budget: float = 45.0,
 ) -> Search:
-    """Measure candidates, of whom the caller computes for so many iterations between steps, for `budget` seconds.
+    """Measure candidates for `budget` seconds. The caller computes for `iterations` of `spin` between steps.
 
-    Time is kept as far as the envs allow: a turn that has begun is finished, and the smallest number of envs has its
-    first turns in any case. Ctrl-C ends the search with what there is.
+    The search may take longer: a turn that has begun is finished, and the smallest number of envs has its first turns
+    in any case. Ctrl-C ends the search with the readings so far.
     """
     found = Search()
     deadline = time.monotonic() + budget
@@ -171,8 +171,8 @@ def search(
                 contestants = [
                     LearningContestant(c.name, c.backend, make_vec, iterations, halves=c.halves) for c in own
                 ]
-                turns = contest(contestants, loops, size, seconds=seconds, repeats=repeats, weigh=lambda *_: None)
-                kept = _until(turns, deadline, found, shows, rung)
+                turns = contest([contestants] * repeats, loops, size, seconds=seconds)
+                kept = _until(turns, deadline, found, display, rung)
                 found.readings += _readings(own, rung, kept)
                 if found.out_of_time:
                     return found
@@ -182,7 +182,7 @@ def search(
 
 
 def plan(entrants: Sequence[Candidate], budget: float) -> list[tuple[float, int, int]]:
-    """Give each rung's seconds per reading, its repeats, and how many candidates it takes."""
+    """Return each rung's seconds per reading, its rounds, and its number of candidates."""
     sizes = len({candidate.num_envs for candidate in entrants})
     keep = (len(entrants), max(_FINALISTS, -(-len(entrants) // 2)), _FINALISTS)
     shape = [(1, 1, keep[0], sizes), (2, 1, keep[1], sizes), (3, 3, keep[2], 1)]
@@ -194,13 +194,13 @@ def plan(entrants: Sequence[Candidate], budget: float) -> list[tuple[float, int,
 
 
 def total(entrants: Sequence[Candidate], budget: float) -> int:
-    """Give the number of readings that a search comes to, at most."""
+    """Return the largest possible number of readings of a search."""
     sizes = len({candidate.num_envs for candidate in entrants})
     return sum(repeats * count + (repeats + 1) * min(sizes, count) for _, repeats, count in plan(entrants, budget))
 
 
 def _best(found: Search, alive: list[Candidate], rung: int, keep: int) -> list[Candidate]:
-    """Of those that took part in the last rung and can step, the best so many; ordered as they were."""
+    """Return the best `keep` of the last rung that did not fail, in their former order."""
     if rung == 0:
         return alive
     shares = {r.candidate: r.share.median for r in found.readings if r.rung == rung - 1 and r.share is not None}
@@ -208,13 +208,13 @@ def _best(found: Search, alive: list[Candidate], rung: int, keep: int) -> list[C
     return [candidate for candidate in alive if candidate in ranked]
 
 
-def _until(turns: Iterator[Turn], deadline: float, found: Search, shows: Shows, rung: int) -> list[Turn]:
+def _until(turns: Iterator[Turn], deadline: float, found: Search, display: ProgressDisplay, rung: int) -> list[Turn]:
     kept = []
     for turn in turns:
         kept.append(turn)
         if turn.contestant == LIMIT and turn.timing is not None:
             found.limit.append(turn.timing.rate)
-        shows.advance(f"rung {rung + 1} of 3, {turn.num_envs} envs: {turn.contestant}")
+        display.advance(f"rung {rung + 1} of 3, {turn.num_envs} envs: {turn.contestant}")
         if time.monotonic() > deadline and (rung or found.readings):
             found.out_of_time = True
             break
@@ -222,17 +222,9 @@ def _until(turns: Iterator[Turn], deadline: float, found: Search, shows: Shows, 
 
 
 def _readings(own: Sequence[Candidate], rung: int, turns: Sequence[Turn]) -> Iterator[Reading]:
-    for candidate in own:
-        mine = [turn for turn in turns if turn.contestant == candidate.name]
-        shares = [share for share in (share_of(turn, turns) for turn in mine) if share is not None]
-        startups = [turn.startup for turn in mine if turn.startup is not None]
-        failure = next((turn.failure for turn in mine if turn.failure is not None), None)
-        if mine:
-            yield Reading(
-                candidate,
-                rung,
-                Spread.of(shares) if shares and failure is None else None,
-                statistics.median(startups) if startups else None,
-                len(mine),
-                failure,
-            )
+    candidates = {candidate.name: candidate for candidate in own}
+    taken = Counter(turn.contestant for turn in turns)
+    for row in rows(turns):
+        share = row.share if row.failure is None else None
+        startup = None if row.startup is None else row.startup.median
+        yield Reading(candidates[row.contestant], rung, share, startup, taken[row.contestant], row.failure)

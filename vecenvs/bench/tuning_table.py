@@ -1,22 +1,22 @@
-"""What a search has found, for people."""
+"""The result of a search as a table with notes."""
 
 from __future__ import annotations
 
 import statistics
 from typing import TYPE_CHECKING
 
-from vecenvs.bench.report import count, duration
+from vecenvs.bench.report import Spread, count, duration, unsteady
 from vecenvs.bench.tuning import TOLERANCE, Reading, Search
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-_RESTLESS = 1.3  # largest over smallest reading of the limit on a machine that has nothing else to do
+_UNSTEADY = 1.3  # largest over smallest reading of the limit that an idle machine gives
 _RUNGS = ("a glance", "longer", "in full")
 
 
 def table(found: Search, title: str) -> Table:
-    """Lay out every candidate, those that came furthest and are fastest first; the recommended one is marked."""
+    """Lay out all candidates: those of the highest rung first, then the fastest. The recommended one is marked."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -44,27 +44,22 @@ def table(found: Search, title: str) -> Table:
 
 
 def notes(found: Search, learner_ms: float | None) -> list[str]:
-    """Say how to read the table, and what could not be measured."""
+    """Explain the table, and name what could not be measured."""
     said = [
         f"The limit: {count(statistics.median(found.limit))} steps/s by one bare env.step loop per core, all at once.",
         f"=> is the simplest of those within {TOLERANCE:.0%} of the best: few envs, few processes.",
     ]
-    if max(found.limit) > _RESTLESS * min(found.limit):
-        slow, fast = count(min(found.limit)), count(max(found.limit))
-        said.append(
-            f"The limit itself went from {slow} to {fast} steps/s meanwhile: something else is running here, and the "
-            "choice may be a matter of chance."
-        )
+    said += unsteady(Spread.of(found.limit), _UNSTEADY, "the choice")
     if learner_ms is not None:
         said.append(
             f"The program computes for {learner_ms:g} ms per batch of all envs, half as long per half; meanwhile "
-            "nothing else runs but workers."
+            "only workers run."
         )
     if found.left_out:
         sizes = ", ".join(map(str, found.left_out))
         said.append(f"Left out, since one step of them would take too long: {sizes} envs. A longer --budget helps.")
     if found.out_of_time:
-        said.append("The time was over before everything was measured: a longer --budget tells more.")
+        said.append("The time was over before everything was measured: a longer --budget helps.")
     failed = {reading.candidate: reading.failure for reading in found.readings if reading.failure}
     return said + [f"{c.name} failed with {c.num_envs} envs: {failure}" for c, failure in failed.items()]
 

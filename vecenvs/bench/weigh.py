@@ -1,4 +1,4 @@
-"""How much memory a contestant takes, weighed in a fresh process, where no freed memory can be taken up again."""
+"""The memory that a contestant takes, measured in a fresh process, where no freed memory can be used again."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from vecenvs.bench.child import Child
 from vecenvs.bench.workloads import BadRequest
 
 if TYPE_CHECKING:
-    from vecenvs.bench.measure import Contestant
+    from vecenvs.bench.contest import Contestant
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes of memory. `total` counts each page once, however many processes share it.
+    """Bytes of memory. `total` counts each page once, even if several processes share it.
 
-    total     what a process and all its descendants take together (the sum of PSS)
-    workers   what the descendants have to themselves (the sum of USS)
-    parent    what the process itself maps, shared arrays included (RSS)
-    processes how many descendants there are
+    total      of a process and all of its descendants together (the sum of PSS)
+    workers    that only one of the descendants uses (the sum of USS)
+    parent     that the process itself maps, shared arrays included (RSS)
+    processes  the number of descendants
     """
 
     total: int
@@ -40,9 +40,10 @@ class Footprint:
 
 
 def weigh(contestant: Contestant, num_envs: int) -> Footprint | None:
-    """Tell what its envs, made and reset, add to a process that has had one before (its libraries are loaded).
+    """Return what the contestant's envs, made and reset, add to a process that has loaded the libraries.
 
-    None if it cannot be made there: as a rank of an MPI job, say. Its turns then tell whether it can be made at all.
+    Return None if the contestant cannot be made in a process of its own, for example because it needs an MPI job. Its
+    turns show whether it can be made at all.
     """
     child = Child(_serve, contestant, num_envs)
     try:
@@ -55,7 +56,7 @@ def weigh(contestant: Contestant, num_envs: int) -> Footprint | None:
 
 
 def footprint() -> Footprint:
-    """Weigh this process and its descendants. Where the system knows no PSS (all but Linux), USS stands in for it."""
+    """Return the footprint of this process and its descendants. Only Linux knows PSS; elsewhere USS replaces it."""
     import psutil
 
     own = psutil.Process()
@@ -64,7 +65,7 @@ def footprint() -> Footprint:
     for process in own.children(recursive=True):
         try:
             private = process.memory_full_info()
-        except psutil.Error:  # gone meanwhile, or not ours to look at
+        except psutil.Error:  # it has ended meanwhile, or may not be looked at
             continue
         total += getattr(private, "pss", private.uss)
         workers += private.uss
@@ -74,7 +75,7 @@ def footprint() -> Footprint:
 
 def _serve(connection: Connection, contestant: Contestant, num_envs: int) -> None:
     try:
-        with contextlib.suppress(Exception):  # one env is too few for some
+        with contextlib.suppress(Exception):  # some contestants need more than one env
             contestant.make(1).close()
         gc.collect()
         before = footprint()

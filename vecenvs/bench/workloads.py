@@ -1,12 +1,12 @@
-"""What a benchmark steps: a Gymnasium env by its id, or a synthetic env whose cost is known.
+"""The envs that a benchmark steps: a Gymnasium env by its id, or a synthetic env of known cost.
 
-    CartPole-v1   ALE/Pong-v5   package.module:Env-v0      gym.make(id, disable_env_checker=True), nothing around it
-    spin:100us       steps that cost 100 us of CPU and return 4 floats
-    rows:84x84x4     steps that cost nothing and return 84x84x4 bytes
-    nested:10us      steps that cost 10 us of CPU and return a nested dict
-    sleep:1ms        steps that wait for 1 ms and need no CPU meanwhile
+    CartPole-v1   ALE/Pong-v5   package.module:Env-v0      gym.make(id, disable_env_checker=True), with no more wrappers
+    spin:100us       a step costs 100 us of CPU and returns 4 floats
+    rows:84x84x4     a step costs nothing and returns 84x84x4 bytes
+    nested:10us      a step costs 10 us of CPU and returns a nested dict
+    sleep:1ms        a step waits for 1 ms and needs no CPU meanwhile
 
-A synthetic env never ends its episode, unless its name says when: `spin:100us,episode=50`.
+The episodes of a synthetic env never end, unless its name says when: `spin:100us,episode=50`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ from vecenvs.make.env_types import find_spec
 
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
-# What one iteration of the work reads: about a microsecond. A loop in Python alone would be up to a third faster or
-# slower from one process to the next, by where its code happens to lie; and from 5 KiB on crc32 would release the GIL.
+# One iteration of the work reads these bytes, which takes about a microsecond. An empty loop in Python would be up to a
+# third faster or slower from one process to the next, depending on where its code lies. From 5 KiB on crc32 releases
+# the GIL.
 _WORK = bytes(4096)
 
 
 class BadRequest(ValueError):
-    """What was asked of the benchmark cannot be done. The message is one line and says what to change."""
+    """The benchmark cannot do what it was asked for. The message is one line and says what to change."""
 
 
 class Workload(Protocol):
@@ -50,7 +51,7 @@ class Workload(Protocol):
 class GymEnv:
     """`gym.make` without the environment checker, which alone costs more than a step of CartPole."""
 
-    spec: EnvSpec  # rather than its id, which a new process may not have registered
+    spec: EnvSpec  # not the id, which may not be registered in a new process
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self) -> gym.Env[Any, Any]:
@@ -60,7 +61,7 @@ class GymEnv:
 
 @contextmanager
 def _quiet(entry_point: str) -> Iterator[None]:
-    """Keep engines from greeting or lecturing the terminal once per env that is made meanwhile."""
+    """Keep game engines from printing a greeting or a warning for each env that is made meanwhile."""
     if entry_point.startswith("ale_py"):
         import ale_py
 
@@ -79,9 +80,9 @@ def _quiet(entry_point: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Synthetic:
-    """A `SyntheticEnv` of fixed cost. The work is a number of iterations, calibrated once where this is made.
+    """A function that makes a `SyntheticEnv`. The work of a step is a number of iterations, calibrated once.
 
-    Time would be no measure for it: a spin until the clock says so passes for work while its process is pre-empted.
+    A spin until the clock says so would pass for work even while its process is pre-empted.
     """
 
     space: gym.Space[Any]
@@ -94,7 +95,7 @@ class Synthetic:
 
 
 class SyntheticEnv(gym.Env[Any, Any]):
-    """Works or sleeps as told, then returns the same observation object each time."""
+    """Work or sleep in each step, and return the same observation object each time."""
 
     def __init__(self, workload: Synthetic) -> None:
         self.observation_space = workload.space
@@ -121,12 +122,12 @@ class SyntheticEnv(gym.Env[Any, Any]):
 
 
 def workload(name: str, env_kwargs: Mapping[str, Any] | None = None) -> Workload:
-    """Find the env function a name stands for. BadRequest if there is no such env, or its name cannot be read."""
+    """Return the env function of this name. Raise BadRequest if there is no such env, or the name cannot be parsed."""
     kind, _, rest = name.partition(":")
-    if kind not in _SYNTHETIC:
+    if kind not in SYNTHETIC:
         try:
             return GymEnv(find_spec(name), dict(env_kwargs or {}))
-        except Exception as error:  # whatever the module of `module:Env-v0` raises on import, too
+        except Exception as error:  # also what the module of `module:Env-v0` raises on import
             raise BadRequest(f"unknown env {name!r}: {' '.join(str(error).split())}") from None
     if env_kwargs:
         raise BadRequest(f"{name!r} is a synthetic workload: it takes no env kwargs")
@@ -134,7 +135,7 @@ def workload(name: str, env_kwargs: Mapping[str, Any] | None = None) -> Workload
     match = re.fullmatch(r"episode=([1-9]\d*)", option)
     if option and match is None:
         raise BadRequest(f"{name!r}: expected episode=STEPS after the comma, not {option!r}")
-    return _SYNTHETIC[kind](what, int(match[1]) if match else None)
+    return SYNTHETIC[kind](what, int(match[1]) if match else None)
 
 
 def _make_spin(text: str, episode: int | None) -> Synthetic:
@@ -159,7 +160,7 @@ def _make_nested(text: str, episode: int | None) -> Synthetic:
     return Synthetic(space, iterations=iterations_for(_seconds(text)), episode=episode)
 
 
-_SYNTHETIC: dict[str, Callable[[str, int | None], Synthetic]] = {
+SYNTHETIC: dict[str, Callable[[str, int | None], Synthetic]] = {
     "spin": _make_spin,
     "sleep": _make_sleep,
     "rows": _make_rows,
@@ -179,20 +180,20 @@ def _seconds(text: str) -> float:
 
 
 def spin(iterations: int) -> None:
-    """Use CPU for so many iterations, each of which reads `_WORK` once."""
+    """Use CPU for this many iterations, each of which reads `_WORK` once."""
     checksum = crc32
     for _ in repeat(None, iterations):
         checksum(_WORK)
 
 
 def iterations_for(seconds: float) -> int:
-    """Tell how many iterations of the spin cost so many seconds of CPU on this machine."""
+    """Return how many iterations of `spin` cost this many seconds of CPU on this machine."""
     return round(seconds / _iteration_seconds())
 
 
 @lru_cache(maxsize=1)
 def _iteration_seconds() -> float:
-    """Time one iteration: the best of many short tries, since whatever disturbs one can only make it longer."""
+    """Time one iteration. It is the best of many short tries, since a disturbance only makes a try longer."""
     iterations, best = 100, float("inf")
     for _ in range(100):
         start = time.perf_counter()

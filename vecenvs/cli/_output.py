@@ -1,4 +1,4 @@
-"""Output that nobody reads to its end, as with `| head -1`: what a command does must not depend on it."""
+"""Output to a pipe whose reader leaves early, as with `| head -1`: it must not change what a command does."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from typing import Any, TextIO
 
 @contextlib.contextmanager
 def readers_may_leave() -> Iterator[None]:
-    """Within this, what is written to stdout or stderr after their reader has gone is dropped.
+    """Drop what is written to stdout or stderr after the reader has closed its end.
 
-    So a command writes its files and gives its exit code all the same. At the end everything is flushed: the
-    interpreter, which would complain, finds nothing left to write.
+    So a command still writes its files and returns its exit code. At the end everything is flushed, so that the
+    interpreter has nothing left to write, which would fail.
     """
     with contextlib.ExitStack() as stack:
         for stream, redirect in ((sys.stdout, contextlib.redirect_stdout), (sys.stderr, contextlib.redirect_stderr)):
             if _is_pipe(stream):
                 stream.flush()
-                patient = _patient(stream)
-                stack.callback(patient.flush)
-                stack.enter_context(redirect(patient))
+                robust = _robust(stream)
+                stack.callback(robust.flush)
+                stack.enter_context(redirect(robust))
         yield
 
 
 class _Pipe(io.FileIO):
-    """The writing end of a pipe, which leads nowhere once nobody reads from it."""
+    """The writing end of a pipe. It leads to the null device once the reading end is closed."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -41,8 +41,8 @@ class _Pipe(io.FileIO):
             return len(data)
 
 
-def _patient(stream: TextIO) -> TextIO:
-    """Give another file object for the same descriptor."""
+def _robust(stream: TextIO) -> TextIO:
+    """Return another file object for the same descriptor, which writes through a `_Pipe`."""
     return io.TextIOWrapper(
         io.BufferedWriter(_Pipe(stream.fileno(), "w", closefd=False)),
         encoding=stream.encoding,
@@ -55,6 +55,6 @@ def _patient(stream: TextIO) -> TextIO:
 def _is_pipe(stream: TextIO | None) -> bool:
     try:
         mode = os.fstat(stream.fileno()).st_mode if stream is not None else 0
-    except (OSError, ValueError):  # a stream of its own, without a descriptor
+    except (OSError, ValueError):  # a stream without a descriptor
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)

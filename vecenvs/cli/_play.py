@@ -1,4 +1,4 @@
-"""The loop of `python -m vecenvs run`, what it counts and how it shows that."""
+"""The loop of `python -m vecenvs run`: it steps, counts, shows the progress and films."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHOW_EVERY = 0.25
 
 
 class Tally:
-    """Steps, episodes and returns so far."""
+    """Count the steps, episodes and returns so far."""
 
     def __init__(self, num_envs: int) -> None:
         self.steps = self.episodes = 0
@@ -37,7 +37,7 @@ class Tally:
         self._marks = deque([(self._begun, 0)])
 
     def add(self, infos: list[dict[str, Any]]) -> float:
-        """Count a step of all envs; give the time."""
+        """Count a step of all envs; return the time, as `time.perf_counter` has it."""
         self.steps += self._num_envs
         for info in infos:
             if "episode" in info:
@@ -48,7 +48,7 @@ class Tally:
         return self._last
 
     def rate(self) -> float:
-        """Give the steps per second of the last seconds."""
+        """Return the steps per second over the last few seconds."""
         self._marks.append((self._last, self.steps))
         while len(self._marks) > 2 and self._last - self._marks[0][0] > _RECENT_SECONDS:
             self._marks.popleft()
@@ -77,7 +77,7 @@ class Tally:
 
 
 class Play:
-    """Steps `vec` by `policy`, counts, shows and films."""
+    """Step `vec` by `policy`, with live progress if `live`. A `writer` films the first `video_steps` steps."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Play:
                 raise ImportError("the live progress needs rich: pip install rich, or give --quiet") from error
 
     def run(self, *, steps: int | None, episodes: int | None) -> None:
-        """Go on until so many steps or episodes are done, or KeyboardInterrupt."""
+        """Step until this many steps or episodes are done. None stands for no end but KeyboardInterrupt."""
         tally = self._tally
         obs = self._vec.reset()
         self._film()
@@ -126,7 +126,7 @@ class Play:
             self._vec.step_async(self._policy(obs))
         except VecEnvError:
             raise
-        except Exception as error:  # the policy's own, or what it gave are no actions of this env
+        except Exception as error:  # from the policy, or because it returned no actions of this env
             raise UsageError(f"policy: {type(error).__name__}: {' '.join(str(error).split())}") from error
 
     def _film(self) -> None:
@@ -134,9 +134,9 @@ class Play:
             try:
                 frame = self._vec.render()
                 if frame is None:
-                    raise UsageError("the envs give no images: leave --video out")
+                    raise UsageError("the envs render no images: leave --video out")
                 self._writer.write(frame)
-            except ValueError as error:  # images of other sizes than before, or than each other's
+            except ValueError as error:  # images of different sizes
                 raise UsageError(f"the envs' images make no video ({error}): leave --video out") from error
             if self._writer.frames == self._frames_wanted:
                 self._writer.close()
@@ -162,7 +162,7 @@ class Play:
             grid.add_row("time", f"{tally.seconds:.0f} s")
             return Group(Text(self._title, overflow="ellipsis", no_wrap=True), grid)
 
-        console = Console(stderr=True)  # what is printed at the end can be piped alone
+        console = Console(stderr=True)  # stdout has the summary alone
         if not console.is_terminal:
             yield lambda: None
             return

@@ -19,7 +19,7 @@ Policy = Callable[[Any], Any]  # a batch of observations -> a batch of actions
 
 _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
-# By what only this algorithm's models have among their settings. The rest is A2C.
+# A setting that only the models of this algorithm have. All other models are taken for A2C.
 _MARKS = {
     "PPO": "clip_range",
     "SAC": "target_entropy",
@@ -27,8 +27,7 @@ _MARKS = {
     "DQN": "exploration_schedule",
 }
 
-
-# To play, no model needs a replay buffer: without these, loading one would make it anew, and HER's needs envs.
+# A model needs no replay buffer to play. Without these settings loading makes a new one, and the one of HER needs envs.
 _NO_BUFFER: dict[str, Any] = {
     "replay_buffer_class": None,
     "replay_buffer_kwargs": {},
@@ -39,9 +38,9 @@ _NO_BUFFER: dict[str, Any] = {
 
 
 def wants_dicts(text: str) -> bool:
-    """Tell whether the policy is a model of Dict observations, which needs them unflattened.
+    """Return whether the policy is a model for Dict observations, which must not be flattened then.
 
-    ValueError or OSError if the file is no model.
+    Raise ValueError or OSError if the file is no model.
     """
     if not text.endswith(".zip"):
         return False
@@ -52,7 +51,7 @@ def wants_dicts(text: str) -> bool:
 def load_policy(
     text: str, vec: VecEnv, *, seed: int | None = None, algo: str | None = None, deterministic: bool = True
 ) -> Policy:
-    """Make what the command line calls a policy. ValueError, ImportError or OSError if it cannot be had."""
+    """Load the policy that `text` names. Raise ValueError, ImportError or OSError if it cannot be loaded."""
     if text == "random":
         return random_policy(vec, seed)
     if text.endswith(".zip"):
@@ -61,7 +60,7 @@ def load_policy(
 
 
 def random_policy(vec: VecEnv, seed: int | None) -> Policy:
-    """Sample the action space: the same actions for the same seed, whatever the backend."""
+    """Return a policy which samples the action space. The same seed gives the same actions on every backend."""
     space, n = vec.action_space, vec.num_envs
     if isinstance(space, _ARRAYS):
         batched = batch_space(space, n)
@@ -72,7 +71,7 @@ def random_policy(vec: VecEnv, seed: int | None) -> Policy:
 
 
 def function_policy(text: str) -> Policy:
-    """Import `package.module:function`, as from a script in this directory."""
+    """Import `package.module:function`, as a script in the current directory would."""
     module, colon, name = text.partition(":")
     if not (module and colon and name):
         raise ValueError(f"policy {text!r} is none of: random, package.module:function, model.zip")
@@ -89,13 +88,13 @@ def function_policy(text: str) -> Policy:
             raise ValueError(f"policy {text!r}: {module} has no {name!r}")
         found = getattr(found, part)
     if not callable(found):
-        raise ValueError(f"policy {text!r} is {found!r}, no function")
+        raise ValueError(f"policy {text!r} is {found!r}, not a function")
     policy: Policy = found
     return policy
 
 
 def sb3_policy(path: str, algo: str | None, deterministic: bool) -> Policy:
-    """Load a model that Stable-Baselines3 saved, on the CPU and without its replay buffer."""
+    """Load a model that Stable-Baselines3 has saved, on the CPU and without its replay buffer."""
     settings = _settings_in(path)
     chosen = algo or _algorithm_of(settings)
     module, colon, name = chosen.rpartition(":")
@@ -104,7 +103,7 @@ def sb3_policy(path: str, algo: str | None, deterministic: bool) -> Policy:
     except ImportError as error:
         raise ImportError(f"{path!r} is a model of {chosen}: pip install stable-baselines3 ({error})") from error
     if not hasattr(getattr(library, name, None), "load"):
-        raise ValueError(f"no algorithm {chosen!r} to load a model with: give one like PPO or sb3_contrib:TQC")
+        raise ValueError(f"there is no algorithm {chosen!r}: --algo takes names like PPO and sb3_contrib:TQC")
     without = _NO_BUFFER if "replay_buffer_class" in settings else {}
     try:
         model = getattr(library, name).load(path, device="cpu", custom_objects=without)
@@ -114,7 +113,7 @@ def sb3_policy(path: str, algo: str | None, deterministic: bool) -> Policy:
 
 
 def _settings_in(path: str) -> dict[str, Any]:
-    """Read the settings of a model; nothing is unpickled."""
+    """Read the settings of a model without unpickling anything."""
     try:
         with ZipFile(path) as file:
             settings = json.loads(file.read("data"))

@@ -1,13 +1,13 @@
 """Measure what share of the machine's limit each backend reaches with an env.
 
-The limit is what one bare env.step loop per core gives, all cores at once, in the same run; each backend takes its
+The limit is the rate of one bare env.step loop per core, all cores at once, in the same run. Each backend takes its
 turns between readings of it.
 
 ENV is an id:            CartPole-v1   ALE/Pong-v5   package.module:Env-v0
 or a synthetic workload: spin:100us   rows:84x84x4   nested:10us   sleep:1ms   spin:100us,episode=50
-BACKEND is a name, with options after a colon if need be:
+BACKEND is a name, optionally with options after a colon:
     subproc   subproc:caller   subproc:w=4,spawn   subproc:num_workers=1,caller_steps=true
-With --breakdown it also tells where a step's time goes, by stepping stand-ins of the env beside the backends.
+With --breakdown it also shows the parts of a step's time, by stepping stand-ins of the env beside the backends.
 The mpi backend needs ranks: python -m vecenvs.mpi -n 3 -m vecenvs bench ENV
 """
 
@@ -22,44 +22,43 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vecenvs.cli import UsageError
-from vecenvs.cli._arguments import count, json_object, output, seconds
+from vecenvs.cli import INTERRUPTED, UsageError
+from vecenvs.cli._arguments import PICTURES, count, json_object, output, output_ending_in, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from vecenvs.bench.session import Session
-
-_CHART_FORMATS = (".png", ".svg", ".pdf")
-_INTERRUPTED = 130
+    from vecenvs.bench.measurement import Measurement
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("env", metavar="ENV", help="env id or synthetic workload")
     parser.add_argument("--num-envs", metavar="N", type=count, nargs="+", default=[8, 64], help="default: 8 64")
-    parser.add_argument("--backends", metavar="BACKEND", nargs="+", help="default: every one there is")
+    parser.add_argument("--backends", metavar="BACKEND", nargs="+", help="default: every installed one")
     parser.add_argument("--seconds", metavar="S", type=seconds, default=1.0, help="per reading (default: 1)")
     parser.add_argument("--repeats", metavar="R", type=count, default=5, help="rounds (default: 5)")
     parser.add_argument("--env-kwargs", metavar="JSON", type=json_object, default={}, help="for gym.make")
-    parser.add_argument("--monitor", action="store_true", help="envs as make_vec_env makes them, Monitor included")
-    parser.add_argument("--breakdown", action="store_true", help="tell where the time of a step goes")
+    parser.add_argument("--monitor", action="store_true", help="wrap the envs as make_vec_env does, Monitor included")
+    parser.add_argument("--breakdown", action="store_true", help="show the parts of a step's time")
     parser.add_argument("--json", metavar="FILE", type=output, help="write every reading to FILE")
-    parser.add_argument("--chart", metavar="FILE", type=_picture, help="default: bench-ENV.png in this directory")
+    parser.add_argument(
+        "--chart", metavar="FILE", type=output_ending_in(*PICTURES), help="default: bench-ENV.png in this directory"
+    )
     parser.add_argument("--no-chart", action="store_true", help="draw none")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, then print the table and say where the chart is. 1 if a backend failed, 130 after Ctrl-C."""
+    """Measure, then print the table and the path of the chart. Return 1 if a backend failed, 130 after Ctrl-C."""
     from vecenvs.bench import (
         breakdown,
         check_libraries,
+        contest,
         contestants,
         machine,
-        made,
-        measure,
+        measurement,
+        monitored,
         report,
-        session,
         workloads,
     )
     from vecenvs.bench.weigh import weigh
@@ -71,13 +70,13 @@ def run(args: argparse.Namespace) -> int:
         chosen, unavailable = contestants.choose(args.backends)
         if not chosen:
             raise UsageError("; ".join(unavailable.values()))
-        make_vec = made.from_make_vec_env(workload) if args.monitor else contestants.from_env_fn(workload)
+        make_vec = monitored.from_make_vec_env(workload) if args.monitor else contestants.from_env_fn(workload)
         cores = usable_cores()
         facts = machine.facts(cores)
-        env_fn = made.as_made(workload) if args.monitor else workload
+        env_fn = monitored.monitored(workload) if args.monitor else workload
         names = {backend.name: None for backend in chosen}
         probes = breakdown.probes(env_fn, make_vec, names, cores) if args.breakdown else []
-        every = session.hold(
+        every = measurement.measure(
             [*(contestants.VecContestant(backend, make_vec) for backend in chosen), *probes],
             env_fn,
             cores=cores,
@@ -88,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         )
     except (ImportError, workloads.BadRequest) as error:
         raise UsageError(str(error)) from None
-    held = replace(every, turns=[turn for turn in every.turns if turn.contestant in (*names, measure.LIMIT)])
+    held = replace(every, turns=[turn for turn in every.turns if turn.contestant in (*names, contest.LIMIT)])
     found = report.rows(held.turns)
     if found:
         unavailable.update(report.unavailable(held))
@@ -101,13 +100,13 @@ def run(args: argparse.Namespace) -> int:
             header |= {"breakdown": _break_down(every, list(names))}
         _write(args, header, held)
     if held.interrupted:
-        sys.stderr.write("interrupted: what is shown are the turns up to then\n" if found else "interrupted\n")
-        return _INTERRUPTED
+        sys.stderr.write("interrupted: the table has the turns up to then\n" if found else "interrupted\n")
+        return INTERRUPTED
     return 1 if any(row.failure and not row.unavailable for row in found) else 0
 
 
 def command(args: argparse.Namespace) -> str:
-    """Write the command that measures the same, without the files it wrote."""
+    """Return the command that repeats the measurement, without the options that name files."""
     words = ["python", "-m", "vecenvs", "bench", args.env, "--num-envs", *map(str, args.num_envs)]
     if args.backends is not None:
         words += ["--backends", *args.backends]
@@ -118,8 +117,8 @@ def command(args: argparse.Namespace) -> str:
     return shlex.join([*words, *(["--monitor"] if args.monitor else [])])
 
 
-def _break_down(every: Session, names: list[str]) -> list[dict[str, Any]]:
-    """Print where the time goes, a table for each number of envs; give it as plain data."""
+def _break_down(every: Measurement, names: list[str]) -> list[dict[str, Any]]:
+    """Print the parts of a step's time, a table for each number of envs; return them as plain data."""
     from vecenvs.bench import breakdown, report
 
     found = breakdown.parts(every.turns, names, every.cores)
@@ -133,36 +132,31 @@ def _break_down(every: Session, names: list[str]) -> list[dict[str, Any]]:
 
 
 def _how(args: argparse.Namespace) -> str:
+    from vecenvs.bench.workloads import SYNTHETIC
+
     if args.monitor:
-        return "Envs as make_vec_env makes them, Monitor included, also in the bare loops."
+        return "Envs wrapped as make_vec_env does, Monitor included, also in the bare loops."
     kind = args.env.partition(":")[0]
     if kind == "sleep":
         return "Synthetic envs that wait without needing a core: more workers than cores may pass the limit."
-    if kind in ("spin", "rows", "nested"):
-        return "Synthetic envs with nothing around them."
-    return "Envs by gym.make(..., disable_env_checker=True) with nothing around them, no Monitor: --monitor adds it."
+    if kind in SYNTHETIC:
+        return "Synthetic envs without wrappers."
+    return "Envs by gym.make(..., disable_env_checker=True) without further wrappers, no Monitor: --monitor adds it."
 
 
-def _write(args: argparse.Namespace, header: Mapping[str, Any], held: Session) -> None:
-    from vecenvs.bench import chart, report
+def _write(args: argparse.Namespace, header: Mapping[str, Any], held: Measurement) -> None:
+    from vecenvs.bench import bar_chart, report
 
     if args.json is not None:
         args.json.write_text(report.to_json(report.record(header, held)), encoding="utf-8")
         sys.stdout.write(f"readings: {args.json}\n")
     if not args.no_chart:
         path = args.chart or Path(f"bench-{re.sub(r'[^A-Za-z0-9.]+', '-', args.env)}.png")
-        chart.draw(
-            report.rows(held.turns),
+        bar_chart.draw(
+            [*bar_chart.panels(report.rows(held.turns), held.cores)],
             path,
             title=f"{args.env}: share of what {held.cores} core{'s' * (held.cores > 1)} can give",
             subtitle="1.0 = one bare env.step loop per core, all at once; "
             f"median and range of {held.repeats} rounds of {held.seconds:g} s",
-            cores=held.cores,
         )
         sys.stdout.write(f"chart: {path}\n")
-
-
-def _picture(text: str) -> Path:
-    if Path(text).suffix not in _CHART_FORMATS:
-        raise argparse.ArgumentTypeError(f"{text!r} must end in {', '.join(_CHART_FORMATS)}")
-    return output(text)

@@ -1,10 +1,10 @@
-"""Tell what this machine and this Python environment can do: cores, start methods, MPI, Ray; and what is wrong.
+"""Show what this machine and this Python environment can do: cores, start methods, MPI, Ray; and what is wrong.
 
 Each way of starting worker processes is tried with two small envs. Neither MPI nor Ray is started. A line begins with
 
     ok    it works
-    --    it is not installed, or not started that way; the line says what to do if you want it
-    !!    it is broken; the line says how (and the exit code is 1)
+    --    it is not installed, or this program was not started that way; the line says what to do if you want it
+    !!    it is broken; the line says how, and the exit code is 1
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OK, ABSENT, BROKEN = "ok", "--", "!!"
 
 
 class Finding(NamedTuple):
-    """What was found out about one thing."""
+    """The result of one check."""
 
     state: str
     what: str
@@ -30,11 +30,11 @@ class Finding(NamedTuple):
 
 
 def add_arguments(_: argparse.ArgumentParser) -> None:
-    """Declare the command line: there is nothing to choose."""
+    """Declare the command line, which has no arguments."""
 
 
 def run(_: argparse.Namespace) -> int:
-    """Print the findings. 1 if something is broken."""
+    """Print the findings. Return 1 if something is broken."""
     broken = False
     for examine in EXAMINATIONS:
         for finding in examine():
@@ -55,7 +55,7 @@ def _cores() -> Iterator[Finding]:
     from vecenvs.cpus import allowed_cpus, usable_cores
 
     cores, allowed, there = usable_cores(), len(allowed_cpus()), os.cpu_count() or 1
-    text = f"{cores} usable: as many workers by default"
+    text = f"{cores} usable: this is the default number of workers"
     if allowed < there:
         text += f"; this process is tied to {allowed} of {there} CPUs"
     if cores < allowed:
@@ -69,7 +69,7 @@ def _threads() -> Iterator[Finding]:
     given = {name: os.environ[name] for name in THREAD_VARIABLES if os.environ.get(name, "1") != "1"}
     if given:
         named = ", ".join(f"{name}={value}" for name, value in given.items())
-        yield Finding(OK, "threads", f"{named}: workers keep to that, too; leave it unset for one thread in each")
+        yield Finding(OK, "threads", f"{named}: it holds for workers, too; leave it unset for one thread in each")
 
 
 def _processes() -> Iterator[Finding]:
@@ -83,16 +83,16 @@ def _processes() -> Iterator[Finding]:
             with SubprocVecEnv([workload("spin:0us")] * 2, 2, start_method=method, step_timeout=30.0) as vec:
                 vec.reset(seed=0)
                 vec.step([0, 0])
-        except Exception as error:  # whatever it is, it is the finding
+        except Exception as error:  # any error is a finding
             yield Finding(BROKEN, f"subproc, {method}", _line(error))
         else:
             yield Finding(OK, f"subproc, {method}", f"two workers made, reset and stepped in {_since(start)}")
 
 
 def _mpi() -> Iterator[Finding]:
+    from vecenvs.backends.mpi.library import HOW_TO_LAUNCH, explain_size_one, launched_by, library_name, load_mpi
     from vecenvs.errors import BackendUnavailable
     from vecenvs.mpi.launch import find_mpirun
-    from vecenvs.mpi.library import HOW_TO_LAUNCH, explain_size_one, launched_by, library_name, load_mpi
 
     try:
         mpi = load_mpi(initialize=False)
@@ -108,11 +108,11 @@ def _mpi() -> Iterator[Finding]:
     elif job[0].startswith(("Open MPI", "MPICH")) and not job[0].startswith(library):
         yield Finding(BROKEN, "mpi job", explain_size_one(mpi))
     else:
-        yield Finding(OK, "mpi job", f"{job[0]} has started {job[1]} processes, of which this is one")
+        yield Finding(OK, "mpi job", f"{job[0]} has started {job[1]} processes; this is one of them")
 
 
 def _ray() -> Iterator[Finding]:
-    from vecenvs.backends.ray_cluster import check_ray
+    from vecenvs.backends.ray.cluster import check_ray
     from vecenvs.errors import BackendUnavailable
 
     try:

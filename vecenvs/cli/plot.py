@@ -1,8 +1,8 @@
 """Draw learning curves from monitor files.
 
-DIR is a directory of monitor files: one training run of one seed, all its envs together. A directory that has none
-itself stands for all those below it that have some: seeds of one run, whose mean and spread are drawn. LABEL=DIR names
-a line, and arguments of one label are seeds of one run:
+DIR is a directory of monitor files, which are of one training run with one seed: all of its envs together. A directory
+without monitor files stands for all directories below it that have some. These are the seeds of one run, whose mean and
+spread are drawn. LABEL=DIR names a line, and arguments with the same label are seeds of one run:
 
     plot logs/cartpole
     plot logs/ppo logs/a2c -x time                    two lines; each directory below them is a seed
@@ -15,8 +15,8 @@ import argparse
 from pathlib import Path
 
 from vecenvs.cli import UsageError
+from vecenvs.cli._arguments import PICTURES, count, output_ending_in
 
-_FORMATS = (".png", ".svg", ".pdf")
 _X = ("steps", "episodes", "time")
 _SPREADS = ("std", "sem", "range", "none")
 
@@ -26,17 +26,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", metavar="DIR", nargs="+", help="directory or file, or LABEL=DIR")
     parser.add_argument("-x", choices=_X, default="steps", help="default: steps")
     parser.add_argument("-y", metavar="COLUMN", default="r", help="r (return, default), l (length) or any other column")
-    parser.add_argument("--smooth", metavar="K", type=_count, default=100, help="mean over K episodes (default: 100)")
+    parser.add_argument("--smooth", metavar="K", type=count, default=100, help="mean over K episodes (default: 100)")
     parser.add_argument("--spread", choices=_SPREADS, default="std", help="of several seeds (default: std)")
     parser.add_argument("--title", metavar="TEXT", help="above the chart")
     parser.add_argument(
-        "-o", "--out", metavar="FILE", type=_picture, default=Path("learning-curves.png"), help="%(default)s"
+        "-o",
+        "--out",
+        metavar="FILE",
+        type=output_ending_in(*PICTURES),
+        default=Path("learning-curves.png"),
+        help="%(default)s",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Draw, then say what is in the chart and where it is."""
-    from vecenvs.plots import chart, curves
+    """Draw the chart, then print what it shows and where it is."""
+    from vecenvs.plots import curve_chart, curves
     from vecenvs.wrappers.results import LoadMonitorResultsError
 
     try:
@@ -45,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
             curves.curve(label, curves.load_seeds(paths), x=args.x, y=args.y, window=args.smooth, spread=args.spread)
             for label, paths in runs.items()
         ]
-        chart.draw(made, args.out, x=args.x, y=args.y, window=args.smooth, spread=args.spread, title=args.title)
+        curve_chart.draw(made, args.out, x=args.x, y=args.y, window=args.smooth, spread=args.spread, title=args.title)
     except (LoadMonitorResultsError, ValueError, ImportError, OSError) as error:
         raise UsageError(" ".join(str(error).split())) from None
     width = max(len(curve.label) for curve in made)
@@ -57,18 +62,3 @@ def run(args: argparse.Namespace) -> int:
         )
     print(f"chart: {args.out}")
     return 0
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
-def _picture(text: str) -> Path:
-    path = Path(text)
-    if path.suffix not in _FORMATS:
-        raise argparse.ArgumentTypeError(f"{text!r} must end in {', '.join(_FORMATS)}")
-    if path.is_dir() or not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written: it is a directory, or its directory is missing")
-    return path

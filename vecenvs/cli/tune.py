@@ -1,12 +1,12 @@
 """Find the fastest way to step an env on this machine, and print the make_vec_env call for it.
 
-Measures backends, numbers of workers and of envs: all of them briefly, the better ones for longer. What is recommended
-is the simplest of those that are about as fast as the best: few envs, few processes. Envs are as make_vec_env makes
-them, Monitor and preprocessing included.
+This measures backends, numbers of workers and numbers of envs: all of them briefly, the better ones for longer. It
+recommends the simplest of those that are about as fast as the best: few envs, few processes. Envs have the wrappers of
+make_vec_env, Monitor and preprocessing included.
 
 ENV is an id (CartPole-v1, ALE/Pong-v5, package.module:Env-v0) or a synthetic workload (spin:100us, sleep:1ms).
-With --learner-ms the program computes for so long between steps; then stepping half of the envs while it computes on
-the other half is tried, too.
+With --learner-ms the program computes for this long between steps. Stepping half of the envs while it computes on the
+other half is tried, too.
 The mpi backend needs ranks: python -m vecenvs.mpi -n 5 -m vecenvs tune ENV --backends mpi
 """
 
@@ -14,16 +14,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from vecenvs.cli import UsageError
+from vecenvs.cli import INTERRUPTED, UsageError
 from vecenvs.cli._arguments import count, json_object, milliseconds, output, seconds
 
 if TYPE_CHECKING:
     from vecenvs.bench.tuning import Search
 
 _SIZES = (8, 32, 128)
-_INTERRUPTED = 130
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sizes = " ".join(map(str, _SIZES))
     parser.add_argument("env", metavar="ENV", help="env id or synthetic workload")
     parser.add_argument("--num-envs", metavar="N", type=count, nargs="+", help=f"numbers to try (default: {sizes})")
-    parser.add_argument("--backends", metavar="NAME", nargs="+", default=[], help="further ones to try: mpi ray")
+    parser.add_argument("--backends", metavar="NAME", nargs="+", default=[], help="further backends to try: mpi ray")
     parser.add_argument("--learner-ms", metavar="MS", type=milliseconds, help="your program's CPU time per N rows")
     parser.add_argument("--budget", metavar="S", type=seconds, default=45.0, help="seconds to spend (default: 45)")
     parser.add_argument("--env-kwargs", metavar="JSON", type=json_object, default={}, help="for gym.make")
@@ -39,10 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, then print the table and the line to paste. 1 if nothing could be measured, 130 after Ctrl-C."""
+    """Measure, then print the table and the line to paste. Return 1 if every candidate failed, 130 after Ctrl-C."""
     if args.learner_ms is not None and (args.num_envs is None or len(args.num_envs) != 1):
         raise UsageError("--learner-ms is the time for one batch of all envs: say how many with --num-envs N")
-    from vecenvs.bench import check_libraries, limit, machine, made, progress, report, tuning, workloads
+    from vecenvs.bench import check_libraries, limit, machine, monitored, progress, report, tuning, workloads
     from vecenvs.cpus import usable_cores
 
     try:
@@ -54,11 +53,11 @@ def run(args: argparse.Namespace) -> int:
         entrants = tuning.candidates(args.num_envs or _SIZES, cores, learner=learner, more=args.backends)
         iterations = workloads.iterations_for(args.learner_ms / 1e3) if learner else 0
         with (
-            limit.BareLoops(made.as_made(workload), cores) as loops,
-            progress.progress(tuning.total(entrants, args.budget)) as shows,
+            limit.BareLoops(monitored.monitored(workload), cores) as loops,
+            progress.progress(tuning.total(entrants, args.budget)) as display,
         ):
-            make_vec = made.from_make_vec_env(workload)
-            found = tuning.search(entrants, loops, make_vec, shows, iterations=iterations, budget=args.budget)
+            make_vec = monitored.from_make_vec_env(workload)
+            found = tuning.search(entrants, loops, make_vec, display, iterations=iterations, budget=args.budget)
     except (ImportError, workloads.BadRequest) as error:
         raise UsageError(str(error)) from None
     _show(args, found, cores)
@@ -69,26 +68,26 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(f"readings: {args.json}\n")
     if found.interrupted:
         sys.stderr.write("interrupted\n")
-        return _INTERRUPTED
+        return INTERRUPTED
     return 0 if found.best() else 1
 
 
 def _show(args: argparse.Namespace, found: Search, cores: int) -> None:
-    from vecenvs.bench import report, tuning_table
-    from vecenvs.bench.tuning import line
+    from vecenvs.bench import report, tuning, tuning_table
+    from vecenvs.bench.workloads import SYNTHETIC
 
     chosen = found.recommended()
     title = f"{args.env} on {cores} core{'s' * (cores > 1)}"
     report.print_table(tuning_table.table(found, title), tuning_table.notes(found, args.learner_ms))
     if chosen is None:
         return
-    quoted = "make_env" if args.env.partition(":")[0] in ("spin", "sleep", "rows", "nested") else f'"{args.env}"'
-    say: list[Any] = ["", line(quoted, chosen.candidate, args.env_kwargs)]
+    env = "make_env" if args.env.partition(":")[0] in SYNTHETIC else f'"{args.env}"'
+    lines = ["", tuning.make_vec_env_line(env, chosen.candidate, args.env_kwargs)]
     if chosen.candidate.halves:
         half = chosen.candidate.batch
-        say += [
-            "env.send(actions)  # of all envs, once; then, over and over:",
+        lines += [
+            "env.send(actions)  # of all envs, once; then repeat:",
             f"batch = env.recv(min_envs={half}, max_envs={half})  # compute on its rows, then:",
             "env.send(actions_of_batch, batch.indices)",
         ]
-    sys.stdout.write("\n".join(say) + "\n")
+    sys.stdout.write("\n".join(lines) + "\n")

@@ -24,7 +24,7 @@ from vecenvs.arguments import arguments_of, check_arguments, check_env_fns, list
 from vecenvs.backends import dummy, subproc
 from vecenvs.batch.columns import Columns
 from vecenvs.batch.layout import SpaceLayout
-from vecenvs.batch.space_equality import alike
+from vecenvs.batch.space_equality import same_space
 from vecenvs.compat.baselines_envs import Monitor, make_atari, make_env, set_global_seeds, wrap_deepmind
 from vecenvs.compat.baselines_wrappers import (
     VecExtractDictObs,
@@ -184,6 +184,6 @@ def _check_spaces(vec: VecEnv, given: SpacePair | None) -> None:
     """Close `vec` and raise SpaceMismatch if its spaces are not the given ones."""
     pairs = zip(("observation", "action"), given or (), (vec.observation_space, vec.action_space), strict=False)
     for which, theirs, ours in pairs:
-        if not alike(theirs, ours):
+        if not same_space(theirs, ours):
             vec.close()
             raise SpaceMismatch(0, which, ours, f"{theirs}, says the argument `spaces`")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from vecenvs import env_calls
-from vecenvs.backends.ray_cluster import check_ray
+from vecenvs.backends.ray.cluster import check_ray
 from vecenvs.batch.values import copy_containers
 from vecenvs.errors import EnvError, WorkerDied
 

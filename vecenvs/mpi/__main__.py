@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from vecenvs.backends.mpi import status_file
+from vecenvs.backends.mpi.job import abort_on_exception, worker_ranks
+from vecenvs.backends.mpi.library import load_mpi
 from vecenvs.errors import BackendUnavailable
-from vecenvs.mpi import launch, status_file
-from vecenvs.mpi.job import abort_on_exception, session_of
-from vecenvs.mpi.library import load_mpi
+from vecenvs.mpi import launch
 from vecenvs.mpi.supervise import Supervisor
 
 
@@ -36,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if options.spmd:
             abort_on_exception(load_mpi())
         else:
-            session_of()  # the worker ranks never return from here
+            worker_ranks()  # the worker ranks never return from here
     except BackendUnavailable as exc:
         sys.exit(f"vecenvs.mpi: {exc}")
     try:
@@ -86,7 +87,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _program(options: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """Give ["-m"], ["-c"] or [], and the program with its arguments."""
+    """Return ["-m"], ["-c"] or [], and the program with its arguments."""
     for kind, program in (("-m", options.module), ("-c", options.code)):
         if program:
             return [kind], program

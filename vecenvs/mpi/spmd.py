@@ -1,8 +1,8 @@
-"""SPMD programs: every rank is a learner with envs of its own, and the learners are kept equal.
+"""Helpers of SPMD programs, in which every rank is a learner with envs of its own.
 
 All functions are collective: every rank of `comm` (default: MPI.COMM_WORLD) must call them, in the same order. An
-argument that is wrong on one rank is the same error on every rank, and nobody's arrays are changed (see `agreement`).
-Arrays are numpy arrays or torch tensors on any device; sums are taken in float64 where a result is a statistic.
+argument that is wrong on one rank is the same error on every rank, and no array is changed then (see `agreement`).
+Arrays are NumPy arrays or torch tensors on any device. Statistics are computed in float64.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from vecenvs.backends.mpi.library import load_mpi
 from vecenvs.mpi.agreement import agreed, by_rank
 from vecenvs.mpi.arrays import (
     as_numpy,
@@ -29,21 +30,22 @@ from vecenvs.mpi.arrays import (
     layout,
     of_numbers,
 )
-from vecenvs.mpi.library import load_mpi
 
 RANK_STRIDE = 10000  # as make_vec_env and baselines: env i of rank r has seed + 10000 * r + i
 
 
 def rank_seed(seed: int, comm: Any = None) -> int:
-    """Give this rank's seed, far from those of the others."""
+    """Return this rank's seed, `seed + 10000 * rank`: far from those of the others."""
     return seed + RANK_STRIDE * int(_comm(comm).Get_rank())
 
 
 def sync_from_root(arrays: Iterable[Any], comm: Any = None) -> None:
     """Overwrite each array or tensor (such as `model.parameters()`) with rank 0's values, in place.
 
-    VecEnvError if their numbers, shapes or dtypes are not the same everywhere; TypeError for a dtype that is not of
-    numbers in this machine's byte order, ValueError for one that cannot be written to.
+    Raises:
+        VecEnvError: Their numbers, shapes or dtypes are not the same everywhere.
+        TypeError: A dtype is not of numbers in this machine's byte order.
+        ValueError: An array cannot be written to.
     """
     comm = _comm(comm)
 
@@ -64,11 +66,18 @@ def assert_synced(arrays: Iterable[Any], comm: Any = None) -> None:
 
 
 def average_gradients(parameters: Iterable[Any], weight: float = 1.0, comm: Any = None) -> None:
-    """Replace gradients by their mean over the ranks, in place, a rank counting `weight` times (its batch size).
+    """Replace gradients by their mean over the ranks, in place, by one message for all of them.
 
-    `parameters` are torch parameters, whose `.grad` is averaged (a missing one counts as zeros; frozen ones are left
-    out), or gradient arrays. One message for all of them. ValueError if all weights are 0; otherwise raises as
-    `sync_from_root`.
+    Args:
+        parameters: Torch parameters, whose `.grad` is averaged (a missing one counts as zeros; frozen ones are left
+            out), or gradient arrays.
+        weight: How much this rank's gradients count: its batch size.
+        comm: The communicator.
+
+    Raises:
+        ValueError: All weights are 0, or an array cannot be written to.
+        VecEnvError: As in `sync_from_root`.
+        TypeError: As in `sync_from_root`.
     """
     comm = _comm(comm)
 
@@ -115,15 +124,17 @@ class Moments:
 
 
 def moments(values: ArrayLike, comm: Any = None) -> Moments:
-    """Give the moments of all ranks' values along their first axis. A rank may have none: shape (0, ...).
+    """Return the moments of all ranks' values along their first axis. A rank may have none: shape (0, ...).
 
-    ValueError if no rank has any; VecEnvError if the shapes behind the first axis are not the same everywhere.
+    Raises:
+        ValueError: No rank has any values.
+        VecEnvError: The shapes behind the first axis are not the same everywhere.
     """
     return _moments("moments", values, comm, None)
 
 
 class RunningMeanStd:
-    """Mean and variance of everything that every rank has given so far, the same on all of them.
+    """Running mean and variance of the values of all ranks, the same on all of them.
 
     Starts as baselines' does: mean 0, variance 1, and `epsilon` values seen.
     """
@@ -149,9 +160,12 @@ class RunningMeanStd:
 
 
 def mean_of_dicts(local: Mapping[str, float | tuple[float, float]], comm: Any = None) -> dict[str, float]:
-    """Give the mean of each key over the ranks that have it; a value (x, w) counts w times. The same on every rank.
+    """Return the mean of each key over the ranks that have it; a value (x, w) counts w times. The same on every rank.
 
-    ValueError for a weight below 0, or that is no finite number. A key that has no weight anywhere is left out.
+    A key that has no weight anywhere is left out.
+
+    Raises:
+        ValueError: A weight is below 0, or not a finite number.
     """
     comm = _comm(comm)
     totals: dict[str, tuple[float, float]] = {}
@@ -163,7 +177,7 @@ def mean_of_dicts(local: Mapping[str, float | tuple[float, float]], comm: Any = 
 
 
 def _weighed(local: Mapping[str, float | tuple[float, float]]) -> bytes:
-    """Give what counts, as (x, weight), and pickled: a key that cannot be is to be found out by its own rank."""
+    """Return the entries with a weight, as (x, weight), pickled: a key that cannot be is this rank's error."""
     found = {}
     for key, value in dict(local).items():
         try:
@@ -183,7 +197,7 @@ def _comm(comm: Any) -> Any:
 
 
 def _moments(name: str, values: ArrayLike, comm: Any, shape: tuple[int, ...] | None) -> Moments:
-    """Give the moments of values (n, *shape); of any shape, if that is None."""
+    """Return the moments of values (n, *shape); of any shape, if that is None."""
     comm = _comm(comm)
 
     def prepare() -> tuple[NDArray[np.float64], Any]:

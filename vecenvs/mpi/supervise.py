@@ -1,4 +1,4 @@
-"""Run mpirun as a child, for jobs on several nodes: a node may be lost, and mpirun does not always notice or say so.
+"""Run mpirun as a child, for jobs on several nodes: mpirun does not always notice, or report, the loss of a node.
 
 mpirun is ended in bounded time after rank 0, even if it cannot reach a node any more. Its exit code 0 counts only
 together with rank 0's word that the script has ended without an error.
@@ -21,8 +21,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from vecenvs.mpi import status_file
-from vecenvs.mpi.nodes import is_running
+from vecenvs.backends.mpi import status_file
+from vecenvs.backends.mpi.nodes import is_running
 
 LOOK = 1.0  # seconds between looks at rank 0
 END_PATIENCE = 15.0  # seconds for mpirun to end after rank 0,
@@ -46,7 +46,7 @@ class Supervisor:
         self.status.touch()
 
     def run(self, line: Sequence[str], environ: Mapping[str, str]) -> int:
-        """Run the command line; give the exit code of the job, once what rank 0 had to say has been printed."""
+        """Run the command line; return the exit code of the job, once the reports of rank 0 have been printed."""
         die_with_this = partial(_die_with, os.getpid(), _prctl())
         child = subprocess.Popen(line, env=environ, close_fds=False, preexec_fn=die_with_this)  # noqa: PLW1509  no thread yet
         ended = threading.Event()
@@ -56,7 +56,7 @@ class Supervisor:
         return self._verdict(child.returncode, forced=forced)
 
     def _wait(self, child: subprocess.Popen[bytes], ended: threading.Event) -> bool:
-        """Wait for the end of mpirun. End it, and give True, if it goes on for long after rank 0."""
+        """Wait for the end of mpirun. End it, and return True, if it goes on for long after rank 0."""
         since: float | None = None
         while not ended.wait(LOOK):
             status = status_file.read(self.status)
@@ -69,6 +69,7 @@ class Supervisor:
                 agents = _children(child.pid)  # ssh to a node that is silent would hold this job's output open
                 child.terminate()
                 if not ended.wait(KILL_PATIENCE):
+                    agents += _children(child.pid)  # also those that it has started since
                     child.kill()
                     ended.wait()
                 for agent in agents:

@@ -1,1 +1,1 @@
-"""Learning curves from monitor files. `curves` computes them, `chart` draws; only the latter needs matplotlib."""
+"""Learning curves from monitor files. `curves` computes them; `curve_chart` draws them and needs matplotlib."""

@@ -1,7 +1,7 @@
-"""Learning curves: what monitor files say about episodes, over steps, episodes or time, over several seeds.
+"""Learning curves from monitor files, over steps, episodes or time, with the spread over several seeds.
 
-A *seed* is one training run: the monitor files in one directory, of all its envs. A *run* is a line of the chart: one
-or several seeds of the same thing.
+A *seed* is one training run: the monitor files of all its envs, in one directory. A *run* is a line of the chart: one
+seed, or several seeds of the same experiment.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Curve:
-    """One run's line: `mean` over its seeds at `x`, `low` and `high` around it (equal to it for one seed).
+    """One run's line: the `mean` over its seeds at `x`, between `low` and `high`. With one seed all three are equal.
 
-    `x` ends where the shortest seed does. `seeds`, `episodes` and `steps` are what went into it, in all.
+    `x` ends where the shortest seed does. `seeds`, `episodes` and `steps` are totals.
     """
 
     label: str
@@ -41,11 +41,14 @@ class Curve:
 
 
 def find_runs(arguments: Sequence[str]) -> dict[str, list[Path]]:
-    """Turn arguments `DIR` or `LABEL=DIR` into runs: their labels, and the directory or file of each seed.
+    """Convert arguments `DIR` or `LABEL=DIR` to runs: their labels, and the directory or file of each seed.
 
-    A directory with monitor files is one seed. One without is a run whose seeds are the directories below it that have
-    some. Arguments with the same label are seeds of one run. A label not given is the path, without what all have in
-    common. LoadMonitorResultsError if there are no monitor files.
+    A directory with monitor files is one seed. A directory without monitor files is a run, whose seeds are the
+    directories below it that have some. Arguments with the same label are seeds of one run. The default label is the
+    shortest end of the path that tells the runs apart.
+
+    Raises:
+        LoadMonitorResultsError: There are no monitor files.
     """
     plain = [argument for argument in arguments if not _is_labelled(argument)]
     names = dict(zip(plain, _short_names([Path(path) for path in plain]), strict=True))
@@ -68,12 +71,22 @@ def curve(
 ) -> Curve:
     """Compute a run's curve from its seeds' episodes.
 
-    Each seed's line is the mean of column `y` over the last `window` episodes, at the end of each from the first one on
-    that has so many; between two ends it goes straight. (Means over fewer would begin with the episodes that end first,
-    which are the short ones: an agent that learns nothing would seem to.) One seed's curve has its own points, that of
-    several POINTS even ones, as far as all seeds go. `x` counts what all envs of the seed did: "steps", "episodes", or
-    "time" in seconds. `spread` over the seeds is "std" (of the population), "sem" (that of a sample, over its root),
-    "range" or "none". ValueError if a seed has fewer episodes than `window`, or no numbers in `y`.
+    Each seed's line has a point at the end of each episode, starting with the first one that has `window` episodes up
+    to it: the mean of column `y` over the last `window` episodes. Means over fewer episodes would begin with those that
+    end first, which are the short ones, so that an agent that learns nothing would seem to learn. The curve of one seed
+    has these points. The curve of several seeds has POINTS evenly spaced ones, interpolated, as far as all seeds go.
+
+    Args:
+        label: The name of the run.
+        seeds: The monitor files of each seed.
+        x: "steps" or "episodes" of all envs of a seed together, or "time" in seconds.
+        y: A column of the monitor files.
+        window: The number of episodes in each mean.
+        spread: "std" (of the population), "sem" (standard deviation of the sample over the root of its size), "range"
+            or "none".
+
+    Raises:
+        ValueError: A seed has fewer episodes than `window`, or `y` is not a column of numbers.
     """
     lines = [_line(seed, x, y, window) for seed in seeds]
     first, last = max(ends[0] for ends, _ in lines), min(ends[-1] for ends, _ in lines)
@@ -118,9 +131,9 @@ def _line(seed: MonitorResults, x: str, y: str, window: int) -> tuple[Floats, Fl
 
 
 def trailing_mean(values: Floats, window: int) -> Floats:
-    """Give the mean of the last `window` values at each place, of those there are at the beginning; NaNs are left out.
+    """Return the mean of up to `window` values that end at each place. NaNs are left out.
 
-    Where all of them are NaN, so is the mean.
+    The mean of NaNs alone is NaN.
     """
     known = ~np.isnan(values)
     totals = _trailing_sum(np.where(known, values, 0.0), window)
@@ -130,17 +143,17 @@ def trailing_mean(values: Floats, window: int) -> Floats:
 
 
 def _trailing_sum(values: Floats, window: int) -> Floats:
-    """Give the sum of the last `window` values at each place.
+    """Return the sum of the last `window` values at each place.
 
-    By additions alone: a value taken off again would leave its rounding behind, an infinite one NaN for good.
+    It uses additions only. Subtracting a value again would leave a rounding error, or NaN after an infinite value.
     """
     n = len(values)
     window = min(window, max(n, 1))
     blocks = np.pad(values, (0, -n % window)).reshape(-1, window)
     with np.errstate(invalid="ignore"):  # both infinities in one window: their sum is NaN
-        sums: Floats = np.cumsum(blocks, axis=1).ravel()[:n]  # from its block's beginning to each place
-        rest = np.cumsum(blocks[:, ::-1], axis=1)[:, ::-1].copy()  # from each place to its block's end
-        rest[:, 0] = 0.0  # a window that is a block is summed already
+        sums: Floats = np.cumsum(blocks, axis=1).ravel()[:n]  # from the beginning of the block to each place
+        rest = np.cumsum(blocks[:, ::-1], axis=1)[:, ::-1].copy()  # from each place to the end of the block
+        rest[:, 0] = 0.0  # the sum of a whole block is complete already
         sums[window:] += rest.ravel()[1 : n - window + 1]
     return sums
 
@@ -171,7 +184,7 @@ def _seeds_in(path: Path) -> list[Path]:
 
 
 def _short_names(paths: Sequence[Path]) -> list[str]:
-    """Name each path by its last parts, as many as tell them apart."""
+    """Name each path by its last parts, as few as tell the paths apart."""
     parts = [path.resolve().parts for path in paths]
     for k in range(1, max(map(len, parts), default=1) + 1):
         names = ["/".join(p[-k:]) for p in parts]

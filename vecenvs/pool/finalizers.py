@@ -1,76 +1,98 @@
-"""How a VecEnv ends that nobody closes: at the end of its process, or when it is collected."""
+"""Close what was never closed (VecEnvs, Replays, their servers), at interpreter exit or garbage collection."""
 
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import warnings
 import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing import util
-from typing import TYPE_CHECKING
+from typing import Any
 
-from vecenvs.pool.workers import EXIT_GRACE, Workers
+_FIRST = 100  # priority among multiprocessing's finalizers: envs may use its queues while they are closed
 
-if TYPE_CHECKING:
-    from vecenvs.vec_env import VecEnv
-
-_FIRST = 100  # among multiprocessing's finalizers: envs may use its queues while they are closed
+Part = Callable[[], object]
 
 
 class Finalizer:
-    """Watches over one VecEnv. A fork of the process that made it leaves the workers alone."""
+    """Watches one object until `cancel`. In a fork of the process that made the object only `on_fork` is called.
 
-    def __init__(self, vec: VecEnv, workers: Workers) -> None:
+    `close` is the method of the owner's class that ends it, at interpreter exit. `parts` do the same without the owner,
+    in their order, when it is garbage-collected.
+    """
+
+    def __init__(
+        self,
+        owner: Any,
+        close: Callable[[Any], None],
+        parts: Sequence[Part],
+        on_fork: Callable[[Any], None] | None = None,
+    ) -> None:
+        self.close, self.on_fork = close, on_fork
         self._pid = os.getpid()
-        _open[vec] = workers
-        self._finalizer = weakref.finalize(vec, _abandon, workers, self._pid, type(vec).__name__)
-        self._finalizer.atexit = False  # _close_all does it then, in the right order
-        _hook(self._pid)
+        self._owner = weakref.ref(owner)
+        self._finalizer = weakref.finalize(owner, self._abandon, type(owner).__name__, close.__name__, parts, self._pid)
+        self._finalizer.atexit = False  # _close_all closes it then, in the right order
+        _open[owner] = self
+        _register_in_child(self._pid)
 
     @property
     def forked(self) -> bool:
-        """Whether this process is a fork of the one that made the VecEnv."""
+        """Whether this process is a fork of the one that made the object."""
         return self._pid != os.getpid()
 
-    def end(self) -> bool:
-        """Stop watching; tell whether this process is the one that may end the workers."""
+    def cancel(self) -> bool:
+        """Stop watching; return whether this process made the object, and so may end what belongs to it."""
         self._finalizer.detach()
+        _open.pop(self._owner(), None)
         return not self.forked
 
-
-_open: weakref.WeakKeyDictionary[VecEnv, Workers] = weakref.WeakKeyDictionary()
-_hooked = 0  # the process in which multiprocessing has been told
-
-
-def _hook(pid: int) -> None:
-    """A child of multiprocessing calls no hooks of atexit: it waits for its own children, which would wait for it."""
-    global _hooked  # noqa: PLW0603
-    if _hooked != pid:
-        util.Finalize(None, _close_all, exitpriority=_FIRST)
-        _hooked = pid
+    @staticmethod
+    def _abandon(name: str, method: str, parts: Sequence[Part], pid: int) -> None:
+        if pid == os.getpid():
+            text = f"{name} was not closed: call {method}() or use a with-statement"
+            call_all([partial(warnings.warn, text, ResourceWarning, stacklevel=4), *parts])  # a warning may be an error
 
 
-def _abandon(workers: Workers, pid: int, name: str) -> None:
-    if pid == os.getpid():
+def call_all(parts: Sequence[Part]) -> None:
+    """Call all of these, even if some raise."""
+    if parts:
         try:
-            warnings.warn(f"{name} was not closed: call close() or use a with-statement", ResourceWarning, stacklevel=2)
-        finally:  # a warning may be an error
-            workers.close(EXIT_GRACE)
+            parts[0]()
+        finally:
+            call_all(parts[1:])
 
 
-@atexit.register
+_open: weakref.WeakKeyDictionary[Any, Finalizer] = weakref.WeakKeyDictionary()
+_registered_in = 0  # the process in which multiprocessing calls _close_all
+
+
+def _register_in_child(pid: int) -> None:
+    """Have multiprocessing call `_close_all`, too: its children run no hooks of atexit, and wait for their children."""
+    global _registered_in  # noqa: PLW0603
+    if _registered_in != pid:
+        util.Finalize(None, _close_all, exitpriority=_FIRST)
+        _registered_in = pid
+
+
 def _close_all() -> None:
-    # multiprocessing joins its children at exit. Its hook is older than this one, so it runs later.
-    with contextlib.ExitStack() as each:  # whatever one of them raises
-        for vec in list(_open):
-            each.callback(vec.close)
+    newest_first = reversed([*_open.items()])
+    call_all([partial(finalizer.close, owner) for owner, finalizer in newest_first if not finalizer.forked])
 
 
-def _disown() -> None:
-    """Take from a forked process what its parent steps in other processes: both would take each other's answers."""
-    for vec, workers in list(_open.items()):
-        vec.closed |= not workers.inline
+def close_before_hooks() -> None:
+    """Close everything before the hooks of atexit run that are registered by now: another library's, say."""
+    atexit.unregister(_close_all)
+    atexit.register(_close_all)
 
 
-os.register_at_fork(after_in_child=_disown)
+def _call_on_fork() -> None:
+    for owner, finalizer in [*_open.items()]:
+        if finalizer.on_fork is not None:
+            finalizer.on_fork(owner)
+
+
+close_before_hooks()  # multiprocessing's is one of them: it joins its children
+os.register_at_fork(after_in_child=_call_on_fork)

@@ -1,4 +1,4 @@
-"""The caller's side of the info channel: from columns into infos, and into one array for all envs."""
+"""Put the values of `info_attrs` into infos, and into one array for all envs."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from vecenvs.batch.attribute_columns import specs_of, stack
 from vecenvs.batch.batch_columns import BatchColumns, Specs
 from vecenvs.batch.infos import blank_info, copies, fill_in, maker
 from vecenvs.batch.values import copy_containers
 from vecenvs.env_calls import check_name
 from vecenvs.errors import VecEnvError
-from vecenvs.worker.info_channel import specs_of, stack
 
 
 class InfoColumns:
-    """The attributes' last values: in the batch's columns, except the odd ones that came with a row's info.
+    """The last values of the attributes: in the batch's columns, or as they came with a row's info if they do not fit.
 
-    `specs` are the columns' types, None while there are no columns.
+    `specs` are the types of the columns, None while there are no columns.
     """
 
     def __init__(self, names: Sequence[str], batch: BatchColumns) -> None:
         self.names = tuple(names)
         self.specs: Specs | None = None
-        self.closed = bool(names)  # whether there are attributes, and workers may have no columns for them yet
-        self.whole = False  # whether there are attributes and every one has a column
+        self.closed = bool(names)  # whether there are attributes, and some worker may have no columns for them yet
+        self.whole = False  # whether there are attributes, each with a column
         self._batch = batch
         self._odd: dict[str, dict[int, Any]] = {name: {} for name in names}
-        self.blank = partial(copies, blank_info(), batch.n)  # an info for each env
+        self.blank = partial(copies, blank_info(), batch.n)  # makes an info for each env
         self._make = maker(())
-        self._first_cells: list[tuple[str, memoryview]] = []  # an item of these costs less than numpy takes
+        self._first_cells: list[tuple[str, memoryview]] = []  # reading an item is faster than with numpy
         self._first_rows: list[tuple[str, NDArray[Any]]] = []
 
     def open(self, reset_infos: Sequence[dict[str, Any]]) -> Specs:
-        """Make columns for what is numeric in every env's reset info; return their types, for the workers.
+        """Make columns for the attributes that are numeric in every env's reset info; return their types.
 
-        Opened once more, they are the same. Workers that have no columns yet send the values with their rows.
+        Repeatable. Workers that have not been told these types yet send the values with their rows.
         """
         self.specs = specs = self.specs or specs_of(self._odd, reset_infos)
         self._batch.open_info(specs)
@@ -53,14 +53,14 @@ class InfoColumns:
         return specs
 
     def first(self, slot: int) -> dict[str, Any]:
-        """The values after the slot's last reset, as far as they have columns."""
+        """Return the values after the slot's last reset, as far as they have columns."""
         found = {name: cells[slot] for name, cells in self._first_cells}
         for name, rows in self._first_rows:
             found[name] = rows[slot].copy() if rows.ndim > 1 else rows.item(slot)
         return found
 
     def filled(self) -> list[dict[str, Any]]:
-        """Make the infos of all rows of a step in which every value is in its column: see `whole`."""
+        """Return the infos of all rows of a step, if every value is in its column: see `whole`."""
         values: list[list[Any]] = []
         for name, column in self._batch.info.items():
             self._odd[name].clear()
@@ -68,10 +68,10 @@ class InfoColumns:
         return self._make(zip(*values, strict=True))
 
     def fill(self, slots: Sequence[int], infos: list[dict[str, Any]]) -> None:
-        """Add the columns' values to the infos of these slots' rows; note the values that came with the rows.
+        """Add the columns' values to the infos of these slots' rows; keep the values that came with the rows.
 
-        Every info has one key already ("TimeLimit.truncated"): one with no more has brought nothing. `slots` is a range
-        if and only if it is all of them.
+        Every info has the key "TimeLimit.truncated" already; an info without other keys came without values. `slots` is
+        a range if and only if it is all of them.
         """
         more = [j for j, info in enumerate(infos) if len(info) > 1]
         for name, odd in self._odd.items():
@@ -91,16 +91,16 @@ class InfoColumns:
             fill_in(infos, name, values)
 
     def keep(self, slot: int, info: dict[str, Any]) -> None:
-        """Hold on to a row's values, as its columns may be written again before the next row."""
+        """Keep a row's values: its columns may be overwritten before the next row."""
         for name, odd in self._odd.items():
             odd[slot] = copy_containers(info[name])
 
     def kept(self, slot: int) -> dict[str, Any]:
-        """What `keep` was given for the slot, as copies."""
+        """Return copies of the values that `keep` was given for the slot."""
         return {name: copy_containers(odd[slot]) for name, odd in self._odd.items()}
 
     def stacked(self, name: str) -> NDArray[Any]:
-        """One array of every env's last value; see `VecEnv.info_array`."""
+        """Return one array of every env's last value; see `VecEnv.info_array`."""
         check_name(name)
         if name not in self._odd:
             raise VecEnvError(f"{name!r} is none of info_attrs={list(self._odd)}: name it when constructing")

@@ -1,12 +1,13 @@
-"""What becomes of a worker that dies or does not answer: another one takes its place, as long as restarts are left.
+"""Replace workers that die or do not answer in time, as long as restarts are left.
 
-The way of a replacement: `Recovery.died` (or `late`) puts a `Replacement` where the worker's transport was. Its `get`,
-called by whatever waits, launches the new worker, waits until this has made its envs, attaches it, and says STARTED;
-`Recovery.started` puts the new transport in place. NOT_STARTED goes to `Recovery.failed`, which begins again.
+`Recovery.died` and `Recovery.late` put a `Replacement` where the worker's transport was. Its `get`, called by any wait,
+launches the new worker, waits until it has made its envs, attaches it, and returns STARTED; `Recovery.started` puts the
+new transport in place. After NOT_STARTED `Recovery.failed` tries once more.
 """
 
 from __future__ import annotations
 
+import copy
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -18,29 +19,29 @@ from vecenvs.pool.workers import StartClock, Workers, envs_of
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.protocol import Answer, Command
 
-PAUSE = 0.2  # seconds from a start that has failed to the next one
+PAUSE = 0.2  # seconds between a start that has failed and the next one
 
-Briefing = Callable[[int, int], list[tuple[Command, Any]]]
+FirstCommands = Callable[[int, int], list[tuple[Command, Any]]]
 
 
 class Recovery:
     """Replaces workers, at most `restarts` times.
 
-    `briefing(worker, restarts)` returns the first commands of a new worker: what it has to know of its episodes.
-    `lost` has the workers that are not replaced any more, and why.
+    `first_commands(worker, restarts)` returns what a new worker is sent first: the state of its episodes. `lost` has
+    the error of each worker that is not replaced any more.
     """
 
-    def __init__(self, workers: Workers, batch: BatchColumns, restarts: int, briefing: Briefing) -> None:
+    def __init__(self, workers: Workers, batch: BatchColumns, restarts: int, first_commands: FirstCommands) -> None:
         self.lost: dict[int, Exception] = {}
         self.restarts = 0
         self.left = restarts
         self.last: tuple[int | None, str] = None, ""  # exit code and place of the last worker that was replaced
         self._workers = workers
         self._batch = batch
-        self._briefing = weakref.WeakMethod(briefing)  # a VecEnv that is not used any more goes at once
+        self._first_commands = weakref.WeakMethod(first_commands)  # no cycle: an unused VecEnv is freed at once
 
     def died(self, worker: int) -> Exception | None:
-        """Replace a dead worker, or return the error that says that it is lost."""
+        """Replace a dead worker; return the error if no restart is left."""
         error = self._workers.died(worker)
         if not isinstance(error, WorkerDied):
             raise error
@@ -56,11 +57,11 @@ class Recovery:
         self._replace(worker, 0.0)
 
     def started(self, worker: int, transport: Transport) -> None:
-        """Put a new worker in place: it has had its first commands, and those that were unanswered."""
+        """Put a new worker in place: it has been sent its first commands, and those that were unanswered."""
         self._workers.transports[worker] = transport
 
     def failed(self, worker: int, why: Exception) -> Exception | None:
-        """Begin a start that has failed once more; return what says why where that is in vain."""
+        """Try a failed start once more; return the error if that is pointless or no restart is left."""
         if isinstance(why, Interrupted):  # not the worker's fault
             self.left += 1
             self.restarts -= 1
@@ -72,40 +73,47 @@ class Recovery:
         return None
 
     def _replace(self, worker: int, pause: float) -> None:
-        briefing = self._briefing()
-        if briefing is None:
-            raise VecEnvError("a worker for a VecEnv that is gone")
+        first_commands = self._first_commands()
+        if first_commands is None:
+            raise VecEnvError("the VecEnv of this worker has been garbage-collected")
         self.restarts += 1
         self.left -= 1
-        first = briefing(worker, self.restarts)
+        first = first_commands(worker, self.restarts)
         self._workers.transports[worker] = Replacement(self._workers, worker, self._batch, first, pause)
 
 
+def copied(error: Exception) -> Exception:
+    """Return an equal error that has not been raised before: each raise adds to an error's traceback."""
+    again = copy.copy(error)
+    again.__cause__ = error.__cause__
+    return again
+
+
 class Interrupted(Exception):
-    """The handler of a signal has raised in the midst of a start."""
+    """The handler of a signal has raised during a start."""
 
 
 class Replacement(Transport):
-    """A worker on its way, in the place of the one that it replaces: to be waited for like any other.
+    """A worker that is starting, in the place of the one that it replaces. It is waited for like any other.
 
-    Commands are not taken: they stay noted, and are sent once the worker has started. A start in whose midst an
-    exception has come is given up as a whole, since there is no telling what has been done.
+    Commands are not sent: they stay recorded, and are sent once the worker has started. A start during which an
+    exception comes is given up as a whole, since nothing tells how far it got.
     """
 
-    starting = True
+    untimed = True
 
     def __init__(
-        self, workers: Workers, worker: int, batch: BatchColumns, briefing: Sequence[tuple[Command, Any]], pause: float
+        self, workers: Workers, worker: int, batch: BatchColumns, first: Sequence[tuple[Command, Any]], pause: float
     ) -> None:
         self.before = workers.transports[worker]
         self.launched: Transport | None = None
-        self._workers: Workers = weakref.proxy(workers)  # which holds this
+        self._workers: Workers = weakref.proxy(workers)  # no cycle: they refer to this
         self._worker = worker
         self._batch = batch
-        self._briefing = briefing
+        self._first = first
         self._not_before = time.monotonic() + pause
         self._clock: StartClock | None = None
-        self._under_way = False
+        self._advancing = False
         self._outcome: Message | None = None
 
     @property
@@ -121,17 +129,18 @@ class Replacement(Transport):
             raise BrokenPipeError("this worker has no envs to close yet")
 
     def get(self, timeout: float | None) -> Message | None:
-        """Return STARTED or NOT_STARTED once it is known."""
+        """Continue the start; return STARTED or NOT_STARTED at its end."""
         if self._outcome is None:
-            if self._under_way:
+            if self._advancing:
                 self._outcome = 0, int(Answer.NOT_STARTED), Interrupted()
             else:
-                self._under_way = True
-                self._outcome = self._go_on(timeout)
-                self._under_way = False
+                self._advancing = True
+                self._outcome = self._advance(timeout)
+                self._advancing = False
         return self._outcome
 
-    def _go_on(self, timeout: float | None) -> Message | None:
+    def _advance(self, timeout: float | None) -> Message | None:
+        """Do the next part of the start, waiting up to `timeout` seconds; return the outcome once it is known."""
         try:
             if self.launched is None:
                 left = self._not_before - time.monotonic()
@@ -154,7 +163,7 @@ class Replacement(Transport):
             self._workers.check_spaces(self._worker, envs_of(message[2]))
             new.take()
             self._workers.attach_one(self._worker, new, self._batch)
-            for number, (command, body) in enumerate(self._briefing, -len(self._briefing)):
+            for number, (command, body) in enumerate(self._first, -len(self._first)):
                 new.put(number, command, body)
         except ConnectionError:
             return 0, int(Answer.NOT_STARTED), self._workers.died(self._worker, self.launched)
@@ -163,13 +172,13 @@ class Replacement(Transport):
         return 0, int(Answer.STARTED), new
 
     def take(self) -> None:
-        """Leave the outcome: it stays what it is."""
+        """Keep the outcome: it is final."""
 
     def attach(self, batch: BatchColumns) -> None:
-        raise VecEnvError("a worker that replaces another is attached when it has made its envs, not before")
+        raise VecEnvError("a replacement is attached when it has made its envs, not before")
 
     def exit_status(self) -> tuple[bool, int | None]:
-        return False, None  # `get` sees to its death
+        return False, None  # `get` notices a death
 
     def stop(self, grace: float) -> None:
         for transport in (self.launched, self.before):

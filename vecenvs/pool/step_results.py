@@ -1,35 +1,38 @@
-"""What callers get of steps: made of the batch's columns, and of what the workers said besides."""
+"""Make what callers get out of the batch's columns and the extras that came with the rows."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.batch.batch_columns import DONE, FIRST, TERMINATED, TRUNCATED, BatchColumns
-from vecenvs.batch.infos import blank_info, copies
+from vecenvs.batch.batch_columns import DONE, FINAL, FIRST, TERMINATED, TRUNCATED, BatchColumns
+from vecenvs.batch.infos import TRUNCATED_KEY, blank_info, copies
+from vecenvs.errors import EnvError
 from vecenvs.pool.commands import NO_RESETS, Commands
 from vecenvs.pool.episodes import Episodes
 from vecenvs.pool.info_columns import InfoColumns
-from vecenvs.pool.rows import Row, all_rows, complete, env_error, gather
 from vecenvs.transport.protocol import RowExtras
 from vecenvs.vec_env import Batch, StepReturn
 
 Infos = list[dict[str, Any]]
+Row = tuple[int, "RowExtras | None"]  # a slot whose row has come, and what came with it
 
 _ALL = slice(None)
 _NONE: list[int] = []
 
-# For each flag: whether a byte has it, by the byte's value. For few rows quicker than numpy's operators.
+_FLOAT32 = np.dtype(np.float32)  # `astype` takes twice as long with the type itself
+# For each flag: whether a byte has it, by the byte's value. For few rows faster than numpy's operators.
 _WHETHER = {flag: bytes(value & flag > 0 for value in range(256)) for flag in (TERMINATED, TRUNCATED)}
 
 
 class StepResults:
-    """Gives the results of steps of all envs, and of the last one what is asked afterwards; and batches of some rows.
+    """Makes the results of steps of all envs, and batches of some rows.
 
-    `asynchronous` tells whether the autoreset mode is "async".
+    It also keeps what callers may ask about the last step: `active`, `flagged`, `rewards64`. `asynchronous` tells
+    whether the autoreset mode is "async". Any result can be made again: it is the same until its rows are forgotten.
     """
 
     def __init__(
@@ -40,68 +43,67 @@ class StepResults:
         self._infos = infos
         self._episodes = episodes
         self._asynchronous = asynchronous
-        self._informed = False  # whether it brought infos of whole shards
+        self._informed = False  # whether the last step brought infos of whole shards
         self._no_flags = bytes(batch.n)
+        self._no_dones: NDArray[np.bool_] = np.zeros(batch.n, bool)  # faster to copy than to make
         self._flags = self._no_flags
         self._inactive: list[int] = []
-        self._rewards64: NDArray[np.float64] | None = None  # kept where the columns may be written again
-        # Async mode: what `Commands.begin_resets` is to be given once the last result is sure to be handed out.
+        self._rewards64: NDArray[np.float64] | None = None  # kept where the columns may be overwritten
+        # Async mode: the arguments of `Commands.begin_resets`, once the last result is sure to be returned.
         self.resets = NO_RESETS
-        self.keep_rows = False  # whether `Episodes.note_rows` is to be told of rows that are handed out
+        self.keep_rows = False  # whether `Episodes.record_rows` has to be told of returned rows
 
     @property
     def active(self) -> NDArray[np.bool_]:
-        """Which rows were transitions."""
+        """Which rows of the last step are transitions."""
         active = np.ones(self._batch.n, dtype=bool)
         active[self._inactive] = False
         return active
 
     def flagged(self, flag: int) -> NDArray[np.bool_]:
-        """Which rows had this flag."""
+        """Return which rows of the last step have this flag."""
         return np.frombuffer(bytearray(self._flags.translate(_WHETHER[flag])), bool)
 
     @property
     def rewards64(self) -> NDArray[np.float64]:
-        """The rewards in full."""
+        """The rewards of the last step, not rounded to float32."""
         return self._batch.rewards.copy() if self._rewards64 is None else self._rewards64.copy()
 
     def prepare(self) -> Infos | None:
-        """Make, while the workers are busy, dicts for what they will say: unless it was whole infos last time."""
+        """Make the infos in advance, while the workers step; None if the last step brought complete ones."""
         columns = self._infos
         return None if self._informed or columns.whole else columns.blank()
 
     def take(self, prepared: Infos | None, *, copy: bool) -> StepReturn:
-        """Return the result of a step that every worker has taken part in. EnvError if an env has failed.
-
-        Taken once more, it is the same.
-        """
-        came, columns = self._commands.lock_step, self._infos
+        """Return the result of a step of all envs. Raise EnvError if an env has failed."""
+        came, columns, batch = self._commands.step_answers, self._infos, self._batch
         if prepared is not None and not (came.bodies or came.infos):
             extras: list[RowExtras] = []
             infos, filled = prepared, False
         else:
-            extras, infos, filled = self._say(prepared)
+            extras, infos, filled = self._extras_and_infos(prepared)
         if not came.plain:
             return self._complete(extras, infos, self._commands.resetting, filled=filled, copy=copy)
-        # No episode has ended: most steps of most envs.
+        # No episode has ended, as in most steps.
         self._flags, self._inactive, self._rewards64, self.resets = self._no_flags, _NONE, None, NO_RESETS
         if self.keep_rows:
-            self._episodes.note_rows(_ALL)
+            self._episodes.record_rows(_ALL)
         if columns.names and not filled:
-            columns.fill(range(self._batch.n), infos)
-        return all_rows(self._batch, infos, copy=copy)
+            columns.fill(range(batch.n), infos)
+        observations = batch.observations.copies() if copy else batch.observations.views()
+        return observations, batch.rewards.astype(_FLOAT32), self._no_dones.copy(), infos
 
     def take_some(self, *, copy: bool) -> StepReturn:
-        """As `take`, of a step in which some envs took no part, as they are being reset: of the rows that are ready."""
+        """Return the result of a step in which some envs took no part, since they are being reset: see `take`."""
         ready = self._commands.ready
         extras = [extra for extra in ready.values() if extra is not None]
         resetting = {slot: row for slot, row in self._commands.resetting.items() if slot not in ready}
         infos = copies(blank_info(), self._batch.n)
         return self._complete(extras, infos, resetting, filled=False, copy=copy)
 
-    def _say(self, prepared: Infos | None) -> tuple[list[RowExtras], Infos, bool]:
-        """Return the extras of a step and its infos, and whether these have the attributes, where there are some."""
-        came, columns = self._commands.lock_step, self._infos
+    def _extras_and_infos(self, prepared: Infos | None) -> tuple[list[RowExtras], Infos, bool]:
+        """Return the extras of a step, its infos, and whether these have the values of `info_attrs` already."""
+        came, columns = self._commands.step_answers, self._infos
         extras, self._informed = came.extras(), bool(came.infos)
         if self._informed:
             return extras, came.all_infos(), False
@@ -112,7 +114,7 @@ class StepResults:
     def _complete(
         self, extras: list[RowExtras], infos: Infos, resetting: dict[int, list[Any]], *, filled: bool, copy: bool
     ) -> StepReturn:
-        """Add to the rows what is more than columns; `filled` says whether `infos` have the attributes already."""
+        """Return the result of a step with flagged rows or extras; for `filled` see `_extras_and_infos`."""
         batch, flags = self._batch, self._batch.flags
         asynchronous = self._asynchronous
         self._inactive = list(resetting)
@@ -120,12 +122,12 @@ class StepResults:
             flags = flags.copy()
             flags[self._inactive] = 0
             extras.extend(RowExtras(slot, {"resetting": True, **self._infos.kept(slot)}) for slot in resetting)
-        # In async mode the rows of ended episodes are written again before this returns.
-        result = all_rows(batch, infos, copy=copy or asynchronous)
+        # In async mode the rows of ended episodes may be overwritten before the caller gets them.
+        observations = batch.observations.copies() if copy or asynchronous else batch.observations.views()
+        rewards, dones = batch.rewards.astype(_FLOAT32), self._no_dones.copy()
         flagged = flags.nonzero()[0].tolist()
         self._flags = of_all = flags.tobytes()
         complete([infos[slot] for slot in flagged], batch, flagged, [of_all[slot] for slot in flagged])
-        dones = result[2]
         reset_infos = {extra.slot: extra.reset_info for extra in extras if extra.reset_info}
         for slot in flagged:
             flag = of_all[slot]
@@ -141,18 +143,18 @@ class StepResults:
         if extras:
             self._take_extras(extras, infos, resetting)
         if self.keep_rows:
-            self._episodes.note_rows([slot for slot in range(batch.n) if slot not in resetting])
+            self._episodes.record_rows([slot for slot in range(batch.n) if slot not in resetting])
         for slot, parts in resetting.items():
-            batch.observations.layout.set_row(result[0], slot, parts)
-            result[1][slot] = 0.0
+            batch.observations.layout.set_row(observations, slot, parts)
+            rewards[slot] = 0.0
         if self._infos.names and not filled:
             self._infos.fill(range(batch.n), infos)
         if asynchronous:
             self._begin_autoresets(flagged, [infos[slot] for slot in flagged])
-        return result
+        return observations, rewards, dones, infos
 
     def _take_extras(self, extras: list[RowExtras], infos: Infos, resetting: Collection[int]) -> None:
-        """Take what came besides the columns; raise if an env has failed, with the others' rows."""
+        """Put the extras into the infos. If an env has failed, raise the error with the rows of the others."""
         for extra in extras:
             if extra.info:
                 infos[extra.slot] = {**extra.info, **infos[extra.slot]}
@@ -160,20 +162,20 @@ class StepResults:
         if error is not None:
             failed = {e.index for e in error.errors} | set(resetting)
             slots = [slot for slot in range(self._batch.n) if slot not in failed]
-            error.batch = self._gather([(slot, RowExtras(slot, infos[slot])) for slot in slots])
+            error.batch = self._batch_of([(slot, RowExtras(slot, infos[slot])) for slot in slots])
             raise error
 
-    def hand_out(self, rows: list[Row]) -> Batch:
-        """Return rows that have come, of any envs. Handed out once more, they are the same."""
+    def batch_of(self, rows: list[Row]) -> Batch:
+        """Return rows of some envs as a batch, in the order given."""
         for slot, extra in rows:
             if self._batch.flags[slot] & FIRST:
                 self._episodes.begin(slot, extra.reset_info if extra is not None else None)
-        return self._gather(rows)
+        return self._batch_of(rows)
 
-    def _gather(self, rows: Sequence[Row]) -> Batch:
-        batch, slots = gather(self._batch, rows), [slot for slot, _ in rows]
+    def _batch_of(self, rows: Sequence[Row]) -> Batch:
+        batch, slots = select(self._batch, rows), [slot for slot, _ in rows]
         if self.keep_rows:
-            self._episodes.note_rows(slots)
+            self._episodes.record_rows(slots)
         if self._infos.names:
             self._infos.fill(slots, batch.infos)
         if self._asynchronous:
@@ -181,8 +183,47 @@ class StepResults:
         return batch
 
     def _begin_autoresets(self, slots: Sequence[int], infos: Sequence[dict[str, Any]]) -> None:
-        """In async mode the envs whose episodes end with these rows, which have been copied, are being reset."""
+        """In async mode, prepare the resets of envs whose episodes end with these rows, which have been copied."""
         for slot, info in zip(slots, infos, strict=True):
             if self._batch.flags[slot] & DONE:
                 self._infos.keep(slot, info)
         self.resets = self._commands.first_rows_of(slots)
+
+
+def complete(infos: Iterable[dict[str, Any]], batch: BatchColumns, slots: Iterable[int], flags: Iterable[int]) -> None:
+    """Add to the infos of these slots' rows what their flags say."""
+    finals = batch.finals
+    for info, slot, flag in zip(infos, slots, flags, strict=True):
+        info[TRUNCATED_KEY] = flag & DONE == TRUNCATED
+        if flag & FINAL and finals is not None:
+            info["terminal_observation"] = finals.row(slot)
+        if flag & FIRST:
+            info["episode_start"] = True
+
+
+def select(batch: BatchColumns, rows: Sequence[Row]) -> Batch:
+    """Copy some rows, in the order given."""
+    slots = [slot for slot, _ in rows]
+    indices = np.array(slots, dtype=np.int64)
+    flags = batch.flags[indices]
+    infos: list[dict[str, Any]] = [{**extra.info} if extra else {} for _, extra in rows]
+    complete(infos, batch, slots, flags.tolist())
+    return Batch(
+        indices,
+        batch.observations.batch(indices),
+        batch.rewards[indices].astype(_FLOAT32),
+        (flags & TERMINATED) != 0,
+        (flags & TRUNCATED) != 0,
+        infos,
+        active=((flags & DONE) != 0) | ((flags & FIRST) == 0),
+    )
+
+
+def env_error(extras: Iterable[RowExtras]) -> EnvError | None:
+    """Return one error for all envs that failed, the one with the lowest index first; None if none did."""
+    failures = sorted((extra.failure for extra in extras if extra.failure is not None), key=lambda f: f.slot)
+    if not failures:
+        return None
+    errors = [failure.to_error() for failure in failures]
+    errors[0].errors = tuple(errors)
+    return errors[0]

@@ -1,4 +1,4 @@
-"""How long workers have been at work on their commands, and when that exceeds `step_timeout`."""
+"""Measure how long commands have been unanswered, and tell when that exceeds `step_timeout`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from collections.abc import Iterable, Sequence
 
 from vecenvs.transport import Transport
 
-NOT_STARTED = math.inf  # start time of a command whose worker is still starting: it cannot time out
+NOT_STARTED = math.inf  # start time of a command that cannot time out: see `Transport.untimed`
 
 
 class StepTimeouts:
     """Compares the start times of unanswered commands with `step_timeout` (None: no command ever times out).
 
-    The time of a worker begins anew with every sign of life: an answer, or word that another env has been stepped.
-    Workers in the caller's process never time out: they work only while they are waited for. Nor do those that start.
+    The clock of a worker starts again with every sign of life: an answer, or PROGRESS.
     """
 
     def __init__(self, step_timeout: float | None, transports: Sequence[Transport]) -> None:
@@ -24,17 +23,17 @@ class StepTimeouts:
         self._heard = [0.0] * len(transports)
 
     def hear(self, worker: int) -> None:
-        """Note a sign of life of this worker."""
+        """Record a sign of life of this worker."""
         if self.step_timeout is not None:
             self._heard[worker] = time.monotonic()
 
     def limit(
         self, deadline: float | None, unanswered: Iterable[tuple[int, float]], *, replacing: bool
     ) -> float | None:
-        """Return when a wait has to end: at the caller's deadline, without one when a worker is over `step_timeout`.
+        """Return when a wait has to end: at the caller's deadline, or else when a worker exceeds `step_timeout`.
 
-        At whichever comes first where late workers are replaced. `unanswered` has the worker and the start time of each
-        command.
+        The earlier of the two if late workers are replaced (`replacing`). `unanswered` has the worker and the start
+        time of each command.
         """
         if self.step_timeout is None or (deadline is not None and not replacing):
             return deadline
@@ -45,17 +44,17 @@ class StepTimeouts:
         return limit if deadline is None else min(limit, deadline)
 
     def late(self, unanswered: Iterable[tuple[int, float]]) -> set[int]:
-        """Return the workers that are over `step_timeout`."""
+        """Return the workers that exceed `step_timeout`."""
         if self.step_timeout is None:
             return set()
         latest = time.monotonic() - self.step_timeout
         return {worker for worker, start in unanswered if self._since(worker, start) <= latest}
 
     def restart(self, workers: Iterable[int]) -> None:
-        """Let the time of these workers begin anew: after a StepTimeout, and for a worker that has just started."""
+        """Start the clocks of these workers again: after a StepTimeout."""
         for worker in workers:
             self.hear(worker)
 
     def _since(self, worker: int, start: float) -> float:
         transport = self._transports[worker]
-        return NOT_STARTED if transport.inline or transport.starting else max(start, self._heard[worker])
+        return NOT_STARTED if transport.untimed else max(start, self._heard[worker])

@@ -1,30 +1,29 @@
-"""The workers of one VecEnv: launching them, waiting for any of them, telling how one has ended, ending them."""
+"""Launch the workers of one VecEnv, wait for them, report how one has ended, and end them."""
 
 from __future__ import annotations
 
 import logging
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.batch.space_equality import alike, same_layout
+from vecenvs.batch.space_equality import same_layout, same_space
 from vecenvs.cpus import cpu_of
 from vecenvs.errors import ClosedError, SpaceMismatch, StartTimeout, VecEnvError, WorkerDied, describe_indices
 from vecenvs.transport import Transport
 from vecenvs.transport.memory import Semaphore
-from vecenvs.transport.protocol import Answer, Command, RemoteFailure, ShardSpec, dumps, kind_of, loads, safe_text
-from vecenvs.transport.stream import wait_for_any
+from vecenvs.transport.protocol import Answer, Command, RemoteFailure, ShardSpec, kind_of
+from vecenvs.transport.tcp import wait_for_any
 from vecenvs.worker.make_envs import COMMON
 
-LIVENESS = 0.2  # seconds between looks at whether the workers live, while waiting for them
-TELL = 30.0  # seconds between lines in the log about a worker that is being started
+LIVENESS = 0.2  # seconds between checks that the workers live, while waiting for them
+LOG_EVERY = 30.0  # seconds between lines in the log about a worker that is starting
 CLOSE_GRACE = 5.0  # seconds for workers to close their envs, before force
 EXIT_GRACE = 1.0
-_INSTANT = 1e-9  # seconds: not 0, for which a worker in this process does nothing
-_ROOM = 1e-3  # seconds between looks whether there is room for the rest of a command
-_POLL = 2e-4  # seconds between looks for rows of workers that cannot wake the caller
+_ROOM = 1e-3  # seconds between attempts to send the rest of a command
+_POLL = 2e-4  # seconds between polls of workers that cannot wake the caller
 
 Launch = Callable[[int, range], Transport]
 
@@ -32,23 +31,28 @@ _log = logging.getLogger("vecenvs")
 
 
 class Workers:
-    """Worker w steps the slots `shards[w]`."""
+    """The workers: number w steps the slots `shards[w]`. A worker in the caller's process is the last one.
 
-    def __init__(self, shards: Sequence[range], launch: Launch, start_timeout: float) -> None:
+    `any_bounds` allows the envs' observation spaces to differ in their bounds.
+    """
+
+    def __init__(
+        self, shards: Sequence[range], launch: Launch, start_timeout: float, *, any_bounds: bool = False
+    ) -> None:
         self.shards = shards
         self.start_timeout = start_timeout
         self.transports: list[Transport] = []
         self.wake: Semaphore | None = None  # released by workers whose transport `wakes`
-        # In which they are sent a step. The other way round they are waited for: see `arrange`.
+        # The order in which workers are sent a step; they are waited for in the reverse order. See `arrange`.
         self.order: Sequence[int] = range(len(shards))
+        self._any_bounds = any_bounds
         self._batch: BatchColumns | None = None
         self._attached = False
         self._closed = False
-        self.any_bounds = False  # whether the bounds of the envs' observation spaces may differ
-        self._launch = weakref.WeakMethod(launch)  # the workers outlive a VecEnv that has not been closed
+        self._launch = weakref.WeakMethod(launch)  # the workers outlive a VecEnv that was never closed
 
     def start(self) -> ShardSpec:
-        """Launch every worker and wait until each has made its envs; SpaceMismatch if those do not agree."""
+        """Launch every worker and wait until each has made its envs. Raise SpaceMismatch if their spaces differ."""
         for worker in range(len(self.shards)):
             self.transports.append(self.launch(worker))
         everyone = range(len(self.shards))
@@ -62,22 +66,22 @@ class Workers:
         """Launch a worker, without waiting for it."""
         launch = self._launch()
         if launch is None:
-            raise VecEnvError("a worker for a VecEnv that is gone")
+            raise VecEnvError("the VecEnv of this worker has been garbage-collected")
         self._check_open(worker)
         launched = launch(worker, self.shards[worker])
         try:
             self._check_open(worker)
-        except ClosedError:  # meanwhile
+        except ClosedError:  # by another thread, meanwhile
             launched.stop(0.0)
             raise
         return launched
 
     def launched(self) -> list[Transport]:
-        """Return the transports as the backend made them, also of workers that are on their way."""
+        """Return the transports that the backend made, including those of workers that are starting."""
         return [transport.newest for transport in self.transports]
 
     def attach(self, batch: BatchColumns, wake: Semaphore | None) -> None:
-        """Connect every worker to the columns, which are gone for others after `close`."""
+        """Connect every worker to the columns. `close` removes the names by which other processes find them."""
         self.wake = wake
         self._batch = batch
         for worker, transport in enumerate(self.transports):
@@ -85,63 +89,42 @@ class Workers:
         self._attached = True
 
     def attach_one(self, worker: int, transport: Transport, batch: BatchColumns) -> None:
-        """Connect one worker to the columns; WorkerDied if it is gone."""
+        """Connect one worker to the columns. Raise WorkerDied if it is gone."""
         try:
             transport.attach(batch)
         except (ConnectionError, EOFError):
             raise self.died(worker, transport) from None
 
     def arrange(self) -> None:
-        """Put the worker that shares a core with the caller where it is sent its step last and waited for first.
+        """Let the workers that share a core with the caller be sent their step last and be waited for first.
 
-        It cannot step before the caller sleeps anyway, and when it has, it wakes the caller at once. One on another
-        core takes some 20 us for that, and the caller then takes the core from the one here. The system may move any
-        of them at any time. Workers in this process stay the last: they step when they are waited for.
+        Such a worker cannot step before the caller sleeps anyway. When it has stepped, it wakes the caller at once; a
+        worker on another core takes some 20 us for that, and the caller then takes the core from the one beside it. The
+        system may move any of them at any time.
         """
-        elsewhere = [worker for worker in self.order if not self.transports[worker].inline]
-        if len(elsewhere) < 2 or (here := cpu_of()) is None:
-            return
-        beside = [worker for worker in elsewhere if self.transports[worker].cpu() == here]
-        if len(beside) == 1:
-            others = [worker for worker in elsewhere if worker != beside[0]]
-            inline = [worker for worker in self.order if self.transports[worker].inline]
-            self.order = [*others, *beside, *inline]
+        if len(self.order) > 1 and (here := cpu_of()) is not None:
+            beside = [worker for worker in self.order if self.transports[worker].is_on(here)]
+            self.order = [*(worker for worker in self.order if worker not in beside), *beside]
 
     @property
-    def inline(self) -> bool:
-        """Whether all workers live in this process."""
-        return all(transport.inline for transport in self.transports)
+    def fork(self) -> bool:
+        """Whether a fork of this process has all of the workers, too."""
+        return all(transport.forks for transport in self.transports)
 
     def check_portable(self, what: str, value: object) -> None:
-        """Raise TypeError, before anything is sent, if `value` cannot reach workers that are elsewhere."""
-        if self.inline:
-            return
-        try:
-            loads(dumps(value))
-        except Exception as exc:  # whatever a foreign __reduce__ or __setstate__ raises
-            text = f"{type(exc).__name__}: {safe_text(exc)}"
-            raise TypeError(
-                f"{what} cannot be pickled, or not be unpickled in another process ({text}): leave out what cannot, "
-                "or use DummyVecEnv"
-            ) from exc
-
-    def work(self, workers: Iterable[int]) -> None:
-        """Have those of the workers that live in this process, and work only while waited for, do one thing each."""
-        for worker in workers:
-            if self.transports[worker].inline:
-                self.transports[worker].get(_INSTANT)
+        """Raise TypeError, before anything is sent, if `value` cannot be sent to every worker."""
+        self.transports[0].check_portable(what, value)  # in this process only if all of them are
 
     def wait_any(self, workers: Sequence[int], seconds: float) -> None:
-        """Sleep until one of these workers has an answer, or for some time: at most `seconds`."""
+        """Wait until one of these workers has an answer, or for some time: at most `seconds`."""
         seconds = min(LIVENESS, max(seconds, 0.0))
-        if sum(transport.send_rest() for transport in self.transports):  # also to those that are not waited for
+        if sum(transport.send_rest() for transport in self.transports):  # also to workers that are not waited for
             seconds = min(seconds, _ROOM)
         transports = [self.transports[worker] for worker in workers]
-        inline = [transport for transport in transports if transport.inline]
+        if any(transport.work() for transport in transports):
+            return
         if len(transports) == 1:
-            transports[0].get(max(seconds, _INSTANT) if inline else seconds)
-        elif inline:
-            inline[0].get(min(max(seconds, _INSTANT), _POLL))
+            transports[0].get(seconds)
         elif self.wake is not None and all(transport.wakes for transport in transports):
             self.wake.acquire(True, seconds)
         elif transports and all(watched := [transport.watch() for transport in transports]):
@@ -150,18 +133,18 @@ class Workers:
             time.sleep(min(seconds, _POLL))
 
     def reset_wake(self) -> None:
-        """Forget that workers have woken the caller: it is about to look at each of them."""
+        """Reset the semaphore `wake`, before the answers of all workers are collected."""
         if self.wake is not None:
             while self.wake.acquire(False):
                 continue
 
     def close(self, close_grace: float = CLOSE_GRACE) -> list[RemoteFailure]:
-        """Let every worker close its envs, all at once, then end them all; give what closing envs raised."""
+        """Let all workers close their envs at the same time, then end them. Return what envs raised in `close`."""
         self._closed = True
         try:
-            failures = self._ask(close_grace)
+            failures = self._close_envs(close_grace)
             self._stop(EXIT_GRACE)
-        except BaseException:  # a Ctrl-C: no more patience
+        except BaseException:  # a Ctrl-C: end the workers at once
             self._stop(0.0)
             raise
         return failures
@@ -173,14 +156,14 @@ class Workers:
         if self._batch is not None:
             self._batch.forget()
 
-    def _ask(self, grace: float) -> list[RemoteFailure]:
+    def _close_envs(self, grace: float) -> list[RemoteFailure]:
         deadline = time.monotonic() + grace
         asked = []
         for transport in self.transports:
             try:
                 transport.put(2**62, Command.CLOSE)
                 asked.append(transport)
-            except Exception:  # it is gone already, or never stood: `stop` sees to it
+            except Exception:  # the worker is gone, or has never started: `stop` frees what is left
                 continue
         failures: list[RemoteFailure] = []
         for transport in asked:
@@ -188,7 +171,7 @@ class Workers:
                 gone = transport.exit_status()[0] or time.monotonic() >= deadline
                 message = transport.get(min(0.05, max(deadline - time.monotonic(), 0.0)))
                 if message is None:
-                    if gone:  # and so it was before this look
+                    if gone:  # and was before `get` found nothing
                         break
                 else:
                     transport.take()
@@ -198,31 +181,31 @@ class Workers:
         return failures
 
     def _made(self, worker: int, unfinished: Sequence[int]) -> ShardSpec:
-        """Wait for a worker's envs. The death of another unfinished one is an error at once."""
+        """Wait until a worker has made its envs. Raise at once if another unfinished one dies."""
         transport, clock = self.transports[worker], StartClock(self, worker)
         while (message := transport.get(LIVENESS)) is None:
             clock.check()
             for other in unfinished:
                 gone, exitcode = self.transports[other].exit_status()
-                # One that failed says so before it leaves: the message waits until its turn.
+                # A worker whose envs failed sends the reason and exits with 0: it is raised when its turn comes.
                 if gone and (exitcode != 0 if other != worker else transport.get(0) is None):
                     raise self.died(other)
         transport.take()
         return envs_of(message[2])
 
     def check_spaces(self, worker: int, made: ShardSpec) -> None:
-        """Raise SpaceMismatch if these envs do not agree with those of the first worker, or with one another."""
+        """Raise SpaceMismatch if these envs differ from those of the first worker, or from one another."""
         first = self._first_made
         for which in COMMON:
             theirs, ours = getattr(made, which), getattr(first, which)
-            if not alike(theirs, ours):
-                self._refuse(self.shards[worker][0], which, theirs, ours)
+            if not same_space(theirs, ours):
+                self._check_mismatch(self.shards[worker][0], which, theirs, ours)
         if made.mismatch is not None:
-            self._refuse(*made.mismatch)
+            self._check_mismatch(*made.mismatch)
 
-    def _refuse(self, index: int, which: str, theirs: Any, ours: Any) -> None:
+    def _check_mismatch(self, index: int, which: str, theirs: Any, ours: Any) -> None:
         by_bounds = which == "observation_space" and same_layout(theirs, ours)
-        if not (by_bounds and self.any_bounds):
+        if not (by_bounds and self._any_bounds):
             raise SpaceMismatch(index, which, theirs, ours, by_bounds)
 
     def _check_open(self, worker: int) -> None:
@@ -230,7 +213,7 @@ class Workers:
             raise self.died(worker)
 
     def died(self, worker: int, transport: Transport | None = None) -> WorkerDied | ClosedError:
-        """Return the error that says that a worker has died; or that another thread has ended it by `close`."""
+        """Return the error for a dead worker: ClosedError if another thread's `close` has ended it."""
         if self._closed:
             return ClosedError("going on with a call, which close() in another thread has ended,")
         transport = transport or self.transports[worker]
@@ -239,15 +222,15 @@ class Workers:
 
 
 class StartClock:
-    """The time that a worker takes to start."""
+    """Measures the time that a worker takes to start."""
 
     def __init__(self, workers: Workers, worker: int) -> None:
         self._workers = workers
         self._worker = worker
-        self._asked = self._begun = self._told = time.monotonic()
+        self._asked = self._begun = self._logged = time.monotonic()
 
     def check(self) -> None:
-        """Raise StartTimeout if it takes too long; say in the log now and then what is being waited for."""
+        """Raise StartTimeout after `start_timeout` seconds; log now and then that the start still takes."""
         now, limit = time.monotonic(), self._workers.start_timeout
         slots, transport = self._workers.shards[self._worker], self._workers.transports[self._worker].newest
         where = transport.where
@@ -255,8 +238,8 @@ class StartClock:
             self._begun = now
         if now - self._begun >= limit:
             raise StartTimeout(self._worker, slots, limit, where)
-        if now - self._told >= TELL:
-            self._told = now
+        if now - self._logged >= LOG_EVERY:
+            self._logged = now
             _log.warning(
                 "waiting for worker %d%s to make envs %s, for %.0f s so far (start_timeout is %g s)",
                 self._worker, where, describe_indices(slots), now - self._asked, limit,
@@ -264,7 +247,7 @@ class StartClock:
 
 
 def envs_of(made: ShardSpec | RemoteFailure) -> ShardSpec:
-    """Return what a worker has made; raise what it has raised instead."""
+    """Return the description of the envs that a worker has made. Raise the error if it could not make them."""
     if isinstance(made, RemoteFailure):
         raise made.to_error()
     return made

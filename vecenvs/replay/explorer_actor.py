@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from vecenvs.backends.ray_actor import Home
+from vecenvs.backends.ray.actor import Home
 from vecenvs.replay.actor_attributes import read_attribute, run_pickled_call, write_attribute
 from vecenvs.replay.errors import ExplorerFailure, ServerDied
 from vecenvs.replay.explorer import Explorer, blank_stats

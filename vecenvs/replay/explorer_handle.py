@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from vecenvs.backends.ray_actor import Home
-from vecenvs.backends.ray_exit import ForeignProcess
-from vecenvs.backends.ray_request import Placing, Request
+from vecenvs.backends.ray.actor import Home
+from vecenvs.backends.ray.foreign_process import ForeignProcess
+from vecenvs.backends.ray.placement import Placing, Request
 from vecenvs.replay import link
 from vecenvs.replay.explorer import blank_stats
 

@@ -13,9 +13,9 @@ import cloudpickle
 import numpy as np
 
 from vecenvs.arguments import parse_indices
-from vecenvs.backends.ray_cluster import Session, import_paths, shorten
-from vecenvs.backends.ray_request import Request
-from vecenvs.batch.space_equality import alike
+from vecenvs.backends.ray.cluster import Session, import_paths, shorten
+from vecenvs.backends.ray.placement import Request
+from vecenvs.batch.space_equality import same_space
 from vecenvs.errors import BackendUnavailable, VecEnvError
 from vecenvs.replay import link
 from vecenvs.replay.actor_attributes import pickle_call
@@ -196,7 +196,7 @@ class Explorers:
         if isinstance(made, ExplorerFailure):
             raise made.to_error()
         for which, theirs, ours in zip(("observation_space", "action_space"), made, self.spaces, strict=True):
-            if not alike(theirs, ours):
+            if not same_space(theirs, ours):
                 raise ExplorerMismatch(handle.index, which, theirs, ours)
 
     # The supervising thread

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vecenvs.backends.ray_cluster import Connection
+from vecenvs.backends.ray.cluster import Connection
 from vecenvs.replay.link import CHECK_INTERVAL, check_connection, server_result
 from vecenvs.replay.schema import Rows, Schema
 

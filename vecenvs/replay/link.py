@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from vecenvs.backends.ray_actor import Home
-from vecenvs.backends.ray_cluster import Connection, shorten
-from vecenvs.backends.ray_exit import ForeignProcess
+from vecenvs.backends.ray.actor import Home
+from vecenvs.backends.ray.cluster import Connection, shorten
+from vecenvs.backends.ray.foreign_process import ForeignProcess
 from vecenvs.replay.errors import ServerDied
 
 CHECK_INTERVAL = 0.2  # seconds of a wait between checks of whether it still makes sense

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from vecenvs.arguments import arguments_of, check_arguments, parse_int, parse_limit
-from vecenvs.backends.ray_cluster import Session, check_init_kwargs, check_ray
-from vecenvs.backends.ray_request import Request, check_options
+from vecenvs.backends.ray.cluster import Session, check_init_kwargs, check_ray
+from vecenvs.backends.ray.placement import Request, check_options
+from vecenvs.pool.finalizers import Finalizer, call_all
 from vecenvs.replay import link
-from vecenvs.replay.auto_stop import AutoStop, Stoppable, call_all
 from vecenvs.replay.explorer import Policy
 from vecenvs.replay.explorers import Explorers
 from vecenvs.replay.server import ReplayServer
+from vecenvs.replay.stoppable import Stoppable
 from vecenvs.replay.storage import import_cpprb
 from vecenvs.vec_env import VecEnv
 
@@ -105,8 +106,8 @@ class Replay(Stoppable):
         except BaseException:
             call_all(parts)
             raise
-        self.server.auto_stop.cancel()
-        self._auto_stop, self._parts = AutoStop(self, parts), parts
+        self.server.finalizer.cancel()
+        self._finalizer, self._parts = Finalizer(self, type(self).stop, parts), parts
         self.observation_space, self.action_space = self.explorers.spaces
         self.schema = self.server.schema
         self.num_explorers = num_explorers
@@ -232,9 +233,9 @@ class Replay(Stoppable):
         """End explorers and server within a bounded time, also after an error. Later calls do nothing."""
         if not self.closed:
             self.closed = True
-            self._auto_stop.cancel()
             self._weights = None
-            call_all(self._parts)
+            if self._finalizer.cancel():
+                call_all(self._parts)
 
     def _check(self) -> None:
         self.server.check()

@@ -12,16 +12,17 @@ import numpy as np
 from gymnasium import spaces
 
 from vecenvs.arguments import parse_int, parse_limit, parse_timeout
-from vecenvs.backends.ray_cluster import Session, check_init_kwargs, check_ray, import_paths
-from vecenvs.backends.ray_request import Placing, Request, check_options
+from vecenvs.backends.ray.cluster import Session, check_init_kwargs, check_ray, import_paths
+from vecenvs.backends.ray.placement import Placing, Request, check_options
+from vecenvs.pool.finalizers import Finalizer, Part, call_all
 from vecenvs.replay import link
 from vecenvs.replay.actor_attributes import pickle_call
-from vecenvs.replay.auto_stop import AutoStop, Parts, Stoppable, call_all
 from vecenvs.replay.buffer import ReplayBuffer
 from vecenvs.replay.inserter import Inserter
 from vecenvs.replay.limiter import RateLimiter
 from vecenvs.replay.prefetcher import Prefetcher
 from vecenvs.replay.server_actor import ServerActor
+from vecenvs.replay.stoppable import Stoppable
 from vecenvs.replay.storage import import_cpprb
 
 BLOCK_BYTES = 2 * 2**20  # the size of a block by default
@@ -112,8 +113,11 @@ class ReplayServer(Stoppable):
         self._updates: deque[Any] = deque()
         self._prefetchers = 0
         self._own_inserter = Inserter(self.actor, self.schema)
-        self._parts: Parts = [partial(link.end_actor, self.actor, process, 0.0, self._session), self._session.release]
-        self.auto_stop = AutoStop(self, self._parts)
+        self._parts: list[Part] = [
+            partial(link.end_actor, self.actor, process, 0.0, self._session),
+            self._session.release,
+        ]
+        self.finalizer = Finalizer(self, type(self).stop, self._parts)
         self.closed = False
         try:
             self._prefetcher = self._new_prefetcher(self.batch_size)
@@ -285,8 +289,7 @@ class ReplayServer(Stoppable):
         if self.closed:
             return
         self.closed = True
-        self.auto_stop.cancel()
-        if self._session.pid == os.getpid():
+        if self.finalizer.cancel():
             call_all(self._parts)
 
     def _call_server(self, method: str, *args: Any) -> Any:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from vecenvs.backends.ray_actor import Home
+from vecenvs.backends.ray.actor import Home
 from vecenvs.replay.actor_attributes import read_attribute, run_pickled_call, write_attribute
 from vecenvs.replay.blocks import Block, rows_in
 from vecenvs.replay.buffer import ReplayBuffer

@@ -1,11 +1,11 @@
-"""The seam between a pool and its workers: `Transport`, one per worker, and the ways to carry messages."""
+"""The interface between a VecEnv and its workers: one `Transport` per worker carries commands and answers."""
 
 from __future__ import annotations
 
 import abc
 
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.transport.protocol import Message
+from vecenvs.transport.protocol import Message, dumps, loads, safe_text
 
 __all__ = ["Message", "Transport"]
 
@@ -14,17 +14,17 @@ class Transport(abc.ABC):
     """The caller's end of one worker. Messages arrive in the order in which they were put.
 
     The handler of a signal (Ctrl-C) may raise at any bytecode of these methods. So a command may be put again, with the
-    same number, and an answer stays until `take` says that it has been noted.
+    same number, and an answer stays until `take` confirms that it has been recorded.
     """
 
-    # Whether a ROW releases the batch's `wake`; the others are polled by a wait for several workers.
+    # Whether a ROW releases the batch's `wake`; a wait for several workers polls the others.
     wakes = False
-    # Whether commands are carried out by the caller, inside a `get` that may wait; `get(0)` only takes what is done.
-    inline = False
-    # Whether this stands for a worker that is still being started: its commands cannot time out.
-    starting = False
-    # Whether the worker has yet to be given a place to run in: until then its start has not begun, and cannot be late.
+    # Whether commands cannot time out: the worker is still starting, or works only while it is waited for.
+    untimed = False
+    # Whether the worker has yet to be given a place to run in: its start has not begun, and cannot time out.
     unplaced = False
+    # Whether a fork of the caller has the worker, too: it is part of the caller's process.
+    forks = False
     # Where the worker is, for errors, e.g. " on rank 2 of node7".
     where = ""
     # The number of the last command that is surely on its way.
@@ -34,12 +34,12 @@ class Transport(abc.ABC):
     def put(self, number: int, tag: int, body: object = None) -> None:
         """Send a command (see `protocol.Command`) without waiting; set `sent` to its number when it is on its way.
 
-        Numbers ascend. One that has been put before may be put again: the worker carries it out once. ConnectionError
-        if the worker is gone.
+        Numbers ascend. A command may be put again with its number: the worker carries it out once. Raise
+        ConnectionError if the worker is gone.
         """
 
     def send_rest(self) -> bool:
-        """Send on what there was no room for; return whether some of it is left. `get` does so, too, while it waits."""
+        """Send commands for which there was no room; return whether some are left. A waiting `get` does this, too."""
         return False
 
     @abc.abstractmethod
@@ -51,20 +51,35 @@ class Transport(abc.ABC):
 
     @abc.abstractmethod
     def take(self) -> None:
-        """Forget the answer that `get` returns: it has been noted."""
+        """Remove the answer that `get` returns: it has been recorded."""
+
+    def work(self) -> bool:
+        """Where the caller itself carries out commands, carry out one; return whether there is an answer then."""
+        return False
 
     @property
     def newest(self) -> Transport:
-        """The transport as the backend made it: of the worker that is on its way, where this stands for one."""
+        """The transport that the backend made: the new worker's, where this stands for a replacement."""
         return self
 
     def watch(self) -> tuple[int, int] | None:
         """Return a descriptor and the events of `select.poll` on it that call for a `get`; None if there is none."""
         return None
 
-    def cpu(self) -> int | None:
-        """Return the CPU that the worker is on if it may be the caller's as well; None otherwise, or if unknown."""
-        return None
+    def is_on(self, cpu: int) -> bool:
+        """Return whether the worker runs on this CPU of the caller's machine, as far as is known."""
+        return False
+
+    def check_portable(self, what: str, value: object) -> None:
+        """Raise TypeError if `value` cannot be sent to the worker, calling it `what`."""
+        try:
+            loads(dumps(value))
+        except Exception as exc:  # whatever a foreign __reduce__ or __setstate__ raises
+            text = f"{type(exc).__name__}: {safe_text(exc)}"
+            raise TypeError(
+                f"{what} cannot be pickled, or not be unpickled in another process ({text}): leave out what cannot, "
+                "or use DummyVecEnv"
+            ) from exc
 
     @abc.abstractmethod
     def attach(self, batch: BatchColumns) -> None:

@@ -1,6 +1,6 @@
 """Messages between two processes, over a pair of connected sockets: 8 bytes of length, then the message.
 
-A worker blocks (`Channel`); the other end, which has other things to do, never does (`PolledEnd`).
+A worker blocks in its end (`Channel`). The other end (`PolledEnd`) never blocks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _CHUNK = 1 << 18
 
 
 class Channel:
-    """The worker's end. Has the methods of a multiprocessing Connection that workers use."""
+    """The worker's end. It has those methods of a multiprocessing Connection that workers use."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -59,10 +59,10 @@ class Channel:
 
 
 class PolledEnd:
-    """The other end: takes whole messages, and keeps what does not fit now.
+    """The other end: it keeps messages that cannot be sent yet, and returns whole ones.
 
-    The handler of a signal may raise at any bytecode: what a call of the system has done is noted within one call into
-    C (`list.extend` of a `map`), all else in one assignment. A message may be sent twice, never a part of one.
+    The handler of a signal may raise at any bytecode. So the outcome of a system call is recorded within one call into
+    C (`list.extend` of a `map`), everything else in one assignment. A message may be sent twice, never a part of one.
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -102,7 +102,7 @@ class PolledEnd:
                 sent.extend(map(self._end.send, (data[done:],)))
             except BlockingIOError:
                 return
-            except OSError:  # the process is gone: whatever watches it says so
+            except OSError:  # the process is gone, which its watcher reports
                 self._unsent.clear()
                 self._sending = None
 

@@ -1,8 +1,8 @@
-"""Memory and semaphores that any process of this machine can open, and that no kill leaves behind."""
+"""Memory and semaphores that any process of this machine can open, and that are gone after a kill of all of them."""
 
 from __future__ import annotations
 
-# CPython's own semaphores. By name, any process of the machine can open them, be it no child of ours.
+# CPython's own semaphores. By name any process of the machine can open them, not only a child of this one.
 import _multiprocessing
 import errno
 import mmap
@@ -10,6 +10,7 @@ import os
 import secrets
 import tempfile
 import weakref
+from collections.abc import Iterable
 from typing import NamedTuple
 
 _SEMAPHORE = 1  # the kind that counts, as in multiprocessing.synchronize
@@ -24,11 +25,11 @@ class Address(NamedTuple):
 
 
 class Segment:
-    """Zeroed memory, shared with whoever opens its address.
+    """Zeroed memory, shared with every process that opens its address.
 
-    On Linux an anonymous file, gone with the last process that maps it, however that one ends. Elsewhere, and where
-    others cannot look into /proc, a temporary file. `forget()` closes the way in, and unlinks the file: once all
-    processes have opened it that are to. It may be called again.
+    On Linux it is an anonymous file, which is gone with the last process that maps it. Elsewhere, and where other
+    processes cannot look into /proc, it is a temporary file. Call `forget()` once all processes have opened it: that
+    closes the descriptor, and unlinks the file. Repeatable.
     """
 
     def __init__(self, size: int) -> None:
@@ -39,21 +40,21 @@ class Segment:
         else:
             fd, path = tempfile.mkstemp(prefix="vecenvs-")
         self.address = Address(path, size)
-        # Also where an exception (Ctrl-C) keeps it from those that would call it.
+        # Also runs where an exception (Ctrl-C) keeps the caller from it.
         self.forget = weakref.finalize(self, _close, fd, path, os.getpid())
         os.ftruncate(fd, size)
         self.buffer = memoryview(mmap.mmap(fd, size))
 
 
 def _close(fd: int, path: str, maker: int) -> None:
-    """Close the way into a segment: `Segment.forget`."""
+    """Close a segment's descriptor, and unlink its file: `Segment.forget`."""
     os.close(fd)
     if not path.startswith("/proc/") and os.getpid() == maker:
         os.unlink(path)
 
 
 def _shows_descriptors() -> bool:
-    """Whether /proc lets this user's other processes at our files: not those of one that was another user's before."""
+    """Tell whether /proc shows our files to other processes of this user: not after a change of the user."""
     try:
         return os.stat(f"/proc/{os.getpid()}/fd").st_uid == os.geteuid()
     except OSError:
@@ -70,7 +71,7 @@ def open_segment(address: Address) -> memoryview:
 
 
 def new_name() -> str:
-    """Give a name that no semaphore has."""
+    """Return an unused name for a semaphore."""
     return f"/vecenvs-{secrets.token_hex(8)}"
 
 
@@ -78,7 +79,7 @@ class Semaphore:
     """A counting semaphore with a name. `acquire` and `release` are CPython's own, without a layer between."""
 
     def __init__(self, name: str | None = None, *, create: bool = False) -> None:
-        """Open the one of this name; make it, if it is to be created or has no name yet."""
+        """Open the semaphore of this name; make a new one with `create`, or without a name."""
         self.name = new_name() if name is None else name
         if create or name is None:
             try:
@@ -91,8 +92,8 @@ class Semaphore:
         self.release = self._lock.release
 
 
-def unlink_semaphores(names: list[str]) -> None:
-    """Remove names; those who have opened a semaphore go on using it. Names already gone are no error."""
+def unlink_semaphores(names: Iterable[str]) -> None:
+    """Remove names. Processes that have opened a semaphore go on using it. Names already gone are no error."""
     for name in names:
         try:
             _multiprocessing.sem_unlink(name)

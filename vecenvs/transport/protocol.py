@@ -1,4 +1,4 @@
-"""What callers and workers say to each other, whichever transport carries it.
+"""The messages between callers and workers, whichever transport carries them.
 
 Every message is a number, a tag and a body. The caller numbers its commands, ascending; an answer has the number of its
 command. A command may be sent more than once: the worker carries out each number once, in order. Rows themselves lie in
@@ -8,9 +8,10 @@ otherwise, so neither side ever reads what the other is writing.
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ Message = tuple[int, int, Any]  # a number, a tag and a body
 
 
 class Command(IntEnum):
-    """Tag, and the answers it gets. `slot` is carried in the tag's upper bits: see `tag`."""
+    """Tags of commands, with their answers. The slot is in the upper bits: see `tag`."""
 
     STEP = 1  # step every slot of the shard -> one ROWS
     STEP_ONE = 2  # step one slot -> ROW
@@ -38,7 +39,7 @@ class Command(IntEnum):
 
 
 class Answer(IntEnum):
-    """Tags of what a worker sends back."""
+    """Tags of answers."""
 
     INFO_ROWS = 30  # as ROWS, and every env has an info; body: InfoPacker's bytes, never pickled; in process a list
     PLAIN_ROWS = 31  # every slot of the shard has its row, with no flags and nothing besides its columns
@@ -59,15 +60,17 @@ def tag(kind: IntEnum, slot: int = 0) -> int:
 
 
 def kind_of(tag: int) -> int:
+    """Return the kind of message that a tag has."""
     return tag & 0xFF
 
 
 def slot_of(tag: int) -> int:
+    """Return the slot that a tag has."""
     return tag >> 8
 
 
 class RowExtras(NamedTuple):
-    """What a row has besides its columns; most rows have none."""
+    """The info, reset info and failure of one row. Most rows have none."""
 
     slot: int
     info: dict[str, Any]
@@ -89,7 +92,7 @@ class RowsBody(NamedTuple):
 
 
 class ShardSpec(NamedTuple):
-    """What a worker tells of the envs it has made; `mismatch` is (index, which, theirs, ours) if they disagree."""
+    """A worker's report of the envs that it has made; `mismatch` is (index, which, theirs, ours) if they disagree."""
 
     observation_space: Any
     action_space: Any
@@ -109,7 +112,7 @@ class RemoteFailure(NamedTuple):
 
     @classmethod
     def capture(cls, slot: int, doing: str, exc: BaseException, *, portable: bool, remedy: str = "") -> RemoteFailure:
-        """Describe `exc`, and say the `remedy` where there is one.
+        """Describe `exc`; the summary ends with `remedy`.
 
         With `portable` it is kept only if it survives pickling, else as text alone.
         """
@@ -128,6 +131,7 @@ class RemoteFailure(NamedTuple):
         return cls(slot, summary, text, kept if isinstance(kept, BaseException) else None)
 
     def to_error(self) -> EnvError:
+        """Return the error to raise in the caller."""
         kind = type(self.exception) if isinstance(self.exception, EnvError) else EnvError
         error = kind(self.slot, self.summary, self.traceback)
         error.__cause__ = self.exception or RemoteError(self.traceback)
@@ -135,7 +139,7 @@ class RemoteFailure(NamedTuple):
 
 
 def safe_text(exc: BaseException) -> str:
-    """Give str(exc), or say that it raises."""
+    """Return str(exc), or the fact that it raises."""
     try:
         return str(exc)
     except Exception as problem:
@@ -143,9 +147,9 @@ def safe_text(exc: BaseException) -> str:
 
 
 def dumps(value: object) -> bytes:
-    """Pickle; by value (cloudpickle) what another process may not reach by name.
+    """Pickle by name where any process can import it, else by value (cloudpickle).
 
-    That includes what is defined in `__main__`: a worker on an MPI rank or in a Ray actor has another one.
+    What `__main__` defines goes by value, since a worker on an MPI rank or in a Ray actor has another `__main__`.
     """
     try:
         data = pickle.dumps(value, protocol=5)
@@ -156,8 +160,50 @@ def dumps(value: object) -> bytes:
     return data
 
 
+def pickle_env_fns(env_fns: Sequence[Callable[[], Any]], first: int, remedy: str = "") -> list[bytes]:
+    """Pickle the functions of the envs `first`, `first + 1`, ... by cloudpickle.
+
+    Raises:
+        VecEnvError: A function cannot be pickled. The message names its env, and ends with `remedy`.
+    """
+    pickled = []
+    for slot, env_fn in enumerate(env_fns, first):
+        try:
+            pickled.append(cloudpickle.dumps(env_fn, protocol=5))
+        except Exception as exc:  # whatever a __reduce__ raises
+            raise VecEnvError(
+                f"the env function of env {slot} cannot be pickled ({exc}): make everything it needs inside it{remedy}"
+            ) from exc
+    return pickled
+
+
+def encode_made(made: ShardSpec | RemoteFailure, first: int, *, by_name: bool) -> bytes:
+    """Turn the body of MADE into bytes; a RemoteFailure takes the place of a ShardSpec that cannot be pickled.
+
+    With `by_name` classes of `__main__` are pickled by name, for a worker that was forked from the caller. By value
+    each worker's spaces would be of another class.
+    """
+    if by_name and isinstance(made, ShardSpec):
+        with contextlib.suppress(Exception):  # a class without a name
+            return pickle.dumps(made, protocol=5)
+    try:
+        return dumps(made)
+    except Exception as exc:
+        which = next((name for name, value in made._asdict().items() if not can_pickle(value)), "description")
+        problem = VecEnvError(f"env {first} has an {which} that cannot be pickled ({exc}): use DummyVecEnv")
+        return dumps(RemoteFailure.capture(first, "its env function", problem, portable=True))
+
+
+def decode_made(data: Any, first: int) -> Message:
+    """Return the message MADE, from the body that `encode_made` has written for a worker whose first env is `first`."""
+    made = decode(int(Answer.MADE), data)
+    if type(made) is RemoteFailure and made.slot < 0:  # it could not be unpickled here
+        made = made._replace(slot=first, summary=f"env {first}: {made.summary}")
+    return 0, int(Answer.MADE), made
+
+
 def can_pickle(value: object) -> bool:
-    """Tell whether `dumps` takes it, and it can be brought back."""
+    """Tell whether a value can be pickled by `dumps`, and unpickled."""
     try:
         loads(dumps(value))
     except Exception:  # whatever a __reduce__ raises
@@ -169,7 +215,7 @@ loads: Callable[[Any], Any] = pickle.loads
 
 
 def encode(tag: int, body: object) -> bytes:
-    """Turn a message's body into bytes: INFO_ROWS' as they are, none for None.
+    """Turn a message's body into bytes. Those of INFO_ROWS stay as they are; None has none.
 
     Every extra of a RowsBody is pickled by itself, so that one which cannot be read costs its own env alone.
     """
@@ -184,7 +230,7 @@ def encode(tag: int, body: object) -> bytes:
 
 
 def decode(tag: int, data: Any) -> Any:
-    """Undo `encode`. What pickle took but cannot bring back is a RemoteFailure in its place."""
+    """Undo `encode`. A RemoteFailure takes the place of what cannot be unpickled."""
     if not data:
         return None
     if tag == _INFO_ROWS:

@@ -1,8 +1,8 @@
 """A queue of messages between exactly two processes: entries and payload bytes in shared memory, one semaphore.
 
-The handler of a signal may raise at any bytecode of these methods. An entry gets its serial number as the last thing
-when it is written, so the next call sees how far the last one came. A message that is put twice is read twice: its
-number tells. Each side writes to cache lines of its own, and looks at the other's as rarely as it can.
+The handler of a signal may raise at any bytecode of these methods. The serial number of an entry is written last, so
+the next call sees how far the last one came. A message that is put twice is read twice; its reader knows it by its
+number. Each side writes to cache lines of its own, and reads the other's as rarely as it can.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from vecenvs.batch.batch_columns import Allocator
 from vecenvs.transport.memory import Semaphore
-from vecenvs.transport.spin import NEVER, Spin
+from vecenvs.transport.spinning import NEVER, Spin
 
 PAYLOAD = 1 << 16  # bytes
 PIECE = PAYLOAD // 2  # bytes; longer messages travel in pieces of this size
@@ -22,7 +22,7 @@ _PIECE_OF = 0  # tag of a piece that is not the last one; its index is in the up
 # fills a cache line.
 _FIELDS = 8
 _SERIAL = 4
-_POSITION, _READ = 0, 1  # what the reader tells: the end of the last payload that it has read, entries read so far
+_POSITION, _READ = 0, 1  # what the reader reports: the end of the last payload that it has read, entries read so far
 ENTRY_BYTES = 8 * _FIELDS
 _MOMENT = 1e-3  # seconds from an entry to the release of its semaphore
 
@@ -48,7 +48,7 @@ def _whole_pieces(length: int) -> int:
 
 
 class RingWriter(_Ring):
-    """The end that puts. `wake` is released after every entry if the reader waits for several rings at once."""
+    """The writing end. `wake` is released after every entry if the reader waits for several rings at once."""
 
     def __init__(
         self, allocator: Allocator, capacity: int, name: str, wake: Semaphore | None = None, *, create: bool = False
@@ -91,7 +91,7 @@ class RingWriter(_Ring):
         return True
 
     def _catch_up(self, serial: int, at: int) -> None:
-        """Go on behind an entry that a call has written which an exception has ended."""
+        """Go on behind the entry of a call that an exception has ended."""
         self._next = serial + 1, self._entries[at + 2] + self._piece_at(at)
 
     def _has_room(self, serial: int) -> bool:
@@ -99,7 +99,7 @@ class RingWriter(_Ring):
         return serial <= self._room
 
     def _append(self, number: int, tag: int, piece: memoryview, length: int, wake: bool) -> bool:
-        """As `enter`, with a piece of a message of so many bytes: where it touches nothing that is still unread."""
+        """Append an entry with a piece of a message of `length` bytes, at a place where nothing is unread."""
         entries, (serial, end) = self._entries, self._next
         at = serial % self._capacity * _FIELDS
         if entries[at + _SERIAL] == serial:
@@ -129,7 +129,7 @@ class RingWriter(_Ring):
 
 
 class RingReader(_Ring):
-    """The end that gets."""
+    """The reading end."""
 
     def __init__(
         self, allocator: Allocator, capacity: int, name: str, spin: Spin = NEVER, *, create: bool = False

@@ -1,17 +1,16 @@
-"""Workers on the caller's machine, whoever launched them: rows in shared memory, messages through two rings.
+"""Workers on the caller's machine: rows in shared memory, messages through two rings.
 
-A process comes with a slow *boot channel* of its engine's (a pipe, MPI messages, actor calls), over which it says what
-envs it has made and learns where the memory is. After that the boot channel is silent.
+A worker has a slow *boot channel* of its engine's (a pipe, MPI messages, Ray's actor calls). Over it the worker reports
+the envs that it has made, and learns where the memory is. After that the boot channel is silent.
 """
 
 from __future__ import annotations
 
 import abc
 import math
-import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,15 +20,13 @@ from vecenvs.batch.batch_columns import Allocator, BatchColumns
 from vecenvs.cpus import cpu_of
 from vecenvs.errors import VecEnvError
 from vecenvs.transport import Message, Transport
-from vecenvs.transport.memory import Address, Segment, Semaphore, new_name, open_segment, unlink_semaphores
-from vecenvs.transport.protocol import Answer, ShardSpec, decode, encode, kind_of
+from vecenvs.transport.memory import Address, Segment, Semaphore, new_name, unlink_semaphores
+from vecenvs.transport.protocol import decode, decode_made, dumps, encode
 from vecenvs.transport.ring import ENTRY_BYTES, PAYLOAD, RingReader, RingWriter
-from vecenvs.transport.spin import NEVER, Spin
-from vecenvs.worker.worker import Worker
+from vecenvs.transport.spinning import NEVER, Spin
 
-ATTACH_TIMEOUT = 30.0  # seconds for a worker to open the shared memory
-_LOOK = 1.0  # seconds between a waiting worker's looks at its ring: see `RingReader.get`
-_ROOM = 1e-3  # seconds between looks whether there is room in a ring
+BOOT_TIMEOUT = 30.0  # seconds for a worker to answer a message of the boot channel
+FULL_PAUSE = 1e-3  # seconds between attempts to write to a full ring
 
 
 class Names(NamedTuple):
@@ -44,11 +41,11 @@ class Names(NamedTuple):
 
     @classmethod
     def new(cls, wake: str) -> Names:
-        """Return names that nothing has yet."""
+        """Return unused names for the rings, beside the batch's `wake`."""
         return cls(new_name(), new_name(), wake)
 
 
-class Wiring(NamedTuple):
+class RingsSpec(NamedTuple):
     """What a worker needs to find its caller's memory."""
 
     batch: Address
@@ -61,8 +58,12 @@ class Wiring(NamedTuple):
     spin: Spin
 
 
+class MemoryUnreachable(VecEnvError):
+    """A worker cannot open the caller's shared memory; the message has the reason."""
+
+
 class SharedBatchColumns(BatchColumns):
-    """A batch in a segment, with the semaphore, named `wake`, of a caller that waits for any of several workers."""
+    """Columns in a segment, and the semaphore `wake`, on which a caller waits for any of several workers."""
 
     def __init__(self, observation_space: Any, action_space: Any, n: int, info_attrs: Sequence[str], wake: str) -> None:
         sizing = Allocator()
@@ -78,10 +79,10 @@ class SharedBatchColumns(BatchColumns):
             raise
 
     def forget(self, *, memory: bool = True) -> None:
-        """Remove the name of the semaphore and, if told so, the way into the memory. Repeatable.
+        """Remove the name of the semaphore and, with `memory`, the path to the segment. Repeatable.
 
-        Nothing with a name is left after that, whatever is killed. A worker that is launched later, in the place of one
-        that has died, opens the memory alone.
+        After that a kill of any process leaves nothing behind. A replacement for a dead worker, which is launched
+        later, opens the memory alone.
         """
         unlink_semaphores([self.wake.name])
         self.named = False
@@ -90,55 +91,59 @@ class SharedBatchColumns(BatchColumns):
 
 
 class SharedTransport(Transport):
-    """The rings. A backend's subclass adds the process: `boot_send`, `boot_get`, `exit_status`, `stop`.
+    """The caller's end of a worker's rings.
 
-    `names` are those that the worker has been given, `spin` says how long this side and the worker try before sleeping.
+    A subclass adds the process and its boot channel: `boot_send`, `boot_get`, `exit_status`, `stop`.
+
+    `names` are those that the worker has been given. `spin` has how long the caller and the worker try a semaphore
+    before they sleep.
     """
 
-    def __init__(self, count: int, names: Names, spin: tuple[Spin, Spin] = (NEVER, NEVER)) -> None:
-        self._entries = 3 * count + 64
+    def __init__(self, shard: range, names: Names, spin: tuple[Spin, Spin] = (NEVER, NEVER)) -> None:
+        self._first = shard.start
+        self._entries = 3 * len(shard) + 64
         self._names = names
         self._spin = spin
         self._down: RingWriter | None = None
         self._up: RingReader | None = None
-        self._made: Message | None = None  # what came by the boot channel
-        self._outbox: deque[tuple[int, int, bytes]] = deque()  # what the ring has had no room for yet
-        self._pid: NDArray[np.int64] | None = None  # a cell in which the worker writes it
+        self._made: Message | None = None
+        self._outbox: deque[tuple[int, int, bytes]] = deque()  # messages for which the ring has had no room yet
+        self._pid: NDArray[np.int64] | None = None  # a cell in which the worker writes its process id
 
     def attach(self, batch: BatchColumns) -> None:
         if not isinstance(batch, SharedBatchColumns):
             raise TypeError("a worker in another process needs a SharedBatchColumns")
         segment = Segment(256 + 2 * (self._entries * ENTRY_BYTES + PAYLOAD + 256))
         names = self._names
-        wiring = Wiring(
+        spec = RingsSpec(
             batch.segment.address, batch.n, segment.address, self._entries, names, batch.named, batch.info_attrs,
             self._spin[1],
         )  # fmt: skip
         try:
             allocator = Allocator(segment.buffer)
-            self._pid = _pid_cell(allocator)
+            self._pid = pid_cell(allocator)
             down = RingWriter(allocator, self._entries, names.down, create=True)
             up = RingReader(allocator, self._entries, names.up, self._spin[0], create=True)
-            self.boot_send(wiring)
-            answer = self.boot_get(ATTACH_TIMEOUT)
+            self.boot_send(dumps(spec))
+            problem = self.boot_get(BOOT_TIMEOUT)
         finally:
             segment.forget()
             unlink_semaphores([names.down, names.up])
-        if answer is None:
+        if problem is None:
             raise BrokenPipeError("the worker is gone, or has not opened the shared memory in time")
-        if kind_of(answer[1]) != Answer.REPLY:
-            raise VecEnvError(f"the worker did not open the shared memory: {answer[2]}")
+        if problem:
+            raise MemoryUnreachable(f"the worker cannot open the caller's shared memory ({bytes(problem).decode()})")
         self.wakes = batch.named
         self._down, self._up = down, up
         self.take = up.take  # type: ignore[method-assign]  # called for every worker and step
 
     @abc.abstractmethod
-    def boot_send(self, wiring: Wiring) -> None:
-        """Bring the wiring to the worker."""
+    def boot_send(self, data: bytes) -> None:
+        """Send a message over the boot channel. ConnectionError if the worker is gone."""
 
     @abc.abstractmethod
-    def boot_get(self, timeout: float | None) -> Message | None:
-        """Wait for a message by the boot channel; None if there is none or the worker is gone."""
+    def boot_get(self, timeout: float | None) -> bytes | bytearray | None:
+        """Return the next message of the boot channel; None if there is none in time, or the worker is gone."""
 
     def put(self, number: int, tag: int, body: object = None) -> None:
         if self._down is None:
@@ -156,7 +161,8 @@ class SharedTransport(Transport):
     def get(self, timeout: float | None) -> Message | None:
         if self._up is None:
             if self._made is None:
-                self._made = self.boot_get(timeout)
+                data = self.boot_get(timeout)
+                self._made = None if data is None else decode_made(data, self._first)
             return self._made
         message = self._up.get(timeout) if not self._outbox else self._get_beside_outbox(timeout)
         if message is None or message[2] is None:
@@ -169,51 +175,19 @@ class SharedTransport(Transport):
         while True:
             self.send_rest()  # the worker may be waiting for room itself, to answer
             left = max(deadline - time.monotonic(), 0.0)
-            message = self._up.get(min(left, _ROOM)) if self._up is not None else None
+            message = self._up.get(min(left, FULL_PAUSE)) if self._up is not None else None
             if message is not None or left == 0.0 or self.exit_status()[0]:
                 return message
 
     def take(self) -> None:
         self._made = None
 
-    def cpu(self) -> int | None:
+    def is_on(self, cpu: int) -> bool:
         if self._pid is None or self._spin[0] is not NEVER:  # there is a core for the caller alone
-            return None
-        return cpu_of(int(self._pid[0]))
+            return False
+        return cpu_of(int(self._pid[0])) == cpu
 
 
-def _pid_cell(allocator: Allocator) -> NDArray[np.int64]:
+def pid_cell(allocator: Allocator) -> NDArray[np.int64]:
+    """Return the cell of the rings' memory in which the worker writes its process id."""
     return allocator.take((1,), np.dtype(np.int64))
-
-
-def serve(
-    envs: Sequence[Any], made: ShardSpec, first: int, autoreset: str, wiring: Wiring, ready: Callable[[], None]
-) -> None:
-    """Run a worker on shared memory until it is told to close. `ready` is called once everything is open."""
-    allocator = Allocator(open_segment(wiring.batch))
-    batch = BatchColumns(made.observation_space, made.action_space, wiring.n, allocator, wiring.info_attrs)
-    rings = Allocator(open_segment(wiring.rings))
-    _pid_cell(rings)[0] = os.getpid()
-    down = RingReader(rings, wiring.entries, wiring.names.down, spin=wiring.spin)
-    wake = Semaphore(wiring.names.wake) if wiring.wakes else None
-    up = RingWriter(rings, wiring.entries, wiring.names.up, wake=wake)
-
-    row = int(Answer.ROW)
-
-    def answer(number: int, tag: int, body: object) -> None:
-        wakes = tag & 0xFF == row
-        if body is None and up.enter(number, tag, wakes):
-            return
-        data = encode(tag, body)
-        while not up.put(number, tag, data, wakes):
-            time.sleep(_ROOM / 10)  # until the caller has read some
-
-    worker = Worker(envs, first, batch, autoreset, answer, remote=True)
-    ready()
-    going = True
-    while going:
-        message = down.get(_LOOK)
-        if message is not None:
-            number, tag, data = message
-            down.take()
-            going = worker.handle(number, tag, None if data is None else decode(tag, data))

@@ -1,4 +1,4 @@
-"""Making the envs of one shard and telling what they are: the first thing every worker does."""
+"""Make the envs of one shard and describe them: the first thing every worker does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import gymnasium as gym
 from gymnasium.spaces import Space
 
 from vecenvs.arguments import way_of_several
-from vecenvs.batch.space_equality import alike, same_layout
+from vecenvs.batch.space_equality import same_layout, same_space
 from vecenvs.errors import RepeatedEnvError, VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, ShardSpec
 from vecenvs.worker.env_shard import ENV_ERRORS
@@ -27,7 +27,11 @@ COMMON = ("observation_space", "action_space", "render_mode")  # what all envs o
 def make_envs(
     env_fns: Sequence[Callable[[], Any]], first: int, *, remote: bool
 ) -> tuple[list[Any], ShardSpec | RemoteFailure]:
-    """Call every function. If one raises, the envs made so far are closed and the answer is its RemoteFailure."""
+    """Call every function.
+
+    Returns:
+        The envs and their description. If a function raises, no envs (those made so far are closed) and its failure.
+    """
     envs: list[Any] = []
     seen: set[int] = set()
     slot = first
@@ -72,13 +76,13 @@ def _check_env(env: Any, slot: int) -> None:
 
 
 def close_refused(env: Any) -> None:
-    """Close what is no env, if it can be closed: it may have processes, as vector envs do."""
-    with contextlib.suppress(Exception):  # the error to tell is another one
+    """Close a value that is not an env, if possible: it may have processes, as vector envs do."""
+    with contextlib.suppress(Exception):  # the error to report is another one
         env.close()
 
 
 def problem_of(env: Any) -> str:
-    """Say all that keeps `env` from being an env of Gymnasium's interface, with the remedy; "" if nothing does."""
+    """Return everything in which `env` differs from Gymnasium's interface, with the remedy; "" if nothing does."""
     kind = type(env).__name__
     way = way_of_several(env) or way_of_several(getattr(env, "unwrapped", env))
     if way:
@@ -99,12 +103,12 @@ def problem_of(env: Any) -> str:
 
 
 def _mismatch(envs: Sequence[Any], first: int) -> tuple[int, str, Any, Any] | None:
-    """Name the first env that differs from the shard's first one: rather one that differs in more than bounds."""
+    """Return the first env that differs from the shard's first one, preferably in more than bounds."""
     found = None
     for slot, env in enumerate(envs, first):
         for which in COMMON:
             theirs, ours = getattr(env, which, None), getattr(envs[0], which, None)
-            if not alike(theirs, ours):
+            if not same_space(theirs, ours):
                 if not (which == "observation_space" and same_layout(theirs, ours)):
                     return slot, which, theirs, ours
                 found = found or (slot, which, theirs, ours)

@@ -1,4 +1,4 @@
-"""What to do with envs of Gym's interface before 0.26: told where one fails, which may be anywhere."""
+"""Remedies for envs of Gym's interface before 0.26, to be added to the errors that these cause."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _SEED = (
     "Gymnasium's envs are seeded by reset(seed=...): leave env.seed out, and give the seed to the VecEnv, by seed() "
     "or reset(seed=...), or to make_vec_env"
 )
-# Whose code calls envs and takes apart what they give.
+# Modules which call envs and unpack the results.
 _CALLERS = {
-    "vecenvs": ("worker.env_shard.", "worker.stepping.", "worker.direct.", "wrappers."),
+    "vecenvs": ("worker.autoreset.", "worker.env_shard.", "worker.step_loop.", "wrappers."),
     "gymnasium": ("core.", "wrappers.", "utils."),
 }
 
 
 def remedy(env: Any, exc: BaseException) -> str:
-    """Give what the owner of `env` is to do if `exc` came of the old interface; "" if that is not to be seen."""
+    """Return how to change `env` if its old interface is the cause of `exc`; "" if that cannot be told."""
     if not isinstance(exc, (TypeError, ValueError)):
         return ""
     try:
@@ -34,20 +34,20 @@ def remedy(env: Any, exc: BaseException) -> str:
             return _WRITE.format(_RESET)
         if "unpack" in text and (frame := _place(exc)) is not None and _unpacks_for_others(frame):
             return _WRITE.format(_STEP if "expected 5" in text else _RESET)
-    except Exception:  # whatever a foreign __str__ or __getattr__ makes of it
+    except Exception:  # from a foreign __str__ or __getattr__
         return ""
     return ""
 
 
 def seed_remedy(exc: BaseException) -> str:
-    """Give what to do if `exc` came of `env.seed(...)`, which functions that make an env used to call; else ""."""
+    """Return how to seed if `exc` comes from `env.seed(...)`, which env functions used to call; else ""."""
     if isinstance(exc, AttributeError) and exc.name == "seed" and isinstance(exc.obj, gym.Env):
         return _SEED
     return ""
 
 
 def _layers(env: Any) -> Iterator[Any]:
-    """The env's wrappers from the outermost on, and the bare env."""
+    """Yield the env's wrappers from the outermost on, then the bare env."""
     while isinstance(env, gym.Wrapper):
         yield env
         env = env.env
@@ -62,7 +62,7 @@ def _takes_no_seed(layer: Any) -> bool:
 
 
 def _place(exc: BaseException) -> FrameType | None:
-    """Where it was raised."""
+    """Return the frame that raised the exception."""
     trace = exc.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -70,6 +70,6 @@ def _place(exc: BaseException) -> FrameType | None:
 
 
 def _unpacks_for_others(frame: FrameType) -> bool:
-    """Tell whether this is what calls an env, not the env's own code, which may have unpacked anything."""
+    """Tell whether this code calls an env. The env's own code may have unpacked anything."""
     package, _, module = f"{frame.f_globals.get('__name__', '')}.".partition(".")
     return module.startswith(_CALLERS.get(package, ())) or isinstance(frame.f_locals.get("self"), gym.Wrapper)

@@ -1,8 +1,7 @@
 """Have multiprocessing's fork server import what workers need, once for all of them.
 
 Without that every worker of start method "forkserver" imports NumPy, Gymnasium and this package anew, which takes
-seconds. The caller asks for it by `preloading`; in the fork server, which imports this module by name, the last lines
-below take effect.
+seconds. The caller uses `preloading`. The fork server imports this module by name, and runs its last lines.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def preloading(start_method: str) -> Iterator[None]:
 
 
 def _is_shadowed() -> bool:
-    """Whether the current directory, where a fork server looks first, has other modules of names loaded here."""
+    """Tell whether the current directory, where a fork server looks first, hides modules that are loaded here."""
     here = os.getcwd()
     if here in map(os.path.abspath, sys.path):
         return False

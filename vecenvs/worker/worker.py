@@ -1,7 +1,4 @@
-"""What takes commands and answers them: one `Worker` for every engine.
-
-It takes those of `protocol.Command`, in order, for the envs of its `EnvShard`. The rows are written when it answers.
-"""
+"""The worker, the same for every engine: it takes commands for the envs of one shard and answers them."""
 
 from __future__ import annotations
 
@@ -27,6 +24,7 @@ from vecenvs.transport.protocol import (
     slot_of,
     tag,
 )
+from vecenvs.worker.async_resets import AsyncResets
 from vecenvs.worker.env_shard import ENV_ERRORS, EnvShard, ResetOutcome
 
 Answering = Callable[[int, int, object], None]
@@ -40,9 +38,11 @@ _OF_SLOT = frozenset({int(Command.STEP_ONE), int(Command.RESET), int(Command.AWA
 
 
 class Worker:
-    """Serves the envs of one shard: slots first, first + 1, ... `answer(number, tag, body)` sends to the caller.
+    """Carries out the commands of `protocol.Command` for envs of the slots first, first + 1, ..., in order.
 
-    `remote` says that answers are pickled. Commands whose number has been there are ignored: they have been sent twice.
+    `answer(number, tag, body)` sends an answer to the caller; before that the rows have been written to `batch`. With
+    `remote`, answers are pickled. A command is ignored if its number is not higher than the last one's: the caller has
+    sent it twice.
     """
 
     def __init__(
@@ -54,18 +54,15 @@ class Worker:
         self._remote = remote
         self._answer = answer
         self._read_actions = batch.actions.shard(first, len(envs)).reader()
-        self.number = -(2**62)  # of the command that is, or was last, carried out
-        self._unanswered = -1  # the same, while it has no answer
-        # An env alone in its process delays no other one while it resets; others get a thread for each reset.
-        self._threads = autoreset == "async" and (len(envs) > 1 or not remote)
+        self.number = -(2**62)  # of the current command, or of the last one
+        self._unanswered = -1  # the same, until it is answered
+        # An env that is alone in its process delays no other one while it resets; otherwise each reset gets a thread.
+        threads = autoreset == "async" and (len(envs) > 1 or not remote)
+        self._resets = AsyncResets(self.env_shard.try_reset, self._send_first_row, self._close_env, threads=threads)
         self._lock = threading.Lock()
-        self._send = self._send_locked if self._threads else self._send_now
-        self._send_bare = self._send_locked if self._threads else answer  # what has no body needs no check
-        self._first_rows: dict[int, ResetOutcome] = {}
-        self._awaited: dict[int, int] = {}  # the numbers of the commands that ask for first rows
-        self._aside: dict[int, threading.Thread] = {}  # resets whose first row has not been asked for, or is not there
+        self._send = self._send_locked if threads else self._send_now
+        self._send_bare = self._send_locked if threads else answer  # a message without a body needs no check
         self._closed = False
-        self._left: set[int] = set()  # envs which their reset's thread is to close
         self._commands: dict[int, Callable[[int, int, Any], None]] = {
             int(Command.STEP): self._on_step,
             int(Command.STEP_ONE): self._on_step_one,
@@ -96,7 +93,7 @@ class Worker:
         return kind != _CLOSE
 
     def step(self, number: int, objects: Any = None) -> Message:
-        """Step the whole shard; return the answer. `settle` after that, if `env_shard.unsettled`."""
+        """Step the whole shard and return the answer. Call `settle` after that if there is `env_shard.unsettled`."""
         self.number = self._unanswered = number
         env_shard = self.env_shard
         if objects is not None:
@@ -104,16 +101,16 @@ class Worker:
         body = env_shard.step(env_shard.all, self._read_actions(), pack=True)
         self._unanswered = -1
         if body is None:
-            return number, _ROWS if env_shard.flagged else _PLAIN, None
+            return number, _ROWS if env_shard.flags.some else _PLAIN, None
         return number, _ROWS if type(body) is RowsBody else _INFO_ROWS, body
 
     def break_off(self, number: int, tag: int) -> None:
-        """Answer a command that was ended by an exception, not an env's own (a KeyboardInterrupt between two steps)."""
+        """Answer a command that was ended by an exception, not an env's: a KeyboardInterrupt between two steps, say."""
         problem = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
         self._refuse(number, tag, RemoteFailure.capture(self._first, "a command", problem, portable=self._remote))
 
     def _refuse(self, number: int, command: int, why: RemoteFailure) -> None:
-        """Answer a command that is not carried out."""
+        """Answer a command with a failure instead of carrying it out."""
         kind, slot = kind_of(command), slot_of(command)
         if kind == Command.STEP:
             self._send(number, _ROWS, RowsBody(self.env_shard.fail(self.env_shard.all, why)))
@@ -125,15 +122,15 @@ class Worker:
             self._reply(number, why)
 
     def settle(self) -> None:
-        """Do what had to wait until a step was answered: begin the resets that it calls for, raise a Ctrl-C."""
-        env_shard = self.env_shard
-        while env_shard.ended:
-            self._begin_reset(env_shard.ended[0])
-            del env_shard.ended[0]
-        env_shard.unsettled = False
-        if env_shard.interrupt is not None:
-            interrupt, env_shard.interrupt = env_shard.interrupt, None
-            raise interrupt
+        """Do what had to wait until a step was answered: begin async resets, raise a Ctrl-C."""
+        unsettled = self.env_shard.unsettled
+        while unsettled:
+            first = unsettled[0]
+            if isinstance(first, BaseException):
+                del unsettled[0]
+                raise first
+            self._resets.begin(first)  # an exception here leaves it in the list
+            del unsettled[0]
 
     # Stepping and resetting
 
@@ -152,8 +149,8 @@ class Worker:
     def _on_reset(self, number: int, _: int, wanted: dict[int, tuple[Any, Any]]) -> None:
         for slot, (seed, options) in wanted.items():
             local = slot - self._first
-            self._overtake(local)
-            self.env_shard.hold(local, seed, options)
+            self._resets.drop(local)
+            self.env_shard.autoreset.hold(local, seed, options)
             self._send_first_row(number, local, self.env_shard.try_reset(local, asked=True))
 
     def _send_first_row(self, number: int, local: int, outcome: ResetOutcome) -> None:
@@ -165,62 +162,20 @@ class Worker:
     def _on_prepare(self, number: int, _: int, body: tuple[dict[int, Any], dict[int, Any]]) -> None:
         seeds, options = body
         for slot in {*seeds, *options}:
-            self.env_shard.hold(slot - self._first, seeds.get(slot), options.get(slot))
+            self.env_shard.autoreset.hold(slot - self._first, seeds.get(slot), options.get(slot))
         self._reply(number, None)
 
     def _on_resume(self, number: int, _: int, lost: dict[int, tuple[Any, int | None]]) -> None:
-        self.env_shard.resume(lost)
+        self.env_shard.autoreset.resume(lost)
         self._reply(number, None)
 
     def _on_fail(self, _: int, __: int, failures: dict[int, RemoteFailure]) -> None:
         for slot, why in failures.items():
-            self._overtake(slot - self._first)
+            self._resets.drop(slot - self._first)
             self.env_shard.fail([slot - self._first], why)
 
-    # Async resets
-
-    def _begin_reset(self, local: int) -> None:
-        if not self._threads:
-            self._reset_aside(local)
-            return
-        thread = self._aside.setdefault(local, threading.Thread(target=self._reset_aside, args=(local,), daemon=True))
-        if thread.ident is None:  # else an exception came between this and what was to note it
-            thread.start()
-
-    def _reset_aside(self, local: int) -> None:
-        outcome = self.env_shard.try_reset(local)
-        with self._lock:
-            self._first_rows[local] = outcome
-            left = local in self._left
-        if left:
-            close_envs([self.env_shard.envs[local]], self._first + local, remote=self._remote)
-        else:
-            self._answer_first_row(local)
-
     def _on_await_reset(self, number: int, local: int, _: Any) -> None:
-        begun = local in self._aside or local in self._first_rows
-        self._awaited[local] = number
-        if not begun:  # the worker that this one replaces had begun it
-            self._begin_reset(local)
-        self._answer_first_row(local)
-
-    def _answer_first_row(self, local: int) -> None:
-        """Send the first row of an async reset once it is both there and asked for."""
-        with self._lock:
-            if local not in self._first_rows or local not in self._awaited:
-                return
-            outcome, number = self._first_rows.pop(local), self._awaited.pop(local)
-            self._aside.pop(local, None)
-        self._send_first_row(number, local, outcome)
-
-    def _overtake(self, local: int) -> None:
-        """Wait out an async reset whose row is not wanted any more, since a reset comes before it; drop it."""
-        thread = self._aside.get(local)
-        if thread is not None:
-            thread.join()
-        self._aside.pop(local, None)
-        self._awaited.pop(local, None)
-        self._first_rows.pop(local, None)
+        self._resets.ask(local, number)
 
     # Everything else
 
@@ -232,17 +187,17 @@ class Worker:
         self.env_shard.done = results
         for slot in slots:
             try:
-                # Each env gets its own, as it would if it were alone in its process.
+                # Each env gets arguments of its own, as it would in a process of its own.
                 result = function(
                     self.env_shard.envs[slot - self._first], *copy_containers(args), **copy_containers(kwargs)
                 )
                 results.append(result if self._remote else copy_containers(result))
-                self.env_shard.renew(slot - self._first, begun=counts_as_reset(function, args))
+                self.env_shard.autoreset.renew(slot - self._first, begun=counts_as_reset(function, args))
             except ENV_ERRORS as exc:
                 results.append(RemoteFailure.capture(slot, _describe(function, args), exc, portable=self._remote))
         try:
             self._reply(number, results)
-        except Exception:  # some result that no pickle takes
+        except Exception:  # one of the results cannot be pickled
             doing = _describe(function, args)
             checked = [_portable_result(slot, doing, result) for slot, result in zip(slots, results, strict=True)]
             self._reply(number, checked)
@@ -257,7 +212,7 @@ class Worker:
         self._reply(number, None)
 
     def _report(self, seconds: float) -> None:
-        """Tell the caller again and again that envs have done something since, while a command is being carried out."""
+        """Tell the caller every so many seconds if the command under way has made progress since."""
         seen = None
         while not self._closed:
             now = self.number, len(self.env_shard.done)
@@ -271,20 +226,15 @@ class Worker:
         self._send(number, int(Answer.CLOSED), self.close(CLOSE_WAIT))
 
     def close(self, grace: float) -> list[RemoteFailure]:
-        """Close every env, once; return what that raised. Envs still in an async reset are closed when it ends."""
+        """Close every env, once; return the failures. An env in an async reset is closed when the reset has ended."""
         if self._closed:
             return []
         self._closed = True
-        deadline = time.monotonic() + grace
-        for thread in list(self._aside.values()):
-            thread.join(max(deadline - time.monotonic(), 0.0))
-        with self._lock:
-            self._left = {local for local in self._aside if local not in self._first_rows}
-        failures: list[RemoteFailure] = []
-        for local, env in enumerate(self.env_shard.envs):
-            if local not in self._left:
-                failures += close_envs([env], self._first + local, remote=self._remote)
-        return failures
+        left = self._resets.leave(grace)
+        return [failure for local in self.env_shard.all if local not in left for failure in self._close_env(local)]
+
+    def _close_env(self, local: int) -> list[RemoteFailure]:
+        return close_envs([self.env_shard.envs[local]], self._first + local, remote=self._remote)
 
     def _send_locked(self, number: int, tag: int, body: Any) -> None:
         with self._lock:
@@ -301,7 +251,7 @@ class Worker:
             self._unanswered = -1
 
     def _portable(self, extra: RowExtras) -> RowExtras:
-        """Turn infos that no pickle takes into an error of their env, which needs a reset after that."""
+        """Return `extra`, or if its infos cannot be pickled a failure of its env, which then needs a reset."""
         try:
             dumps(extra)
         except Exception as exc:
@@ -314,7 +264,7 @@ class Worker:
 
 
 def close_envs(envs: Sequence[Any], first: int, *, remote: bool) -> list[RemoteFailure]:
-    """Close every env, whatever the others do."""
+    """Close every env and return the failures."""
     failures = []
     for slot, env in enumerate(envs, first):
         try:

@@ -17,8 +17,6 @@ import numpy as np
 from gymnasium.core import ActType, ObsType
 
 from vecenvs.batch.values import shown
-from vecenvs.worker.direct import SHORTER, Step, shortened
-from vecenvs.worker.stepping import StepResult
 from vecenvs.wrappers.results import EXT
 from vecenvs.wrappers.results_writer import ResultsWriter, check_keywords
 
@@ -109,11 +107,7 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
     def step(self, action: ActType) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
         if self.needs_reset:
             raise RuntimeError("step on an env whose episode has ended, or has not begun: reset it first")
-        return self._note(self.env.step(action))
-
-    def _note(
-        self, row: tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]
-    ) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
+        row = self.env.step(action)
         try:
             self._rewards.append(row[1])  # type: ignore[arg-type]  # any SupportsFloat: append converts it
         except TypeError:  # a number in an array of one item, which VecEnvs take, too
@@ -126,17 +120,6 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
             # In a new dict: an env that reuses its own would repeat the episode in later infos.
             return obs, reward, terminated, truncated, {**info, "episode": self._end_episode(info)}
         return row
-
-    def direct_step(self) -> Step | None:
-        """Return a function that does what `step` does with fewer calls, if worker/direct.py knows one; else None."""
-        step = shortened(self.env)
-        if step is None:
-            return None
-
-        def monitored(action: Any) -> StepResult:
-            return self.step(action) if self.needs_reset else self._note(step(action))  # step raises then
-
-        return monitored
 
     def close(self) -> None:
         """Close the env and the file."""
@@ -187,9 +170,6 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
     def _forget_episode(self) -> None:
         self._steps_before += len(self._rewards)
         del self._rewards[:]
-
-
-SHORTER[Monitor.step] = Monitor.direct_step
 
 
 def _reset_value(keyword: str, kwargs: Mapping[str, Any]) -> Any:

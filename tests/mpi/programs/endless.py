@@ -1,4 +1,4 @@
-"""Step until something ends it: endless.py FOLDER [on_failure [transport]]. Says which processes there are.
+"""Step until something ends it: endless.py FOLDER [on_failure]. Says which processes there are.
 
 With "uncaught" in place of on_failure the script does not handle a WorkerDied.
 """
@@ -27,12 +27,11 @@ class Env(CountingEnv):
 
 if __name__ == "__main__":
     policy = sys.argv[2] if len(sys.argv) > 2 else "raise"
-    transport = sys.argv[3] if len(sys.argv) > 3 else "auto"
-    vec = MpiVecEnv([Env] * 4, transport=transport, on_failure="restart" if policy == "restart" else "raise")
+    vec = MpiVecEnv([Env] * 4, on_failure="restart" if policy == "restart" else "raise")
     vec.reset()
     vec.step(np.zeros(4, np.int64))
     tell("launcher", os.getppid())
-    for rank, peer in vec._session.peers.items():
+    for rank, peer in vec._ranks.peers.items():
         tell(f"rank{rank}", peer.pid)
     tell("hosted", vec.env_method("getpid")[0])
     tell("rank0", os.getpid())

@@ -6,8 +6,8 @@ import signal
 import sys
 from types import SimpleNamespace
 
-from vecenvs.mpi.hosting import Hosted, Order, start_server
-from vecenvs.mpi.serving import Server
+from vecenvs.backends.mpi.hosting import HostedProcess, LaunchRequest, start_server
+from vecenvs.backends.mpi.rank_server import RankServer
 from vecenvs.transport.protocol import loads
 
 said = []
@@ -21,10 +21,10 @@ def isend(message, dest, tag):
 if __name__ == "__main__":
     start_server()
     mpi = SimpleNamespace(Status=lambda: None, BYTE=None)
-    server = Server(mpi, SimpleNamespace(Get_rank=lambda: 1, Isend=isend), root_here=True)
-    hosted = server._hosted[7] = Hosted(7, Order([], 0, "same_step", (), None, sys.path, os.getpid()))
+    server = RankServer(mpi, SimpleNamespace(Get_rank=lambda: 1, Isend=isend), root_here=True)
+    hosted = server._hosted[7] = HostedProcess(7, LaunchRequest([], 0, "same_step", None, sys.path, os.getpid()))
     os.kill(hosted._process.pid, signal.SIGKILL)
     select.select([hosted.sentinel], [], [])
     hosted.stop(0.0)
-    server._take_answers(0.0)
+    server._look_after_hosted(0.0)
     print(said, server._hosted)

@@ -14,7 +14,7 @@ FIXED.flags.writeable = False
 
 
 def same(error, function, *args):
-    """The text of the error, which every rank must raise alike; after it a collective call finds everybody."""
+    """Return the text of the error, which every rank must raise alike. Collective calls still work after it."""
     try:
         function(*args)
     except Exception as exc:

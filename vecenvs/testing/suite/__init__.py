@@ -40,6 +40,7 @@ from vecenvs.testing.suite.restarts import RestartConformance
 from vecenvs.testing.suite.schedules import ScheduleConformance
 from vecenvs.testing.suite.seeding import SeedingConformance
 from vecenvs.testing.suite.spaces import SpaceConformance
+from vecenvs.testing.suite.starts import StartConformance
 from vecenvs.testing.suite.timeouts import PatienceConformance, TimeoutConformance
 from vecenvs.testing.suite.trajectories import RowConformance, WorldConformance
 from vecenvs.testing.suite.values import ValueConformance
@@ -70,6 +71,7 @@ __all__ = [
     "ScheduleConformance",
     "SeedingConformance",
     "SpaceConformance",
+    "StartConformance",
     "TimeoutConformance",
     "TrajectoryConformance",
     "ValueConformance",
@@ -94,6 +96,7 @@ class RuleConformance(
     InterfaceConformance,
     InterruptConformance,
     LifecycleConformance,
+    StartConformance,
     ValueConformance,
     MessageConformance,
     PatienceConformance,

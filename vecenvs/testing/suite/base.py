@@ -21,11 +21,6 @@ class Conformance:
     make_vec: Make
     exempt: ClassVar[Collection[str]] = leaks.EXEMPT
     """Words in the command lines of processes that may outlive a test."""
-    last_words: ClassVar[bool] = True
-    """Whether a message of a worker arrives even if the worker dies right after sending it."""
-
-    tells_progress: ClassVar[bool] = True
-    """Whether a worker can report each env that it has stepped while it steps the next one."""
 
     @pytest.fixture(autouse=True)
     def no_leaks(self) -> Iterator[None]:

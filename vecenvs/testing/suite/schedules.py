@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from vecenvs.testing.envs.scheduled import ScheduledEnv
 from vecenvs.testing.model import Player
 from vecenvs.testing.suite.base import Conformance, Make
-from vecenvs.worker.env_shard import AUTORESET_MODES
+from vecenvs.worker.autoreset import AUTORESET_MODES
 
 ENVS = 5
 EXAMPLES = int(os.environ.get("VECENVS_SCHEDULES", "25"))  # per mode and configuration; each of up to 50 operations

@@ -146,7 +146,7 @@ class TimeoutConformance(Conformance):
     @PROMPT
     def test_close_does_not_wait_for_them(self, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """`close` asks, terminates and kills, so it also ends a process that ignores SIGTERM."""
-        monkeypatch.setattr("vecenvs.pool.pool_vec_env.CLOSE_GRACE", 1.0)  # rather than 5 s
+        monkeypatch.setattr("vecenvs.pool.pool_base.CLOSE_GRACE", 1.0)  # rather than 5 s
         fns = gated_fns(tmp_path / "never")
         fns[0] = functools.partial(StubbornEnv, 0, tmp_path / "never")
         fns[2] = functools.partial(GatedEnv, 2, tmp_path / "never")  # another worker's, where there are several

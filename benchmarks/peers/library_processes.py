@@ -1,0 +1,161 @@
+"""A process for each library, in which it takes its turns. It is started when needed and ended if it hangs.
+
+So a crash or a hang costs a library its turn and does not end the run, and no imports, threads or warning filters of
+other libraries are around when a library is timed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import psutil
+
+from benchmarks.peers.lineup import Entrant
+from benchmarks.peers.steppers import Job
+from vecenvs.bench.contest import Turn
+from vecenvs.cpus import usable_cores
+
+ROOT = Path(__file__).parents[2]
+START = 90.0  # seconds for a process to connect, after it has imported its library
+TIMEOUT = 60.0  # seconds for a turn besides the measured time, to start and close envs
+SLOW_TIMEOUT = 150.0  # the same for contestants that start slowly
+LEAVE = 15.0  # seconds for a process to end by itself
+_SHORT_LIVED = {"ray"}  # its daemons work even when idle: they must not run during other turns
+
+
+@dataclass(frozen=True)
+class Order:
+    """The request for a turn of `seconds`."""
+
+    contestant: str
+    job: Job
+    seconds: float
+
+
+class LibraryProcesses:
+    """The processes, by family of contestants."""
+
+    def __init__(self) -> None:
+        self._processes: dict[str, LibraryProcess] = {}
+
+    def take_turn(self, entrant: Entrant, num_envs: int, seconds: float) -> Turn:
+        """Have the entrant's process take a turn. If the process dies or takes too long, the turn is a failure."""
+        found = entrant.contestant
+        timeout = 2 * seconds + (SLOW_TIMEOUT if found.slow else TIMEOUT)
+        try:
+            process = self._processes.get(found.family) or LibraryProcess(found.family)
+        except ProcessLost as lost:
+            return Turn(found.name, num_envs, 0, failure=str(lost))
+        self._processes[found.family] = process
+        try:
+            turn = process.ask(Order(found.name, entrant.job, seconds), timeout)
+        except ProcessLost as lost:
+            self._processes.pop(found.family).kill()
+            return Turn(found.name, num_envs, 0, failure=str(lost))
+        if found.family in _SHORT_LIVED:
+            self._processes.pop(found.family).close()
+        return turn
+
+    def close(self) -> None:
+        """End all processes. It may be called again."""
+        while self._processes:
+            self._processes.popitem()[1].close()
+
+
+class ProcessLost(Exception):
+    """A process has died, or has not answered in time. The message is one line."""
+
+
+class LibraryProcess:
+    """One process with all of its descendants."""
+
+    def __init__(self, family: str) -> None:
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed in _end)
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+            path = f"{folder}/peers"
+            listener.bind(path)
+            listener.listen(1)
+            listener.settimeout(0.2)
+            self._process = subprocess.Popen(
+                [*_interpreter(family), "-m", "benchmarks.peers.serve_turns", path, family],
+                cwd=ROOT,
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
+                start_new_session=True,  # so that Ctrl-C does not reach them
+            )
+            try:
+                self._connection = self._accept(listener)
+            except BaseException:
+                self.kill()
+                raise
+
+    def _accept(self, listener: socket.socket) -> Connection:
+        end = time.monotonic() + START
+        while self._process.poll() is None and time.monotonic() < end:
+            with contextlib.suppress(TimeoutError):
+                link, _ = listener.accept()
+                link.setblocking(True)
+                return Connection(link.detach())
+        raise ProcessLost(self._last_words("its process did not start"))
+
+    def ask(self, order: Order, timeout: float) -> Turn:
+        """Send the order and wait for the turn."""
+        try:
+            self._connection.send(order)
+            if not self._connection.poll(timeout):
+                raise ProcessLost(f"no answer within {timeout:.0f} s")
+            turn: Turn = self._connection.recv()
+        except (EOFError, OSError):
+            self._process.poll()
+            raise ProcessLost(self._last_words("its process died")) from None
+        return turn
+
+    def close(self) -> None:
+        """Close the connection, which ends the process; kill what is left."""
+        self._connection.close()
+        self._end(LEAVE)
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._end(0.0)
+
+    def _end(self, seconds: float) -> None:
+        with contextlib.suppress(psutil.Error):
+            family = [psutil.Process(self._process.pid), *psutil.Process(self._process.pid).children(recursive=True)]
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds)
+            for process in family:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+        self._process.wait()
+        self._stderr.close()
+
+    def _last_words(self, what: str) -> str:
+        self._stderr.seek(0)
+        lines = self._stderr.read().decode(errors="replace").strip().splitlines()
+        return f"{what}: {lines[-1].strip()[:200]}" if lines else what
+
+
+def _interpreter(family: str) -> list[str]:
+    if family != "mpi":
+        return [sys.executable]
+    return [sys.executable, "-m", "vecenvs.mpi", "-n", str(usable_cores() + 1)]
+
+
+def _environment() -> dict[str, str]:
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    # Ray runs its workers at low priority by default.
+    ray = {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return {**os.environ, **ray, **threads, "PYTHONPATH": path}

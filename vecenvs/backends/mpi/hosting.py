@@ -1,0 +1,119 @@
+"""The processes in which a rank's envs live.
+
+A worker rank steps no env itself. For each shard it starts a process, from a fork server without MPI, and passes boot
+messages on between MPI and that process. So a shard's envs have a main thread and an interpreter to themselves, however
+many VecEnvs the rank serves. An env that crashes, exits or hangs ends its own worker and not the job. And an env may
+import mpi4py without being taken for a rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import shutil
+import socket
+import sys
+import time
+import types
+from multiprocessing import forkserver
+from multiprocessing.util import get_temp_dir
+from typing import NamedTuple
+
+from vecenvs.backends.mpi import fork_server
+from vecenvs.transport.channel import Channel, PolledEnd
+from vecenvs.transport.shared import Names
+from vecenvs.worker.process import child_environment, watch_caller
+from vecenvs.worker.serve import serve_worker
+
+
+class LaunchRequest(NamedTuple):
+    """What a rank needs to launch a worker of rank 0's."""
+
+    env_fns: list[bytes]  # pickled by cloudpickle
+    first: int
+    autoreset: str
+    names: Names | None  # of the semaphores of a worker that may open rank 0's memory
+    sys_path: list[str]
+    caller: int  # rank 0's process
+
+    @property
+    def slots(self) -> range:
+        """The slots of the worker's envs."""
+        return range(self.first, self.first + len(self.env_fns))
+
+
+def start_server() -> None:
+    """Start the fork server. What it forks never sees this rank's script: functions come pickled by value."""
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    multiprocessing.set_forkserver_preload([fork_server.__name__, __name__])
+    with child_environment():
+        os.environ[fork_server.FOLDER] = get_temp_dir()
+        forkserver.ensure_running()
+        del os.environ[fork_server.FOLDER]
+
+
+def forget_server() -> None:
+    """Remove the server's folder. The server ends by itself, after this process and those that it has forked."""
+    shutil.rmtree(get_temp_dir(), ignore_errors=True)
+
+
+class HostedProcess:
+    """The process of one worker, seen from the rank that has started it. `relay` has its boot messages."""
+
+    def __init__(self, number: int, request: LaunchRequest) -> None:
+        self.number = number
+        ours, theirs = socket.socketpair()
+        self.relay = PolledEnd(ours)
+        context = multiprocessing.get_context("forkserver")
+        self._process = context.Process(
+            target=_main, args=(theirs, request, os.getpid()), name=f"vecenvs-hosted-{number}", daemon=False
+        )
+        with child_environment():
+            self._process.start()
+        theirs.close()
+        self.sentinel = self._process.sentinel
+        self._ends: list[tuple[float, str]] = []
+
+    @property
+    def exitcode(self) -> int | None:
+        """The exit code, negative for a signal; None while the process runs."""
+        return self._process.exitcode
+
+    def stop(self, grace: float) -> None:
+        """Let `enforce` send SIGTERM if it has not ended after `grace` seconds, and SIGKILL after twice that."""
+        now = time.monotonic()
+        self._ends = [(now + 2 * grace, "kill"), (now + grace, "terminate")]
+
+    def enforce(self) -> None:
+        """Send the signals of `stop` whose time has come."""
+        while self._ends and time.monotonic() >= self._ends[-1][0]:
+            _, end = self._ends.pop()
+            (self._process.kill if end == "kill" else self._process.terminate)()
+
+    def terminate(self) -> None:
+        """Have it close its envs and end."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """End it by force."""
+        self._process.kill()
+        self._process.join(1.0)
+
+    def free(self) -> None:
+        """Free what is held for a process that has ended."""
+        self.relay.close()
+        self._process.join(1.0)
+        if self._process.exitcode is not None:
+            self._process.close()
+
+
+def _main(end: socket.socket, request: LaunchRequest, rank_pid: int) -> None:
+    with contextlib.suppress(OSError):  # the rank has just ended
+        os.setpgid(0, os.getpgid(rank_pid))  # a signal to the rank's process group is meant for its envs, too
+    sys.path.extend(path for path in request.sys_path if path not in sys.path)
+    caller, names = rank_pid, tuple[str, ...]()
+    if request.names is not None:  # rank 0 is on this machine
+        caller, names = request.caller, request.names
+        watch_caller(rank_pid)
+    serve_worker(Channel(end), request.env_fns, request.first, request.autoreset, caller, names)

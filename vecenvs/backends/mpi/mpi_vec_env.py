@@ -1,0 +1,119 @@
+"""The VecEnv whose workers the ranks of an MPI job host."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from vecenvs.arguments import check_choice, check_env_fns, parse_int, parse_timeout
+from vecenvs.backends.mpi.hosting import LaunchRequest
+from vecenvs.backends.mpi.job import worker_ranks
+from vecenvs.backends.mpi.nodes import Peer
+from vecenvs.backends.mpi.ranks import WorkerRanks
+from vecenvs.backends.mpi.transport import RankTransport
+from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
+from vecenvs.transport import Transport
+from vecenvs.transport.protocol import pickle_env_fns
+from vecenvs.transport.remote import TRANSPORTS, describe_all
+from vecenvs.transport.shared import Names
+from vecenvs.transport.spinning import NEVER, Spin, spins
+
+
+class MpiVecEnv(PoolVecEnv):
+    """Steps its envs on the ranks of `comm`, whose rank 0 is the caller.
+
+    The other ranks leave the user's script where it constructs its first MpiVecEnv. From there on they serve any number
+    of VecEnvs, until rank 0 ends.
+
+    Workers on the caller's node step through shared memory. Those of other nodes connect to the caller by TCP, with one
+    message per worker and step each way. `stats()["workers"]` says for each how it is reached, and why.
+
+    Args:
+        env_fns: Functions that make one env each. Those of rank 0 count; the other ranks may give none.
+        comm: The communicator, of mpi4py; by default all ranks.
+        num_workers: By default one per worker rank, at most one per env. There may be more than ranks.
+        transport: "auto" as above, or "messages" for a connection on the caller's node, too.
+        address: The IP address of rank 0's host to which workers of other nodes connect; by default the one on the
+            route to the worker's host.
+        port: The TCP port at which rank 0 listens for them, one at a time; by default (0) any that is free.
+        **common: The arguments that every engine takes (see `DummyVecEnv`).
+
+    Raises:
+        BackendUnavailable: MPI is missing, or this program was not started by its mpirun.
+        VecEnvError: A worker can neither open the caller's memory nor connect to the caller.
+    """
+
+    def __init__(
+        self,
+        env_fns: Iterable[EnvFn],
+        comm: Any = None,
+        num_workers: int | None = None,
+        transport: str = "auto",
+        address: str | None = None,
+        port: int = 0,
+        **common: Any,
+    ) -> None:
+        check_choice("transport", transport, TRANSPORTS)
+        if address is not None and not isinstance(address, str):
+            raise TypeError(f"address must be an IP address of rank 0's host, as text, or None, not {address!r}")
+        if isinstance(comm, (int, np.integer)):
+            raise TypeError(
+                f"comm must be a communicator of mpi4py's or None, not {comm!r}: it is the second argument, and the "
+                f"number of workers is num_workers={comm!r}"
+            )
+        if num_workers is not None:
+            parse_int("num_workers", num_workers, 1)
+        self._comm = comm
+        self._transport, self._address, self._port = transport, address, parse_int("port", port, 0)
+        # The longest that all ranks may take to come here, if the user has set a limit.
+        limit = parse_timeout(common.get("start_timeout"), "start_timeout")
+        self._limit = {} if limit is None else {"patience": limit}
+        self._used: dict[int, Peer] = {}
+        super().__init__(env_fns, num_workers, **common)
+        self._ranks.vec_envs.add(self)
+
+    def _begin(self, env_fns: Sequence[EnvFn], num_workers: int | None) -> int:
+        # Arguments that are wrong on every rank have been refused on every rank. Only rank 0's functions count: the
+        # others may have none, and must not end while it waits for them.
+        self._ranks = worker_ranks(self._comm, **self._limit)
+        check_env_fns(env_fns)
+        return max(1, min(len(env_fns), len(self._ranks.peers))) if num_workers is None else num_workers
+
+    def _launch(self, worker: int, shard: range) -> Transport:
+        self._used.pop(worker, None)
+        env_fns = pickle_env_fns([self._env_fns[slot] for slot in shard], shard.start)
+        names = Names.new(self._wake)
+        while True:
+            peer = self._used[worker] = self._ranks.least_busy(list(self._used.values()))
+            shared = names if self._transport == "auto" and peer.shares else None
+            request = LaunchRequest(env_fns, shard.start, self.autoreset, shared, list(sys.path), os.getpid())
+            try:
+                launched = self._ranks.launch(peer, request)
+                break
+            except BrokenPipeError:  # this rank is gone, and from now on known to be
+                del self._used[worker]
+        find_spins = partial(_spins, self._ranks, self._used, peer)
+        return RankTransport(launched, names, find_spins, self._transport, self._address, self._port)
+
+    def stats(self) -> dict[str, Any]:
+        """Return what every VecEnv counts, and how its workers are reached.
+
+        Returns:
+            Besides the entries of `VecEnv.stats`: `transports`, the number of workers by transport, and `workers`, a
+            dict for each worker of rank, host, pid (the rank's), transport and why.
+        """
+        return {**super().stats(), **describe_all(self._workers.launched())}
+
+
+def _spins(ranks: WorkerRanks, used: Mapping[int, Peer], peer: Peer) -> tuple[Spin, Spin]:
+    """Return how long the caller and a worker of this node try a semaphore before they sleep."""
+    here = [other for other in used.values() if other.shares]
+    spare = ranks.cores() - len(here)
+    if spare < 0 or here.count(peer) > len(peer.cpus):
+        return NEVER, NEVER
+    return spins(spare)

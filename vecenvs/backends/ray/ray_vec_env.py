@@ -1,0 +1,122 @@
+"""The VecEnv whose workers are Ray actors."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from vecenvs.arguments import check_choice, check_env_fns, listed, parse_int, parse_limit, split
+from vecenvs.backends.ray.actors import MOVE, ON_LOST_NODE, Actors
+from vecenvs.backends.ray.cluster import Session, check_init_kwargs, check_ray, default_workers
+from vecenvs.backends.ray.placement import Request, check_options
+from vecenvs.backends.ray.transport import ActorTransport
+from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
+from vecenvs.pool.workers import EXIT_GRACE
+from vecenvs.transport import Transport
+from vecenvs.transport.protocol import pickle_env_fns
+from vecenvs.transport.remote import TRANSPORTS, describe_all
+from vecenvs.transport.shared import Names
+
+
+class RayVecEnv(PoolVecEnv):
+    """Steps its envs in `num_workers` Ray actors, K envs each, any remainder allowed.
+
+    Uses the Ray this process is connected to, else the cluster that RAY_ADDRESS names or that `ray start` has begun on
+    this machine, else starts one here with `ray_init_kwargs`. That one ends with the last VecEnv that uses it.
+
+    Actors on the caller's node step through shared memory. Those of other nodes connect to the caller by TCP, with one
+    message per worker and step each way. `stats()["workers"]` says for each how it is reached, and why.
+
+    Args:
+        env_fns: Functions that make one env each.
+        num_workers: By default what the cluster has CPUs for, at most one per env.
+        ray_init_kwargs: Arguments of `ray.init`.
+        actor_options: Arguments of each actor's `.options()`: num_cpus (1 unless given, 0 on a Ray started here),
+            num_gpus, resources, runtime_env and so on.
+        placement: None for Ray's default, "local" for the caller's node, "spread", a placement group or any scheduling
+            strategy of Ray's.
+        transport: "auto" as above, or "messages" for a connection on the caller's node, too.
+        port: The TCP port at which this process listens for actors of other nodes, one at a time; by default (0) any
+            that is free.
+        ready_timeout: Seconds in which no actor finds a place on the cluster until BackendUnavailable is raised.
+        on_lost_node: What a replacement does for which there is no place (with `on_failure="restart"`, after a node has
+            been lost). "move": it goes where workers are fewest, and shares the CPUs that they hold. "wait": it waits
+            for as long as it takes, while the others go on.
+        **common: The arguments that every engine takes (see `DummyVecEnv`).
+
+    Raises:
+        BackendUnavailable: Ray is missing, cannot be joined, or has no place for the actors.
+        VecEnvError: An actor can neither open the caller's memory nor connect to the caller.
+    """
+
+    def __init__(
+        self,
+        env_fns: Iterable[EnvFn],
+        num_workers: int | None = None,
+        ray_init_kwargs: Mapping[str, Any] | None = None,
+        actor_options: Mapping[str, Any] | None = None,
+        placement: Any = None,
+        *,
+        transport: str = "auto",
+        port: int = 0,
+        ready_timeout: float = 60.0,
+        on_lost_node: str = MOVE,
+        **common: Any,
+    ) -> None:
+        self.closed = True  # until everything stands
+        check_ray()
+        fns: list[EnvFn] = listed(env_fns)
+        check_env_fns(fns)
+        check_choice("transport", transport, TRANSPORTS)
+        check_choice("on_lost_node", on_lost_node, ON_LOST_NODE)
+        if num_workers is not None:
+            split(len(fns), num_workers)
+        check_init_kwargs(ray_init_kwargs)
+        check_options(actor_options, placement, "actor_options")
+        self._transport, self._port = transport, parse_int("port", port, 0)
+        self._on_lost_node = on_lost_node
+        self._init_kwargs, self._actor_options, self._placement = ray_init_kwargs, actor_options, placement
+        self._waits = parse_limit(ready_timeout, "ready_timeout")
+        try:
+            super().__init__(fns, num_workers, **common)
+        except BaseException:
+            if hasattr(self, "_actors"):
+                self._leave()
+            raise
+
+    def _begin(self, env_fns: Sequence[EnvFn], num_workers: int | None) -> int:
+        self._session = Session(num_workers, self._init_kwargs)
+        weakref.finalize(self, self._session.release).atexit = False
+        # A Ray of our own steps as many VecEnvs at once as its user wants; other people's has other work to place.
+        options = {"num_cpus": 0 if self._session.own else 1, **(self._actor_options or {})}
+        request = Request(options, self._placement, self._session.node, self._waits, "actor_options")
+        self._actors = Actors(self._session, request, self.autoreset, self._transport, self._port, self._on_lost_node)
+        return default_workers(len(env_fns), options["num_cpus"]) if num_workers is None else num_workers
+
+    def _launch(self, worker: int, shard: range) -> Transport:
+        env_fns = pickle_env_fns([self._env_fns[slot] for slot in shard], shard.start)
+        replaces = worker in self._actors.by_worker
+        self._actors.reap(worker, time.monotonic())
+        launched = ActorTransport(self._actors, shard, env_fns, Names.new(self._wake), replaces=replaces)
+        self._actors.by_worker[worker] = launched
+        return launched
+
+    def stats(self) -> dict[str, Any]:
+        """Return what every VecEnv counts, and how its workers are reached.
+
+        Returns:
+            Besides the entries of `VecEnv.stats`: `transports`, the number of workers by transport, and `workers`, a
+            dict for each worker of node, ip, pid, transport and why.
+        """
+        return {**super().stats(), **describe_all(self._workers.launched())}
+
+    def close(self) -> None:
+        super().close()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Wait for the processes on this node, all at once, and release Ray."""
+        self._actors.reap_all(time.monotonic() + EXIT_GRACE)
+        self._session.release()

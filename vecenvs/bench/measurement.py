@@ -1,0 +1,64 @@
+"""A whole benchmark: contests with several numbers of envs against the same bare loops, with a progress bar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from vecenvs.bench.contest import Contestant, Turn, contest, warmup_for
+from vecenvs.bench.limit import BareLoops, EpisodeStats
+from vecenvs.bench.progress import progress
+from vecenvs.bench.weigh import Footprint, weigh
+from vecenvs.bench.workloads import Workload
+
+
+@dataclass
+class Measurement:
+    """Everything that was measured; after Ctrl-C, the turns up to then."""
+
+    cores: int
+    num_envs: Sequence[int]
+    seconds: float
+    repeats: int
+    turns: list[Turn] = field(default_factory=list)
+    episodes: EpisodeStats = field(default_factory=EpisodeStats)
+    interrupted: bool = False
+
+    @property
+    def shortest(self) -> float:
+        """The fewest steps that any env made in one turn, warm-up included."""
+        timed = [turn for turn in self.turns if turn.timing is not None and turn.startup is not None]
+        longer = 1 + warmup_for(self.seconds) / self.seconds
+        return min((turn.timing.steps * longer / turn.num_envs for turn in timed if turn.timing), default=float("inf"))
+
+
+def measure(
+    contestants: Sequence[Contestant],
+    env_fn: Workload,
+    *,
+    cores: int,
+    num_envs: Sequence[int],
+    seconds: float,
+    repeats: int,
+    weigh: Callable[[Contestant, int], Footprint | None] = weigh,
+) -> Measurement:
+    """Measure all contestants with each number of envs, in `repeats` rounds. Ctrl-C ends the measurement early.
+
+    Raises:
+        BadRequest: The env cannot be made, or fails in a bare loop.
+    """
+    found = Measurement(cores, num_envs, seconds, repeats)
+    total = len(num_envs) * (repeats * (len(contestants) + 1) + 1)
+    with BareLoops(env_fn, cores) as loops, progress(total) as display:
+        try:
+            for size in num_envs:
+                envs = f"{size} env{'s' * (size > 1)}"
+                for turn in contest([contestants] * repeats, loops, size, seconds=seconds, weigh=weigh):
+                    found.turns.append(turn)
+                    over = turn.round == repeats  # this is the limit's last reading
+                    text = f"{envs}, round {min(turn.round + 1, repeats)} of {repeats}: {turn.contestant}"
+                    display.advance(text, f"measured {envs}, {repeats} rounds" if over else "")
+        except KeyboardInterrupt:
+            found.interrupted = True
+        found.episodes = loops.episodes()
+    return found

@@ -1,0 +1,110 @@
+"""Record the answers of the workers: rows, replies, and how the start of a replacement has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from vecenvs.batch.batch_columns import BatchColumns
+from vecenvs.errors import VecEnvError
+from vecenvs.pool.commands import Commands
+from vecenvs.pool.timeouts import StepTimeouts
+from vecenvs.pool.workers import Workers
+from vecenvs.transport import Message
+from vecenvs.transport.protocol import Answer, RemoteFailure, RowExtras, RowsBody, slot_of
+
+# Plain ints compare faster.
+_ROW, _PLAIN, _INFO_ROWS = int(Answer.ROW), int(Answer.PLAIN_ROWS), int(Answer.INFO_ROWS)
+_OF_SHARD = frozenset({int(Answer.ROWS), _PLAIN, _INFO_ROWS})
+
+
+class Answers:
+    """Takes answers from the transports into `commands`. An answer that comes again changes nothing."""
+
+    def __init__(self, commands: Commands, workers: Workers, batch: BatchColumns, timeouts: StepTimeouts) -> None:
+        self._commands = commands
+        self._workers = workers
+        self._batch = batch
+        self._timeouts = timeouts
+        self._timed = timeouts.step_timeout is not None
+
+    def collect(self, workers: Iterable[int]) -> bool:
+        """Record every answer of these workers that has come; return whether there was one."""
+        self._workers.reset_wake()
+        found = False
+        for worker in workers:
+            while (message := (transport := self._workers.transports[worker]).get(0)) is not None:
+                self.record(worker, message)
+                transport.take()
+                found = True
+        return found
+
+    def record(self, worker: int, message: Message) -> None:
+        """Record one answer."""
+        number, tag, body = message
+        kind, commands = tag & 0xFF, self._commands
+        if self._timed:
+            self._timeouts.hear(worker)
+        if kind == _ROW:
+            self._record_row(worker, slot_of(tag), number, body)
+        elif kind in _OF_SHARD:
+            if commands.stepping and worker in commands.stepping and number == commands.step_answers.number:
+                self._record_shard(worker, kind, body)
+        elif kind == Answer.REPLY:
+            if commands.request is not None and number == commands.request.number:
+                commands.request.replies[worker] = body
+        elif kind == Answer.STARTED:
+            commands.send_again(worker, body)
+            commands.recovery.started(worker, body)
+        elif kind == Answer.NOT_STARTED:
+            error = commands.recovery.failed(worker, body)
+            if error is not None:
+                self._workers.transports[worker].take()
+                raise commands.mark_lost(worker, error)
+        elif kind != Answer.PROGRESS:
+            raise VecEnvError(f"worker {worker} sent an answer of kind {kind} out of turn")
+
+    def _record_row(self, worker: int, slot: int, number: int, body: Any) -> None:
+        commands = self._commands
+        pending = commands.pending[worker].get(slot)
+        if pending is None or pending.number != number:
+            return
+        rows = self._readable(worker, [slot], body)
+        self._batch.observations.take_objects(slot, 1, rows.objects)
+        commands.ready[slot] = rows.extras[0] if rows.extras else None
+        commands.pending[worker].pop(slot, None)
+
+    def _record_shard(self, worker: int, kind: int, body: Any) -> None:
+        commands = self._commands
+        shard, answers = commands.shards[worker], commands.step_answers
+        if kind == _INFO_ROWS:
+            answers.add_infos(worker, body)
+        elif body is None:
+            answers.add(worker, None, plain=kind == _PLAIN)
+        else:
+            rows = self._readable(worker, shard, body)
+            self._batch.observations.take_objects(shard.start, len(shard), rows.objects)
+            answers.add(worker, rows, plain=False)
+        if commands.recovery.lost:  # the step has failed
+            commands.split_step([worker])
+        if commands.stepping is not None:
+            commands.stepping.pop(worker, None)
+            if commands.recovery.lost and not commands.stepping:
+                commands.stepping = None
+
+    def _readable(self, worker: int, slots: Sequence[int], body: Any) -> RowsBody:
+        """Return the body of an answer about rows. Tell the worker which envs' parts could not be unpickled."""
+        if body is None:
+            return RowsBody([])
+        failures: dict[int, RemoteFailure] = {}
+        if type(body) is RemoteFailure:
+            for slot in slots:
+                failures[slot] = body._replace(slot=slot, summary=f"env {slot}: {body.summary}")
+            body = RowsBody([RowExtras(slot, {}, None, why) for slot, why in failures.items()])
+        elif body.unread:
+            failures = {extra.slot: extra.failure for extra in body.extras if extra.slot in body.unread}
+        if failures:
+            self._batch.flags[list(failures)] = 0
+            self._commands.send_failures(worker, failures)
+        rows: RowsBody = body
+        return rows

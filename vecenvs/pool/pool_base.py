@@ -1,0 +1,225 @@
+"""Start the workers of a VecEnv, lay out its columns, and close it: all but the calls (see `pool_vec_env`)."""
+
+from __future__ import annotations
+
+import abc
+import errno
+import warnings
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from gymnasium import Env
+
+from vecenvs.arguments import (
+    arguments_of,
+    check_arguments,
+    check_choice,
+    check_env_fns,
+    check_names,
+    listed,
+    parse_flag,
+    parse_int,
+    parse_limit,
+    parse_timeout,
+    split,
+)
+from vecenvs.batch.batch_columns import BatchColumns
+from vecenvs.errors import EnvError, VecEnvError
+from vecenvs.pool.commands import Commands, Resets
+from vecenvs.pool.episodes import Episodes
+from vecenvs.pool.finalizers import Finalizer
+from vecenvs.pool.info_columns import InfoColumns
+from vecenvs.pool.recovery import Recovery
+from vecenvs.pool.remote_calls import RemoteCalls
+from vecenvs.pool.step_results import StepResults
+from vecenvs.pool.waiting import Waiting
+from vecenvs.pool.workers import CLOSE_GRACE, EXIT_GRACE, Workers
+from vecenvs.transport import Transport
+from vecenvs.transport.memory import new_name
+from vecenvs.transport.protocol import Command
+from vecenvs.transport.shared import SharedBatchColumns
+from vecenvs.vec_env import Batch, StepReturn, VecEnv
+from vecenvs.worker.autoreset import AUTORESET_MODES
+
+EnvFn = Callable[[], "Env[Any, Any]"]
+
+# Errors of a system that has no more descriptors, processes, memory or room.
+_SCARCE = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EFBIG, errno.EROFS}
+_REPORTS = 4  # from each worker in `step_timeout` seconds, at least
+
+_T = TypeVar("_T")
+
+
+class Result(NamedTuple, Generic[_T]):
+    """What a call will return or raise, the slots whose rows that returns, and the async resets that begin then."""
+
+    value: _T | EnvError
+    slots: Collection[int]
+    resets: Resets
+
+
+class PoolBase(VecEnv):
+    """The parts of a VecEnv over workers, each the owner of a contiguous shard of slots.
+
+    Args:
+        env_fns: One function per env, which makes it.
+        num_workers: The number of workers; what None means is up to the engine.
+        autoreset: What follows the end of an episode; see `vec_env`.
+        info_attrs: Names of env attributes that are read after each step, for `infos` and `info_array`.
+        copy: False lets `step` return views, valid until the next call.
+        step_timeout: Raise StepTimeout if no env of a worker finishes a step, a reset or a call for so many seconds.
+            Envs in the caller's process never time out.
+        on_failure: "restart" replaces a worker that died, or exceeds `step_timeout`. Its envs return a truncated row
+            with `info["worker_restarted"]` and begin new episodes.
+        max_restarts: How many workers are replaced in all before a failure is raised.
+        start_timeout: Raise StartTimeout if a worker has not made its envs after so many seconds.
+        observation_mode: "different", as in Gymnasium, accepts envs whose observation spaces differ in their bounds.
+            The space of env 0 is used.
+    """
+
+    def __init__(
+        self,
+        env_fns: Iterable[EnvFn],
+        num_workers: int | None = 1,
+        /,
+        *,
+        autoreset: str = "same_step",
+        info_attrs: Sequence[str] = (),
+        copy: bool = True,
+        step_timeout: float | None = None,
+        on_failure: str = "raise",
+        max_restarts: int = 10,
+        start_timeout: float = 300.0,
+        observation_mode: str = "same",
+        **unknown: Any,
+    ) -> None:
+        self.closed = True  # until the constructor has succeeded
+        called = type(self)  # Python's own error would name this class, which users do not call
+        check_arguments(called.__name__, unknown, [name for name in arguments_of(called) if name not in unknown])
+        check_choice("autoreset", autoreset, AUTORESET_MODES)
+        check_choice("on_failure", on_failure, ("raise", "restart"))
+        check_choice("observation_mode", observation_mode, ("same", "different"))
+        if parse_timeout(step_timeout, "step_timeout") == 0:
+            raise ValueError("step_timeout must be more than 0 seconds, or None")
+        self.autoreset = autoreset
+        self._asynchronous = autoreset == "async"
+        self._info_attrs = check_names("info_attrs", info_attrs)
+        self.copy = parse_flag("copy", copy)
+        self.observation_mode = observation_mode
+        restarts = parse_int("max_restarts", max_restarts, 0) * (on_failure == "restart")
+        fns: Sequence[EnvFn] = listed(env_fns)
+        num_workers = self._begin(fns, num_workers)
+        check_env_fns(fns)
+        self.num_envs = n = len(fns)
+        self._env_fns = list(fns)
+        self._shards = split(n, num_workers)
+        self._wake = new_name()  # of a shared batch's semaphore: workers get it before the semaphore exists
+        self._step_result: Result[StepReturn] | None = None  # of a step_wait that has not returned it yet
+        self._held: Result[Batch] | None = None  # of a recv or reset that has not returned it yet
+        self._report = None if step_timeout is None else (Command.REPORT, step_timeout / _REPORTS)
+        self._steps = 0
+        self._counters = dict.fromkeys(("received", "resets"), 0)
+        self._workers = workers = Workers(
+            self._shards,
+            self._launch,
+            parse_limit(start_timeout, "start_timeout"),
+            any_bounds=observation_mode == "different",
+        )
+        self._finalizer = Finalizer(self, called.close, [partial(workers.close, EXIT_GRACE)], PoolBase._on_fork)
+        batch: BatchColumns | None = None
+        try:
+            made = workers.start()
+            self.observation_space, self.action_space = made.observation_space, made.action_space
+            self.spec, self.metadata, self.render_mode = made.spec, made.metadata, made.render_mode
+            self._batch = batch = self._lay_out()
+            workers.attach(batch, batch.wake if isinstance(batch, SharedBatchColumns) else None)
+            batch.forget(memory=not restarts)  # a replacement has to open the memory
+            self._infos = InfoColumns(self._info_attrs, batch)
+            self._episodes = Episodes(self._shards, batch, self._infos)
+            self.reset_infos = self._episodes.reset_infos
+            self._recovery = Recovery(workers, batch, restarts, self._first_commands)
+            self._commands = Commands(workers, batch, self._recovery, timed=step_timeout is not None)
+            self._waiting = Waiting(self._commands, workers, batch, step_timeout)
+            self._step_results = StepResults(
+                batch, self._commands, self._infos, self._episodes, asynchronous=self._asynchronous
+            )
+            self._calls = RemoteCalls(self._commands, self._waiting, self._shards)
+            if restarts:
+                self._episodes.keep_rows()
+                self._step_results.keep_rows = True
+            if self._report is not None:
+                timed = [worker for worker, transport in enumerate(workers.transports) if not transport.untimed]
+                self._calls.ask(dict.fromkeys(timed, self._report))
+            self.closed = False
+        except BaseException as exc:
+            self.closed = True
+            workers.close(0.0)
+            self._finalizer.cancel()
+            if batch is not None:
+                batch.forget()
+            if isinstance(exc, OSError) and exc.errno in _SCARCE:
+                raise VecEnvError(
+                    f"the system does not give {called.__name__} what {n} envs in {num_workers} workers need ({exc}): "
+                    "take fewer, or raise its limits (ulimit -n for open files, -u for processes, -v for memory; room "
+                    "in /dev/shm)"
+                ) from exc
+            raise
+
+    # What engines define
+
+    def _begin(self, env_fns: Sequence[EnvFn], num_workers: int | None) -> int:
+        """Start what workers need, now that all other arguments are checked; return the number of workers."""
+        return parse_int("num_workers", num_workers)
+
+    @abc.abstractmethod
+    def _launch(self, worker: int, shard: range) -> Transport:
+        """Start a worker that makes the envs of `shard`, and return without waiting for it."""
+
+    def _lay_out(self) -> BatchColumns:
+        """Return the columns, now that the spaces are known: shared, for workers in other processes."""
+        return SharedBatchColumns(
+            self.observation_space, self.action_space, self.num_envs, self._info_attrs, self._wake
+        )
+
+    # What the parts call
+
+    def _first_commands(self, worker: int, restarts: int) -> list[tuple[Command, Any]]:
+        """Return the first commands of a worker that replaces another."""
+        ready = {slot for slot, extra in self._commands.ready.items() if extra is None or extra.failure is None}
+        commands = self._episodes.first_commands(worker, ready, restarts)
+        return commands if self._report is None else [*commands, self._report]
+
+    def _on_fork(self) -> None:
+        """Close a fork's copy of this VecEnv if its workers are other processes: both would take their answers."""
+        self.closed |= not self._workers.fork
+
+    def stats(self) -> dict[str, Any]:
+        return {
+            "backend": type(self).__name__,
+            "num_envs": self.num_envs,
+            "num_workers": len(self._shards),
+            "autoreset": self.autoreset,
+            "restarts": self._recovery.restarts,
+            "steps": self._steps,
+            **self._counters,
+        }
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"a {type(self).__name__} holds envs that are running, and can be neither copied nor pickled: "
+            "make another one from the same env functions"
+        )
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        if not self._finalizer.cancel():  # in a fork of the caller: the workers are not its own
+            return
+        try:
+            failures = self._workers.close(CLOSE_GRACE)
+        finally:
+            self._batch.forget()
+        for failure in failures:
+            warnings.warn(f"{failure.summary} while being closed", RuntimeWarning, stacklevel=2)

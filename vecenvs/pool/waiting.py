@@ -1,0 +1,191 @@
+"""Wait for answers, while checking that the workers live and keep to `step_timeout`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from vecenvs.batch.batch_columns import BatchColumns
+from vecenvs.errors import AlreadySteppingError, StepTimeout, describe_indices
+from vecenvs.pool.answers import Answers
+from vecenvs.pool.commands import Commands, Request
+from vecenvs.pool.recovery import copied
+from vecenvs.pool.timeouts import StepTimeouts
+from vecenvs.pool.workers import LIVENESS, Workers
+from vecenvs.transport.protocol import Answer
+
+_ROWS, _PLAIN = int(Answer.ROWS), int(Answer.PLAIN_ROWS)  # plain ints compare faster
+_BARE = frozenset({_ROWS, _PLAIN})
+
+
+class Waiting:
+    """Waits until commands are answered."""
+
+    def __init__(self, commands: Commands, workers: Workers, batch: BatchColumns, step_timeout: float | None) -> None:
+        self._commands = commands
+        self._workers, self._transports = workers, workers.transports
+        self._timed = step_timeout is not None
+        self._timeouts = StepTimeouts(step_timeout, workers.transports)
+        answers = Answers(commands, workers, batch, self._timeouts)
+        self._record, self._collect = answers.record, answers.collect
+        self._next_check = 0.0
+
+    def finish_step(self, deadline: float | None, timeout: float | None) -> None:
+        """Wait until every worker has stepped its shard."""
+        commands = self._commands
+        if commands.unsent is not None:
+            commands.send_unsent()
+        stepping, answers, transports = commands.stepping, commands.step_answers, self._transports
+        limited = deadline is not None or self._timed
+        while stepping:
+            worker = next(reversed(stepping))  # see `Workers.arrange`
+            transport = transports[worker]
+            limit = self._limit(deadline) if limited else None
+            if limit is None:
+                message = transport.get(LIVENESS)
+            else:
+                transport.work()
+                message = transport.get(min(LIVENESS, max(limit - time.monotonic(), 0.0)))
+            if message is not None:
+                number, kind, body = message
+                if body is None and kind in _BARE and number == answers.number and not self._timed:  # nearly always
+                    if kind != _PLAIN:
+                        answers.plain = False
+                    stepping.pop(worker, None)
+                else:
+                    self._record(worker, message)
+                transport.take()
+                continue
+            # While this worker takes its time, others may have answered or died.
+            if not self._collect(list(stepping)):
+                self._check_alive(list(stepping))
+            if limit is not None and stepping and time.monotonic() >= limit:
+                self._time_out(range(len(commands.owner)), deadline, timeout, "step")
+
+    def wait_until(
+        self,
+        enough: Callable[[], bool],
+        waited_for: Collection[int],
+        deadline: float | None = None,
+        timeout: float | None = None,
+        *,
+        next_workers: Callable[[], Sequence[int]] | None = None,
+        what: str = "step",
+    ) -> None:
+        """Record answers as they come until `enough()`. StepTimeout names the slots of `waited_for` that are missing.
+
+        `next_workers` returns the workers to wait for next; without it they are all that have something to do.
+        """
+        self.collect()
+        self._check_now_and_then(what)
+        if deadline is not None and time.monotonic() >= deadline and not enough():  # a poll
+            for worker in self._commands.busy_workers():
+                self._transports[worker].work()
+            self.collect()
+        while not enough():
+            limit = self._limit(deadline)
+            if limit is not None and time.monotonic() >= limit:
+                self._time_out(waited_for, deadline, timeout, what)
+                continue
+            workers = self._commands.busy_workers() if next_workers is None else next_workers()
+            self._workers.wait_any(workers, LIVENESS if limit is None else limit - time.monotonic())
+            if not self._collect(workers):
+                self._check_alive(self._commands.busy_workers())  # also those that are not waited for
+
+    def await_rows(self, slots: Collection[int], deadline: float | None = None, timeout: float | None = None) -> None:
+        """Wait until all of these slots have a row ready."""
+        place = {worker: k for k, worker in enumerate(self._workers.order)}
+        owner, ready = self._commands.owner, self._commands.ready
+        waiting = sorted(slots, key=lambda slot: place[owner[slot]])
+
+        def enough() -> bool:
+            while waiting and waiting[-1] in ready:
+                waiting.pop()
+            return not waiting
+
+        # One worker after another, as in `finish_step`: a wait for several would be woken for each row.
+        self.wait_until(enough, slots, deadline, timeout, next_workers=lambda: [owner[waiting[-1]]])
+
+    def await_replies(self, request: Request, deadline: float | None = None, timeout: float | None = None) -> None:
+        """Wait until every worker has replied to the request."""
+        missing: list[int] = []
+
+        def enough() -> bool:
+            missing[:] = [worker for worker in request.messages if worker not in request.replies]
+            return not missing
+
+        slots = {slot for group in request.slots.values() for slot in group}
+        self.wait_until(enough, slots, deadline, timeout, next_workers=lambda: missing[:1], what="call")
+
+    def finish_resets(self, slots: Iterable[int], *, forget: bool) -> None:
+        """Wait for the async autoresets of some slots. With `forget`, remove their first rows: a reset follows."""
+        waiting = self._commands.resetting.keys() & set(slots)
+        if waiting:
+            self.await_rows(waiting)
+            if forget:
+                self._commands.forget_rows(waiting)
+
+    def collect(self) -> None:
+        """Record every answer that has come, without waiting."""
+        self._commands.send_unsent()
+        self._collect(self._commands.busy_workers())
+
+    def check_free(self, what: str, slots: Sequence[int], *, autoresets: bool = True) -> None:
+        """Raise unless these slots can take a command. With `autoresets` False, one under an async autoreset can."""
+        commands = self._commands
+        commands.send_unsent()
+        lost, owner = commands.recovery.lost, commands.owner
+        if commands.stepping is not None and not lost:
+            raise AlreadySteppingError(f"{what} after a step_async: step_wait first")
+        if lost:
+            for slot in slots:
+                if owner[slot] in lost:
+                    raise copied(lost[owner[slot]])
+            owners = {owner[slot] for slot in slots}
+            self.wait_until(lambda: not owners & (commands.stepping or {}).keys(), slots)
+        free = commands.orphaned if autoresets else commands.orphaned | commands.resetting.keys()
+        busy = [s for s in slots if (s in commands.ready or s in commands.pending[owner[s]]) and s not in free]
+        if busy:
+            raise AlreadySteppingError(f"{what} while envs {describe_indices(busy)} have a command: recv first")
+
+    # Deaths and time-outs
+
+    def _check_alive(self, workers: Sequence[int]) -> None:
+        """Check that these workers live. What a dead worker has sent before is recorded first."""
+        for worker in workers:
+            if self._transports[worker].exit_status()[0] and not self._collect([worker]):
+                self._commands.on_death(worker)
+
+    def _check_now_and_then(self, what: str) -> None:
+        """Find dead and late workers even if others always have a row ready, so that there is never a wait."""
+        now = time.monotonic()
+        if now < self._next_check:
+            return
+        self._next_check = now + LIVENESS
+        self._check_alive(self._commands.busy_workers())
+        if self._timeouts.late(self._commands.start_times()):
+            self._time_out((), None, None, what)
+
+    def _limit(self, deadline: float | None) -> float | None:
+        if not self._timed:
+            return deadline
+        replacing = self._commands.recovery.left > 0
+        return self._timeouts.limit(deadline, self._commands.start_times(), replacing=replacing)
+
+    def _time_out(self, waited_for: Collection[int], deadline: float | None, timeout: float | None, what: str) -> None:
+        """Raise StepTimeout; or, if a worker exceeds `step_timeout` and restarts are left, have it replaced."""
+        commands = self._commands
+        if deadline is not None and time.monotonic() >= deadline:
+            raise StepTimeout(sorted(commands.unanswered_slots().intersection(waited_for)), timeout or 0.0, what)
+        self._collect(commands.busy_workers())  # what has come in time
+        started = commands.start_times()
+        hung = self._timeouts.late(started)
+        if hung and not commands.recovery.left:
+            self._timeouts.restart({worker for worker, _ in started})
+            late = sorted(slot for slot in commands.unanswered_slots() if commands.owner[slot] in hung)
+            raise StepTimeout(
+                [slot for slot in late if slot in waited_for] or late, self._timeouts.step_timeout or 0.0, what
+            )
+        for worker in hung:
+            commands.recovery.late(worker)
+            commands.on_replacement(worker)

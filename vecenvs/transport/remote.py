@@ -1,0 +1,216 @@
+"""How a worker is reached that MPI or Ray has launched: rings on the caller's machine, otherwise a TCP connection.
+
+There is no third way. Where a worker can neither open the caller's memory nor connect to the caller, the error says
+which port has to be opened.
+"""
+
+from __future__ import annotations
+
+import abc
+import time
+import weakref
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import closing
+from typing import Any, NamedTuple
+
+from vecenvs.batch.batch_columns import BatchColumns
+from vecenvs.errors import VecEnvError
+from vecenvs.transport import Message, Transport
+from vecenvs.transport.packed import TcpTransport
+from vecenvs.transport.protocol import Command, decode_made, dumps
+from vecenvs.transport.shared import BOOT_TIMEOUT, MemoryUnreachable, Names, SharedBatchColumns, SharedTransport
+from vecenvs.transport.spinning import Spin
+from vecenvs.transport.tcp import CAUSE_TIMEOUT, Invitation, Listener
+
+TRANSPORTS = ("auto", "messages")
+OTHER_NODE = "on another node"
+ASKED_FOR = "asked for"
+_CLOSE = int(Command.CLOSE)
+_LOOK = 0.2  # seconds between looks at whether a worker lives that is to answer
+
+
+class TcpSpec(NamedTuple):
+    """What a worker needs to connect to its caller, and to lay out columns of its own."""
+
+    invitation: Invitation
+    n: int
+    info_attrs: tuple[str, ...]
+
+
+class RemoteTransport(Transport):
+    """The caller's end of one worker, on any machine. `wanted` is "auto", or "messages" for a connection everywhere.
+
+    `way` is "shared" or "messages" once the worker is attached, and `why` says why it is not "shared". The caller
+    listens at `port`, or at any free port if that is 0.
+
+    A subclass launches the process, and has its boot channel (see `shared`): `boot_send`, `boot_get`, `exit_status`,
+    `stop`, and what is abstract below.
+    """
+
+    def __init__(self, shard: range, names: Names, wanted: str, port: int) -> None:
+        self.shard = shard
+        self.way = "none yet"
+        self.why = ""
+        self._names = names
+        self._wanted = wanted
+        self._port = port
+        self._made: Message | None = None
+        self._link: _Rings | TcpTransport | None = None
+        self._disconnected = 0.0  # when the connection was first seen to have ended
+
+    @abc.abstractmethod
+    def boot_send(self, data: bytes) -> None:
+        """Send a message over the boot channel. ConnectionError if the worker is gone."""
+
+    @abc.abstractmethod
+    def boot_get(self, timeout: float | None) -> bytes | bytearray | None:
+        """Return the next message of the boot channel; None if there is none in time, or the worker is gone."""
+
+    @abc.abstractmethod
+    def why_not_shared(self) -> str:
+        """Return why the worker cannot open the caller's memory; "" if it may be able to."""
+
+    @abc.abstractmethod
+    def spins(self) -> tuple[Spin, Spin]:
+        """Return how long the caller and the worker try a semaphore before they sleep."""
+
+    @abc.abstractmethod
+    def address(self) -> str:
+        """Return the address of this machine to which the worker is to connect. OSError if there is none."""
+
+    @abc.abstractmethod
+    def place(self) -> dict[str, Any]:
+        """Return where the worker is, for `stats`."""
+
+    @abc.abstractmethod
+    def about_address(self) -> str:
+        """Return what chooses the address that `address` returns, for an error: a clause."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return where the worker is, how it is reached, and why."""
+        return {**self.place(), "transport": self.way, "why": self.why}
+
+    def attach(self, batch: BatchColumns) -> None:
+        self.why = ASKED_FOR if self._wanted == "messages" else self.why_not_shared()
+        if not self.why and isinstance(batch, SharedBatchColumns):
+            rings = _Rings(self, self._names, self.spins())
+            try:
+                rings.attach(batch)
+                self._link, self.way, self.wakes = rings, "shared", rings.wakes
+                return
+            except MemoryUnreachable as exc:
+                self.why = f"on the caller's node, but {exc}"
+        link = self._connect(batch)
+        link.attach(batch)
+        self._link, self.way = link, "messages"
+
+    def put(self, number: int, tag: int, body: object = None) -> None:
+        if self._link is None:
+            raise BrokenPipeError("a command for a worker that is not attached")
+        if tag == _CLOSE:
+            self.expect_disconnect()
+        self._link.put(number, tag, body)
+        self.sent = number
+
+    def send_rest(self) -> bool:
+        return self._link is not None and self._link.send_rest()
+
+    def get(self, timeout: float | None) -> Message | None:
+        if self._link is not None:
+            return self._link.get(timeout)
+        if self._made is None:
+            data = self.boot_get(timeout)
+            self._made = None if data is None else decode_made(data, self.shard.start)
+        return self._made
+
+    def take(self) -> None:
+        if self._link is not None:
+            self._link.take()
+
+    def watch(self) -> tuple[int, int] | None:
+        return None if self._link is None else self._link.watch()
+
+    def is_on(self, cpu: int) -> bool:
+        return self._link is not None and self._link.is_on(cpu)
+
+    def expect_disconnect(self) -> None:
+        """Note that the worker is told to close, so the end of its connection is no loss."""
+
+    def disconnected(self) -> bool:
+        """Tell whether the worker's connection has ended."""
+        return isinstance(self._link, TcpTransport) and self._link.exit_status()[0]
+
+    def disconnected_for_long(self) -> bool:
+        """Tell whether its engine has had the time to say why the worker's connection has ended, and has not."""
+        if not self.disconnected():
+            return False
+        self._disconnected = self._disconnected or time.monotonic()
+        return time.monotonic() - self._disconnected > CAUSE_TIMEOUT
+
+    def close_link(self) -> None:
+        """Close the connection, if there is one. Repeatable."""
+        if self._link is not None:
+            self._link.stop(0.0)
+
+    def _connect(self, batch: BatchColumns) -> TcpTransport:
+        """Have the worker connect to this process. VecEnvError, with the remedy, if it cannot."""
+        host, port = "the caller", self._port
+        try:
+            host = self.address()
+            with closing(Listener(host, port)) as listener:
+                port = listener.invitation.port
+                self.boot_send(dumps(TcpSpec(listener.invitation, batch.n, batch.info_attrs)))
+                problem = self._boot_answer()
+                if not problem:
+                    return TcpTransport(listener.accept(), self.shard)
+        except ConnectionError:
+            raise
+        except OSError as exc:
+            problem = f"{type(exc).__name__}: {exc}"
+        raise VecEnvError(self._explain(host, port, problem))
+
+    def _boot_answer(self) -> str:
+        deadline = time.monotonic() + BOOT_TIMEOUT
+        while (answer := self.boot_get(_LOOK)) is None:
+            if self.exit_status()[0]:
+                raise BrokenPipeError("the worker is gone")
+            if time.monotonic() > deadline:
+                raise VecEnvError(f"the worker{self.where} has made its envs, but does not answer any more")
+        return bytes(answer).decode()
+
+    def _explain(self, host: str, port: int, problem: str) -> str:
+        if self._port:
+            which = f"TCP port {port} of {host}, which port= has chosen"
+        else:
+            which = f"the TCP ports of {host} (this time it was {port or 'none yet'}; port= chooses a single one)"
+        return (
+            f"the worker{self.where} cannot connect to this process at {host}, port {port} ({problem}), and it does "
+            f"not share its memory ({self.why}). Open {which} to the worker's machine; {self.about_address()}"
+        )
+
+
+class _Rings(SharedTransport):
+    """The rings of a worker whose process and boot channel a RemoteTransport has."""
+
+    def __init__(self, owner: RemoteTransport, names: Names, spin: tuple[Spin, Spin]) -> None:
+        super().__init__(owner.shard, names, spin)
+        self._owner: RemoteTransport = weakref.proxy(owner)  # which holds this: its memory is to go with it
+
+    def boot_send(self, data: bytes) -> None:
+        self._owner.boot_send(data)
+
+    def boot_get(self, timeout: float | None) -> bytes | bytearray | None:
+        return self._owner.boot_get(timeout)
+
+    def exit_status(self) -> tuple[bool, int | None]:
+        return self._owner.exit_status()
+
+    def stop(self, grace: float) -> None:
+        """Do nothing: the process is its owner's."""
+
+
+def describe_all(transports: Iterable[Transport]) -> dict[str, Any]:
+    """Return the entries of `stats` about remote workers: `transports`, how many go each way, and `workers`."""
+    workers = [each.describe() for each in transports if isinstance(each, RemoteTransport)]
+    return {"transports": dict(Counter(worker["transport"] for worker in workers)), "workers": workers}

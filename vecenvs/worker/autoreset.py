@@ -1,0 +1,214 @@
+"""Resets of the envs of one worker, and what their autoreset mode does at the end of an episode.
+
+What happens next to an env is one callable per slot, `Autoreset.acts[local]`. Usually it is the env's own `step`. After
+the end of an episode, or after an error, another function stands in its place: it resets the env, or refuses to step
+it. So the loop over the envs has no branch for modes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from vecenvs.batch.batch_columns import FINAL, FIRST, TERMINATED, TRUNCATED, BatchColumns
+from vecenvs.batch.infos import TRUNCATED_KEY
+from vecenvs.batch.values import copy_containers
+from vecenvs.errors import ResetNeededError
+from vecenvs.worker.info_reader import InfoReader
+from vecenvs.worker.step_loop import StepResult
+
+AUTORESET_MODES = ("same_step", "next_step", "async", "disabled")
+RESET_FIRST = "reset([{}]) it first"  # views say it in words of their own: `EnvError.tell_reset`
+
+_ALL = slice(None)
+
+
+class RowFlags:
+    """The flags of a shard's rows. `some` is False only if no row has a flag."""
+
+    def __init__(self, batch: BatchColumns, first: int, count: int) -> None:
+        self.some = False
+        self._cells = batch.flags.data[first : first + count]  # an item of a memoryview costs less than one of an array
+        self._none = bytes(count)
+
+    def set(self, local: int, flags: int) -> None:
+        """Replace the flags of one row."""
+        self._cells[local] = flags
+        self.some = True
+
+    def clear(self, shard: range) -> None:
+        """Remove all flags of these rows."""
+        self.some = False  # first of all: the thread of an async reset may set it at any time
+        self._cells[shard.start : shard.stop] = bytes(len(shard))
+        if len(shard) < len(self._none) and self._cells != self._none:
+            self.some = True
+
+
+class Autoreset:
+    """Resets the envs `envs` of slots first, first + 1, ... in one autoreset mode.
+
+    `reset_infos` has the infos of resets, by env, until they are sent. In async mode an env whose episode has ended is
+    added to `unsettled`: its reset begins when the step has been answered. With `remote`, infos are to be pickled; if
+    it is False they are copied, since an env may change what it has returned.
+    """
+
+    def __init__(
+        self,
+        envs: list[Any],
+        first: int,
+        batch: BatchColumns,
+        mode: str,
+        flags: RowFlags,
+        unsettled: list[int | BaseException],
+        reader: InfoReader | None,
+        *,
+        remote: bool,
+    ) -> None:
+        self.acts: list[Callable[[Any], StepResult]] = []
+        self.reset_infos: dict[int, dict[str, Any]] = {}
+        self._envs = envs
+        self._first = first
+        self._batch = batch
+        self._mode = mode
+        self._flags = flags
+        self._unsettled = unsettled
+        self._reader = reader
+        self._remote = remote
+        self._held: dict[int, dict[str, Any]] = {}  # seeds and options for an env's next reset
+        self._exchangeable = False  # whether the caller may exchange envs, so that each step looks up `env.step`
+        finals = batch.finals
+        self._final_cells: list[Any] = (finals.shard(first, len(envs)).cells() if finals else None) or []
+        for local in range(len(envs)):
+            self.acts.append(partial(_refuse, first + local, "has not been reset", "call reset() first"))
+
+    # The end of an episode
+
+    def end_episode(
+        self, local: int, obs: Any, terminated: Any, truncated: Any, info: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Keep the final observation, and do what the mode says. Return the row's observation and info."""
+        flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
+        if info:
+            info = copy_containers(info)  # the reset may change it
+        if self._batch.finals is not None:
+            try:
+                self._final_cells[local][_ALL] = obs
+            except Exception:  # another dtype or shape, or there are no cells
+                self._batch.finals.store_row(self._first + local, obs)
+            flags |= FINAL
+        else:
+            # At the place that it has in the infos of every other engine.
+            last = self._batch.observations.layout.copied(obs)
+            info = {**info, TRUNCATED_KEY: False, "terminal_observation": last}
+        if self._mode == "same_step":
+            if self._reader is not None:
+                self._reader.keep(local)
+            obs = self.reset(local)
+            flags |= FIRST
+        elif self._mode == "next_step":
+            self.acts[local] = partial(self._first_step, local)
+        elif self._mode == "async":
+            self.refuse(local, "is being reset", "wait for its first row")
+            self._unsettled.append(local)
+        else:
+            self.refuse(local, "has ended its episode")
+        self._flags.set(local, flags)
+        return obs, info
+
+    def _first_step(self, local: int, _: Any) -> StepResult:
+        """Stand in for `step` on the step after an episode's end, in next_step mode."""
+        obs = self.reset(local)
+        self._flags.set(local, FIRST)
+        return obs, 0.0, False, False, self.row_info(self.reset_infos.get(local, {}))
+
+    def row_info(self, reset_info: dict[str, Any]) -> dict[str, Any]:
+        """Copy a reset's info for its row, without the attributes that the row has in columns."""
+        columns = self._batch.info
+        return {key: copy_containers(value) for key, value in reset_info.items() if key not in columns}
+
+    def refuse(self, local: int, why: str, remedy: str = RESET_FIRST) -> None:
+        """Make every step of the env a ResetNeededError, until its next reset."""
+        self.acts[local] = partial(_refuse, self._first + local, why, remedy)
+
+    def resume(self, lost: dict[int, tuple[Any, int | None]]) -> None:
+        """Take over slots whose episodes ended with another worker: their next step returns a truncated row."""
+        for slot, (row, seed) in lost.items():
+            self.acts[slot - self._first] = partial(_lost_step, row)
+            self.hold(slot - self._first, seed, None)
+
+    # Resets
+
+    def hold(self, local: int, seed: Any, options: Any) -> None:
+        """Keep seed and options for the env's next reset. The env gets a copy of the options, which it may change."""
+        held = self._held.setdefault(local, {})
+        if seed is not None:
+            held["seed"] = seed
+        if options is not None:
+            held["options"] = copy_containers(options)
+
+    def reset(self, local: int, *, asked: bool = False) -> Any:
+        """Reset one env with what `hold` has kept; return its observation. A non-empty info is put in `reset_infos`.
+
+        As in SB3 and Gymnasium, an autoreset does not name `seed`, which some envs look for; a reset that the caller
+        has `asked` for does. `options` is named only if there are some: not every env takes it.
+        """
+        env = self._envs[local]
+        held = {**self._held.get(local, {})}
+        if asked:
+            held.setdefault("seed", None)
+        first = env.reset(**held)
+        if not isinstance(first, (tuple, list)):  # an array of two items could be unpacked, too
+            raise TypeError(f"cannot unpack a {type(first).__name__} into obs and info")
+        obs, info = first
+        self._held.pop(local, None)  # a reset that fails leaves them to the next one
+        if info:
+            info = dict(info) if self._remote else copy_containers(dict(info))
+        if self._reader is not None:
+            first_values = self._reader.first(local)
+            if info or first_values:
+                info = {**self._reader.without(info or {}), **first_values}
+        if info:
+            self.reset_infos[local] = info
+        self.acts[local] = self._step_of(local)
+        return obs
+
+    # The envs' own steps
+
+    def make_exchangeable(self) -> None:
+        """Look up `env.step` at every step from now on, since the caller may exchange envs or their `step`."""
+        self._exchangeable = True
+        for local in range(len(self._envs)):
+            self.renew(local)
+
+    def renew(self, local: int, *, begun: bool = False) -> None:
+        """Look up the env's `step` anew, as a function that was called on the env may have changed it.
+
+        With `begun` an env that needs a reset counts as reset: the caller has done so, or takes it as it is.
+        """
+        act = self.acts[local]
+        stands_in = act.func if isinstance(act, partial) else None
+        if stands_in not in (_refuse, _lost_step, self._first_step) or (begun and stands_in is _refuse):
+            self.acts[local] = self._step_of(local)
+
+    def _step_of(self, local: int) -> Callable[[Any], StepResult]:
+        if self._exchangeable:
+            return partial(self._current_step, local)
+        env = self._envs[local]
+        step: Callable[[Any], StepResult] = env.step
+        return step
+
+    def _current_step(self, local: int, action: Any) -> StepResult:
+        if self._reader is not None:
+            self._reader.notice(local)
+        env = self._envs[local]
+        row: StepResult = env.step(action)
+        return row
+
+
+def _refuse(slot: int, why: str, remedy: str, _: Any) -> StepResult:
+    raise ResetNeededError(f"env {slot} {why}", remedy.format(slot))
+
+
+def _lost_step(row: Any, _: Any) -> StepResult:
+    return row, 0.0, False, True, {"worker_restarted": True}

@@ -1,0 +1,186 @@
+"""Every worker process: make the envs, report them, reach the caller, and step until told to close."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import cloudpickle
+
+from vecenvs.batch.batch_columns import Allocator, BatchColumns
+from vecenvs.transport.channel import Channel
+from vecenvs.transport.memory import Semaphore, open_segment, unlink_semaphores
+from vecenvs.transport.packed import Packer
+from vecenvs.transport.protocol import Answer, ShardSpec, decode, encode, encode_made, loads
+from vecenvs.transport.ring import RingReader, RingWriter
+from vecenvs.transport.shared import FULL_PAUSE, RingsSpec, pid_cell
+from vecenvs.transport.tcp import Invitation
+from vecenvs.worker.make_envs import make_envs
+from vecenvs.worker.process import Terminated, leave_on_sigterm, limit_threads, wait_for_end, watch_caller
+from vecenvs.worker.worker import Worker, close_envs
+
+_WAKE_UP = 1.0  # seconds between a waiting worker's looks at its ring: see `RingReader.get`
+_MOMENT = 0.05  # seconds from when a process that ends has closed its descriptors until it has ended
+
+
+class BootChannel(Protocol):
+    """The worker's end of its boot channel: a multiprocessing Connection, or a `channel.Channel`."""
+
+    def send_bytes(self, data: bytes, /) -> None:
+        """Send a message."""
+
+    def recv_bytes(self) -> bytes | bytearray:
+        """Wait for a message. EOFError if the other end is gone."""
+
+    def fileno(self) -> int:
+        """Return the descriptor, which hangs up when the other end does."""
+
+
+def serve_worker(
+    channel: BootChannel, env_fns: Sequence[Any], first: int, autoreset: str, caller: int, names: Sequence[str] = ()
+) -> None:
+    """Be the worker of the envs `first`, `first + 1`, ... until told to close, or until process `caller` has ended.
+
+    `env_fns` are functions, or functions pickled by cloudpickle. `names` are the semaphores to unlink when `caller` has
+    ended.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the caller closes its workers
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # held back by `child_environment`
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)  # a fork has the caller's: its asyncio loop would take our signals for its own
+    watch_caller(caller, names, channel)
+    limit_threads()
+    server: ShardServer | None = None
+    try:
+        signal.signal(signal.SIGTERM, leave_on_sigterm)
+        try:
+            server = ShardServer(env_fns, first, autoreset)
+            channel.send_bytes(server.describe(forked=not isinstance(env_fns[0], bytes)))
+            while problem := server.connect(channel.recv_bytes()):
+                channel.send_bytes(problem)
+            channel.send_bytes(b"")
+            server.run()
+        except Exception as exc:
+            if wait_for_end(caller, None, _MOMENT):  # this process may end before its thread that watches is told
+                unlink_semaphores(names)
+            elif not isinstance(exc, (EOFError, ConnectionError)):  # the caller gave up while starting
+                raise
+    except Terminated:
+        sys.exit(1)
+    finally:
+        if server is not None:
+            server.close()
+
+
+class ShardServer:
+    """The envs of one shard, from their making to their end.
+
+    `serve_worker` calls `describe`, `connect`, `run` and `close`, in this order. So does a Ray actor, whose boot
+    messages are calls of its methods.
+    """
+
+    def __init__(self, env_fns: Sequence[Any], first: int, autoreset: str) -> None:
+        calls = [partial(_load_and_call, env_fn) if isinstance(env_fn, bytes) else env_fn for env_fn in env_fns]
+        self._first = first
+        self._autoreset = autoreset
+        self._envs, self._made = make_envs(calls, first, remote=True)
+        self._run: Callable[[], None] | None = None
+
+    def describe(self, *, forked: bool = False) -> bytes:
+        """Return the first message of the boot channel: the body of MADE."""
+        return encode_made(self._made, self._first, by_name=forked)
+
+    def connect(self, spec: bytes | bytearray) -> bytes:
+        """Open the caller's memory, or connect to the caller, by a pickled RingsSpec or TcpSpec.
+
+        Returns:
+            The answer for the boot channel: why that does not work, or nothing if it does.
+        """
+        way = loads(spec)
+        try:
+            if isinstance(way, RingsSpec):
+                memory, down, up = _open_rings(way)
+                batch = self._columns(way.n, Allocator(memory), way.info_attrs)
+                self._run = partial(self._serve_rings, batch, down, up)
+            else:
+                batch = self._columns(way.n, Allocator(), way.info_attrs, finals=False)
+                self._run = partial(self._serve_connection, batch, way.invitation, way.invitation.connect())
+        except (OSError, ValueError) as exc:
+            return f"{type(exc).__name__}: {exc}".encode()
+        return b""
+
+    def run(self) -> None:
+        """Serve the caller until told to close. EOFError or ConnectionError if the caller has hung up."""
+        if self._run is not None:
+            self._run()
+            self._envs = []  # closed, as told
+
+    def close(self) -> None:
+        """Close the envs that no CLOSE has closed. Repeatable."""
+        envs, self._envs = self._envs, []
+        close_envs(envs, self._first, remote=True)
+
+    def _columns(self, n: int, allocator: Allocator, info_attrs: Sequence[str], **options: Any) -> BatchColumns:
+        if not isinstance(self._made, ShardSpec):
+            raise RuntimeError("this worker has made no envs")
+        return BatchColumns(self._made.observation_space, self._made.action_space, n, allocator, info_attrs, **options)
+
+    def _serve_rings(self, batch: BatchColumns, down: RingReader, up: RingWriter) -> None:
+        row = int(Answer.ROW)
+
+        def answer(number: int, tag: int, body: object) -> None:
+            wakes = tag & 0xFF == row
+            if body is None and up.enter(number, tag, wakes):
+                return
+            data = encode(tag, body)
+            while not up.put(number, tag, data, wakes):
+                time.sleep(FULL_PAUSE / 10)  # until the caller has read some
+
+        worker = Worker(self._envs, self._first, batch, self._autoreset, answer, remote=True)
+        going = True
+        while going:
+            message = down.get(_WAKE_UP)
+            if message is not None:
+                number, tag, data = message
+                down.take()
+                going = worker.handle(number, tag, None if data is None else decode(tag, data))
+
+    def _serve_connection(self, batch: BatchColumns, invitation: Invitation, connection: socket.socket) -> None:
+        try:
+            invitation.prove(connection)
+        except OSError as exc:  # the caller waits in vain, and says so
+            raise EOFError(str(exc)) from exc
+        channel = Channel(connection)
+        shard = range(self._first, self._first + len(self._envs))
+        commands, answers = Packer.of_commands(batch, shard), Packer.of_answers(batch, shard)
+
+        def answer(number: int, tag: int, body: object) -> None:
+            channel.send_bytes(answers.pack(number, tag, body))
+
+        worker = Worker(self._envs, self._first, batch, self._autoreset, answer, remote=True)
+        try:
+            while worker.handle(*commands.unpack(memoryview(channel.recv_bytes()))):
+                continue
+        finally:
+            channel.close()
+
+
+def _open_rings(spec: RingsSpec) -> tuple[memoryview, RingReader, RingWriter]:
+    """Return the memory of the columns, and the ends of the rings. OSError or ValueError if they cannot be opened."""
+    memory = open_segment(spec.batch)
+    rings = Allocator(open_segment(spec.rings))
+    pid_cell(rings)[0] = os.getpid()
+    down = RingReader(rings, spec.entries, spec.names.down, spin=spec.spin)
+    wake = Semaphore(spec.names.wake) if spec.wakes else None
+    return memory, down, RingWriter(rings, spec.entries, spec.names.up, wake=wake)
+
+
+def _load_and_call(env_fn: bytes) -> Any:
+    """Unpickle a function and call it: what cannot be imported here is then an error of its env."""
+    return cloudpickle.loads(env_fn)()
