@@ -1,16 +1,16 @@
-"""The one place that says on which backends the tests run, in which tier and which process, and the watch for leaks.
+"""Configure the tests: their backends, their tiers, the processes that run them, and the check for leaks.
 
-`--backend NAME` (repeatable), or VECENVS_TEST_BACKENDS="mpi ray", chooses; without either it is those that need nothing
-installed. A test that asks for the fixture `configuration` runs on each configuration of the chosen backends that is in
-the `matrix` its class (or module) names. A backend that is named but cannot be imported fails its tests.
+`--backend NAME` (repeatable) or VECENVS_TEST_BACKENDS="mpi ray" chooses backends; the default is those that need no
+other library. A test with the fixture `configuration` runs on each configuration of the chosen backends in the `matrix`
+that its class or module names. The tests of a chosen backend that cannot be imported fail.
 
-The tests have two tiers. Those marked `long` are left out by `make test`; `make test-all` runs them, too. A
-configuration can mark its tests so. A class of tests with an attribute `short`, a suite, has all marked so that is not
-in this suite.
+The tests have two tiers. `make test` leaves out those marked `long`; `make test-all` runs all. A configuration can mark
+its tests as long. If a class of tests has an attribute `short`, a suite, all its tests outside this suite are long.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import signal
@@ -57,56 +57,73 @@ class Configuration:
 NOWHERE = Configuration("nowhere", "")
 
 
+def sb3() -> Any:
+    """Return Stable-Baselines3's `vec_env`. A process that has loaded torch takes twice as long for every fork."""
+    from stable_baselines3.common import vec_env
+
+    return vec_env
+
+
 def workers(backend: str, num_workers: int, label: str = "", **kwargs: Any) -> Configuration:
-    """A configuration with a number of workers."""
+    """Return a configuration with a number of workers."""
     parts = [backend, *([label] if label else []), str(num_workers)]
     return Configuration("-".join(parts), backend, {"num_workers": num_workers, **kwargs})
 
 
 def subproc(label: str, num_workers: int, *, long: bool = False) -> Configuration:
-    """SubprocVecEnv by a start method, or "caller": by fork, the caller stepping the last shard."""
+    """Return SubprocVecEnv by a start method, or "caller": by fork, with the caller stepping the last shard."""
     kwargs = {"start_method": "fork", "caller_steps": True} if label == "caller" else {"start_method": label}
     return replace(workers("subproc", num_workers, label, **kwargs), long=long)
 
 
 DUMMY = [Configuration("dummy", "dummy")]
+OTHERS = "others"  # backends without an entry of their own in a matrix
+NO_OTHERS: dict[str, list[Configuration]] = {"dummy": [], OTHERS: []}
 
-# What workers do once they run is the same code by every start method. `fork` starts fastest and has all tests in the
-# short tier; `spawn` and `forkserver` have there what they can differ in: starts and restarts, and what travels then.
+# Workers run the same code whatever started them. `fork` starts fastest and has all tests in the short tier. The other
+# start methods have there what they can change: starts, restarts, and what travels to a worker that starts. "caller"
+# has what can depend on a shard in the caller's process beside shards in others.
 MATRICES: dict[str, dict[str, list[Configuration]]] = {
     # Every start method and number of workers.
     "wide": {
         "dummy": DUMMY,
         "subproc": [
-            *(subproc("fork", k, long=k in (1, 4)) for k in (1, 2, 3, 4, 5)),
-            *(subproc("caller", k, long=k in (2, 5)) for k in (1, 2, 3, 5)),
-            *(subproc(label, k, long=k != 2) for label in ("forkserver", "spawn") for k in (1, 2, 3, 5)),
+            *(subproc("fork", k, long=k not in (2, 3)) for k in (1, 2, 3, 4, 5)),
+            *(subproc("caller", k, long=k != 3) for k in (1, 2, 3, 5)),
+            *(subproc("forkserver", k, long=k != 2) for k in (1, 2, 3, 5)),
+            *(subproc("spawn", k, long=True) for k in (1, 2, 3, 5)),
         ],
     },
-    # One of each kind, for the contract.
+    # One of each kind.
     "each": {"dummy": DUMMY, "subproc": [subproc("fork", 2), subproc("caller", 3), subproc("spawn", 2)]},
-    # What starts slowly.
-    "started": {"dummy": [], "subproc": [subproc("spawn", 2), subproc("forkserver", 2)]},
-    # Those with processes, for what only these can do; "each" has the third start method.
+    # For starts.
+    "forkserver": {**NO_OTHERS, "subproc": [subproc("forkserver", 2)]},
+    "spawn": {**NO_OTHERS, "subproc": [subproc("spawn", 2)]},
+    # For what only engines with processes can do.
     "workers": {"dummy": [], "subproc": [subproc("fork", 2), subproc("caller", 3), subproc("forkserver", 2)]},
     # The same, for what workers do once they run.
     "running": {
         "dummy": [],
         "subproc": [subproc("fork", 2), subproc("caller", 3), subproc("forkserver", 2, long=True)],
     },
-    # Those that start fast, for what takes many of them.
+    # For tests that make many VecEnvs.
     "fast": {"dummy": DUMMY, "subproc": [subproc("fork", 2), subproc("caller", 3)]},
+    # The two halves of it.
+    "plain": {"dummy": DUMMY, "subproc": [subproc("fork", 2)]},
+    "caller": {**NO_OTHERS, "subproc": [subproc("caller", 3)]},
+    # For what is built on the contract alone (views, other libraries' names).
+    "contract": {"dummy": DUMMY, "subproc": [subproc("fork", 2), subproc("caller", 3, long=True)]},
 }
 
 
 def pytest_configure() -> None:
-    """Heed Ctrl-C, and have the programs that tests start heed it: where a script runs us by `&` it comes ignored."""
+    """Restore the default SIGINT, here and in programs that tests start. `nohup make test &` starts with it ignored."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> list[str]:
-    """Say so where something is not tested."""
+    """List what is not tested here."""
     from hosts import can_make_hosts
 
     missing = [
@@ -127,13 +144,13 @@ def chosen_backends(config: pytest.Config) -> list[str]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give `configuration` its values. A backend without an entry in a matrix gets one with two workers."""
+    """Parametrize `configuration`. A backend without an entry in a matrix has one configuration, with two workers."""
     if "configuration" in metafunc.fixturenames:
         matrix = MATRICES[getattr(metafunc.cls or metafunc.module, "matrix", "each")]
         chosen = [
             configuration
             for backend in chosen_backends(metafunc.config)
-            for configuration in matrix.get(backend, [workers(backend, 2)])
+            for configuration in matrix.get(backend, matrix.get(OTHERS, [workers(backend, 2)]))
         ]
         params = [
             pytest.param(configuration, id=configuration.name, marks=[pytest.mark.long] if configuration.long else [])
@@ -142,25 +159,47 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("configuration", params)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import, for the short tier, a module whose tests are all long: some of them load torch."""
+    if config.getoption("markexpr") != "not long" or collection_path.suffix != ".py":
+        return None
+    long = ("\npytestmark = pytest.mark.long", "\npytestmark = [pytest.mark.long")
+    return True if any(line in collection_path.read_text() for line in long) else None
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector, here and in forks, away from the hundreds of thousands of objects that stay."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Choose tiers; deselect, so that it is counted, what none of the chosen backends has to pass."""
+    """Mark long tests and order them; deselect (and so count) tests that apply to none of the chosen backends.
+
+    Tests that repeat those of the short tier on another configuration come last: CI has no time for all.
+    """
+    repeats, nowhere = set(), set()
     for item in items:
+        params = getattr(item, "callspec", None)
+        configurations = (
+            [value for value in params.params.values() if isinstance(value, Configuration)] if params else []
+        )
         short = getattr(getattr(item, "cls", None), "short", object)
         if short is not object and not hasattr(short, getattr(item, "originalname", "")):
             item.add_marker(pytest.mark.long)
-    nowhere = [
-        item
-        for item in items
-        if getattr(item, "callspec", None) and any(value is NOWHERE for value in item.callspec.params.values())
-    ]
+            repeats.add(item)
+        elif any(configuration.long for configuration in configurations):
+            repeats.add(item)
+        if NOWHERE in configurations:
+            nowhere.add(item)
     if nowhere:
-        config.hook.pytest_deselected(items=nowhere)
-        items[:] = [item for item in items if item not in nowhere]
+        config.hook.pytest_deselected(items=list(nowhere))
+    items[:] = sorted((item for item in items if item not in nowhere), key=repeats.__contains__)
 
 
 @pytest.hookimpl(optionalhook=True)  # the tests' second MPI has no pytest-xdist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Have one process run each group. The marker `xdist_group` has no effect under pytest 9.2 and pytest-xdist 3.8."""
+    """Run each group in one process. The marker `xdist_group` has no effect under pytest 9.2 and pytest-xdist 3.8."""
     if config.getoption("dist") != "loadgroup":
         return None
     from xdist.scheduler import LoadScopeScheduling
@@ -175,9 +214,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 SHARE_A_RAY = ("test_ray_manners", "test_ray_env_wrapper", "test_ray_multiprocess_env", "test_replay_ray")
 BEGIN_A_RAY = ("tests/ray/", "tests/replay/test_replay_docs", "tests/examples/test_replay_examples")
 
+# What loads torch, besides the tests with "sb3" in their names.
+LOAD_TORCH = (
+    "tests/compat/test_baselines.py::test_set_global_seeds",
+    "tests/examples/test_ddpg",
+    "tests/test_run.py::test_models_of",
+    "tests/views/test_gymnasium_programs.py::test_floats_for_integers",
+    "tests/views/test_gymnasium_programs.py::test_what_is_no_row",
+    "tests/views/test_sb3",
+    "tests/wrappers/test_vec_frame_stack.py::test_an_order_for_each_key",
+    "tests/wrappers/test_vec_small.py::test_what_is_no_vec_env",
+)
+
 
 def group_of(nodeid: str) -> str | None:
-    """Name the tests that one process runs, one after another; None where any process may run this one."""
+    """Return the group of a test, which one process runs in order; None if any process may run it."""
     path, _, name = nodeid.partition("::")
     if path.endswith("test_ray_contract.py"):
         return f"{path}::{name.partition('::')[0]}"  # one way to an actor
@@ -187,6 +238,8 @@ def group_of(nodeid: str) -> str | None:
         return "other Rays"
     if path.startswith("tests/mpi/"):
         return "mpich" if "mpich" in name else "openmpi"
+    if "sb3" in name or nodeid.startswith(LOAD_TORCH):
+        return "torch"
     return None
 
 
@@ -199,7 +252,7 @@ def no_leaks() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def sb3_logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep Stable-Baselines3's logs, of processes started here as well, out of the system's folder for such files."""
+    """Write the logs of Stable-Baselines3, also of processes started here, to a temporary folder of the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SB3_LOGDIR", str(tmp_path_factory.mktemp("sb3")))
         yield

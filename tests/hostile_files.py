@@ -55,12 +55,12 @@ def read_or_refuse(read: Callable[[], Any], refusal: type[Exception], name: str)
 
 
 def npy(text: str, data: bytes = b"") -> bytes:
-    """An array's file with a header of one's own."""
+    """Return an array's file with another header."""
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + data
 
 
 def array(value: Any) -> bytes:
-    """An array's file as NumPy writes it."""
+    """Return an array's file as NumPy writes it."""
     file = io.BytesIO()
     np.save(file, value, allow_pickle=False)
     return file.getvalue()

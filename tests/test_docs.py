@@ -47,7 +47,7 @@ def prose(page: str) -> str:
 
 
 def anchors(path: Path) -> set[str]:
-    """The names that GitHub gives a page's headings."""
+    """Return the names that GitHub gives a page's headings."""
     heads = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
@@ -68,7 +68,7 @@ def test_readme_leads_to_every_page() -> None:
 
 
 def commands_of(page: str) -> list[list[str]]:
-    """The lines of a page's command blocks that start one of our commands, without what is said beside them."""
+    """Return the lines of a page's command blocks that start one of our commands, without comments."""
     lines = re.findall(r"^    python -m vecenvs (.*)$", (ROOT / page).read_text(), re.MULTILINE)
     return [shlex.split(re.split(r"\s{2,}", line)[0], comments=True) for line in lines]
 

@@ -19,7 +19,7 @@ from vecenvs.testing.envs import CountingEnv, SampledEnv
 from vecenvs.testing.lockstep import Lockstep
 from vecenvs.vec_env import VecEnv
 
-matrix = "fast"
+matrix = "contract"
 pytestmark = pytest.mark.timeout(180)
 checked = settings(
     max_examples=25,

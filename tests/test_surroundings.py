@@ -115,7 +115,7 @@ def reap(*_: object) -> None:
 
 @pytest.fixture(params=[signal.SIG_IGN, reap], ids=["ignore", "reap"])
 def taken_sigchld(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A program that learns of its children's ends itself, so that multiprocessing does not."""
+    """Run as a program that reaps its children itself, so that multiprocessing cannot."""
     before = signal.signal(signal.SIGCHLD, request.param)
     yield
     signal.signal(signal.SIGCHLD, before)

@@ -1,4 +1,4 @@
-"""The tests can be run by a script in the background, where Ctrl-C is ignored."""
+"""How the tests are run: by a script in the background, where Ctrl-C is ignored; in groups; without torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_programs_that_tests_start_heed_ctrl_c() -> None:
 
 @pytest.mark.parametrize("processes", ["0", "1"])
 def test_where_a_script_runs_them_by_an_ampersand(processes: str) -> None:
-    """That is a program that ignores SIGINT, and so would all that it starts."""
+    """Such a script ignores SIGINT, and so would every program that it starts."""
     test = f"{__file__}::{test_programs_that_tests_start_heed_ctrl_c.__name__}"
     pytest_line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", processes, test]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
@@ -29,6 +29,17 @@ def test_where_a_script_runs_them_by_an_ampersand(processes: str) -> None:
         capture_output=True, text=True, timeout=50, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
+
+
+def test_what_loads_torch_does_so_in_one_process() -> None:
+    """The top of a module is run by every process."""
+    assert group_of("tests/wrappers/test_vec_monitor.py::test_as_sb3") == "torch"
+    heavy = ("\nimport torch", "\nfrom torch", "\nimport stable_baselines3", "\nfrom stable_baselines3")
+    texts = {path: path.read_text() for path in Path(__file__).parent.rglob("*.py") if "programs" not in path.parts}
+    found = [path.name for path, text in texts.items() if any(line in text for line in heavy)]
+    assert sorted(found) == ["test_sb3_examples.py", "test_sb3_training.py"], (
+        "which are long: see pytest_ignore_collect"
+    )
 
 
 def test_what_shares_a_ray_or_an_mpi_is_one_processs() -> None:

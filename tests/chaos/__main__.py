@@ -35,7 +35,7 @@ FOREIGN = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Be the program, or with --child one of its processes."""
+    """Run the program, or with --child one of its child processes."""
     options = _parser().parse_args(argv)
     if options.child:
         return _child(options)
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _Engine:
-    """All rounds of one engine. A process that hangs or crashes is ended; the next one goes on with the next round."""
+    """All rounds of one engine. After a process that hangs or crashes, another one plays the next rounds."""
 
     def __init__(self, name: str, options: argparse.Namespace) -> None:
         self.name, self.options = name, options
@@ -86,7 +86,7 @@ class _Engine:
         self.left = options.times if options.seed is not None else QUICK.get(name, 4) if options.quick else 10**9
 
     def run(self) -> bool:
-        """Play; print; tell whether anything failed."""
+        """Play the rounds and print the counts. Return whether anything failed."""
         end = time.monotonic() + self.options.seconds
         while self.left > 0 and sum(map(len, self.kinds.values())) < self.options.most:
             if self.options.seed is None and time.monotonic() >= end:
@@ -104,7 +104,7 @@ class _Engine:
         return bool(self.kinds)
 
     def _process(self, end: float) -> bool:
-        """Play rounds in a process until it ends; tell whether to go on."""
+        """Play rounds in a process until it ends. Return whether to go on."""
         token, files = uuid.uuid4().hex, leaks.shared_memory_files()
         with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
             report, errors = Path(folder) / "report", Path(folder) / "errors"
@@ -136,7 +136,7 @@ class _Engine:
         return broken
 
     def _follow(self, child: subprocess.Popen[bytes], report: Path) -> int | None:
-        """Wait for the process; None if it had to be killed, since it said nothing for too long."""
+        """Return the exit code of the process, or None if it was killed because it reported nothing for too long."""
         patience = ENGINES[self.name].patience * 2 + 60
         while True:
             try:
@@ -183,7 +183,7 @@ class _Engine:
                 )
 
     def _end(self, token: str, files: frozenset[str], *, failed: bool) -> None:
-        """See that nothing outlives the process; end what does."""
+        """Check that no process or file outlives the process, and remove those that do."""
         exempt = ENGINES[self.name].exempt
 
         def left() -> list[int]:

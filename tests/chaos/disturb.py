@@ -1,4 +1,4 @@
-"""What disturbs from outside: Ctrl-C in the caller, signals to workers."""
+"""Disturbances from outside: Ctrl-C in the caller, signals to workers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BACK = frozenset(name for name in dis.opmap if name.startswith(("JUMP_BACKWARD"
 
 
 def inside(frame: FrameType | None) -> bool:
-    """Tell whether code of the library is being executed, or has called what is."""
+    """Tell whether the frame, or one of its callers, runs code of the library."""
     while frame is not None:
         if frame.f_code.co_filename.startswith(PACKAGE) and not frame.f_code.co_filename.startswith(TESTING):
             return True
@@ -34,7 +34,7 @@ def inside(frame: FrameType | None) -> bool:
 
 
 def _age(pid: int) -> int:
-    """Return when a process was started, in the system's ticks; 0 if it is gone."""
+    """Return the start time of a process in the system's ticks; 0 if it is gone."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     except OSError:
@@ -42,7 +42,7 @@ def _age(pid: int) -> int:
 
 
 class Interrupter:
-    """Raises KeyboardInterrupt while a call runs: after some seconds, or at the n-th place where a handler might run.
+    """Raises KeyboardInterrupt during a call: after some seconds, or at the n-th place where a handler might run.
 
     These places are, as in CPython 3.11 and later, a function's beginning, what follows a call, and a jump back. With
     `anywhere` it is every bytecode.
@@ -150,24 +150,24 @@ class Disturber:
         self._last = 0.0  # when a signal was sent
 
     def kill(self, pid: int, after: float) -> None:
-        """SIGKILL after some seconds."""
+        """Send SIGKILL after some seconds."""
         self._start(self._kill, pid, after)
 
     def kill_newest(self, after: float) -> None:
-        """SIGKILL, after some seconds, to the child of this process that is the youngest by then."""
+        """Send SIGKILL, after some seconds, to the child of this process that is the youngest by then."""
         self._start(self._kill_newest, after)
 
     def stop(self, pid: int, after: float, seconds: float) -> None:
-        """SIGSTOP after some seconds, SIGCONT some seconds after that."""
+        """Send SIGSTOP after some seconds, and SIGCONT some seconds after that."""
         self._start(self._stop, pid, after, seconds)
 
     def idle(self) -> bool:
-        """Tell whether all has been done, long enough ago to have taken effect."""
+        """Tell whether all signals were sent long enough ago to have taken effect."""
         self._threads = [each for each in self._threads if each.is_alive()]
         return not self._threads and time.monotonic() - self._last > 0.5
 
     def finish(self) -> None:
-        """Wait until all has been done, and every process goes on."""
+        """Wait until all signals are sent and every stopped process continues."""
         self._over.set()
         while self._threads:
             self._threads.pop().join()

@@ -1,4 +1,4 @@
-"""An env whose every row can be foretold, and whose actions do what goes wrong in real ones."""
+"""An env with predictable rows, whose actions cause the failures of real envs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def reward_of(number: int) -> float:
 
 
 def step_info(form: str, action: int, slot: int, t: int, number: int) -> dict[str, Any]:
-    """Return the info of a step, "bad" ones without what cannot be unpickled."""
+    """Return the info of a step, without the part of a "bad" one that cannot be unpickled."""
     nonce = action // KINDS
     if form == "none":
         return {}
@@ -69,10 +69,10 @@ def step_info(form: str, action: int, slot: int, t: int, number: int) -> dict[st
 
 
 class ChaosEnv(gymnasium.Env[NDArray[np.int64], Any]):
-    """Count, and remember a hash of all that it was told.
+    """An env that counts steps and hashes everything that it was given.
 
     The observation has `FIELDS`: `life` is another one for each object of this class, `hash` depends on the actions
-    of the episode, its seed and its option. Where it lives in the caller's process it does not end or hold up that.
+    of the episode, its seed and its option. In the caller's process its actions neither end nor delay that process.
     """
 
     def __init__(self, slot: int, caller: int, form: str, start: float = 0.0) -> None:
@@ -127,7 +127,7 @@ class ChaosEnv(gymnasium.Env[NDArray[np.int64], Any]):
         return self._row(), reward_of(self.hash), kind in ENDING, kind == TRUNCATE, info
 
     def bump(self, payload: bytes) -> tuple[int, ...]:
-        """Count, and return the state: to be called by `env_method`."""
+        """Count a call of `env_method` and return the state."""
         self.bumps += 1
         return self.life, os.getpid(), self.episode, self.t, self.bumps, self.bonus, len(payload)
 

@@ -1,7 +1,7 @@
-"""What one slot may be in, and which rows it may give next.
+"""The states of one slot, and the rows that may come next in each.
 
-After an exception it is not known whether a command was given, nor, after a death, whether its row had come before. So
-a slot has a set of states; a row that comes keeps those that foretold it. No state left is a violation.
+After an exception it is unknown whether a command was sent, and after a death whether its row had come before. So each
+slot has a set of states, and a row removes those that do not allow it. A slot without a state is a violation.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Due(NamedTuple):
 
 
 class State(NamedTuple):
-    """What an env is in. `phase`: new, live, over (disabled), first (next_step), failed, lost (its worker died)."""
+    """A state of one env. `phase`: new, live, over (disabled), first (next_step), failed, lost (its worker died)."""
 
     slot: int
     mode: str
@@ -94,11 +94,11 @@ class State(NamedTuple):
 
     @property
     def auto(self) -> bool:
-        """Whether it is being reset by itself."""
+        """Whether the env is under an async autoreset."""
         return self.due is not None and self.due.command == "auto"
 
     def given_step(self, action: int) -> State:
-        """The state once a step has been given."""
+        """Return the state after a step was sent."""
         kind = action % KINDS
         due = Due("row", "step", action, held=self.held, kept=self.held, before=(self.episode, self.fault))
         if self.phase == "lost":
@@ -117,7 +117,7 @@ class State(NamedTuple):
         return after._end(due) if due.terminated or due.truncated else after._replace(due=due)
 
     def _lose(self, due: Due) -> State:
-        """The state once the row is due that says that the worker was replaced."""
+        """Return the state in which the row is due that reports a replaced worker."""
         return self._end(due._replace(kind="lost", truncated=True))
 
     def _end(self, due: Due) -> State:
@@ -128,7 +128,7 @@ class State(NamedTuple):
         return self._replace(phase=phase, due=due)
 
     def given_reset(self, command: str, held: tuple[int, int]) -> State:
-        """The state once a reset has been given, or the step that stands for one."""
+        """Return the state after a reset was sent, or a step that resets (next_step)."""
         before = self.episode, self.fault
         due = Due("first", command, held=held, kept=self.held, before=before)
         after = self._replace(held=held)._begin(due)
@@ -157,7 +157,7 @@ class State(NamedTuple):
         return self._replace(phase="failed", due=due._replace(kind="error", ended=False))
 
     def failed(self) -> list[State]:
-        """Those in which it is instead an error that is due, wherever the command was broken off."""
+        """Return the states in which an error is due instead, wherever the command was interrupted."""
         if self.due is None:
             return []
         due = self.due
@@ -172,7 +172,7 @@ class State(NamedTuple):
         ]
 
     def after_death(self) -> list[State]:
-        """Those in which its worker has been replaced since."""
+        """Return the states in which the worker has been replaced since."""
         fresh = self._replace(life=0, episode=0, t=0, hash=0, bumps=0, bonus=0, fault="", replaced=True, due=None)
         due = self.due
         if due is None:
@@ -196,7 +196,7 @@ class State(NamedTuple):
         return [state._replace(due=state.due._replace(leftover=due.leftover)) for state in found if state.due]
 
     def handed_out(self) -> list[State]:
-        """Those once the answer has been handed out. In async mode an episode's end brings another one by itself."""
+        """Return the states after the answer was returned. In async mode an episode's end starts a reset."""
         due = self.due
         assert due is not None
         free = self._replace(due=None)
@@ -209,7 +209,7 @@ class State(NamedTuple):
         return [free]
 
     def match(self, row: Row, form: str, lives: set[int]) -> State | None:
-        """The state as the row tells it, if this is the row that is due; `lives` are those of the slot seen before."""
+        """Return the state that follows from a row, or None if another row is due. `lives`: those seen before."""
         due = self.due
         if due is None or due.kind in ("error", "death") or row.slot != self.slot or row.obs[SLOT] != self.slot:
             return None
@@ -241,7 +241,7 @@ class State(NamedTuple):
         return state if self._info_fits(info, form, due) else None
 
     def _started(self, obs: Obs, due: Due, lives: set[int]) -> State | None:
-        """The state with what only the first row of an episode tells."""
+        """Return the state with what only the first row of an episode contains."""
         state = self
         if not state.life:
             if obs[LIFE] in lives:

@@ -1,4 +1,4 @@
-"""One VecEnv from its making to its end, and what is left after it."""
+"""One VecEnv from its constructor to its end, and the check for leaks after it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any
 
+from chaos.calls import Calls
 from chaos.disturb import Disturber, Interrupter
 from chaos.env import FORMS, ChaosEnv
-from chaos.player import Plan, Player, Violation
+from chaos.expected import Expected
+from chaos.plan import Plan, Violation
+from chaos.player import Player
+from chaos.schedule import Schedule
 from vecenvs.arguments import split
 from vecenvs.backends import backend_class
 from vecenvs.errors import VecEnvError
@@ -27,7 +31,7 @@ from vecenvs.worker.autoreset import AUTORESET_MODES
 
 @dataclass(frozen=True)
 class Engine:
-    """A backend and how it is set up. `ranks` > 0: run under MPI."""
+    """A backend and its arguments. With `ranks` > 0 it runs under MPI."""
 
     backend: str
     kwargs: dict[str, Any] = field(default_factory=dict)
@@ -56,7 +60,7 @@ ENGINES = {
 
 
 def plan_of(rng: random.Random, engine: Engine) -> Plan:
-    """Draw how a round goes."""
+    """Draw the parameters of a round."""
     disturbed = rng.random() < 0.9
     interrupts = rng.choice(["", "", "timer", "bytecode"]) if disturbed else ""
     restart = rng.random() < 0.75
@@ -111,15 +115,16 @@ class Rounds:
             return found
         shards = split(plan.num_envs, vec.stats()["num_workers"])
         inline = {"dummy": {0}, "caller": {len(shards) - 1}}.get(self._kind(), set())
-        player = Player(vec, plan, shards, inline, rng, interrupter, disturber, counts, self.log)
-        player.history = history
+        expected = Expected(plan, shards, inline, counts)
+        calls = Calls(plan, rng, interrupter, counts, self.log, history, expected.maybe_broken)
+        player = Player(vec, plan, rng, calls, expected, disturber, counts)
         try:
-            player.play()
+            Schedule(plan, rng, player, expected, disturber, counts).play()
         except Violation as violation:
             found.append(violation)
         except BaseException as exc:
             found.append(Violation(f"{type(exc).__name__} in the chaos program", traceback.format_exc()[-3000:]))
-        found += player.soft
+        found += expected.soft
         disturber.finish()
         counts["kills"] += disturber.kills
         counts["stops"] += disturber.stops
@@ -188,7 +193,7 @@ class Rounds:
             found.append(Violation("close took long", f"{time.monotonic() - began:.1f} s"))
 
     def _left(self, files: Any, processes: dict[int, str], descriptors: dict[str, int]) -> list[Violation]:
-        """Say what a round has left behind."""
+        """Return the leaks of a round."""
         gc.collect()
 
         def left_processes() -> list[str]:
@@ -218,7 +223,7 @@ class Rounds:
 
 
 def warm_up(name: str) -> None:
-    """Start what a process starts once and keeps: a fork server, a Ray."""
+    """Start what a process starts once and keeps, such as a fork server or a Ray."""
     engine = ENGINES[name]
     if engine.backend == "ray":
         import ray

@@ -14,7 +14,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from gymnasium import spaces
 
 import vecenvs
@@ -618,6 +617,8 @@ def test_make_atari_alone() -> None:
 
 
 def test_set_global_seeds() -> None:
+    import torch
+
     draws = []
     for seed in (3, 3, 4, None):
         baselines.set_global_seeds(seed)

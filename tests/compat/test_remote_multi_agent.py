@@ -16,7 +16,7 @@ from vecenvs.compat.remote_vector_env import RemoteBaseEnv, RemoteVectorEnv
 from vecenvs.errors import EnvError
 from vecenvs.testing.compare import assert_same
 
-matrix = "fast"
+matrix = "contract"
 WAIT = 20_000
 
 

@@ -18,7 +18,7 @@ from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, NotStepp
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import SPACES, CountingEnv, DyingEnv, FailingEnv, GatedEnv, SampledEnv
 
-matrix = "fast"
+matrix = "contract"
 LONG = 20_000  # milliseconds: `poll` waits for all rows
 
 

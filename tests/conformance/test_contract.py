@@ -8,11 +8,19 @@ from conftest import Configuration
 from vecenvs.testing.suite import (
     AftermathConformance,
     AttributeConformance,
+    AutoresetConformance,
     DeathConformance,
     ErrorConformance,
+    IndexConformance,
+    InterruptConformance,
     LifecycleConformance,
+    MessageConformance,
+    MisfitConformance,
+    OwnershipConformance,
+    PatienceConformance,
     RecoveryConformance,
     RestartConformance,
+    RowConformance,
     RuleConformance,
     ScheduleConformance,
     SeedingConformance,
@@ -41,17 +49,49 @@ class TestWorlds(OnConfigurations, WorldConformance):
 class TestSpaces(OnConfigurations, SpaceConformance):
     """Every kind of space."""
 
-    matrix = "fast"
+    matrix = "contract"
 
 
 class TestRules(OnConfigurations, RuleConformance):
     """All else in the contract."""
 
-    matrix = "fast"
+    matrix = "plain"
+
+
+class Mixed(
+    RowConformance,
+    AutoresetConformance,
+    OwnershipConformance,
+    SeedingConformance,
+    IndexConformance,
+    AttributeConformance,
+    ErrorConformance,
+    InterruptConformance,
+    LifecycleConformance,
+    MessageConformance,
+    PatienceConformance,
+):
+    """Rules for several envs, of which some may live in the caller's process and some in others.
+
+    The other rules are for a single value: checks of arguments and actions, and what one env may return.
+    """
+
+    test_an_odd_reward_at_an_end = MisfitConformance.test_an_odd_reward_at_an_end
+    test_observations_of_the_wrong_shape = MisfitConformance.test_observations_of_the_wrong_shape
+    test_rewards_that_are_no_numbers = MisfitConformance.test_rewards_that_are_no_numbers
+    test_two_things_wrong_with_one_row = MisfitConformance.test_two_things_wrong_with_one_row
+    test_what_its_own_process_alone_can_unpickle = ValueConformance.test_what_its_own_process_alone_can_unpickle
+
+
+class TestMixedRules(OnConfigurations, RuleConformance):
+    """The same rules where the caller steps a shard itself."""
+
+    matrix = "caller"
+    short = Mixed
 
 
 class Starts(LifecycleConformance, StartConformance):
-    """What a start method can make a difference to: how envs begin and end, and what travels to their workers."""
+    """What a start method can change: how envs begin and end, and what travels to their workers."""
 
     test_an_env_that_cannot_be_made = ErrorConformance.test_an_env_that_cannot_be_made
     test_env_functions_that_are_none = ErrorConformance.test_env_functions_that_are_none
@@ -76,10 +116,29 @@ class TestStarts(
     StartConformance,
     ValueConformance,
 ):
-    """Of the rules those that a start method might break; each start takes a second."""
+    """Rules that a start method might break: the fork server's workers get everything pickled."""
 
-    matrix = "started"
+    matrix = "forkserver"
     short = Starts
+
+
+class Spawns:
+    """What spawn can change beyond that: each worker imports everything anew."""
+
+    test_an_env_that_cannot_be_made = ErrorConformance.test_an_env_that_cannot_be_made
+    test_close_is_asked_of_every_env_once = LifecycleConformance.test_close_is_asked_of_every_env_once
+    test_closures_and_lambdas_travel = ErrorConformance.test_closures_and_lambdas_travel
+    test_env_functions_that_do_not_pickle = ErrorConformance.test_env_functions_that_do_not_pickle
+    test_same_seeds_same_trajectories = SeedingConformance.test_same_seeds_same_trajectories
+    test_spaces_that_differ = ErrorConformance.test_spaces_that_differ
+    test_with_statement = LifecycleConformance.test_with_statement
+
+
+class TestSpawns(TestStarts):
+    """The same rules by spawn, which takes a second for each start."""
+
+    matrix = "spawn"
+    short = Spawns
 
 
 class TestSchedules(OnConfigurations, ScheduleConformance):

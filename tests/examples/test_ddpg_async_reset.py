@@ -11,7 +11,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 
 from vecenvs import VecEnv, make_vec_env
 
@@ -20,6 +19,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "ddpg_async_reset.py"
 
 @pytest.fixture(scope="module")
 def example() -> Any:
+    import torch
+
     spec = importlib.util.spec_from_file_location("ddpg_async_reset", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None

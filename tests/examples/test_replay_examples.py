@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-import torch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FEW = ("--num-explorers", "3", "--num-envs", "1")
@@ -101,6 +100,8 @@ def test_replay_dqn_runs_until_its_goal() -> None:
 
 
 def test_explorers_of_replay_dqn_act_as_the_network_does() -> None:
+    import torch
+
     example = load("replay_dqn")
     learner = example.Learner(4, 3, example.parse(["--hidden-size", "7"]))
     greedy = example.Greedy(3, 0.0, 0)
@@ -113,6 +114,8 @@ def test_explorers_of_replay_dqn_act_as_the_network_does() -> None:
 
 
 def test_the_update_of_replay_dqn() -> None:
+    import torch
+
     example = load("replay_dqn")
     torch.manual_seed(0)
     learner = example.Learner(4, 2, example.parse(["--hidden-size", "16", "--learning-rate", "0.01", "--tau", "0.0"]))

@@ -20,7 +20,7 @@ from vecenvs.testing.envs import CountingEnv, DyingEnv, FailingEnv, GatedEnv, To
 from vecenvs.views import as_gymnasium, from_gymnasium
 from vecenvs.views.gymnasium.view import GymnasiumView
 
-matrix = "fast"
+matrix = "contract"
 ZEROS = np.zeros(4, np.int64)
 
 STARTS: dict[str, Callable[[Any], Any]] = {

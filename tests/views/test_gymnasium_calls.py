@@ -14,7 +14,7 @@ from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import RenderingEnv
 from vecenvs.views import as_gymnasium, from_gymnasium
 
-matrix = "fast"
+matrix = "contract"
 
 
 def wrapped(tag: int) -> Any:

@@ -22,7 +22,7 @@ from vecenvs.testing.envs import SPACES, CountingEnv, SampledEnv
 from vecenvs.views import as_gymnasium, as_sb3
 from vecenvs.wrappers import VecMonitor, VecNormalize
 
-matrix = "fast"
+matrix = "contract"
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])

@@ -14,7 +14,7 @@ from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import NESTED, SPACES, counting_fns
 from vecenvs.views import as_gymnasium
 
-matrix = "fast"
+matrix = "contract"
 ZEROS = np.zeros(4, np.int64)
 
 

@@ -30,7 +30,7 @@ from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import SPACES, BufferReusingEnv, LabelSpace
 from vecenvs.views import as_gymnasium
 
-matrix = "fast"
+matrix = "contract"
 every_mode = pytest.mark.parametrize("mode", list(MODES))
 
 

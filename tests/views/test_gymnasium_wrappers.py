@@ -22,7 +22,7 @@ from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import RenderingEnv
 from vecenvs.views import as_gymnasium
 
-matrix = "fast"
+matrix = "contract"
 
 IMAGES = sampled_fns(spaces.Box(0, 255, (8, 8, 3), np.uint8))
 VECTORS = sampled_fns(spaces.Box(-1.0, 1.0, (2, 3), np.float32))

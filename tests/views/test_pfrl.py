@@ -23,7 +23,7 @@ from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, FailingEnv, GatedE
 from vecenvs.views.pfrl import MODES, PfrlView, as_pfrl
 from vecenvs.wrappers.base import VecEnvWrapper
 
-matrix = "fast"
+matrix = "contract"
 
 
 @pytest.fixture(params=MODES)

@@ -6,16 +6,13 @@ import functools
 import importlib
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
 import pytest
+from conftest import sb3
 from gymnasium import spaces
-from stable_baselines3.common.vec_env import DummyVecEnv as SB3DummyVecEnv
-from stable_baselines3.common.vec_env import SubprocVecEnv as SB3SubprocVecEnv
-from stable_baselines3.common.vec_env import VecCheckNan as SB3VecCheckNan
-from stable_baselines3.common.vec_env import VecEnv as SB3VecEnv
 from upstream_envs import Drawing, LooksForSeed, Louder, SeedOfItsOwn
 
 from vecenvs.backends.dummy import DummyVecEnv
@@ -24,10 +21,14 @@ from vecenvs.make.make_vec_env import make_vec_env
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import SPACES, CountingEnv, FailingEnv, RenderingEnv, SampledEnv, counting_fns
 from vecenvs.views import as_sb3, from_gymnasium
-from vecenvs.views.sb3 import SB3View
 from vecenvs.wrappers import VecMonitor
 
-matrix = "fast"
+if TYPE_CHECKING:
+    from stable_baselines3.common.vec_env import VecEnv as SB3VecEnv
+
+    from vecenvs.views.sb3 import SB3View
+
+matrix = "contract"
 
 OBSERVATIONS = {
     **{name: SPACES[name] for name in ("scalar", "float64", "float16", "uint8", "int32", "bool", "discrete")},
@@ -99,13 +100,13 @@ def view_of(configuration: Any) -> Iterator[Any]:
 
 @pytest.mark.parametrize("space", OBSERVATIONS.values(), ids=OBSERVATIONS.keys())
 def test_every_row_equals_that_of_sb3(view_of: Any, space: spaces.Space[Any]) -> None:
-    theirs = SB3DummyVecEnv(sampled_fns(space))
+    theirs = sb3().DummyVecEnv(sampled_fns(space))
     assert compare_runs(view_of(sampled_fns(space)), theirs) > 5
 
 
 @pytest.mark.parametrize("space", ACTIONS.values(), ids=ACTIONS.keys())
 def test_actions_arrive_as_with_sb3(view_of: Any, space: spaces.Space[Any]) -> None:
-    theirs = SB3DummyVecEnv(sampled_fns(OBSERVATIONS["float64"], space))
+    theirs = sb3().DummyVecEnv(sampled_fns(OBSERVATIONS["float64"], space))
     compare_runs(view_of(sampled_fns(OBSERVATIONS["float64"], space)), theirs, steps=20)
 
 
@@ -121,7 +122,7 @@ def test_spaces_that_sb3s_own_classes_refuse(view_of: Any, name: str) -> None:
 
 def test_every_row_equals_that_of_sb3s_subprocesses(view_of: Any) -> None:
     fns = sampled_fns(OBSERVATIONS["dict"])
-    theirs = SB3SubprocVecEnv(fns, start_method="fork")
+    theirs = sb3().SubprocVecEnv(fns, start_method="fork")
     try:
         assert compare_runs(view_of(fns), theirs) > 5
     finally:
@@ -131,7 +132,7 @@ def test_every_row_equals_that_of_sb3s_subprocesses(view_of: Any) -> None:
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "Acrobot-v1"])
 def test_gymnasiums_envs(view_of: Any, env_id: str) -> None:
     fns = [functools.partial(gymnasium.make, env_id, max_episode_steps=15) for _ in range(3)]
-    theirs = SB3DummyVecEnv(fns)
+    theirs = sb3().DummyVecEnv(fns)
     assert compare_runs(view_of(fns), theirs, steps=50) >= 3
     theirs.close()
 
@@ -149,7 +150,7 @@ def test_multibinary_actions_may_be_whole_floats(view_of: Any) -> None:
 
 
 def test_seeds_and_options_are_for_the_next_reset_alone(view_of: Any) -> None:
-    view, theirs = view_of(counting_fns(2, length=2)), SB3DummyVecEnv(counting_fns(2, length=2))
+    view, theirs = view_of(counting_fns(2, length=2)), sb3().DummyVecEnv(counting_fns(2, length=2))
     for env in (view, theirs):
         env.reset()
         env.seed(7)
@@ -204,7 +205,7 @@ def test_ways_to_name_envs(view_of: Any, indices: Any) -> None:
 
 def test_the_envs_themselves() -> None:
     view = as_sb3(DummyVecEnv(counting_fns(2)))
-    assert [env.tag for env in SB3VecCheckNan(view).envs] == [0, 1]
+    assert [env.tag for env in sb3().VecCheckNan(view).envs] == [0, 1]
     view.close()
 
 
@@ -231,7 +232,7 @@ def test_unknown_envs_and_attributes(view_of: Any) -> None:
 
 def test_rendering_is_as_with_sb3(view_of: Any) -> None:
     fns = [functools.partial(RenderingEnv, tag) for tag in range(3)]
-    view, theirs = view_of(fns), SB3DummyVecEnv(fns)
+    view, theirs = view_of(fns), sb3().DummyVecEnv(fns)
     for env in (view, theirs):
         env.reset()
         env.step(np.zeros(3, np.int64))
@@ -245,7 +246,7 @@ def test_rendering_is_as_with_sb3(view_of: Any) -> None:
 @pytest.mark.parametrize("mode", ["human", None])
 def test_envs_that_give_no_images(view_of: Any, mode: str | None) -> None:
     fns = [functools.partial(RenderingEnv, tag, mode) for tag in range(2)]
-    view, theirs = view_of(fns), SB3DummyVecEnv(fns)
+    view, theirs = view_of(fns), sb3().DummyVecEnv(fns)
     for env in (view, theirs):
         assert env.render_mode == mode
         with pytest.warns(UserWarning, match="rgb_array"):
@@ -284,7 +285,7 @@ def test_what_cannot_be_viewed() -> None:
 
 
 def test_without_sb3_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "vecenvs.views.sb3")
+    monkeypatch.delitem(sys.modules, "vecenvs.views.sb3", raising=False)
     monkeypatch.setitem(sys.modules, "stable_baselines3.common.monitor", None)
     with pytest.raises(BackendUnavailable, match="pip install stable-baselines3"):
         importlib.import_module("vecenvs.views.sb3")
@@ -302,7 +303,7 @@ def test_seeds_of_make_vec_env_hold_unless_sb3_gives_its_own() -> None:
 @pytest.mark.parametrize("env", [LooksForSeed, SeedOfItsOwn])
 def test_envs_that_look_for_the_argument_seed(view_of: Any, env: Any) -> None:
     """An autoreset passes no seed, as in SB3: seeded runs repeat, but their episodes differ."""
-    assert compare_runs(view_of([env] * 3), SB3DummyVecEnv([env] * 3), steps=12) == 12
+    assert compare_runs(view_of([env] * 3), sb3().DummyVecEnv([env] * 3), steps=12) == 12
 
 
 def rewards_of(env: Any, actions: Any) -> list[float]:
@@ -313,7 +314,7 @@ def rewards_of(env: Any, actions: Any) -> list[float]:
 def test_envs_exchanged_in_mid_episode() -> None:
     """Changes act at once: a replaced env, a replaced list, a patched step."""
     fns = [functools.partial(gymnasium.make, "CartPole-v1") for _ in range(3)]
-    both = [as_sb3(DummyVecEnv(fns)), SB3DummyVecEnv(fns)]
+    both = [as_sb3(DummyVecEnv(fns)), sb3().DummyVecEnv(fns)]
     told: list[Any] = [[], []]
     for venv, rewards in zip(both, told, strict=True):
         actions = np.zeros(3, np.int64)
@@ -352,7 +353,7 @@ class Boxed(Drawing):
 
 def test_floats_for_a_box_of_integers(view_of: Any) -> None:
     actions = np.array([[1.0, 2.0], [3.0, 4.0]])
-    view, theirs = view_of([Boxed] * 2), SB3DummyVecEnv([Boxed] * 2)
+    view, theirs = view_of([Boxed] * 2), sb3().DummyVecEnv([Boxed] * 2)
     for venv in (view, theirs):
         venv.reset()
         for dtype in (np.float64, np.float32, np.int64):
@@ -375,7 +376,7 @@ class Talkative(Drawing):
 
 
 def test_keys_that_the_space_does_not_have(view_of: Any) -> None:
-    view, theirs = view_of([Talkative] * 2), SB3DummyVecEnv([Talkative] * 2)
+    view, theirs = view_of([Talkative] * 2), sb3().DummyVecEnv([Talkative] * 2)
     for venv in (view, theirs):
         venv.seed(3)
     assert_same(view.reset(), dict(theirs.reset()))
@@ -385,7 +386,7 @@ def test_keys_that_the_space_does_not_have(view_of: Any) -> None:
 
 def test_steps_before_the_first_reset(view_of: Any) -> None:
     """They are allowed if the env allows them."""
-    view, theirs = view_of([Drawing] * 2), SB3DummyVecEnv([Drawing] * 2)
+    view, theirs = view_of([Drawing] * 2), sb3().DummyVecEnv([Drawing] * 2)
     for _ in range(5):
         assert_same(view.step([1, 2])[:3], theirs.step([1, 2])[:3])
     strict = view_of([functools.partial(gymnasium.make, "CartPole-v1")])
@@ -422,7 +423,7 @@ def test_a_step_before_the_reset_of_some(view_of: Any) -> None:
 
 
 def test_a_reset_by_env_method(view_of: Any) -> None:
-    view, theirs = view_of([Drawing] * 2), SB3DummyVecEnv([Drawing] * 2)
+    view, theirs = view_of([Drawing] * 2), sb3().DummyVecEnv([Drawing] * 2)
     for venv in (view, theirs):
         venv.env_method("reset", seed=5)
     assert_same(view.step([1, 2])[:3], theirs.step([1, 2])[:3])
@@ -431,13 +432,13 @@ def test_a_reset_by_env_method(view_of: Any) -> None:
 def test_envs_whose_bounds_differ(view_of: Any) -> None:
     """The view has the space of the first env, as in SB3."""
     fns = [functools.partial(Drawing, high=high) for high in (1.0, 2.0, 3.0)]
-    view, theirs = view_of(fns, observation_mode="different"), SB3DummyVecEnv(fns)
+    view, theirs = view_of(fns, observation_mode="different"), sb3().DummyVecEnv(fns)
     assert view.observation_space == theirs.observation_space
     assert compare_runs(view, theirs, steps=6) == 6
 
 
 def test_one_env_given_twice() -> None:
     env = Drawing()
-    for make in (lambda fns: as_sb3(DummyVecEnv(fns)), SB3DummyVecEnv):
+    for make in (lambda fns: as_sb3(DummyVecEnv(fns)), sb3().DummyVecEnv):
         with pytest.raises(ValueError, match=r"(?i)instance|new gymnasium.Env each time"):
             make([lambda: gymnasium.Wrapper(env), lambda: env])

@@ -39,7 +39,7 @@ from vecenvs.views.gymnasium.errors import OutOfReachError
 from vecenvs.views.sb3 import SB3View
 from vecenvs.wrappers.monitor import Monitor
 
-matrix = "fast"
+matrix = "contract"
 pytestmark = [pytest.mark.long, pytest.mark.timeout(180)]
 
 EnvFns = list[Callable[[], Any]]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import sb3
 from gymnasium import spaces
-from stable_baselines3.common import vec_env as sb3
 from vec_plays import PATHS, SPACES, compare_with_sb3, env_fns, equal, make, play, row_of
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
@@ -25,17 +25,17 @@ N_STACK = 3
 def test_as_sb3(name: str, order: str | None) -> None:
     space = SPACES[name]
     compare_with_sb3(
-        space, lambda vec: VecFrameStack(vec, N_STACK, order), lambda vec: sb3.VecFrameStack(vec, N_STACK, order)
+        space, lambda vec: VecFrameStack(vec, N_STACK, order), lambda vec: sb3().VecFrameStack(vec, N_STACK, order)
     )
     with VecFrameStack(DummyVecEnv(env_fns(space)), N_STACK, order) as vec:
-        upstream = sb3.VecFrameStack(sb3.DummyVecEnv(env_fns(space)), N_STACK, order)
+        upstream = sb3().VecFrameStack(sb3().DummyVecEnv(env_fns(space)), N_STACK, order)
         assert vec.observation_space == upstream.observation_space
 
 
 def test_an_order_for_each_key() -> None:
     order = {"image": "first", "vector": None}
     compare_with_sb3(
-        SPACES["dict"], lambda vec: VecFrameStack(vec, 2, order), lambda vec: sb3.VecFrameStack(vec, 2, order)
+        SPACES["dict"], lambda vec: VecFrameStack(vec, 2, order), lambda vec: sb3().VecFrameStack(vec, 2, order)
     )
 
 

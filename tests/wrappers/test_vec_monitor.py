@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import sb3
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
-from stable_baselines3.common import vec_env as sb3
 from vec_plays import MODES, VECTOR, env_fns, rows_by_recv, rows_by_step
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
@@ -41,7 +41,7 @@ def test_episodes_as_monitor_has_them(play: Any, mode: str) -> None:
 
 
 def test_as_sb3() -> None:
-    mine, theirs = VecMonitor(DummyVecEnv(env_fns(VECTOR))), sb3.VecMonitor(sb3.DummyVecEnv(env_fns(VECTOR)))
+    mine, theirs = VecMonitor(DummyVecEnv(env_fns(VECTOR))), sb3().VecMonitor(sb3().DummyVecEnv(env_fns(VECTOR)))
     mine.seed(5)
     theirs.seed(5)
     mine.reset()

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import sb3
 from gymnasium import spaces
 from gymnasium.wrappers.utils import RunningMeanStd
-from stable_baselines3.common import vec_env as sb3
 from vec_plays import (
     DICT,
     MODES,
@@ -51,17 +51,19 @@ MIXED = spaces.Dict({"x": VECTOR, "kind": spaces.Discrete(3)})
 )
 @pytest.mark.parametrize("name", SPACES)
 def test_as_sb3(name: str, kwargs: dict[str, Any]) -> None:
-    compare_with_sb3(SPACES[name], lambda vec: VecNormalize(vec, **kwargs), lambda vec: sb3.VecNormalize(vec, **kwargs))
+    compare_with_sb3(
+        SPACES[name], lambda vec: VecNormalize(vec, **kwargs), lambda vec: sb3().VecNormalize(vec, **kwargs)
+    )
 
 
 def test_as_sb3_with_keys() -> None:
     keys: Any = {"norm_obs_keys": ["x"]}
-    compare_with_sb3(MIXED, lambda vec: VecNormalize(vec, **keys), lambda vec: sb3.VecNormalize(vec, **keys))
+    compare_with_sb3(MIXED, lambda vec: VecNormalize(vec, **keys), lambda vec: sb3().VecNormalize(vec, **keys))
 
 
 def test_statistics_and_originals_as_sb3() -> None:
     mine = VecNormalize(DummyVecEnv(env_fns(VECTOR)))
-    theirs = sb3.VecNormalize(for_sb3(VECTOR))
+    theirs = sb3().VecNormalize(for_sb3(VECTOR))
     mine.seed(1)
     theirs.seed(1)
     mine.reset()
@@ -225,7 +227,7 @@ def test_save_and_load(tmp_path: Path, space: Any, keys: Any) -> None:
 @pytest.mark.parametrize("name", ["vector", "dict"])
 def test_norm_obs_and_norm_reward_may_be_set_as_with_sb3(tmp_path: Path, name: str) -> None:
     path, space = tmp_path / "file", SPACES[name]
-    mine, theirs = VecNormalize(DummyVecEnv(env_fns(space))), sb3.VecNormalize(for_sb3(space))
+    mine, theirs = VecNormalize(DummyVecEnv(env_fns(space))), sb3().VecNormalize(for_sb3(space))
     declared = mine.observation_space
     for vec in (mine, theirs):
         vec.seed(1)
@@ -257,7 +259,7 @@ def test_statistics_are_set_as_with_sb3() -> None:
         VecNormalize(DummyVecEnv(env_fns(DICT))) as vec,
         VecNormalize(DummyVecEnv(env_fns(DICT)), training=False) as evaluation,
         VecNormalize(DummyVecEnv(env_fns(DICT))) as other,
-        contextlib.closing(sb3.VecNormalize(for_sb3(DICT))) as theirs,
+        contextlib.closing(sb3().VecNormalize(for_sb3(DICT))) as theirs,
     ):
         evaluation.obs_rms, evaluation.ret_rms = vec.obs_rms, vec.ret_rms
         vec.reset(seed=0)

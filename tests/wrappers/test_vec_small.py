@@ -11,8 +11,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from conftest import sb3
 from gymnasium import spaces
-from stable_baselines3.common import vec_env as sb3
 from vec_plays import DICT, IMAGE, MODES, SPACES, VECTOR, compare_with_sb3, env_fns, equal, rows_by_recv, rows_by_step
 
 from vecenvs import DummyVecEnv, VecEnv
@@ -56,7 +56,7 @@ def test_what_is_no_vec_env(name: str) -> None:
     with pytest.raises(TypeError, match=f"^{name} takes a VecEnv, not {type(vector).__name__}: from_gymnasium makes"):
         take(vector)
     with (
-        contextlib.closing(sb3.DummyVecEnv([partial(gymnasium.make, "CartPole-v1")])) as theirs,
+        contextlib.closing(sb3().DummyVecEnv([partial(gymnasium.make, "CartPole-v1")])) as theirs,
         pytest.raises(TypeError, match=f"^{name} takes a VecEnv, not Stable-Baselines3's DummyVecEnv: .* vecenvs."),
     ):
         take(theirs)
@@ -64,17 +64,18 @@ def test_what_is_no_vec_env(name: str) -> None:
 
 @pytest.mark.parametrize("key", ["image", "vector"])
 def test_extract_as_sb3(key: str) -> None:
-    compare_with_sb3(DICT, lambda vec: VecExtractDictObs(vec, key), lambda vec: sb3.VecExtractDictObs(vec, key))
+    compare_with_sb3(DICT, lambda vec: VecExtractDictObs(vec, key), lambda vec: sb3().VecExtractDictObs(vec, key))
 
 
 @pytest.mark.parametrize("name", ["image", "dict"])
 def test_transpose_as_sb3(name: str) -> None:
-    compare_with_sb3(SPACES[name], VecTransposeImage, sb3.VecTransposeImage)
+    compare_with_sb3(SPACES[name], VecTransposeImage, sb3().VecTransposeImage)
     compare_with_sb3(
-        SPACES[name], lambda vec: VecTransposeImage(vec, skip=True), lambda vec: sb3.VecTransposeImage(vec, skip=True)
+        SPACES[name], lambda vec: VecTransposeImage(vec, skip=True), lambda vec: sb3().VecTransposeImage(vec, skip=True)
     )
     with VecTransposeImage(DummyVecEnv(env_fns(SPACES[name]))) as vec:
-        assert vec.observation_space == sb3.VecTransposeImage(sb3.DummyVecEnv(env_fns(SPACES[name]))).observation_space
+        theirs = sb3().VecTransposeImage(sb3().DummyVecEnv(env_fns(SPACES[name])))
+        assert vec.observation_space == theirs.observation_space
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -9,8 +9,8 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from conftest import sb3
 from gymnasium import spaces
-from stable_baselines3.common import vec_env as sb3
 
 from vecenvs import DummyVecEnv, VecEnv
 from vecenvs.backends import backend_class
@@ -42,7 +42,7 @@ def env_fns(space: spaces.Space[Any], n: int = 3) -> list[Callable[[], SampledEn
     return [partial(SampledEnv, deepcopy(space), end=0.25) for _ in range(n)]
 
 
-def for_sb3(space: spaces.Space[Any]) -> sb3.DummyVecEnv:
+def for_sb3(space: spaces.Space[Any]) -> Any:
     """Return envs with a space object each: SB3's VecNormalize writes into the one that it finds."""
 
     def declared(make: Callable[[], Any]) -> gymnasium.Wrapper:
@@ -50,7 +50,7 @@ def for_sb3(space: spaces.Space[Any]) -> sb3.DummyVecEnv:
         env.observation_space = deepcopy(space)
         return env
 
-    return sb3.DummyVecEnv([partial(declared, make) for make in env_fns(space)])
+    return sb3().DummyVecEnv([partial(declared, make) for make in env_fns(space)])
 
 
 def make(space: spaces.Space[Any], backend: str, mode: str) -> VecEnv:

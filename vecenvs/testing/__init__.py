@@ -1,4 +1,4 @@
-"""What it takes to test a VecEnv: toy envs, a plain loop to compare with, leak checks, and a conformance suite.
+"""Tools to test a VecEnv: toy envs, a plain loop to compare with, leak checks, and a conformance suite.
 
     from vecenvs.testing.suite import VecEnvConformance
 

@@ -12,7 +12,16 @@ _ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.Multi
 
 
 def stack(space: spaces.Space[Any], values: Sequence[Any]) -> Any:
-    """Batch one value per env as a VecEnv promises to: arrays (n, ...), dicts, tuples; else an object array (n,)."""
+    """Batch one value per env as a VecEnv does.
+
+    Args:
+        space: The space of the values.
+        values: One value for each of n envs.
+
+    Returns:
+        For Box, Discrete, MultiDiscrete and MultiBinary an array (n, ...) of the space's dtype; for Dict and Tuple a
+        dict or tuple of batches; for other spaces an object array (n,).
+    """
     if isinstance(space, spaces.Dict):
         return {key: stack(sub, [value[key] for value in values]) for key, sub in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -27,7 +36,13 @@ def stack(space: spaces.Space[Any], values: Sequence[Any]) -> Any:
 
 
 def difference(actual: Any, expected: Any, where: str = "value") -> str | None:
-    """Say where two nested values differ in type, keys, dtype, shape or any bit; None where they do not."""
+    """Return where two nested values differ in type, keys, dtype, shape or any bit; None if they are the same.
+
+    Args:
+        actual: The value to check.
+        expected: The value that it should equal.
+        where: The name of the value in the result.
+    """
     if isinstance(expected, np.ndarray) and expected.dtype != object:
         if expected.shape == () and isinstance(actual, np.generic):
             actual = np.asarray(actual)  # one number, as an array or not: the same bits
@@ -51,7 +66,16 @@ def difference(actual: Any, expected: Any, where: str = "value") -> str | None:
 
 
 def assert_same(actual: Any, expected: Any, where: str = "value") -> None:
-    """Raise AssertionError naming the first place where two nested values are not the same bits."""
+    """Check that two nested values are the same bit for bit.
+
+    Args:
+        actual: The value to check.
+        expected: The value that it should equal.
+        where: The name of the value in the error.
+
+    Raises:
+        AssertionError: They differ. The message names the first difference.
+    """
     text = difference(actual, expected, where)
     if text is not None:
         raise AssertionError(text)

@@ -1,4 +1,4 @@
-"""Find what a VecEnv left behind: processes, shared-memory files, file descriptors.
+"""Find leaks of a VecEnv: processes, shared-memory files, file descriptors.
 
 Processes are found by descent from this one, or by a token in the environment they were started with, which also
 finds orphans. On systems without /proc and /dev/shm the checks that need them find nothing.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import glob
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -16,29 +17,41 @@ from typing import Any
 
 SHM = Path("/dev/shm")
 EXEMPT = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
-"""Words in the command line of processes that may stay: Python's own, one of each per program."""
+"""Words in the command lines of processes that may stay: Python's own, one of each per program."""
 FOREIGN = ("mpich_shm_", "sm_segment.", "vader_segment.", "plasma")
-"""How the shared memory of MPI libraries and of Ray is named. What they do with it is theirs."""
+"""Prefixes of the shared memory of MPI libraries and of Ray, which is ignored."""
 
 
 def child_processes(exempt: Collection[str] = EXEMPT) -> dict[int, str]:
-    """Return the living descendants of this process, and its zombies: {pid: command line}."""
+    """Return the living descendants of this process, and its zombies.
+
+    Args:
+        exempt: Words in the command lines of processes to leave out.
+
+    Returns:
+        {pid: command line}.
+    """
     import psutil
 
     found = {}
-    for process in psutil.Process().children(recursive=True):
+    for pid in _descendants():
         with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
             zombie = process.status() == psutil.STATUS_ZOMBIE
             if zombie and process.ppid() != os.getpid():
                 continue  # its parent (the fork server) will reap it
             words = "zombie" if zombie else " ".join(process.cmdline())
             if not any(word in words for word in exempt) or _is_worker_of_forkserver(process):
-                found[process.pid] = words
+                found[pid] = words
     return found
 
 
 def processes_with(name: str, value: str) -> dict[int, str]:
-    """Return the processes started with `name=value` in their environment, orphans included: {pid: command line}."""
+    """Return the processes started with `name=value` in their environment, orphans included.
+
+    Returns:
+        {pid: command line}.
+    """
     import psutil
 
     found = {}
@@ -50,18 +63,26 @@ def processes_with(name: str, value: str) -> dict[int, str]:
 
 
 def shared_memory_files() -> frozenset[str]:
-    """Return the names in /dev/shm: shared memory segments, and named semaphores as "sem.*"."""
+    """Return the names in /dev/shm: shared-memory segments, and named semaphores as "sem.*"."""
     names = os.listdir(SHM) if SHM.is_dir() else []
     return frozenset(name for name in names if not name.startswith(FOREIGN))
 
 
 def files_left(before: Collection[str]) -> list[str]:
-    """Return the shared-memory files that were not there `before`, without those that only other programs have open."""
+    """Return the shared-memory files that were not there `before`, without those that only other programs use.
+
+    Args:
+        before: An earlier result of `shared_memory_files`.
+    """
     return [name for name in shared_memory_files().difference(before) if not _in_use_elsewhere(name)]
 
 
 def open_files() -> dict[str, int]:
-    """Count the targets of this process's file descriptors, e.g. {"/memfd:x (deleted)": 1}."""
+    """Count the targets of this process's file descriptors.
+
+    Returns:
+        {target: number}, such as {"/memfd:x (deleted)": 1}.
+    """
     counts: dict[str, int] = {}
     for link in Path("/proc/self/fd").glob("*"):
         with contextlib.suppress(OSError):
@@ -72,22 +93,30 @@ def open_files() -> dict[str, int]:
 
 @contextlib.contextmanager
 def no_leaks(exempt: Collection[str] = EXEMPT, patience: float = 5.0) -> Iterator[None]:
-    """Raise AssertionError if processes or shared-memory files made in the block are still there after it.
+    """Check that processes and shared-memory files made in the block are gone after it.
 
-    They have `patience` seconds to go: a kill takes effect a little later. A file that only other programs have open
-    is theirs.
+    Files that only other programs use do not count.
+
+    Args:
+        exempt: Words in the command lines of processes that may stay.
+        patience: Seconds until they must be gone. A kill, for one, takes a moment.
+
+    Raises:
+        AssertionError: Something is left behind.
     """
     processes, files = child_processes(exempt), shared_memory_files()
     suspects: set[str] = set()
 
     def left_behind() -> list[str]:
         new = [f"process {pid} ({words})" for pid, words in child_processes(exempt).items() if pid not in processes]
-        # What was not there at the first look is another program's, whose files come and go.
-        suspects.intersection_update(files_left(files))
-        return new + [str(SHM / name) for name in suspects]
+        # Files that appear after the first look belong to another program.
+        suspects.intersection_update(shared_memory_files())
+        return new + [str(SHM / name) for name in suspects if not _in_use_elsewhere(name)]
 
     yield
-    suspects.update(files_left(files))
+    suspects.update(shared_memory_files() - files)
+    # Semaphores of other programs exist for a moment only. Searching for their users takes longer than waiting.
+    wait_until_empty(lambda: suspects & shared_memory_files(), 0.1)
     if left_behind():
         gc.collect()  # a traceback's frames may have kept the last reference
     left = wait_until_empty(left_behind, patience)
@@ -95,15 +124,36 @@ def no_leaks(exempt: Collection[str] = EXEMPT, patience: float = 5.0) -> Iterato
 
 
 def wait_until_empty(look: Callable[[], Collection[Any]], patience: float) -> Collection[Any]:
-    """Call `look` until it answers nothing, for up to `patience` seconds; return its last answer."""
+    """Call `look` until its result is empty, for up to `patience` seconds.
+
+    Returns:
+        The last result.
+    """
     end = time.monotonic() + patience
     while (found := look()) and time.monotonic() < end:
         time.sleep(0.02)
     return found
 
 
+def _descendants() -> list[int]:
+    """Return the pids of all descendants of this process, zombies included.
+
+    The kernel's lists of children take microseconds. psutil reads the status of every process of the machine.
+    """
+    if not os.path.exists("/proc/thread-self/children"):
+        import psutil
+
+        return [process.pid for process in psutil.Process().children(recursive=True)]
+    found = [os.getpid()]
+    for pid in found:  # which grows meanwhile
+        for children in glob.glob(f"/proc/{pid}/task/*/children"):
+            with contextlib.suppress(OSError):  # the thread has ended
+                found += map(int, Path(children).read_text().split())
+    return found[1:]
+
+
 def _is_worker_of_forkserver(process: Any) -> bool:
-    """A fork server's children carry its command line."""
+    """Tell whether it is a child of a fork server. These have the command line of the server."""
     parent = process.parent()
     return parent is not None and parent.pid != os.getpid() and "forkserver" in " ".join(parent.cmdline())
 
@@ -111,16 +161,14 @@ def _is_worker_of_forkserver(process: Any) -> bool:
 def _in_use_elsewhere(name: str) -> bool:
     """Tell whether processes map the file `name`, none of which descends from this one.
 
-    Files are known by their numbers: who has made a semaphore maps it under the name that glibc gave it before its own.
+    Files are compared by their numbers: the process that created a semaphore maps it under glibc's temporary name.
     """
-    import psutil
-
     try:
         found = (SHM / name).stat()
     except FileNotFoundError:  # it has gone meanwhile
         return False
     numbers = f" {os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x} {found.st_ino} "
-    ours = {os.getpid(), *(process.pid for process in psutil.Process().children(recursive=True))}
+    ours = {os.getpid(), *_descendants()}
     users = set()
     for pid in map(int, filter(str.isdigit, os.listdir("/proc") if SHM.is_dir() else [])):
         with contextlib.suppress(OSError):  # it has ended, or is another user's

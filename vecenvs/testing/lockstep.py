@@ -16,9 +16,15 @@ StepResult = tuple[Any, Any, Any, list[dict[str, Any]]]
 
 
 class Lockstep:
-    """Gives the same seeds and actions to `vec` and to `plain`, and raises AssertionError where they differ.
+    """Run a VecEnv (`vec`) and a PlainLoop (`plain`) with the same seeds and actions; AssertionError where they differ.
 
-    Actions are drawn from the action space (generator seeded with 0), and passed in turn as a list and as a batch.
+    Actions are drawn from the action space (its generator seeded with 0) and passed in turn as a list and as a batch.
+
+    Args:
+        make: Makes the VecEnv: called as make(env_fns, autoreset=autoreset, **kwargs).
+        env_fns: One env function per env.
+        autoreset: "same_step", "next_step" or "disabled".
+        kwargs: Further arguments of `make`.
     """
 
     def __init__(
@@ -31,7 +37,7 @@ class Lockstep:
         self._actions.seed(0)
 
     def reset(self, indices: Iterable[int] | None = None, **kwargs: Any) -> Any:
-        """Reset both, and compare first observations and reset infos. Returns the VecEnv's observations."""
+        """Reset both, compare first observations and reset infos, and return the VecEnv's observations."""
         chosen = None if indices is None else list(indices)
         obs = self.vec.reset(chosen, **kwargs)
         self.check_obs(obs, self.plain.reset(chosen, **kwargs))
@@ -39,7 +45,7 @@ class Lockstep:
         return obs
 
     def step(self) -> StepResult:
-        """Step both with random actions, and compare everything. Returns what the VecEnv returned."""
+        """Step both with random actions, compare everything, and return the VecEnv's results."""
         actions = self.sample_actions()
         as_list = self.steps % 2 == 0
         result = self.vec.step(actions if as_list else stack(self._actions, actions))
@@ -48,6 +54,7 @@ class Lockstep:
         return result
 
     def run(self, steps: int) -> None:
+        """Step both `steps` times."""
         for _ in range(steps):
             self.step()
 
@@ -60,7 +67,7 @@ class Lockstep:
         assert_same(obs, stack(self.plain.envs[0].observation_space, expected), where)
 
     def check(self, result: StepResult, rows: Sequence[Row]) -> None:
-        """Compare what `step` returned, and what the VecEnv tells of it, with the plain loop's rows."""
+        """Compare the results of `step` and the attributes of the VecEnv with the plain loop's rows."""
         obs, rewards, dones, infos = result
         where = f"step {self.steps} "
         self.check_obs(obs, [row.obs for row in rows], where + "obs")

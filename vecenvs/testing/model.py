@@ -1,7 +1,7 @@
 """A plain model of send, recv and reset_async over `ScheduledEnv`s, and a player that holds a VecEnv to it.
 
-The model knows, for each slot, the one answer that is due. The player carries out operations, asks the VecEnv, and
-checks that every command is answered exactly once, with what the model foretells.
+The model has one pending answer per slot. The player carries out operations, receives the answers of the VecEnv, and
+checks that every command is answered exactly once, as the model predicts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vecenvs.vec_env import Batch, VecEnv
 
 @dataclass
 class Due:
-    """An answer to come: a row, or an EnvError if `obs` is None."""
+    """A pending answer: a row, or an EnvError if `obs` is None."""
 
     obs: list[int] | None = None
     reward: float = 0.0
@@ -29,7 +29,7 @@ class Due:
 
 @dataclass
 class Slot:
-    """What the model knows of one env. `phase`: new, live, over, first (of an episode, next_step mode), failed."""
+    """The model of one env. `phase`: new, live, over, first (of an episode, next_step mode), failed."""
 
     tag: int
     mode: str
@@ -41,7 +41,7 @@ class Slot:
     autoresetting: bool = False
 
     def step(self, action: int) -> None:
-        """Foretell the answer to a step."""
+        """Predict the answer to a step."""
         if self.phase in ("new", "over", "failed") or (self.phase == "live" and action == FAIL):
             self.phase, self.due = "failed", Due()
         elif self.phase == "first":
@@ -61,12 +61,12 @@ class Slot:
             self.phase = {"next_step": "first", "disabled": "over", "async": "over"}[self.mode]
 
     def begin(self) -> None:
-        """Foretell the first row of a new episode."""
+        """Predict the first row of a new episode."""
         self.episode, self.t, self.phase = self.episode + 1, 0, "live"
         self.due = Due([self.tag, self.episode, 0], start=True)
 
     def handed_out(self) -> None:
-        """Take the answer; in async mode, an ended episode brings another row by itself."""
+        """Remove the answer. In async mode the end of an episode adds the first row of the next."""
         ended = self.due is not None and self.due.done
         self.due, self.autoresetting = None, False
         if ended and self.mode == "async":
@@ -86,12 +86,12 @@ class Player:
         self.slots = [Slot(i, self.vec.autoreset) for i in range(self.vec.num_envs)]
 
     def play(self, kind: str, mask: int, number: int) -> None:
-        """Do one operation; every bit pattern makes sense for each of them."""
+        """Do one operation. Every mask and number is valid for each."""
         chosen = [i for i in range(len(self.slots)) if mask >> i & 1]
         getattr(self, f"_{kind}")(chosen, number)
 
     def drain(self) -> None:
-        """Receive all that is due, and see that nothing else is."""
+        """Receive all pending rows, and check that no others come."""
         while any(slot.due for slot in self.slots if not slot.autoresetting):
             self._recv([], 0)
         while any(slot.due for slot in self.slots):

@@ -1,4 +1,4 @@
-"""The plain loop: what a VecEnv's rows must equal, written without any of its code."""
+"""The plain loop: the reference for a VecEnv's rows, which shares no code with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EnvFn = Callable[[], "gymnasium.Env[Any, Any]"]
 
 
 class Row(NamedTuple):
-    """One env's part of a step. Nothing in it is shared with the env."""
+    """The results of one env in a step, which share nothing with the env."""
 
     obs: Any
     reward: float
@@ -22,9 +22,11 @@ class Row(NamedTuple):
 
 
 class PlainLoop:
-    """Steps envs one after another, with the semantics of `autoreset` "same_step", "next_step" or "disabled".
+    """Step envs one after another, by the rules of an autoreset mode. `reset_infos` is as of a VecEnv.
 
-    `reset_infos[i]` is what a VecEnv must answer under that name.
+    Args:
+        env_fns: One env function per env.
+        autoreset: "same_step", "next_step" or "disabled".
     """
 
     def __init__(self, env_fns: Sequence[EnvFn], autoreset: str = "same_step") -> None:
@@ -40,7 +42,16 @@ class PlainLoop:
         seed: int | Sequence[int] | None = None,
         options: dict[str, Any] | None = None,
     ) -> list[Any]:
-        """Reset all envs or those of `indices`; return their first observations. `seed` as in `VecEnv.reset`."""
+        """Reset all envs or those of `indices`.
+
+        Args:
+            indices: The envs to reset; None for all.
+            seed: As in `VecEnv.reset`.
+            options: As in `VecEnv.reset`.
+
+        Returns:
+            The first observation of each.
+        """
         chosen = list(range(len(self.envs)) if indices is None else indices)
         if isinstance(seed, int):
             seeds: list[int | None] = [seed + i for i in chosen]
@@ -49,7 +60,7 @@ class PlainLoop:
         return [self._reset_one(i, s, options) for i, s in zip(chosen, seeds, strict=True)]
 
     def step(self, actions: Sequence[Any], indices: Iterable[int] | None = None) -> list[Row]:
-        """Step all envs, or those of `indices` alone."""
+        """Step all envs, or those of `indices`, with one action each; return their rows."""
         chosen = range(len(self.envs)) if indices is None else indices
         return [self._step_one(i, action) for i, action in zip(chosen, actions, strict=True)]
 

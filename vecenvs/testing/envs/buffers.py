@@ -1,4 +1,4 @@
-"""Envs that keep hold of arrays: what they return, and what they are given."""
+"""Envs that keep references to the arrays that they return or receive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class BufferReusingEnv(gymnasium.Env[Any, Any]):
     """Return the same observation dict, arrays and info array every time, written over in place.
 
     As emulators and simulators do that own their frame. The values count steps, so a late change shows. `tampered`
-    tells whether somebody else wrote into the buffers between two calls. Its frames are `side` pixels high and wide.
+    tells whether other code wrote into the buffers between two calls. Its frames are `side` pixels high and wide.
     """
 
     def __init__(self, tag: int = 0, length: int = 4, side: int = 5) -> None:
@@ -54,7 +54,7 @@ class BufferReusingEnv(gymnasium.Env[Any, Any]):
 class ListReusingEnv(gymnasium.Env[Any, Any]):
     """Return the same list every time, an observation of no fixed length, which it goes on changing.
 
-    A one for each step of the episode. `tampered` tells whether somebody else changed the list between two calls.
+    A one for each step of the episode. `tampered` tells whether other code changed the list between two calls.
     """
 
     def __init__(self, length: int = 3) -> None:

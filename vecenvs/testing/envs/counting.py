@@ -1,4 +1,4 @@
-"""An env whose every row tells which env, episode and step it came from."""
+"""An env whose rows identify their env, episode and step."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class CountingEnv(gymnasium.Env[Observation, Any]):
                 file.write(f"{self.tag}\n")
 
     def add(self, amount: int, *, times: int = 1) -> int:
-        """Return tag + amount * times: something to call by `env_method`."""
+        """Return tag + amount * times, as a method for `env_method`."""
         return self.tag + amount * times
 
     def _observe(self) -> Observation:
@@ -71,5 +71,10 @@ class CountingEnv(gymnasium.Env[Observation, Any]):
 
 
 def counting_fns(num_envs: int, **kwargs: Any) -> list[Callable[[], CountingEnv]]:
-    """Return env functions of CountingEnv, tagged 0..num_envs-1."""
+    """Return env functions of CountingEnvs.
+
+    Args:
+        num_envs: Their number. Env i has the tag i.
+        kwargs: Further arguments of CountingEnv.
+    """
     return [functools.partial(CountingEnv, tag, **kwargs) for tag in range(num_envs)]

@@ -1,4 +1,4 @@
-"""Envs that raise, and envs whose values do not travel."""
+"""Envs that raise, and envs whose values cannot be pickled."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from vecenvs.testing.envs.counting import CountingEnv, Observation
 
 
 class ToyError(ValueError):
-    """What a FailingEnv raises."""
+    """The exception of a FailingEnv."""
 
 
 class AwkwardError(Exception):
-    """Pickles, but cannot be unpickled: its constructor wants another number of arguments than it passes on."""
+    """An exception that pickles but cannot be unpickled: its constructor takes two arguments and passes one on."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(f"{reason} (code {code})")
 
 
 class UnpicklableError(Exception):
-    """Holds a lock, so it cannot be pickled."""
+    """An exception with a lock, which cannot be pickled."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Envs that take their process with them, or do not come back."""
+"""Envs that end their process, or hang."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class DyingEnv(CountingEnv):
 class GatedEnv(CountingEnv):
     """Wait in `where` ("init", "reset" or "step"), at its `at`-th call, until the file `gate` exists.
 
-    A gate that nobody opens makes an env that hangs. Waiting for a file instead of sleeping keeps tests free of times.
+    With a gate that is never opened the env hangs. Tests that open a gate do not depend on times.
     """
 
     def __init__(self, tag: int, gate: Path, where: str = "step", at: int = 1, length: int = 5) -> None:

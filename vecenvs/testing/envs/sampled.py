@@ -1,4 +1,4 @@
-"""A random env over any spaces: the whole of a trajectory hangs on (seed, actions)."""
+"""A random env over any spaces, whose trajectory depends only on the seed and the actions."""
 
 from __future__ import annotations
 

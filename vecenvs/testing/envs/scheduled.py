@@ -1,4 +1,4 @@
-"""An env whose every answer can be foretold, for random schedules of commands."""
+"""An env with predictable answers, for random schedules of commands."""
 
 from __future__ import annotations
 

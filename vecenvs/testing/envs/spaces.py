@@ -1,4 +1,4 @@
-"""Named spaces that between them cover what a batch has to hold."""
+"""Named spaces that cover everything that a batch can hold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 
 class LabelSpace(spaces.Space[str]):
-    """A space no library knows: strings "label-0" to "label-9"."""
+    """A space of a class unknown to all libraries: strings "label-0" to "label-9"."""
 
     def __init__(self) -> None:
         super().__init__(None, None)

@@ -28,6 +28,7 @@ from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.testing.suite.deaths import DeathConformance
 from vecenvs.testing.suite.errors import ErrorConformance
 from vecenvs.testing.suite.indices import IndexConformance
+from vecenvs.testing.suite.interfaces import InterfaceConformance
 from vecenvs.testing.suite.interrupts import InterruptConformance
 from vecenvs.testing.suite.lifecycle import LifecycleConformance
 from vecenvs.testing.suite.messages import MessageConformance
@@ -54,6 +55,7 @@ __all__ = [
     "DeathConformance",
     "ErrorConformance",
     "IndexConformance",
+    "InterfaceConformance",
     "InterruptConformance",
     "LifecycleConformance",
     "Make",
@@ -91,6 +93,7 @@ class RuleConformance(
     RenderingConformance,
     ErrorConformance,
     MisfitConformance,
+    InterfaceConformance,
     InterruptConformance,
     LifecycleConformance,
     StartConformance,
@@ -98,15 +101,15 @@ class RuleConformance(
     MessageConformance,
     PatienceConformance,
 ):
-    """What every VecEnv promises, apart from the bulk of its trajectories."""
+    """The promises of every VecEnv, apart from most of its trajectories."""
 
 
 class TrajectoryConformance(WorldConformance, SpaceConformance, RowConformance):
-    """Rows equal a plain loop's, in every env and space."""
+    """Rows equal those of a plain loop, for every env and space."""
 
 
 class VecEnvConformance(TrajectoryConformance, RuleConformance, ScheduleConformance):
-    """What every VecEnv promises."""
+    """The promises of every VecEnv."""
 
 
 class WorkerConformance(
@@ -117,4 +120,4 @@ class WorkerConformance(
     RecoveryConformance,
     TimeoutConformance,
 ):
-    """What a VecEnv promises whose envs live in other processes."""
+    """The promises of a VecEnv with envs in other processes."""

@@ -1,4 +1,4 @@
-"""Which actions are taken, how they reach the envs, and that a wrong batch is refused before anything is sent."""
+"""Which actions are accepted, how they reach the envs, and that a wrong batch is refused before anything is sent."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ GIVEN: dict[str, tuple[spaces.Space[Any], Any]] = {
 
 
 class WitnessEnv(CountingEnv):
-    """Tells in `seen` what kind of values its actions were."""
+    """An env with the kinds of values of its actions in `seen`."""
 
     def __init__(self, action_space: spaces.Space[Any]) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class WitnessEnv(CountingEnv):
 
 
 class ActionConformance(Conformance):
-    """Actions in, checked at the door."""
+    """Actions are checked before they are sent."""
 
     @pytest.mark.parametrize("case", WRONG_DISCRETE)
     def test_wrong_discrete_actions(self, make: Make, case: str) -> None:
@@ -98,7 +98,7 @@ class ActionConformance(Conformance):
         vec.step([action, action])
 
     def test_a_number_for_all(self, make: Make) -> None:
-        """Is no batch: a TypeError, as with Gymnasium and SB3, also where there is one env."""
+        """A single action is a TypeError, as with Gymnasium and SB3, also for one env."""
         for n in (1, 4):
             vec = make(counting_fns(n))
             vec.reset()
@@ -135,7 +135,7 @@ class ActionConformance(Conformance):
     @pytest.mark.parametrize("case", GIVEN)
     @pytest.mark.parametrize("way", ["step", "send"])
     def test_envs_get_what_gymnasium_gives_them(self, make: Make, way: str, case: str) -> None:
-        """Bit for bit, and of the same types: of a Box of shape () a numpy scalar, not an array."""
+        """Actions arrive bit for bit and with their types: for a Box of shape () a NumPy scalar, not an array."""
         space, batch = GIVEN[case]
         vec = make([functools.partial(WitnessEnv, space)] * 2)
         vec.reset()
@@ -153,7 +153,7 @@ class ActionConformance(Conformance):
 
 
 def witnesses(space: spaces.Space[Any], batch: Any) -> Any:
-    """Give what the envs of Gymnasium's SyncVectorEnv see of a batch of actions."""
+    """Return the actions that the envs of Gymnasium's SyncVectorEnv receive from a batch."""
     vector_env = SyncVectorEnv([functools.partial(WitnessEnv, space)] * 2)
     vector_env.reset()
     vector_env.step(batch)
@@ -161,7 +161,7 @@ def witnesses(space: spaces.Space[Any], batch: Any) -> Any:
 
 
 def refuses(vec: VecEnv, actions: Any) -> None:
-    """Check that neither way of stepping takes `actions`, and that none is left pending."""
+    """Check that `step` and `send` refuse `actions`, and that nothing is pending afterwards."""
     with pytest.raises((ValueError, TypeError), match="action|value"):
         vec.step(actions)
     with pytest.raises((ValueError, TypeError), match="action|value"):

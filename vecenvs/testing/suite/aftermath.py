@@ -1,4 +1,4 @@
-"""After a worker's death: the rows that others gave in the same step, and the worker that comes in its place."""
+"""After a worker's death: rows of the other workers in the same step, and the replacement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vecenvs.testing.suite.restarts import ACTIONS, gated_fns
 
 
 class LeavingEnv(CountingEnv):
-    """Ends its process by `env_method`, once there is a file."""
+    """An env that ends its process by `env_method`, once a file exists."""
 
     def leave(self, gate: Path) -> None:
         while not gate.exists():
@@ -31,7 +31,7 @@ class LeavingEnv(CountingEnv):
 
 
 class UnhurriedEnv(GatedEnv):
-    """A GatedEnv that takes its time for a reset."""
+    """A GatedEnv with slow resets."""
 
     def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
         if self.episode:
@@ -40,12 +40,12 @@ class UnhurriedEnv(GatedEnv):
 
 
 class AftermathConformance(Conformance):
-    """Nothing of a step in which a worker has died comes twice, or at the wrong time."""
+    """No row of a step in which a worker died comes twice or at the wrong time."""
 
     @PROMPT
     @pytest.mark.parametrize("way", ["send", "step"])
     def test_rows_of_the_others(self, make: Make, way: str, tmp_path: Path) -> None:
-        """`recv` gives them, when they come; the death has been told, once."""
+        """`recv` returns them when they come. The death is reported once."""
         gate = tmp_path / "gate"
         fns = dying_fns()
         fns[2] = functools.partial(GatedEnv, 2, gate)
@@ -69,7 +69,7 @@ class AftermathConformance(Conformance):
     @PROMPT
     @pytest.mark.parametrize("come", [False, True])
     def test_a_reset_instead_of_such_a_row(self, make: Make, come: bool, tmp_path: Path) -> None:
-        """Whether the row has come by then or not, the reset gives its own."""
+        """The reset returns its own row, whether or not the row of the step has come by then."""
         gate = tmp_path / "gate"
         fns = dying_fns(at=2)
         fns[2] = functools.partial(UnhurriedEnv, 2, gate, at=2)
@@ -84,7 +84,7 @@ class AftermathConformance(Conformance):
 
     @PROMPT
     def test_beside_an_async_reset(self, make: Make, tmp_path: Path) -> None:
-        """A row of the step comes by `recv`, and so does the first row of the env that is being reset."""
+        """`recv` returns a row of the step, and later the first row of the env under reset."""
         gate = tmp_path / "gate"
         fns = dying_fns(at=2)
         fns[2] = functools.partial(GatedEnv, 2, gate, "reset", at=2, length=1)
@@ -105,14 +105,14 @@ class AftermathConformance(Conformance):
 
     @PROMPT
     def test_a_replacement_is_seeded_anew(self, make: Make, tmp_path: Path) -> None:
-        """By what was seeded before, with a seed of its own at each restart: no episode is played twice."""
+        """Seeds after restarts derive from the seed given before, a different one each time: no episode is repeated."""
         once, twice = self.seeds_after_deaths(2, make, tmp_path / "lives")
         assert once is not None
         assert once not in (5, twice)
         assert self.seeds_after_deaths(1, make, tmp_path / "other lives") == [once]
 
     def seeds_after_deaths(self, deaths: int, make: Make, lives: Path) -> list[Any]:
-        """Give what env 0, seeded with 5, is seeded with after each of its deaths."""
+        """Return the seed of env 0 after each of its deaths, if it was seeded with 5."""
         fns = [functools.partial(DyingEnv, 0, lives_file=lives, deaths=deaths), *counting_fns(4)[1:]]
         vec = make(fns, on_failure="restart")
         vec.reset(seed=5)
@@ -124,7 +124,7 @@ class AftermathConformance(Conformance):
 
     @PROMPT
     def test_one_that_never_starts(self, make: Make, tmp_path: Path) -> None:
-        """It is given up after `start_timeout`."""
+        """The start fails after `start_timeout`."""
         vec = make(gated_fns(tmp_path), on_failure="restart", max_restarts=1, start_timeout=20.0)
         vec.reset()
         vec.step(ACTIONS)
@@ -135,7 +135,7 @@ class AftermathConformance(Conformance):
 
     @PROMPT
     def test_a_ctrl_c_before_it(self, make: Make, tmp_path: Path) -> None:
-        """The reply that nobody waits for any more dies with the worker: the next one is the new worker's."""
+        """The reply of an interrupted call is lost with the worker. The next reply is from the new worker."""
         gate = tmp_path / "gate"
         vec = make([functools.partial(LeavingEnv, tag) for tag in range(4)], on_failure="restart")
         vec.reset()

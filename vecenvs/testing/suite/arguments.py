@@ -1,4 +1,4 @@
-"""Arguments of the wrong type: told by name, before anything is sent, and with nothing lost."""
+"""Arguments of the wrong type: the error names them before anything is sent, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NUMBERS = ["2", 1.5, None, [1], True]
 
 
 def refuses(call: Any, *args: Any, match: str, **kwargs: Any) -> None:
-    """Check that a call is refused in words of ours."""
+    """Check that a call is refused with an error of this package."""
     with pytest.raises(TypeError, match=match) as caught:
         call(*args, **kwargs)
     assert re.search("must be|cannot", str(caught.value))
@@ -105,7 +105,7 @@ class ArgumentConformance(Conformance):
             make(counting_fns(4), step_timeout=10**400)
 
     def test_a_callable_without_a_name(self, make: Make) -> None:
-        """What it raises is the env's error, told by its class."""
+        """An exception of the argument is reported as the env's error, with its class."""
         vec: Any = make(counting_fns(4))
         vec.reset()
         with pytest.raises(VecEnvError, match="ValueError in Nameless"):
@@ -114,7 +114,7 @@ class ArgumentConformance(Conformance):
 
 
 class Nameless:
-    """Can be called, and raises."""
+    """A callable that raises."""
 
     def __call__(self, env: Any) -> None:
         raise ValueError("no")

@@ -18,17 +18,17 @@ from vecenvs.wrappers import Monitor
 
 
 def wrapped(tag: int, limit: int = 3) -> gymnasium.Env[Any, Any]:
-    """A CountingEnv within a TimeLimit."""
+    """Return a CountingEnv within a TimeLimit."""
     return TimeLimit(CountingEnv(tag), limit)
 
 
 def monitored(tag: int) -> gymnasium.Env[Any, Any]:
-    """As `gym.make` and make_vec_env wrap envs."""
+    """Wrap an env as `gym.make` and make_vec_env do."""
     return Monitor(TimeLimit(OrderEnforcing(CountingEnv(tag, length=50)), 40))
 
 
 class PassingOn(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Has what the env inside has, as the wrappers of Gym had it."""
+    """A wrapper with the attributes of its env, like the wrappers of Gym."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -37,12 +37,12 @@ class PassingOn(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def passed_on(tag: int) -> gymnasium.Env[Any, Any]:
-    """A CountingEnv within two of them."""
+    """Return a CountingEnv within two PassingOn wrappers."""
     return PassingOn(PassingOn(CountingEnv(tag, length=100)))
 
 
 class Tasked(CountingEnv):
-    """Has a property that must be set before it can be read."""
+    """An env with a property that must be set before it can be read."""
 
     @property
     def task(self) -> str:
@@ -57,7 +57,7 @@ class Tasked(CountingEnv):
 
 
 class Louder(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Gives 100 times the reward."""
+    """A wrapper that multiplies rewards by 100."""
 
     def step(self, action: Any) -> Any:
         obs, reward, *rest = self.env.step(action)
@@ -65,7 +65,7 @@ class Louder(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def patch_step(env: Any) -> None:
-    """Exchange an env's step in mid-episode."""
+    """Replace the `step` of an env in mid-episode."""
     env.step = Louder(wrapped(env.get_wrapper_attr("tag"))).step
     env.step.__self__.reset()
 
@@ -77,7 +77,7 @@ class AttributeConformance(Conformance):
     """get_attr, set_attr, has_attr, env_method, env_is_wrapped."""
 
     def test_a_reset_by_env_method_counts(self, make: Make) -> None:
-        """As with SB3: the env can be stepped after it, whatever it needed one for. Its rows say nothing of it."""
+        """An env reset by `env_method` can be stepped, as with SB3. Its rows do not report that reset."""
         vec = make([functools.partial(FailingEnv, 0, "step", 2), CountingEnv, CountingEnv], autoreset="disabled")
         with pytest.raises(EnvError, match="has not been reset"):
             vec.step([0] * 3)
@@ -99,7 +99,7 @@ class AttributeConformance(Conformance):
         assert vec.step([0, 0])[0][:, 1:].tolist() == [[3, 0], [2, 0]]
 
     def test_a_step_that_a_call_exchanges(self, make: Make) -> None:
-        """Acts from the next step on."""
+        """The new value counts from the next step on."""
         vec = make(WRAPPED)
         vec.reset()
         assert vec.step([0] * 4)[1].tolist() == [1 + tag / 8 for tag in range(4)]
@@ -159,7 +159,7 @@ class AttributeConformance(Conformance):
         assert vec.get_attr("task") == vec.get_attr("unwrapped.task") == ["FLY", "FLY"]
 
     def test_wrappers_keep_their_state(self, make: Make) -> None:
-        """Also those that are stepped by a shorter way than their own."""
+        """This includes wrappers whose `step` is bypassed."""
         vec = make([functools.partial(monitored, tag) for tag in range(3)])
         vec.reset()
         vec.step([0] * 3)
@@ -189,7 +189,7 @@ class AttributeConformance(Conformance):
         assert vec.get_attr("tag") == [0, 1, 2]
 
     def test_a_method_that_raises(self, make: Make) -> None:
-        """Its env is named; nobody needs a reset, and the other envs ran theirs."""
+        """The error names the env. No env needs a reset, and the methods of the other envs have run."""
         vec = make([functools.partial(FailingEnv, tag, "method" if tag == 1 else "never") for tag in range(3)])
         vec.reset()
         with pytest.raises(EnvError, match="env 1 failed in method") as caught:
@@ -199,7 +199,7 @@ class AttributeConformance(Conformance):
         vec.step([0] * 3)
 
     def test_values_that_do_not_pickle(self, make: Make) -> None:
-        """They come over where nothing has to be pickled; elsewhere an error names the env, and all goes on."""
+        """They arrive where nothing is pickled. Elsewhere an error names the env, and the VecEnv stays usable."""
         vec = make([UnpicklableEnv if tag == 1 else functools.partial(CountingEnv, tag) for tag in range(3)])
         try:
             locks = vec.get_attr("lock", [1])
@@ -220,7 +220,7 @@ class AttributeConformance(Conformance):
         assert vec.step([0] * 3)[0][:, 2].tolist() == [1, 1, 1]
 
     def test_not_while_stepping(self, make: Make) -> None:
-        """A call would find envs in the middle of a step."""
+        """A call would run while envs are stepping."""
         vec = make(counting_fns(2))
         vec.reset()
         vec.step_async([0, 0])
@@ -230,7 +230,7 @@ class AttributeConformance(Conformance):
         assert vec.get_attr("tag") == [0, 1]
 
     def test_nothing_else_during_a_call(self, make: Make) -> None:
-        """Least of all `recv`, which would take its replies."""
+        """This includes `recv`, which would take the replies of the call."""
         vec = make(counting_fns(2))
         vec.reset()
         vec.send([0], [1])
@@ -243,7 +243,7 @@ class AttributeConformance(Conformance):
 
 
 def vec_lock() -> Any:
-    """Something that does not pickle."""
+    """Return an object that does not pickle."""
     import threading
 
     return threading.Lock()

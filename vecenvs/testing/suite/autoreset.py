@@ -1,4 +1,4 @@
-"""What happens when an episode ends, in steps of all envs."""
+"""The end of an episode, in steps of all envs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vecenvs.testing.suite.trajectories import gym_fn
 
 
 class ClaimingEnv(CountingEnv):
-    """A CountingEnv whose infos claim, if `claims`, that a time limit has cut the episode off."""
+    """A CountingEnv whose infos claim, if `claims`, that a time limit ended the episode."""
 
     def __init__(self, tag: int, claims: bool) -> None:
         super().__init__(tag, 2)
@@ -29,7 +29,7 @@ class ClaimingEnv(CountingEnv):
 
 
 class OrderedEnv(CountingEnv):
-    """Has infos whose keys are in no order but its own: numbers, or with `word` something else among them."""
+    """An env with infos in an unusual order of keys: numbers, and a string with `word`."""
 
     def __init__(self, tag: int, word: str) -> None:
         super().__init__(tag, 2)
@@ -43,7 +43,7 @@ class OrderedEnv(CountingEnv):
 
 
 class AutoresetConformance(Conformance):
-    """Rows of ends and of beginnings, in every mode."""
+    """The last and first rows of episodes, in every mode."""
 
     @pytest.mark.parametrize("mode", ["same_step", "next_step"])
     def test_envs_of_different_lengths(self, make: Make, mode: str) -> None:
@@ -104,7 +104,7 @@ class AutoresetConformance(Conformance):
         assert infos[0]["TimeLimit.truncated"] is False
 
     def test_what_infos_claim_of_an_end_does_not_count(self, make: Make) -> None:
-        """TimeLimit.truncated is what the env's flags say."""
+        """TimeLimit.truncated follows the env's flags."""
         vec = make([functools.partial(ClaimingEnv, tag, tag != 1) for tag in range(4)])
         vec.reset()
         for _ in range(2):
@@ -113,7 +113,7 @@ class AutoresetConformance(Conformance):
     @pytest.mark.parametrize("way", ["step", "send"])
     @pytest.mark.parametrize("word", ["", "hi"])
     def test_the_order_of_an_infos_keys(self, make: Make, word: str, way: str) -> None:
-        """The env's own, then what every engine adds, then the attributes; however infos travel."""
+        """The env's own keys, then those that every engine adds, then attributes, however infos are sent."""
         vec = make([functools.partial(OrderedEnv, tag, word) for tag in range(4)], info_attrs=("t", "steps"))
         words = ["word"] if word else []
         attrs = ["t", "steps"]
@@ -133,7 +133,7 @@ class AutoresetConformance(Conformance):
             assert {*map(tuple, last)} == {("m", *words, "z", "a", *ours, *attrs)}
 
     def test_async_rows_during_a_reset(self, make: Make, tmp_path: Path) -> None:
-        """The last row of the episode again, attributes and all, but its reward: that was given once."""
+        """The last row of the episode is repeated, with its attributes and without its reward."""
         gate = tmp_path / "gate"
         fns = [functools.partial(GatedEnv, 0, gate, "reset", at=2, length=1), *counting_fns(4)[1:]]
         vec = make(fns, autoreset="async", info_attrs=("t", "ends"))

@@ -1,4 +1,4 @@
-"""What all suites share: how a test gets its VecEnv, and what must be gone afterwards."""
+"""The base of all suites: it makes the VecEnv under test and checks for leaks afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Make = Callable[..., VecEnv]
 
 
 class Conformance:
-    """Base of the suites. A subclass says how to make the VecEnv under test."""
+    """The base of the suites. A subclass makes the VecEnv under test by `make_vec`."""
 
     make_vec: Make
     exempt: ClassVar[Collection[str]] = leaks.EXEMPT

@@ -1,4 +1,4 @@
-"""Workers that die: somebody says so, soon, and nothing hangs or stays behind."""
+"""Workers that die: an error says so soon, and nothing hangs or is left behind."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from vecenvs.testing.envs.ill import EXIT_CODE
 from vecenvs.testing.suite.base import Conformance, Make
 
 PROMPT = pytest.mark.timeout(40)
-"""Beside a neighbour that never comes back: to wait for it is to fail."""
+"""For tests beside an env that hangs: waiting for it fails the test."""
 
 
 def dying_fns(num_envs: int = 4, **kwargs: Any) -> list[Any]:
-    """Env functions of which env 0 dies as `kwargs` say."""
+    """Return env functions, of which env 0 dies as `kwargs` say."""
     return [functools.partial(DyingEnv, 0, **kwargs), *(functools.partial(CountingEnv, i) for i in range(1, num_envs))]
 
 
 def expect_death(error: WorkerDied, how: str) -> None:
-    """Check what the error tells: a worker's number, its slots (0 among them), its end."""
+    """Check the worker, the slots (0 among them) and the exit status in the error."""
     assert error.worker == 0
     assert 0 in error.indices
     assert 2 not in error.indices
@@ -40,7 +40,7 @@ def expect_death(error: WorkerDied, how: str) -> None:
 
 
 def wait_for_the_end(pid: int) -> None:
-    """Wait until a process has ended, whoever is to reap it."""
+    """Wait until a process has ended, without reaping it."""
     import psutil
 
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -58,7 +58,7 @@ class DeathConformance(Conformance):
     @PROMPT
     @pytest.mark.parametrize("where", ["step", "reset"])
     def test_what_it_said_before(self, make: Make, where: str) -> None:
-        """A row that was on its way when its worker died is not lost, though nobody has looked for it until then."""
+        """A row that was sent before its worker died is not lost, even if no call has looked for it until then."""
         vec = make([CountingEnv, functools.partial(DyingEnv, 1, where, 1 if where == "step" else 2), CountingEnv])
         vec.reset()
         (pid,) = vec.call(pid_of, [1])
@@ -81,7 +81,7 @@ class DeathConformance(Conformance):
     @PROMPT
     @pytest.mark.parametrize("how", ["exit", "kill"])
     def test_in_a_step(self, make: Make, how: str, tmp_path: Path) -> None:
-        """Reported while env 2 is still at its step, which does not end before that."""
+        """The death is reported while env 2 is still stepping."""
         gate = tmp_path / "gate"
         fns = dying_fns(at=2, how=how)
         fns[2] = functools.partial(GatedEnv, 2, gate, at=2)
@@ -127,7 +127,7 @@ class DeathConformance(Conformance):
     @PROMPT
     @pytest.mark.parametrize("how", ["exit", "kill"])
     def test_while_being_made(self, make: Make, how: str, tmp_path: Path) -> None:
-        """The constructor raises, though env 2 is never finished, and leaves nothing (the fixture no_leaks looks)."""
+        """The constructor raises, though env 2 is never made, and leaves nothing behind (fixture no_leaks)."""
         fns = dying_fns(where="init", how=how)
         fns[2] = functools.partial(GatedEnv, 2, tmp_path / "never", "init")
         with pytest.raises(WorkerDied) as caught:

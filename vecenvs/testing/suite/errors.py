@@ -1,4 +1,4 @@
-"""An exception in an env: who is named, what is kept, what still works."""
+"""An exception in an env: the env that it names, what is kept, what still works."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class UpTo(spaces.Space[int]):
 
 
 def bounded(high: float, dtype: Any = np.float32, actions: int = 2) -> SampledEnv:
-    """An env whose observations lie between 0 and `high`."""
+    """Return an env whose observations lie between 0 and `high`."""
     inside: Any = spaces.Box(0.0, high, (2,), dtype)
     return SampledEnv(spaces.Dict({"x": inside}), spaces.Discrete(actions))
 
@@ -278,7 +278,7 @@ class ErrorConformance(Conformance):
                 make([functools.partial(fn, 4 if i == index else 3) for i in range(4)])
 
     def test_infos_that_do_not_pickle(self, make: Make) -> None:
-        """They come over where nothing has to be pickled; elsewhere an error names the env, and all goes on."""
+        """They arrive where nothing is pickled. Elsewhere an error names the env, and the VecEnv stays usable."""
         vec = make([functools.partial(UnpicklableEnv, tag, 2 if tag == 1 else 99) for tag in range(3)])
         vec.reset()
         vec.step([0] * 3)

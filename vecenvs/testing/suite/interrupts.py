@@ -1,4 +1,4 @@
-"""What a Ctrl-C leaves behind: a VecEnv that can go on, as people in a notebook expect."""
+"""After a Ctrl-C a VecEnv stays usable, as users of a notebook expect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vecenvs.vec_env import VecEnv
 
 
 class NappingEnv(CountingEnv):
-    """A CountingEnv that sleeps for `nap` seconds in whatever it is asked to do."""
+    """A CountingEnv that sleeps for `nap` seconds in each reset, step and call of `rest`."""
 
     nap = 0.0
 
@@ -40,7 +40,7 @@ class NappingEnv(CountingEnv):
 
 @contextlib.contextmanager
 def interrupted() -> Iterator[None]:
-    """Press Ctrl-C while the block runs, and expect it to come out."""
+    """Send SIGINT while the block runs, and expect KeyboardInterrupt from the block."""
 
     def press(*_: Any) -> None:
         if not done:
@@ -61,31 +61,31 @@ def interrupted() -> Iterator[None]:
 
 
 class InterruptConformance(Conformance):
-    """Whatever the caller was waiting for when Ctrl-C was pressed."""
+    """Ctrl-C while the caller waits for a call, a step or a reset."""
 
     def napping(self, make: Make, **common: Any) -> VecEnv:
-        """Envs that are slow from now on."""
+        """Return a VecEnv with envs that are slow from now on."""
         vec = make([functools.partial(NappingEnv, tag) for tag in range(4)], **common)
         vec.reset()
         vec.set_attr("nap", 0.4)
         return vec
 
     def goes_on(self, vec: VecEnv) -> None:
-        """All envs do what they are told."""
+        """Check that all envs answer calls, resets and steps."""
         vec.set_attr("nap", 0.0)
         assert vec.get_attr("tag") == [0, 1, 2, 3]
         vec.reset()
         assert vec.step([0] * 4)[0][:, 2].tolist() == [1] * 4
 
     def test_a_call(self, make: Make) -> None:
-        """Nobody waits for its results any more."""
+        """The results of an interrupted call are dropped."""
         vec = self.napping(make)
         with interrupted():
             vec.env_method("rest")
         self.goes_on(vec)
 
     def test_a_call_of_two_parts(self, make: Make) -> None:
-        """It can be finished later: with its results, or an error of the env that was at it in the caller's process."""
+        """It can be finished later, with its results or with an error of the env that ran in the caller's process."""
         vec = self.napping(make)
         vec.call_async(env_calls.env_method, None, "rest")
         with interrupted():
@@ -98,7 +98,7 @@ class InterruptConformance(Conformance):
 
     @pytest.mark.parametrize("autoreset", ["same_step", "async"])
     def test_a_step(self, make: Make, autoreset: str) -> None:
-        """The same: its rows come by step_wait."""
+        """It can be finished later, too: `step_wait` returns its rows."""
         vec = self.napping(make, autoreset=autoreset)
         with interrupted():
             vec.step([0] * 4)
@@ -109,7 +109,7 @@ class InterruptConformance(Conformance):
         self.goes_on(vec)
 
     def test_a_reset(self, make: Make) -> None:
-        """Its rows come by recv."""
+        """`recv` returns its rows."""
         vec = self.napping(make)
         with interrupted():
             vec.reset()

@@ -1,4 +1,4 @@
-"""Calls out of order, and the end: close() always works, and works once."""
+"""Calls out of order, and `close`, which always works and can be repeated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vecenvs.testing.suite.base import Conformance, Make
 
 
 class LifecycleConformance(Conformance):
-    """Order of calls, and close."""
+    """The order of calls, and `close`."""
 
     def test_wait_without_async(self, make: Make) -> None:
         vec = make(counting_fns(2))
@@ -115,7 +115,7 @@ class LifecycleConformance(Conformance):
         assert vec.closed
 
     def test_an_env_that_raises_in_close(self, make: Make, tmp_path: Path) -> None:
-        """It is reported as a warning or an error, and the others are closed all the same."""
+        """The exception is reported as a warning or an error, and the other envs are closed."""
         closed = tmp_path / "closed"
         vec = make([functools.partial(FailingEnv, 0, "close"), *counting_fns(3, closed_file=closed)])
         vec.reset()

@@ -1,4 +1,4 @@
-"""What is long on its way between a caller and an env: longer than any buffer between them."""
+"""Messages longer than any buffer between a caller and an env."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def tell_at_length(env: Any) -> bytes:
 
 
 class WordyEnv(CountingEnv):
-    """A CountingEnv that has much to say of each step."""
+    """A CountingEnv with long infos."""
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, _ = super().step(action)
@@ -25,11 +25,11 @@ class WordyEnv(CountingEnv):
 
 
 class MessageConformance(Conformance):
-    """Long messages come whole, and keep nobody from getting on."""
+    """Long messages arrive complete and block neither side."""
 
     @PROMPT
     def test_long_answers(self, make: Make) -> None:
-        """One after another, each by itself."""
+        """Each of several long answers arrives complete."""
         vec = make(counting_fns(4))
         vec.reset()
         for t in (1, 2, 3):
@@ -38,7 +38,7 @@ class MessageConformance(Conformance):
 
     @PROMPT
     def test_long_messages_both_ways_at_once(self, make: Make) -> None:
-        """A worker that waits to be heard, while it is told something, does not wait for ever."""
+        """A worker that sends a long message while it is sent one does not block for ever."""
         vec = make([functools.partial(WordyEnv, tag) for tag in range(4)])
         vec.reset()
         vec.send([0, 0], [0, 2])

@@ -1,36 +1,23 @@
-"""Observations that are not of their space, rewards that are no numbers: an error of their env, never another value."""
+"""Observations outside their space and rewards that are not numbers: an error of the env, never another value."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv
 
-from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.errors import EnvError
 from vecenvs.testing.envs import BadObservationEnv, CountingEnv
 from vecenvs.testing.suite.base import Conformance, Make
-
-
-class WithinDict(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Gives observations as {"counts": ...}."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        super().__init__(env)
-        self.observation_space = spaces.Dict({"counts": env.observation_space})
-
-    def observation(self, observation: Any) -> Any:
-        return {"counts": observation}
+from vecenvs.testing.suite.interfaces import make_within_dict
 
 
 class FrameEnv(CountingEnv):
-    """Shows frames of 80 x 80 bytes. Those of its steps are of another dtype, as if it had scaled them."""
+    """An env with frames of 80 x 80 bytes. Those of its steps have another dtype, as if scaled."""
 
     def __init__(self, tag: int = 0) -> None:
         super().__init__(tag)
@@ -41,7 +28,7 @@ class FrameEnv(CountingEnv):
 
 
 class OddEnv(CountingEnv):
-    """Gives, by `odd`, what does not fit: a "reward" or "both" in step 1, an observation in the second "reset"."""
+    """An env with misfits by `odd`: a "reward" or "both" in step 1, an observation in the second "reset"."""
 
     def __init__(self, tag: int, odd: str, length: int = 5) -> None:
         super().__init__(tag, length)
@@ -64,7 +51,7 @@ class OddEnv(CountingEnv):
 
 
 class WithOdd(CountingEnv):
-    """Gives `odd` as its reward, its terminated or its truncated flag, whichever `part` names, from step `at` on."""
+    """An env with `odd` in place of its reward or one of its flags, as `part` says, from step `at` on."""
 
     def __init__(self, tag: int, part: str, odd: Any, at: int = 2) -> None:
         super().__init__(tag, 99)
@@ -77,7 +64,7 @@ class WithOdd(CountingEnv):
 
 
 class WideEnv(CountingEnv):
-    """Shows float64 numbers, from its second step on beyond float32, of a space of float32, also at its end."""
+    """An env with float64 observations in a float32 space. From its second step on they exceed float32."""
 
     def __init__(self, tag: int, shape: tuple[int, ...], wide: bool, length: int = 99) -> None:
         super().__init__(tag, length)
@@ -89,7 +76,7 @@ class WideEnv(CountingEnv):
 
 
 class Talkative(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Has more keys in its observations than in its space."""
+    """An env with more keys in its observations than in its space."""
 
     def __init__(self, tag: int) -> None:
         super().__init__(CountingEnv(tag, 3))
@@ -101,91 +88,8 @@ class Talkative(gymnasium.ObservationWrapper[Any, Any, Any]):
         return {"more": "?", "counts": observation, "inner": {"tag": observation[0], "debug": object()}}
 
 
-class Bare:
-    """Has a step and the old gym's kind of space, and nothing else of an env."""
-
-    action_space = "Discrete(2)"
-
-    def step(self, action: Any) -> Any:
-        return 0
-
-
-class OfSeveral(CountingEnv):
-    """What steps several envs, as Stable-Baselines3's and baselines' VecEnvs do."""
-
-    num_envs = 2
-
-    def step_async(self, actions: Any) -> None: ...
-
-
-class OldGymEnv(CountingEnv):
-    """Speaks as Gym did before 0.26, in what `old` says: "seed", "reset" or "step". Shows `size` numbers."""
-
-    def __init__(self, tag: int, old: str, size: int) -> None:
-        super().__init__(tag)
-        self.observation_space: Any = spaces.Box(0, 99, (size,), np.int64)
-        if old == "seed":
-            self.reset = self._observe  # type: ignore[method-assign, assignment]
-        self.old = old
-
-    def reset(self, **given: Any) -> Any:
-        obs, info = super().reset(**given)
-        return obs if self.old == "reset" else (obs, info)
-
-    def step(self, action: Any) -> Any:
-        obs, reward, terminated, truncated, info = super().step(action)
-        return (obs, reward, terminated or truncated, info) if self.old == "step" else (obs, reward, False, False, info)
-
-    def _observe(self) -> Any:
-        return super()._observe()[: self.observation_space.shape[0]]
-
-
-class NoOptionsEnv(CountingEnv):
-    """Its reset takes a seed and nothing else, which is enough for Stable-Baselines3."""
-
-    def reset(self, seed: int | None = None) -> Any:  # type: ignore[override]
-        return super().reset(seed=seed)
-
-
-class Unpacking(CountingEnv):
-    """Fails by a mistake of its own."""
-
-    def step(self, action: Any) -> Any:
-        result: Any = super().step(action)
-        _, _, _, _, _ = result[:4]
-
-
-def make_within_dict(make_env: Callable[[], gymnasium.Env[Any, Any]]) -> gymnasium.Env[Any, Any]:
-    return WithinDict(make_env())
-
-
 class MisfitConformance(Conformance):
-    """EnvError for observations and rewards that do not fit, and for what is no single env."""
-
-    @pytest.mark.parametrize(
-        ("given", "way"),
-        [
-            (functools.partial(gymnasium.make_vec, "CartPole-v1", num_envs=2), "from_gymnasium makes a VecEnv of it"),
-            (functools.partial(AsyncVectorEnv, [CountingEnv], context="fork"), "from_gymnasium makes a VecEnv of it"),
-            (functools.partial(DummyVecEnv, [CountingEnv]), "it is a VecEnv already"),
-            (OfSeveral, "give the functions that make its single envs"),
-        ],
-        ids=["gymnasium", "processes", "ours", "theirs"],
-    )
-    def test_a_vector_env_as_an_env(self, make: Make, given: Callable[[], Any], way: str) -> None:
-        """It is closed, with its processes."""
-        with pytest.raises(EnvError, match=f"env 1 gave a .*steps several envs at once.*{way}") as caught:
-            make([CountingEnv, given, CountingEnv])
-        assert caught.value.index == 1
-
-    def test_all_that_an_env_lacks(self, make: Make) -> None:
-        """Told at once, not one by one."""
-        lacks = (
-            "a Bare, which is no gymnasium.Env, without 'reset', 'close', 'observation_space' and whose action_space"
-        )
-        with pytest.raises(EnvError, match=f"env 1 gave {lacks} is a builtins.str") as caught:
-            make([CountingEnv, Bare, CountingEnv])
-        assert caught.value.index == 1
+    """EnvError for observations, rewards and flags that do not fit."""
 
     def test_observations_of_the_wrong_shape(self, make: Make) -> None:
         vec = make([functools.partial(BadObservationEnv, tag, 2 if tag == 1 else 99) for tag in range(4)])
@@ -199,7 +103,7 @@ class MisfitConformance(Conformance):
 
     @pytest.mark.parametrize("odd", [None, "1.5", b"1", 1j, [], [1.0, 2.0]], ids=repr)
     def test_rewards_that_are_no_numbers(self, make: Make, odd: Any) -> None:
-        """Numpy would take None for NaN and "1.5" for 1.5."""
+        """NumPy would read None as NaN and "1.5" as 1.5."""
         vec = make([functools.partial(WithOdd, tag, "reward", odd if tag == 2 else 0.25) for tag in range(4)])
         vec.reset()
         vec.step([0] * 4)
@@ -218,7 +122,7 @@ class MisfitConformance(Conformance):
     @pytest.mark.parametrize("part", ["terminated", "truncated"])
     @pytest.mark.parametrize("odd", [None, "no", "", float("nan"), 0.0, 1.0, 2, [], {}], ids=repr)
     def test_flags_that_are_neither_true_nor_false(self, make: Make, part: str, odd: Any) -> None:
-        """Some count as true in Python and some as false: what the env means by them is not known."""
+        """Some are true in Python and some false, so the env's intention is unknown."""
         vec = make([functools.partial(WithOdd, tag, part, odd if tag == 2 else False) for tag in range(4)])
         vec.reset()
         vec.step([0] * 4)
@@ -241,7 +145,7 @@ class MisfitConformance(Conformance):
     @pytest.mark.parametrize("nested", [False, True])
     @pytest.mark.parametrize("shape", [(3,), (2, 3), (), (40, 40)], ids=str)
     def test_observations_too_large_for_their_dtype(self, make: Make, shape: tuple[int, ...], nested: bool) -> None:
-        """They do not become infinite, by any of the ways in which rows are written."""
+        """They do not become infinite, however rows are written."""
         fns: list[Any] = [functools.partial(WideEnv, tag, shape, tag == 2) for tag in range(4)]
         vec = make([functools.partial(make_within_dict, fn) for fn in fns] if nested else fns)
         vec.reset()
@@ -261,7 +165,7 @@ class MisfitConformance(Conformance):
             vec.step([0, 0])
 
     def test_keys_that_the_space_does_not_have(self, make: Make) -> None:
-        """Are ignored, as by Gymnasium and SB3."""
+        """Such keys are ignored, as by Gymnasium and SB3."""
         vec = make([functools.partial(Talkative, tag) for tag in range(3)])
         assert list(vec.reset()) == ["counts", "inner"]
         for _ in range(2):
@@ -275,7 +179,7 @@ class MisfitConformance(Conformance):
 
     @pytest.mark.parametrize("nested", [False, True])
     def test_wrong_shapes_that_make_up_for_each_other(self, make: Make, nested: bool) -> None:
-        """4 + 2 values where 3 + 3 belong must not be stored as if they fitted."""
+        """4 + 2 values in place of 3 + 3 must not be stored as if they fitted."""
         fns: list[Any] = [functools.partial(BadObservationEnv, tag, 1, size) for tag, size in enumerate((4, 2))]
         vec = make([functools.partial(make_within_dict, fn) for fn in fns] if nested else fns)
         vec.reset()
@@ -284,7 +188,7 @@ class MisfitConformance(Conformance):
         assert [one.index for one in caught.value.errors] == [0, 1]
 
     def test_frames_of_another_dtype(self, make: Make) -> None:
-        """Fractions are not cut to bytes."""
+        """Fractions are not truncated to bytes."""
         vec = make([FrameEnv] * 2)
         vec.reset()
         with pytest.raises(EnvError, match="dtype") as caught:
@@ -293,7 +197,7 @@ class MisfitConformance(Conformance):
 
     @pytest.mark.parametrize("mode", ["same_step", "next_step", "async", "disabled"])
     def test_an_odd_reward_at_an_end(self, make: Make, mode: str) -> None:
-        """There is no such row, and no end: the env is refused until the caller resets it, and nobody else does."""
+        """The row and the end are dropped. The env is refused until the caller resets it; no autoreset does."""
         vec = make([functools.partial(OddEnv, 0, "reward", 1), CountingEnv], autoreset=mode)
         vec.reset()
         with pytest.raises(EnvError, match="reward.*much") as caught:
@@ -303,7 +207,7 @@ class MisfitConformance(Conformance):
         assert vec.reset([0]).tolist() == [[0, 3 if mode == "same_step" else 2, 0]]
 
     def test_two_things_wrong_with_one_row(self, make: Make) -> None:
-        """Are told as one error."""
+        """One error reports both."""
         vec = make([functools.partial(make_within_dict, functools.partial(OddEnv, tag, "both")) for tag in range(4)])
         vec.reset()
         with pytest.raises(EnvError) as caught:
@@ -311,41 +215,10 @@ class MisfitConformance(Conformance):
         assert [one.index for one in caught.value.errors] == [0, 1, 2, 3]
 
     def test_an_autoreset_that_gives_a_misfit(self, make: Make) -> None:
-        """No episode has begun: `reset_infos` is still of the one before."""
+        """No episode has begun: `reset_infos` still belongs to the one before."""
         vec = make([functools.partial(OddEnv, tag, "reset" if tag == 1 else "", 1) for tag in range(4)])
         vec.reset()
         with pytest.raises(EnvError, match="shape") as caught:
             vec.step([0] * 4)
         assert caught.value.index == 1
         assert [info["episode"] for info in vec.reset_infos] == [2, 1, 2, 2]
-
-    @pytest.mark.parametrize("wrapped", [False, True])
-    @pytest.mark.parametrize("old", ["seed", "reset", "step"])
-    def test_envs_of_the_old_gym(self, make: Make, old: str, wrapped: bool) -> None:
-        """Are told what is to be done, by whoever meets them first."""
-        size = 3 if wrapped else 2  # which looks like (obs, info)
-        fns: list[Any] = [functools.partial(OldGymEnv, tag, old, size) for tag in range(2)]
-        vec = make([functools.partial(make_within_dict, fn) for fn in fns] if wrapped else fns)
-        wanted = r"step\(self, action\) -> \(obs, rew" if old == "step" else r"reset\(self, \*, seed=None, opt"
-        with pytest.raises(EnvError, match=f"{wanted}.* write it so, or put shimmy's") as caught:
-            vec.reset(seed=0)
-            vec.step([0, 0])
-        assert [one.index for one in caught.value.errors] == [0, 1]
-
-    def test_an_envs_own_mistake(self, make: Make) -> None:
-        """Is not taken for the old interface."""
-        vec = make([Unpacking])
-        vec.reset()
-        with pytest.raises(EnvError, match=r"expected 5, got 4") as caught:
-            vec.step([0])
-        assert "shimmy" not in str(caught.value)
-
-    @pytest.mark.parametrize("mode", ["same_step", "next_step", "async"])
-    def test_options_go_to_those_who_are_given_some(self, make: Make, mode: str) -> None:
-        vec = make([functools.partial(NoOptionsEnv, tag, 2) for tag in range(2)], autoreset=mode)
-        vec.reset(seed=3)
-        for _ in range(6):
-            vec.step([0, 0])
-        assert min(vec.get_attr("episode")) > 1
-        with pytest.raises(EnvError, match=r"'options'.* write it so"):
-            vec.reset(options={"level": 1})

@@ -1,4 +1,4 @@
-"""Arrays belong to whoever holds them: nothing returned changes later, nothing given is touched."""
+"""Arrays belong to their holder: returned arrays never change later, arguments are never modified."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPEN = Path("/")  # a gate that is open
 
 
 class StoryEnv(GatedEnv):
-    """A CountingEnv that tells of its steps in arrays, and waits for a gate in its second reset."""
+    """A CountingEnv with arrays in its infos, which waits for a gate in its second reset."""
 
     def __init__(self, tag: int, length: int = 2, gate: Path = OPEN) -> None:
         super().__init__(tag, gate, "reset", 2, length)
@@ -71,7 +71,7 @@ class OwnershipConformance(Conformance):
         ids=["small", "large", "list"],
     )  # fmt: skip
     def test_envs_that_reuse_their_buffers(self, make: Make, fn: Any) -> None:
-        """Small or large, or of no fixed length: each row and terminal observation is as it was when given."""
+        """Small, large or of variable length: each row and terminal observation is as it was when returned."""
         for mode in ("same_step", "next_step"):
             both = Lockstep(make, [fn] * 4, autoreset=mode)
             both.reset(seed=0)
@@ -92,7 +92,7 @@ class OwnershipConformance(Conformance):
         assert both.vec.get_attr("tampered") == [False] * 4
 
     def test_views_hold_until_the_next_call(self, make: Make) -> None:
-        """With copy=False the rows are right when they come; the step's input is still copied."""
+        """With copy=False rows are right when they are returned, and actions are still copied."""
         both = Lockstep(make, [functools.partial(SampledEnv, NESTED)] * 4, copy=False)
         both.reset(seed=0)
         both.run(15)
@@ -125,7 +125,7 @@ class OwnershipConformance(Conformance):
         assert vec.get_attr("changed") == [False] * 4
 
     def test_rows_that_repeat_are_the_callers_own(self, make: Make, tmp_path: Path) -> None:
-        """So are their infos: what a caller does to one does not show in the next."""
+        """Infos belong to the caller, too: changes to one do not appear in the next."""
         gate = tmp_path / "gate"
         fns = [functools.partial(StoryEnv, 0, gate=gate), functools.partial(StoryEnv, 1, 99)]
         vec = make(fns, autoreset="async", info_attrs=("state",))
@@ -141,7 +141,7 @@ class OwnershipConformance(Conformance):
 
     @pytest.mark.parametrize("autoreset", ["next_step", "async"])
     def test_infos_of_first_rows_are_the_callers_own(self, make: Make, autoreset: str) -> None:
-        """`reset_infos` is not changed by what is done to them."""
+        """Changes to them do not appear in `reset_infos`."""
         vec = make([functools.partial(StoryEnv, tag) for tag in range(2)], autoreset=autoreset)
         vec.reset_async()
         batches = [vec.recv(2).infos]

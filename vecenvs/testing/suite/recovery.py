@@ -1,4 +1,4 @@
-"""What comes between mechanisms: a death beside an autoreset, an exception in the midst of a start, slow workers."""
+"""Combinations of mechanisms: a death beside an autoreset, an exception during a start, slow workers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from vecenvs.vec_env import VecEnv
 
 
 class HandlerError(Exception):
-    """What the handler of a signal raises."""
+    """The exception of a signal's handler."""
 
 
 class EndingEnv(CountingEnv):
-    """Action 1 ends the episode, action 2 the process: the first time that it is given, if there is a file for that."""
+    """An env whose action 1 ends the episode. Action 2 ends the process, unless `lives_file` exists."""
 
     def __init__(self, tag: int, lives_file: Path) -> None:
         super().__init__(tag, length=1000)
@@ -45,7 +45,7 @@ class EndingEnv(CountingEnv):
 
 
 class Unreadable:
-    """Pickles, and cannot be unpickled."""
+    """An object that pickles but cannot be unpickled."""
 
     def __reduce__(self) -> Any:
         return _refuse, ()
@@ -56,7 +56,7 @@ def _refuse() -> None:
 
 
 class TellingEnv(CountingEnv):
-    """Its first row of an episode's end brings an Unreadable, beside the numbers that every row brings."""
+    """An env with an Unreadable in the info of the first step of env 1, beside the usual numbers."""
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = super().step(action)
@@ -84,11 +84,11 @@ def raising_at_the_end_of(function: str) -> Iterator[list[str]]:
 
 
 class RecoveryConformance(Conformance):
-    """With `on_failure="restart"`, and where a worker is slow or stopped."""
+    """Recovery with `on_failure="restart"`, and with slow or stopped workers."""
 
     @PROMPT
     def test_a_death_beside_a_row_that_ends_an_episode(self, make: Make, tmp_path: Path) -> None:
-        """In async mode the env whose ended row waits in the caller begins its next episode all the same."""
+        """In async mode an env whose last row waits in the caller still begins its next episode."""
         lives = tmp_path / "lives"
         vec = make([functools.partial(EndingEnv, tag, lives) for tag in range(4)], autoreset="async",
                    on_failure="restart")  # fmt: skip
@@ -104,7 +104,7 @@ class RecoveryConformance(Conformance):
     @PROMPT
     @pytest.mark.parametrize("function", ["launch", "check_spaces", "attach", "started", "get"])
     def test_an_exception_while_a_replacement_starts(self, make: Make, function: str, tmp_path: Path) -> None:
-        """Of a signal's handler: the start is begun again, and costs no restart."""
+        """After an exception of a signal's handler the start is repeated, without counting as a restart."""
         vec = make(dying_fns(at=2, lives_file=tmp_path / "lives"), on_failure="restart", max_restarts=1)
         vec.reset()
         vec.step(ACTIONS)
@@ -119,7 +119,7 @@ class RecoveryConformance(Conformance):
 
     @PROMPT
     def test_the_last_row_handed_out_ends_the_lost_episode(self, make: Make, tmp_path: Path) -> None:
-        """Not what env 0 had written already when env 1, of the same worker, died."""
+        """The row excludes what env 0 had written when env 1, of the same worker, died."""
         fns = counting_fns(4)
         fns[1] = functools.partial(DyingEnv, 1, at=3, lives_file=tmp_path / "lives")
         vec = make(fns, on_failure="restart")
@@ -134,7 +134,7 @@ class RecoveryConformance(Conformance):
 
     @PROMPT
     def test_a_death_is_raised_anew(self, make: Make) -> None:
-        """The same words each time, and a traceback that does not grow."""
+        """The message is the same each time, and the traceback does not grow."""
         vec = make(dying_fns())
         vec.reset()
         with pytest.raises(WorkerDied) as caught:
@@ -151,7 +151,7 @@ class RecoveryConformance(Conformance):
 
     @PROMPT
     def test_an_info_that_cannot_be_unpickled(self, make: Make) -> None:
-        """It costs its own env that row, also where the message announces what the numbers of all others look like."""
+        """Only its own env loses the row, also if the message announces the form of the other infos."""
         vec = make([functools.partial(TellingEnv, tag) for tag in range(4)])
         vec.reset()
         with pytest.raises(EnvError, match="env 1: its info .* cannot be unpickled") as caught:
@@ -165,7 +165,7 @@ class RecoveryConformance(Conformance):
         assert [info["t"] for info in vec.step(ACTIONS)[3]] == [3, 1, 3, 3]
 
     def test_many_slow_envs_in_one_worker(self, make: Make) -> None:
-        """`step_timeout` is for each env: what a worker needs for all of them may be more."""
+        """`step_timeout` holds for each env. A worker may take longer for all of its envs."""
         vec = make([functools.partial(NappingEnv, tag) for tag in range(8)], step_timeout=0.9, on_failure="restart")
         vec.reset()
         vec.set_attr("nap", 0.35)
@@ -176,7 +176,7 @@ class RecoveryConformance(Conformance):
     @PROMPT
     @pytest.mark.parametrize("ask", ["get_attr", "set_attr", "seed", "set_options", "step", "long"])
     def test_a_stopped_worker(self, make: Make, ask: str) -> None:
-        """Whatever is asked of it raises StepTimeout, and can be asked again once it goes on."""
+        """Every call on it raises StepTimeout and can be repeated once it continues."""
         vec = make(counting_fns(4), step_timeout=1.0, info_attrs=["t"])
         vec.reset()
         pid = vec.call(pid_of, [0])[0]
@@ -219,7 +219,7 @@ class RecoveryConformance(Conformance):
 
 
 class CheckedEnv(CountingEnv):
-    """Its episodes have one step and its resets, but the first, take their time; `close` notes if one is under way."""
+    """An env with episodes of one step and slow resets, except the first. `close` records a reset under way."""
 
     def __init__(self, tag: int, closed: Path) -> None:
         super().__init__(tag, length=1)
@@ -255,7 +255,7 @@ def _ask(vec: VecEnv, what: str) -> None:
 
 
 def _is_free(vec: VecEnv) -> bool:
-    """Whether the step was not begun."""
+    """Tell whether the step was not begun."""
     try:
         vec.get_attr("tag")
     except Exception:

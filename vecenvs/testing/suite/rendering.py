@@ -26,7 +26,7 @@ class RenderingConformance(Conformance):
         assert [int(image[0, 0, 0]) for image in vec.get_images([3, 1])] == [31, 11]
 
     def test_render_tiles_them(self, make: Make) -> None:
-        """Row by row, in a grid that is nearly square; what is left over is black."""
+        """Images lie row by row in a nearly square grid; empty cells are black."""
         vec = make([functools.partial(RenderingEnv, tag + 1) for tag in range(5)])
         vec.reset()
         tiled = vec.render()

@@ -1,4 +1,4 @@
-"""`on_failure="restart"`: a worker that died is replaced, and the other slots notice nothing."""
+"""`on_failure="restart"`: a dead worker is replaced without effects on other slots."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ WAIT = 0.02  # seconds between looks at a file
 
 
 def make_when_open(gate: Path, lives: Path, env_fn: Callable[[], Any]) -> Any:
-    """Make the env; once there has been a death, only when `gate` exists."""
+    """Make the env. After a death, wait until `gate` exists."""
     while lives.exists() and not gate.exists():
         time.sleep(WAIT)
     return env_fn()
 
 
 def make_once(lives: Path, env_fn: Callable[[], Any]) -> Any:
-    """Make the env, until there has been a death."""
+    """Make the env. After a death, raise."""
     if lives.exists():
         raise RuntimeError("made only once")
     return env_fn()
 
 
 def gated_fns(folder: Path) -> list[Any]:
-    """Env 0 dies at its second step. The worker after it waits for the file "gate"."""
+    """Return env functions: env 0 dies at its second step, and its replacement waits for the file "gate"."""
     lives = folder / "lives"
     return [functools.partial(make_when_open, folder / "gate", lives, fn) for fn in dying_fns(at=2, lives_file=lives)]
 
@@ -50,7 +50,7 @@ def open_after(seconds: float, gate: Path) -> threading.Timer:
 
 
 def lost_in_a_lock_step(make: Make, folder: Path) -> VecEnv:
-    """A VecEnv in the lock-step in which env 0 dies, of which `step_wait` has waited in vain."""
+    """Return a VecEnv during a step in which env 0 died and `step_wait` timed out."""
     vec = make(gated_fns(folder), on_failure="restart")
     vec.reset()
     vec.step(ACTIONS)
@@ -61,7 +61,7 @@ def lost_in_a_lock_step(make: Make, folder: Path) -> VecEnv:
 
 
 def send_on(vec: VecEnv, batch: Batch) -> None:
-    """Step the envs of a batch again: those that can be, where some are under an async autoreset."""
+    """Step the envs of a batch again, except those under an async autoreset."""
     resting = (batch.terminated | batch.truncated) & (vec.autoreset == "async")
     slots = batch.indices[~resting]
     if len(slots):
@@ -119,7 +119,7 @@ class RestartConformance(Conformance):
 
     @PROMPT
     def test_what_waits_for_a_reset_is_not_lost(self, make: Make, tmp_path: Path) -> None:
-        """Seeds and options given by `seed` and `set_options` reach the replacement, if the reset has not been."""
+        """Seeds and options of `seed` and `set_options` reach the replacement if they wait for a reset."""
         vec = make(dying_fns(where="reset", lives_file=tmp_path / "lives"), on_failure="restart")
         vec.seed(100)
         vec.set_options({"a": 1})
@@ -156,7 +156,7 @@ class RestartConformance(Conformance):
     @PROMPT
     @pytest.mark.parametrize("autoreset", ["same_step", "async"])
     def test_others_go_on_meanwhile(self, make: Make, autoreset: str, tmp_path: Path) -> None:
-        """Until the new worker has made its envs only theirs are missing; what they are asked for is done then."""
+        """While the new worker makes its envs only their rows are missing. Their commands are done afterwards."""
         vec = make(gated_fns(tmp_path), on_failure="restart", autoreset=autoreset)
         vec.reset(seed=0)
         vec.step(ACTIONS)
@@ -207,7 +207,7 @@ class RestartConformance(Conformance):
 
     @PROMPT
     def test_attributes_meanwhile(self, make: Make, tmp_path: Path) -> None:
-        """What a worker on its way is asked for waits until it is there."""
+        """Calls on a worker that is starting wait until it has started."""
         vec = make(gated_fns(tmp_path), on_failure="restart")
         vec.reset()
         vec.step(ACTIONS)
@@ -222,7 +222,7 @@ class RestartConformance(Conformance):
 
     @PROMPT
     def test_one_that_cannot_be_made(self, make: Make, tmp_path: Path) -> None:
-        """It is told once it is known, and again to who asks for these envs; the others' rows are not lost."""
+        """The failure is reported once it is known, and again by calls on these envs. Other rows are not lost."""
         lives = tmp_path / "lives"
         fns = [functools.partial(make_once, lives, fn) for fn in dying_fns(at=2, lives_file=lives)]
         vec = make(fns, on_failure="restart")
@@ -247,7 +247,7 @@ class RestartConformance(Conformance):
 
     @PROMPT
     def test_one_that_cannot_be_made_during_a_call(self, make: Make, tmp_path: Path) -> None:
-        """The call is over; what concerns other envs goes on."""
+        """The call is over. Other envs stay usable."""
         lives = tmp_path / "lives"
         fns = [functools.partial(make_once, lives, fn) for fn in dying_fns(at=99, lives_file=lives)]
         vec = make(fns, on_failure="restart")
@@ -278,7 +278,7 @@ class RestartConformance(Conformance):
 
     @PROMPT
     def test_a_death_in_the_first_reset_of_a_neighbour(self, make: Make, tmp_path: Path) -> None:
-        """A first row that has come, and was not handed out, is an episode that is lost like any other."""
+        """An episode whose first row came but was not returned is lost like any other."""
         fns = counting_fns(4)
         fns[1] = functools.partial(DyingEnv, 1, where="reset", at=1, lives_file=tmp_path / "lives")
         vec = make(fns, on_failure="restart")
@@ -288,7 +288,7 @@ class RestartConformance(Conformance):
 
     @PROMPT
     def test_a_death_in_a_call(self, make: Make, tmp_path: Path) -> None:
-        """Replies that nobody has waited for are no answers to what comes next."""
+        """Replies to a failed call do not answer the next one."""
         fns = dying_fns(at=99, lives_file=tmp_path / "lives")
         vec = make(fns, on_failure="restart")
         vec.reset()

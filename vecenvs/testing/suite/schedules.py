@@ -30,7 +30,7 @@ operations = st.lists(
 
 
 class ScheduleConformance(Conformance):
-    """Each command is answered exactly once, whatever else is going on."""
+    """Each command is answered exactly once, in any schedule."""
 
     @pytest.mark.timeout(300)
     @pytest.mark.parametrize("mode", AUTORESET_MODES)

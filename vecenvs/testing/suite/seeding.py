@@ -1,4 +1,4 @@
-"""Who gets which seed and which options, and when."""
+"""Which env gets which seed and options, and when."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vecenvs.testing.suite.base import Conformance, Make
 
 
 class NamingEnv(CountingEnv):
-    """Keeps in `named` which arguments each of its resets has named."""
+    """An env with the names of the arguments of each reset in `named`."""
 
     def __init__(self, tag: int) -> None:
         super().__init__(tag, 1)
@@ -80,7 +80,7 @@ class SeedingConformance(Conformance):
 
     @pytest.mark.parametrize("mode", ["same_step", "next_step", "async"])
     def test_autoresets_name_no_seed(self, make: Make, mode: str) -> None:
-        """As those of SB3 and Gymnasium: some envs look for the argument. A reset that is asked for names it."""
+        """Like autoresets of SB3 and Gymnasium: some envs look for the argument. Other resets pass it."""
         vec = make([functools.partial(NamingEnv, tag) for tag in range(3)], autoreset=mode)
         vec.reset()
         while min(map(len, vec.get_attr("named"))) < 3:

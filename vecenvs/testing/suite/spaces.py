@@ -1,4 +1,4 @@
-"""Observations and actions of every space that Gymnasium has, and of one that it has not."""
+"""Observations and actions of every space of Gymnasium, and of a custom one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vecenvs.testing.suite.base import Conformance, Make
 
 
 class EmptyEnv(CountingEnv):
-    """A CountingEnv that shows nothing, or takes no actions. It raises at step 3."""
+    """A CountingEnv without observations or without actions. It raises at step 3."""
 
     def __init__(self, which: str) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class EmptyEnv(CountingEnv):
 
 
 class SpaceConformance(Conformance):
-    """Rows of every kind of space, one after another."""
+    """Rows of every kind of space."""
 
     @pytest.mark.parametrize("name", SPACES)
     def test_observations_of_any_space(self, make: Make, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Envs that take too long: who they are is told, and nothing is lost."""
+"""Envs that take too long: the error names them, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vecenvs.testing.suite.restarts import open_after
 
 
 def gated_fns(gate: Path, num_envs: int = 4, **kwargs: Any) -> list[Any]:
-    """Env functions of which env 0 waits for the gate as `kwargs` say."""
+    """Return env functions, of which env 0 waits for the gate as `kwargs` say."""
     return [
         functools.partial(GatedEnv, 0, gate, **kwargs),
         *(functools.partial(CountingEnv, i) for i in range(1, num_envs)),
@@ -28,11 +28,11 @@ def gated_fns(gate: Path, num_envs: int = 4, **kwargs: Any) -> list[Any]:
 
 
 class PatienceConformance(Conformance):
-    """What is not late, on any engine."""
+    """Cases without a timeout, on any engine."""
 
     @PROMPT
     def test_polling(self, make: Make) -> None:
-        """Who asks again and again with timeout=0 gets on, also where envs live in the caller's process."""
+        """Polling with timeout=0 makes progress, also with envs in the caller's process."""
         vec = make(counting_fns(4))
         vec.reset()
 
@@ -54,7 +54,7 @@ class PatienceConformance(Conformance):
         assert poll(vec.call_wait) == [0, 1, 2, 3]
 
     def test_a_learner_that_takes_its_time(self, make: Make) -> None:
-        """`step_timeout` is for envs: what the caller does between sending and waiting does not count."""
+        """`step_timeout` is for envs: time that the caller spends between sending and waiting does not count."""
         vec = make(counting_fns(4), step_timeout=0.6, on_failure="restart")
         vec.reset()
         vec.step_async([0] * 4)
@@ -66,7 +66,7 @@ class PatienceConformance(Conformance):
         assert vec.stats()["restarts"] == 0
 
     def test_standing_in_line(self, make: Make) -> None:
-        """An env is not late because its worker has others to step first."""
+        """An env does not time out because its worker steps other envs first."""
         vec = make([functools.partial(NappingEnv, tag) for tag in range(7)], step_timeout=0.8, on_failure="restart")
         vec.reset()
         vec.set_attr("nap", 0.25)
@@ -102,7 +102,7 @@ class TimeoutConformance(Conformance):
         assert vec.step([0] * 4)[0][:, 2].tolist() == [3] * 4
 
     def test_step_timeout_of_the_constructor(self, make: Make, tmp_path: Path) -> None:
-        """Who waits again waits as long again, or as long as he says himself."""
+        """A second wait has the full timeout again, or its own."""
         gate, other_gate = tmp_path / "gate", tmp_path / "other gate"
         fns = gated_fns(gate)
         fns[2] = functools.partial(GatedEnv, 2, other_gate, at=2)
@@ -120,7 +120,7 @@ class TimeoutConformance(Conformance):
         timer.join()
 
     def test_who_has_just_begun_is_not_late(self, make: Make, tmp_path: Path) -> None:
-        """However late another one is."""
+        """The timeout of one env does not depend on another env that is late."""
         gate = tmp_path / "gate"
         fns = gated_fns(gate)
         fns[2] = functools.partial(GatedEnv, 2, gate)
@@ -145,8 +145,8 @@ class TimeoutConformance(Conformance):
 
     @PROMPT
     def test_close_does_not_wait_for_them(self, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Asked, told to end, killed: one of these works even where the process ignores SIGTERM."""
-        monkeypatch.setattr("vecenvs.pool.pool_base.CLOSE_GRACE", 1.0)  # nobody has to wait five times as long for this
+        """`close` asks, terminates and kills, so it also ends a process that ignores SIGTERM."""
+        monkeypatch.setattr("vecenvs.pool.pool_base.CLOSE_GRACE", 1.0)  # rather than 5 s
         fns = gated_fns(tmp_path / "never")
         fns[0] = functools.partial(StubbornEnv, 0, tmp_path / "never")
         fns[2] = functools.partial(GatedEnv, 2, tmp_path / "never")  # another worker's, where there are several

@@ -1,4 +1,4 @@
-"""Trajectories equal a plain loop's, bit for bit."""
+"""Trajectories equal those of a plain loop, bit for bit."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from vecenvs.testing.oracle import EnvFn
 from vecenvs.testing.suite.base import Conformance, Make
 
 NUM_ENVS = 7
-"""Divides by no number of workers in 2..5: shards of different sizes."""
+"""Not divisible by 2 to 5, so that shards have different sizes."""
 
 
 def gym_fn(env_id: str, max_episode_steps: int) -> EnvFn:
-    """An env function of a registered env with short episodes."""
+    """Return an env function of a registered env with short episodes."""
     return functools.partial(gymnasium.make, env_id, max_episode_steps=max_episode_steps, disable_env_checker=True)
 
 
@@ -46,7 +46,7 @@ class WorldConformance(Conformance):
 
 
 class RowConformance(Conformance):
-    """Shapes and types of what a step gives."""
+    """Shapes and types of the results of a step."""
 
     def test_shapes_and_types_of_a_step(self, make: Make) -> None:
         vec = make(counting_fns(3))
@@ -77,7 +77,7 @@ class RowConformance(Conformance):
 
 
 class RewardEnv(CountingEnv):
-    """Pay in other types than float, and flag in other types than bool, as envs in the wild do."""
+    """Return rewards of types other than float and flags of types other than bool, as some envs do."""
 
     KINDS = ("float", "float32", "int", "array", "bool", "zero_dim")
 

@@ -1,4 +1,4 @@
-"""Odd values on their way between a caller and an env: whose they are, and what if they cannot travel."""
+"""Unusual values between a caller and an env: their owner, and values that cannot be pickled."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ Pair = namedtuple("Pair", "left right")
 
 
 class OneWayError(Exception):
-    """An exception as people write them: it pickles, but cannot be unpickled."""
+    """A typical exception that pickles but cannot be unpickled."""
 
     def __init__(self, code: int, where: str) -> None:
         super().__init__(f"{code} in {where}")
 
 
 class MuteError(Exception):
-    """An exception that cannot say what it is."""
+    """An exception whose `str` raises."""
 
     def __str__(self) -> str:
         raise RuntimeError("no words")
 
 
 class MemoEnv(CountingEnv):
-    """A CountingEnv that does arithmetic in what it was given, and whose infos hold what it goes on changing."""
+    """A CountingEnv that modifies its arguments and the values in its infos."""
 
     def __init__(self, tag: int = 0, say: str = "", length: int = 3) -> None:
         super().__init__(tag, length)
@@ -89,7 +89,7 @@ def memo_fns(say: str = "", bad: int = 1) -> list[Any]:
 
 
 class SpeakingEnv(CountingEnv):
-    """A CountingEnv that gives its observation as words."""
+    """A CountingEnv with text observations."""
 
     def __init__(self, tag: int, kind: str) -> None:
         super().__init__(tag, 2)
@@ -101,7 +101,7 @@ class SpeakingEnv(CountingEnv):
 
 
 class Homebound:
-    """What can be brought back from a pickle in one process alone."""
+    """An object that can be unpickled in one process only."""
 
     def __init__(self) -> None:
         self.home = os.getpid()
@@ -113,7 +113,7 @@ class Homebound:
 
 
 class ListeningEnv(CountingEnv):
-    """A CountingEnv whose actions are words."""
+    """A CountingEnv with text actions."""
 
     def __init__(self, tag: int) -> None:
         super().__init__(tag)
@@ -124,7 +124,7 @@ class ListeningEnv(CountingEnv):
 
 
 class ValueConformance(Conformance):
-    """What is given to envs is theirs, what they give is the caller's; what cannot travel costs nothing else."""
+    """Envs own their arguments, the caller owns results, and a value that cannot be pickled costs nothing else."""
 
     @pytest.mark.parametrize("way", ["reset", "set_options", "set_attr"])
     def test_each_env_has_its_own_arguments(self, make: Make, way: str) -> None:
@@ -144,7 +144,7 @@ class ValueConformance(Conformance):
         assert mine[0] == 0.0
 
     def test_what_envs_give_is_not_changed_later(self, make: Make) -> None:
-        """Neither by the next step nor by the reset at an episode's end, whatever containers an info has."""
+        """Neither the next step nor an autoreset changes them, whatever containers an info has."""
         vec = make(memo_fns())
         vec.reset()
         results = [vec.step([0] * 4)[3] for _ in range(2)]
@@ -158,7 +158,7 @@ class ValueConformance(Conformance):
         assert {tuple(info["set"]) for info in last} == {(1, 2, 3)}
 
     def test_an_info_that_cannot_be_unpickled(self, make: Make) -> None:
-        """Is an error that says so; nobody waits for it for ever."""
+        """An error says so, and no call waits for ever."""
         vec = make(memo_fns("info"))
         vec.reset()
         vec.step([0] * 4)
@@ -171,7 +171,7 @@ class ValueConformance(Conformance):
 
     @pytest.mark.parametrize("autoreset", ["same_step", "next_step", "async", "disabled"])
     def test_a_last_info_that_cannot_be_unpickled(self, make: Make, autoreset: str) -> None:
-        """No episode has begun after it, whatever the mode does at an episode's end."""
+        """No episode begins after it, in any mode."""
         vec = make([functools.partial(MemoEnv, tag, "info" if tag == 1 else "", 2) for tag in range(4)],
                    autoreset=autoreset)  # fmt: skip
         vec.reset()
@@ -199,7 +199,7 @@ class ValueConformance(Conformance):
 
     @pytest.mark.parametrize("way", ["step", "send", "reset", "set_options"])
     def test_what_its_own_process_alone_can_unpickle(self, make: Make, way: str) -> None:
-        """Is an error of the envs that it was sent with, which are refused until they are reset."""
+        """The envs of the same message have an error and are refused until they are reset."""
         vec = make([functools.partial(ListeningEnv, tag) for tag in range(4)])
         vec.reset()
         vec.step(["a"] * 4)
@@ -225,7 +225,7 @@ class ValueConformance(Conformance):
     @pytest.mark.parametrize("value", [threading.Lock, functools.partial(OneWayError, 1, "here")])
     @pytest.mark.parametrize("way", ["reset", "set_options", "set_attr"])
     def test_arguments_that_cannot_travel(self, make: Make, way: str, value: Any) -> None:
-        """Are refused before anything is sent, or reach envs in the caller's process."""
+        """They are refused before anything is sent, or reach envs in the caller's process."""
         vec = make(memo_fns())
         vec.reset()
         options = {"given": np.zeros(1), "x": value()}
@@ -242,7 +242,7 @@ class ValueConformance(Conformance):
 
     @pytest.mark.parametrize("say", ["mute", "huge"])
     def test_an_env_that_fails_in_an_odd_way(self, make: Make, say: str) -> None:
-        """An exception without words, a reward beyond all floats: still one env's error."""
+        """An exception whose `str` raises and a reward beyond all floats are still errors of one env."""
         vec = make(memo_fns(say, 2))
         vec.reset()
         vec.step([0] * 4)
@@ -256,7 +256,7 @@ class ValueConformance(Conformance):
     @pytest.mark.parametrize("kind", ["text", "sequence"])
     @pytest.mark.parametrize("autoreset", ["same_step", "next_step", "async"])
     def test_episodes_of_words_end(self, make: Make, kind: str, autoreset: str) -> None:
-        """Observations of no fixed shape, in every mode: also where rows repeat while an env is being reset."""
+        """Observations of variable shape, in every mode, also in rows repeated during a reset."""
         vec = make([functools.partial(SpeakingEnv, tag, kind) for tag in range(3)], autoreset=autoreset)
         first = vec.reset()
         assert list(first) == ([f"{tag}x1x0" for tag in range(3)] if kind == "text" else [(t, 1, 0) for t in range(3)])
@@ -280,7 +280,7 @@ class ValueConformance(Conformance):
         assert obs[:, 2].tolist() == [2] * 4
 
     def test_spaces_are_not_an_envs_own(self, make: Make) -> None:
-        """Whoever samples actions from the VecEnv's does not change what an env samples."""
+        """Sampling from the VecEnv's action space does not change what an env samples."""
         vec = make(counting_fns(2))
         vec.call(seed_actions, None, 3)
         vec.action_space.seed(99)
@@ -290,7 +290,7 @@ class ValueConformance(Conformance):
 
     @pytest.mark.parametrize("autoreset", ["same_step", "async"])
     def test_an_episode_whose_last_info_cannot_travel(self, make: Make, autoreset: str) -> None:
-        """Its env is refused until it is reset, and then shows its own episodes: no row of the lost one's reset."""
+        """Its env is refused until it is reset, and then returns rows of its own episodes only."""
         vec = make([functools.partial(UnpicklableEnv, tag, 5 if tag == 1 else 99) for tag in range(3)],
                    autoreset=autoreset)  # fmt: skip
         vec.reset()
@@ -311,13 +311,13 @@ class ValueConformance(Conformance):
                 assert obs[1, 1:].tolist() == [vec.get_attr("episode")[1], vec.get_attr("t")[1]]
 
     def are_refused(self, vec: VecEnv, error: EnvError, action: Any = 0) -> None:
-        """Check that the envs of `error`, and no others, have to be reset."""
+        """Check that exactly the envs of `error` have to be reset."""
         with pytest.raises(EnvError, match=r"reset\(\[\d\]\) it first") as caught:
             vec.step([action] * 4)
         assert [one.index for one in caught.value.errors] == [one.index for one in error.errors]
 
     def goes_on(self, vec: VecEnv) -> None:
-        """All envs do what they are told."""
+        """Check that all envs answer calls, resets and steps."""
         vec.set_attr("say", "")
         vec.reset()
         assert vec.step([0] * 4)[0][:, 2].tolist() == [1] * 4

@@ -1,0 +1,285 @@
+"""The states that the slots of a VecEnv may be in, and so the rows and errors that they may give next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from chaos.env import BAD_INFO, END_BAD, KINDS
+from chaos.model import LIFE, PID, Row, State
+from chaos.plan import Outcome, Plan, Violation
+from vecenvs.errors import AlreadySteppingError, EnvError, StepTimeout, WorkerDied
+from vecenvs.vec_env import Batch
+
+MOST_STATES = 600
+
+
+def alive(pid: int) -> bool:
+    """Tell whether a process runs and is not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+class Expected:
+    """What is known of the slots: a set of possible states for each, narrowed by every answer that comes.
+
+    `inline` are the workers in this process. `causes` counts, by worker, the reasons for which it may have ended.
+    """
+
+    def __init__(self, plan: Plan, shards: Sequence[range], inline: set[int], counts: Counter[str]) -> None:
+        self.plan, self.shards, self.inline, self.counts = plan, shards, inline, counts
+        self.n = plan.num_envs
+        self.owner = [worker for worker, shard in enumerate(shards) for _ in shard]
+        self.states = [{State(slot, plan.mode, self.owner[slot] not in inline)} for slot in range(self.n)]
+        self.lock = {"idle"}  # or "step" or "call": what may be under way of all envs
+        self.gone: list[set[State]] = [set() for _ in range(self.n)]  # states that would hold, had a row come
+        self.dead: set[int] = set()
+        self.lives: list[set[int]] = [set() for _ in range(self.n)]
+        self.last: list[Row | None] = [None] * self.n
+        self.pids: dict[int, int] = {}
+        self.causes = Counter[int]()
+        self.soft: list[Violation] = []
+        self.homes: dict[int, int] = {}  # life -> pid
+
+    def maybe_broken(self) -> None:
+        """Allow an error in place of a row for each env in this process, after a Ctrl-C."""
+        for slot in range(self.n):
+            if self.owner[slot] in self.inline:
+                self.states[slot] |= {failed for state in self.states[slot] for failed in state.failed()}
+                self.check_bound(slot)
+
+    def check_bound(self, slot: int) -> None:
+        if len(self.states[slot]) > MOST_STATES:
+            raise Violation("too many states", f"env {slot} has {len(self.states[slot])}: a fault of the chaos program")
+
+    def give(
+        self, slots: Iterable[int], apply: Callable[[State, int], State], outcome: Outcome, *, spare: bool = False
+    ) -> None:
+        """Record a command that was, or may have been, sent; with `spare` not to envs under autoreset."""
+        sure = outcome.error is None or isinstance(outcome.error, EnvError)
+        for slot in slots:
+            if self.owner[slot] in self.dead:
+                continue
+            free = {s for s in self.states[slot] if s.due is None or s.due.leftover}
+            given = {apply(state._replace(due=None), slot) for state in free}
+            given |= {state for state in self.states[slot] if spare and state.auto}
+            self.states[slot] = given if sure else self.states[slot] | given
+            if not self.states[slot]:
+                raise Violation("a command was taken where a row was due", f"env {slot}, {self.describe(slot)}")
+            self.check_bound(slot)
+        if isinstance(outcome.error, KeyboardInterrupt):
+            self.maybe_broken()
+
+    def surely_free(self, slots: Iterable[int], *, autoresets: bool) -> bool:
+        """Tell whether no slot can have a command. With `autoresets` False, async autoresets do not count."""
+        return not any(self.is_due(s, autoresets) for slot in slots for s in self.states[slot]) and self.lock == {
+            "idle"
+        }
+
+    def surely_busy(self, slots: Iterable[int], *, autoresets: bool) -> bool:
+        """Tell whether some slot must have a command."""
+        return any(all(self.is_due(s, autoresets) for s in self.states[slot]) for slot in slots)
+
+    def is_due(self, state: State, autoresets: bool) -> bool:
+        return state.due is not None and not state.due.leftover and (autoresets or not state.auto)
+
+    def check_refusal(self, slots: Sequence[int], outcome: Outcome, *, autoresets: bool) -> bool:
+        """Tell whether a command was refused. Raise Violation if it was wrong to refuse or to accept it."""
+        error = outcome.error
+        busy = self.surely_busy(slots, autoresets=autoresets) or "idle" not in self.lock
+        if isinstance(error, AlreadySteppingError):
+            if self.surely_free(slots, autoresets=autoresets):
+                raise Violation("refused though nothing was under way", str(error))
+            return True
+        if busy and not isinstance(error, KeyboardInterrupt | StepTimeout | WorkerDied):
+            raise Violation("taken though something was under way", f"{slots} {self.lock} {error!r}")
+        return False
+
+    def refused_as_dead(self, slots: Sequence[int], outcome: Outcome) -> bool:
+        """Tell whether the command was refused because its worker is dead. Then nothing was sent."""
+        return isinstance(outcome.error, WorkerDied) and any(self.owner[slot] in self.dead for slot in slots)
+
+    def give_steps(self, slots: Sequence[int], actions: Sequence[int], outcome: Outcome, *, together: bool) -> None:
+        given = dict(zip(slots, actions, strict=True))
+        before = {slot: set(self.states[slot]) for slot in slots}
+        self.give(slots, lambda state, slot: state.given_step(given[slot]), outcome, spare=together)
+        if not together:
+            return
+        for worker, shard in enumerate(self.shards):  # what cannot be unpickled costs the rows of its message
+            mine = [slot for slot in slots if slot in shard and worker not in self.inline]
+            if any(
+                given[slot] % KINDS in (BAD_INFO, END_BAD) or any(s.fault == "bad" for s in before[slot])
+                for slot in mine
+            ):
+                for slot in mine:
+                    self.states[slot] |= {failed for state in self.states[slot] for failed in state.failed()}
+
+    def clear_autoresets(self, slots: Iterable[int], *, sure: bool) -> None:
+        """Record that a reset has waited for async autoresets and replaced their first rows."""
+        for slot in slots:
+            done = set()
+            for state in self.states[slot]:
+                if state.auto:
+                    for variant in [state, *state.failed()] if not sure else [state]:
+                        done |= {s._replace(due=None) for s in ([variant] if variant.due else [])}
+                    if self.causes[self.owner[slot]]:  # or died, and was begun again
+                        done |= {s._replace(due=None) for s in state.after_death()}
+            if sure:
+                done |= {s for s in self.states[slot] if not s.auto}
+                self.states[slot] = done
+            else:
+                self.states[slot] |= done
+
+    def take(self, row: Row) -> None:
+        """Keep the states that allow this row. Raise Violation if there are none."""
+        slot = row.slot
+        self.counts["rows"] += 1
+        if "bonus" in self.plan.info_attrs and not row.info.get("worker_restarted"):
+            self._check_bonus(row)
+        states = self.states[slot]
+        found = self._matching(row, states)
+        worker = self.owner[slot]
+        restarted = bool(row.info.get("worker_restarted"))
+        if (restarted or not found) and worker not in self.inline and self.causes[worker]:
+            again = {after for state in states for after in state.after_death()}
+            found |= self._matching(row, again)
+            if restarted or not found:
+                found |= self._matching(row, {b for a in again for b in a.after_death()})
+        if not found:
+            kind = "a row of another env" if row.obs[0] != slot else "a wrong row"
+            if all(s.due is None for s in states):
+                kind = "a row from nowhere"
+            if row.info.get("worker_restarted") and not self.causes[worker]:
+                kind = "a restart without a cause"
+            raise Violation(
+                kind, f"{row}\nis none of\n{self.describe(slot)}\ncauses {dict(self.causes)}, lives {self.lives[slot]}"
+            )
+        if row.info.get("worker_restarted"):
+            self.counts["restarted rows"] += 1
+            self._check_lost(row)
+        elif row.obs[PID] not in (0, self.pids.get(worker)):
+            self.pids[worker] = row.obs[PID]
+        if not row.info.get("worker_restarted") or self.plan.mode == "same_step":
+            self.lives[slot].add(row.obs[LIFE])
+            self.homes[row.obs[LIFE]] = row.obs[PID]
+        self.states[slot] = {after for state in found for after in state.handed_out()}
+        self.last[slot] = row
+
+    def take_batch(self, batch: Batch) -> None:
+        indices = batch.indices.tolist()
+        if len(set(indices)) != len(indices):
+            raise Violation("a row twice", f"{indices}")
+        for j, slot in enumerate(indices):
+            self.take(
+                Row(slot, tuple(batch.obs[j].tolist()), float(batch.rewards[j]), bool(batch.terminated[j]),
+                    bool(batch.truncated[j]), batch.infos[j])
+            )  # fmt: skip
+
+    def take_errors(self, error: EnvError) -> None:
+        """Take the errors of a step or reset of several envs, and the rows of the other envs."""
+        for each in error.errors:
+            self.take_failed(each)
+        if error.batch is None:
+            raise Violation("rows are lost", f"no batch with {error}")
+        self.take_batch(error.batch)
+
+    def take_failed(self, error: EnvError) -> None:
+        slot, worker = error.index, self.owner[error.index]
+        states = {s for s in self.states[slot] if s.due is not None and s.due.kind == "error"}
+        if not states and worker not in self.inline and self.causes[worker]:
+            again = {after for state in self.states[slot] for after in state.after_death()}
+            states = {s for s in again if s.due is not None and s.due.kind == "error"}
+        if not states:
+            raise Violation("an error from nowhere", f"{error}\nwhile {self.describe(slot)}")
+        self.states[slot] = {after for state in states for after in state.handed_out()}
+
+    def take_repeated(self, row: Row, *, active: bool) -> None:
+        self.states[row.slot] = {s for s in self.states[row.slot] if s.auto}
+        last = self.last[row.slot]
+        if not self.states[row.slot] or active or row.reward or row.terminated or row.truncated:
+            raise Violation("a wrong row", f"{row} says that it is being reset; it is in {self.describe(row.slot)}")
+        if last is not None and row.obs != last.obs:
+            self.note_soft("a repeated row is another one", f"{row}, after {last}")
+        self.counts["rows"] += 1
+
+    def _check_bonus(self, row: Row) -> None:
+        if row.info.get("bonus") not in {0, *(state.bonus for state in self.states[row.slot])}:
+            raise Violation("a wrong row", f"{row}: bonus; {self.describe(row.slot)}")
+
+    def _matching(self, row: Row, states: Iterable[State]) -> set[State]:
+        matches = (state.match(row, self.plan.form, self.lives[row.slot]) for state in states)
+        return {state for state in matches if state is not None}
+
+    def _check_lost(self, row: Row) -> None:
+        """Check that the episode of a lost env ends with the last row that was returned."""
+        last = self.last[row.slot]
+        got = row.obs if self.plan.mode != "same_step" else tuple(int(v) for v in row.info["terminal_observation"])
+        if got[0] not in (row.slot, 0):
+            raise Violation("a row of another env", f"{row}")
+        if last is not None and got != last.obs:
+            self.note_soft("a restart's last row is not the last one handed out", f"{got}, after {last.obs}")
+
+    def note_soft(self, kind: str, text: str) -> None:
+        if all(each.kind != kind for each in self.soft):
+            self.soft.append(Violation(kind, text, soft=True))
+
+    def take_reply(self, slot: int, life: int, pid: int, got: tuple[int, ...]) -> None:
+        worker = self.owner[slot]
+
+        def fits(states: Iterable[State]) -> set[State]:
+            found = set()
+            for state in states:
+                known = state.life in (0, life) and not (state.life == 0 and life in self.lives[slot])
+                # A row that is due may be of before or after the call: its reset may still run aside.
+                unsure = state.due is not None or state.blurred
+                if (
+                    known
+                    and (state.bumps + 1, state.bonus) == got[2:]
+                    and (unsure or (state.episode, state.t) == got[:2])
+                ):
+                    found.add(state._replace(life=life, bumps=state.bumps + 1))
+            return found
+
+        states = self.states[slot]
+        found = fits(states)
+        if not found and worker not in self.inline and self.causes[worker]:
+            found = fits({after for state in states for after in state.after_death()})
+        if not found and fits(self.gone[slot]):
+            raise Violation(
+                "rows are lost", f"env {slot} has done what it was told; its row has not come: {self.describe(slot)}"
+            )
+        if not found:
+            raise Violation("a wrong result", f"bump of env {slot} gave {life} {got}, but {self.describe(slot)}")
+        self.states[slot] = found
+        self.lives[slot].add(life)
+        self.pids[worker] = self.homes[life] = pid
+
+    def maybe_called(self, slots: Iterable[int], change: Callable[[State], State]) -> None:
+        for slot in slots:
+            self.states[slot] |= {change(state) for state in self.states[slot]}
+            self.check_bound(slot)
+
+    def mark_leftover(self) -> None:
+        for slot in range(self.n):
+            self.states[slot] = {
+                s._replace(due=s.due._replace(leftover=True)) if s.due is not None else s for s in self.states[slot]
+            }
+
+    def forgive_causes(self) -> None:
+        """Clear the causes of workers that are alive, once rows of all their envs have come from their process."""
+        for worker, pid in self.pids.items():
+            states = [state for slot in self.shards[worker] for state in self.states[slot]]
+            shown = all(s.phase not in ("lost", "new") and self.homes.get(s.life) == pid for s in states)
+            known = shown and not any(s.fault == "die" for s in states)
+            if known and alive(pid):
+                self.causes[worker] = 0
+
+    def describe(self, *slots: int) -> str:
+        lines = []
+        for slot in slots:
+            states = list(self.states[slot])
+            lines += [f"env {slot} of {len(states)}: {state}" for state in states[:6]]
+        return "\n".join(lines)

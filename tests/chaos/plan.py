@@ -1,0 +1,44 @@
+"""The parameters of a round, the outcome of a call, and violations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+class Violation(Exception):
+    """A broken rule of the contract. `kind` is its class; the round goes on after a `soft` one."""
+
+    def __init__(self, kind: str, text: str, *, soft: bool = False) -> None:
+        super().__init__(text)
+        self.kind, self.soft = kind, soft
+
+
+@dataclass
+class Plan:
+    """The parameters of a round."""
+
+    mode: str
+    num_envs: int
+    form: str
+    restart: bool
+    max_restarts: int
+    step_timeout: float | None
+    steps: int
+    interrupts: str  # "", "timer", "bytecode"
+    interrupt_rate: float
+    kill_rate: float
+    stop_rate: float
+    deadly: bool
+    faults: bool
+    patience: float
+    info_attrs: tuple[str, ...] = ()
+    newest: bool = False  # whether workers are children of this process, to be found without their pids
+
+
+@dataclass
+class Outcome:
+    """The result of a call, or its exception."""
+
+    result: Any = None
+    error: BaseException | None = None
