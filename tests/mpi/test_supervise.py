@@ -79,7 +79,7 @@ def test_what_is_lost() -> None:
     assert "vecenvs.mpi: rank 2 is gone" in run(RANK_0 + said)[1]
     cut_short = run(RANK_0 + said + "os._exit(1)")[1]
     assert "rank 3 is gone" in cut_short  # explained a moment ago: by the loss of its node
-    in_order = run(RANK_0 + said + "said.ending()")[1]
+    in_order = run(RANK_0 + said + "said.ending(); sys.exit(1)")[1]
     assert "rank 3 is gone" not in in_order
     assert "is gone" not in run(RANK_0 + said + "said.succeed()")[1]
 
