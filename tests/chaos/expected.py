@@ -143,7 +143,9 @@ class Expected:
         found = self._matching(row, states)
         worker = self.owner[slot]
         restarted = bool(row.info.get("worker_restarted"))
-        if (restarted or not found) and worker not in self.inline and self.causes[worker]:
+        # A new env may be a state's own, begun before what was done to it since, or one that has replaced it.
+        replaced = restarted or row.obs[LIFE] not in self.lives[slot]
+        if (replaced or not found) and worker not in self.inline and self.causes[worker]:
             again = {after for state in states for after in state.after_death()}
             found |= self._matching(row, again)
             if restarted or not found:

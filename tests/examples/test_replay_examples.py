@@ -113,6 +113,7 @@ def test_explorers_of_replay_dqn_act_as_the_network_does() -> None:
     assert np.mean(greedy.act(obs) == best) > 0.99  # values may be as good as equal
 
 
+@pytest.mark.long
 def test_the_update_of_replay_dqn() -> None:
     import torch
 

@@ -15,7 +15,6 @@ from vecenvs.backends.ray import RayVecEnv
 from vecenvs.testing.suite import (
     Conformance,
     DeathConformance,
-    LifecycleConformance,
     RowConformance,
     ScheduleConformance,
     StartConformance,
@@ -39,7 +38,7 @@ class OnRay(Conformance):
         return vec
 
 
-class WhereRayMatters(LifecycleConformance, StartConformance, DeathConformance, ScheduleConformance):
+class WhereRayMatters(StartConformance, DeathConformance):
     """How actors begin and end; what shared columns and rings do, other engines' tests have."""
 
 

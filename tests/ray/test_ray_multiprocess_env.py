@@ -65,6 +65,7 @@ def test_attributes_and_properties(cartpoles: Any) -> None:
     assert ray.get(cartpoles[1].get_attr.remote("unwrapped.gravity")) == 9.8
 
 
+@pytest.mark.long
 def test_attributes_through_wrappers(cartpoles: Any) -> None:
     """What is set reaches the env that has it, not the wrapper around it."""
     actor = cartpoles[0]
@@ -80,6 +81,7 @@ def test_attributes_through_wrappers(cartpoles: Any) -> None:
         ray.get(actor.get_attr.remote("moon"))
 
 
+@pytest.mark.long
 def test_pfrl_interface(cartpoles: Any) -> None:
     """Seeds, masks that skip, last observations."""
     batch_env = RayVectorEnv(cartpoles)
@@ -121,6 +123,7 @@ class SimpleEnv:
         return self.number, 0, False, None
 
 
+@pytest.mark.long
 def test_duck_typed_envs_and_subclasses() -> None:
     kind = ray.remote(num_cpus=0)(SimpleEnv)
     actors = [kind.remote(), kind.remote()]
@@ -143,6 +146,7 @@ def test_duck_typed_envs_and_subclasses() -> None:
     kill(*actors)
 
 
+@pytest.mark.long
 def test_an_env_that_raises_or_dies() -> None:
     kind = ray.remote(num_cpus=0)(SimpleEnv)
     actors = [kind.remote(), kind.remote(bad=True)]
@@ -158,6 +162,7 @@ def test_an_env_that_raises_or_dies() -> None:
     kill(actors[1])
 
 
+@pytest.mark.long
 def test_a_class_of_vecenvs_own_envs() -> None:
     class Counting:
         def __init__(self) -> None:

@@ -122,6 +122,7 @@ class TestServer:
             server.insert(transitions(5, 10))
             assert len(server.sample()["reward"]) == 10
 
+    @pytest.mark.long
     def test_priorities_checkpoint_and_inserters(self, tmp_path: Path) -> None:
         """Inserters can be pickled; a checkpoint of another layout is refused."""
         with serve(prioritized=True, alpha=1.0, prefetch=1) as server:
@@ -154,6 +155,7 @@ class TestServer:
                 server.restore(tmp_path / "saved.npz")
             assert set(numbers(server.sample())) <= set(range(20, 30))
 
+    @pytest.mark.long
     def test_who_is_faster_waits(self) -> None:
         """With two samples per insert and a tolerance of 20, neither side exceeds the limit, and both continue."""
         with serve(samples_per_insert=2.0, tolerance=20, min_size=10, prefetch=1) as server:
@@ -287,6 +289,7 @@ class TestExplorers:
         with start(lambda _: SubprocVecEnv(counting_fns(2), 2, start_method="forkserver")) as replay:
             assert set(replay.sample()["obs"][:, 0].tolist()) <= {0, 1}
 
+    @pytest.mark.long
     def test_an_error_reaches_the_learner(self) -> None:
         """The error has index, traceback and cause; the other explorers continue."""
 
@@ -337,6 +340,7 @@ class TestExplorers:
                 sample_on(replay)
             ray.kill(heir)
 
+    @pytest.mark.long
     def test_a_call_that_exits(self) -> None:
         """It is an error of the call. The actors continue."""
         with start() as replay:
