@@ -36,6 +36,7 @@ class Expected:
         self.states = [{State(slot, plan.mode, self.owner[slot] not in inline)} for slot in range(self.n)]
         self.lock = {"idle"}  # or "step" or "call": what may be under way of all envs
         self.gone: list[set[State]] = [set() for _ in range(self.n)]  # states that would hold, had a row come
+        self.former: list[set[int]] = [set() for _ in range(self.n)]  # attributes when a row came that is still due
         self.dead: set[int] = set()
         self.lives: list[set[int]] = [set() for _ in range(self.n)]
         self.last: list[Row | None] = [None] * self.n
@@ -208,8 +209,10 @@ class Expected:
         self.counts["rows"] += 1
 
     def _check_bonus(self, row: Row) -> None:
-        if row.info.get("bonus") not in {0, *(state.bonus for state in self.states[row.slot])}:
+        allowed = {0, *(state.bonus for state in self.states[row.slot]), *self.former[row.slot]}
+        if row.info.get("bonus") not in allowed:
             raise Violation("a wrong row", f"{row}: bonus; {self.describe(row.slot)}")
+        self.former[row.slot] = set()
 
     def _matching(self, row: Row, states: Iterable[State]) -> set[State]:
         matches = (state.match(row, self.plan.form, self.lives[row.slot]) for state in states)

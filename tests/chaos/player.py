@@ -249,6 +249,7 @@ class Player:
             return
         for slot in slots:
             states = self.expected.states[slot]
+            self.expected.former[slot] |= {state.bonus for state in states if state.due is not None}
             after = (
                 {s for state in states for s in state.after_death()}
                 if self.expected.causes[self.expected.owner[slot]]
