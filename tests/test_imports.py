@@ -20,8 +20,7 @@ ROOT = Path(vecenvs.__file__).parent
 LAYERS = [
     ("errors env_calls cpus batch", "exceptions; functions run on one env by name; cores; columns of a batch"),
     ("vec_env transport", "the contract; what carries commands and rows"),
-    ("arguments", "checks of what callers pass"),
-    ("worker", "all that runs where envs live"),
+    ("arguments worker", "checks of what callers pass; all that runs where envs live"),
     ("pool wrappers plots", "the caller's side of any engine; wrappers of VecEnvs and envs; curves"),
     ("backends", "launch and supervise workers: in process, as processes, MPI ranks or Ray actors"),
     (

@@ -22,7 +22,7 @@ from gymnasium.vector import VectorEnv
 
 from vecenvs.batch.values import shown
 from vecenvs.errors import NotSteppingError
-from vecenvs.vec_env import Indices, Options, Seeds, VecEnv
+from vecenvs.vec_env import Indices, Options, Seeds, VecEnv, way_of_several
 
 
 def check_vec_env(taker: str, given: Any) -> None:
@@ -49,17 +49,6 @@ def listed(given: Any) -> Any:
         return list(given) if iterable else given
     except TypeError:  # such as an array without axes
         return given
-
-
-def way_of_several(env: Any) -> str:
-    """Return how to use an object that steps several envs by itself; "" if `env` is not one."""
-    if isinstance(env, VectorEnv):
-        return "vecenvs.views.from_gymnasium makes a VecEnv of it"
-    if isinstance(env, VecEnv):
-        return "it is a VecEnv already, to be used as it is"
-    if hasattr(env, "num_envs") and hasattr(env, "step_async"):  # Stable-Baselines3's and baselines'
-        return "give the functions that make its single envs"
-    return ""
 
 
 def check_env_fns(env_fns: Any) -> None:

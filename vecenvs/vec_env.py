@@ -37,6 +37,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from vecenvs import env_calls
@@ -502,3 +503,14 @@ class VecEnv(abc.ABC):
 
     def __len__(self) -> int:
         return self.num_envs
+
+
+def way_of_several(env: Any) -> str:
+    """Return how to use an object that steps several envs by itself; "" if `env` is not one."""
+    if isinstance(env, VectorEnv):
+        return "vecenvs.views.from_gymnasium makes a VecEnv of it"
+    if isinstance(env, VecEnv):
+        return "it is a VecEnv already, to be used as it is"
+    if hasattr(env, "num_envs") and hasattr(env, "step_async"):  # Stable-Baselines3's and baselines'
+        return "give the functions that make its single envs"
+    return ""

@@ -20,14 +20,13 @@ from vecenvs.arguments import (
     parse_count,
     parse_flag,
     parse_int,
-    way_of_several,
 )
 from vecenvs.backends import BACKENDS, backend_class, unknown_backend
 from vecenvs.backends.auto import choose
 from vecenvs.make.env_fn import EnvFn, Recipe, Wrap, this_process
 from vecenvs.make.env_types import check_env_type, find_spec
 from vecenvs.make.preprocessing import Source, check_game, preprocessing
-from vecenvs.vec_env import VecEnv
+from vecenvs.vec_env import VecEnv, way_of_several
 from vecenvs.wrappers.reward import check_scale
 
 RANK_STRIDE = 10_000  # the distance between the seeds of two ranks, as in baselines

@@ -31,9 +31,7 @@ MOST_UPDATES = 8  # updates of priorities that may be unanswered
 
 
 class ReplayServer(Stoppable):
-    """A replay buffer in a Ray actor on the caller's node, without explorers.
-
-    Like RayVecEnv it uses the Ray that is there, and starts one otherwise.
+    """A replay buffer in a Ray actor on the caller's node, without explorers. Without a Ray it starts one.
 
     Args:
         observation_space: A space whose parts all have a fixed shape.

@@ -10,10 +10,10 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.spaces import Space
 
-from vecenvs.arguments import way_of_several
 from vecenvs.batch.space_equality import same_layout, same_space
 from vecenvs.errors import RepeatedEnvError, VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, ShardSpec
+from vecenvs.vec_env import way_of_several
 from vecenvs.worker.env_shard import ENV_ERRORS
 from vecenvs.worker.old_gym import PACKAGE, seed_remedy
 from vecenvs.worker.worker import close_envs
