@@ -30,6 +30,8 @@ class RemoteCalls:
         for slot in slots:
             groups.setdefault(self._commands.owner[slot], []).append(slot)
         messages = {worker: (Command.CALL, (function, group, args, kwargs)) for worker, group in groups.items()}
+        self._commands.send_unsent()
+        self._commands.request = None  # the one before: `finish` must not take its replies for those of this call
         self.slots = slots
         try:
             self._commands.send_request(messages, groups)
