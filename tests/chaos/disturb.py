@@ -148,6 +148,7 @@ class Disturber:
         self._threads: list[threading.Thread] = []
         self._over = threading.Event()
         self._last = 0.0  # when a signal was sent
+        self.killed: set[int] = set()  # the processes that were sent SIGKILL
 
     def kill(self, pid: int, after: float) -> None:
         """Send SIGKILL after some seconds."""
@@ -201,6 +202,8 @@ class Disturber:
                 return False
             self._last = time.monotonic()
             os.kill(pid, number)
+            if number == signal.SIGKILL:
+                self.killed.add(pid)
         except (OSError, ValueError):
             return False
         return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from chaos.env import BAD_INFO, END_BAD, KINDS
@@ -273,13 +273,16 @@ class Expected:
                 s._replace(due=s.due._replace(leftover=True)) if s.due is not None else s for s in self.states[slot]
             }
 
-    def forgive_causes(self) -> None:
-        """Clear the causes of workers that are alive, once rows of all their envs have come from their process."""
+    def forgive_causes(self, killed: Collection[int]) -> None:
+        """Clear the causes of workers that are alive, once rows of all their envs have come from their process.
+
+        Processes that were `killed` count as dead: on a busy machine they take a while to end.
+        """
         for worker, pid in self.pids.items():
             states = [state for slot in self.shards[worker] for state in self.states[slot]]
             shown = all(s.phase not in ("lost", "new") and self.homes.get(s.life) == pid for s in states)
-            known = shown and not any(s.fault == "die" for s in states)
-            if known and alive(pid):
+            known = shown and not any(s.fault == "die" or s.due is not None for s in states)
+            if known and pid not in killed and alive(pid):
                 self.causes[worker] = 0
 
     def describe(self, *slots: int) -> str:

@@ -276,8 +276,8 @@ class Player:
             return
         if outcome.error is None:
             self.expected.lock, self.call_slots = {"call"}, slots
-        elif isinstance(outcome.error, KeyboardInterrupt):
-            self.expected.lock, self.call_slots = {"idle", "call"}, slots
+        elif isinstance(outcome.error, KeyboardInterrupt) and "idle" in self.expected.lock:
+            self.expected.lock, self.call_slots = self.expected.lock | {"call"}, slots
         self.after(outcome.error)
 
     def do_call_wait(self) -> None:
@@ -421,7 +421,8 @@ class Player:
             self.expected.states[slot] = states
         if unsure and self.rng.random() < 0.7:
             self._probe(unsure)
-        self.expected.forgive_causes()
+        if self.disturber.idle():
+            self.expected.forgive_causes(self.disturber.killed)
 
     def _probe(self, slots: list[int]) -> None:
         """Check that commands without a row were never sent, where that is unknown."""
