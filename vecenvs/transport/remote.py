@@ -101,9 +101,9 @@ class RemoteTransport(Transport):
                 return
             except MemoryUnreachable as exc:
                 self.why = f"on the caller's node, but {exc}"
-        link = self._connect(batch)
+        self._link = link = self._connect(batch)  # from now on `stop` closes it, whatever comes
         link.attach(batch)
-        self._link, self.way = link, "messages"
+        self.way = "messages"
 
     def put(self, number: int, tag: int, body: object = None) -> None:
         if self._link is None:
