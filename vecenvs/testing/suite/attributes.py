@@ -159,7 +159,6 @@ class AttributeConformance(Conformance):
         assert vec.get_attr("task") == vec.get_attr("unwrapped.task") == ["FLY", "FLY"]
 
     def test_wrappers_keep_their_state(self, make: Make) -> None:
-        """This includes wrappers whose `step` is bypassed."""
         vec = make([functools.partial(monitored, tag) for tag in range(3)])
         vec.reset()
         vec.step([0] * 3)
