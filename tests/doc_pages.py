@@ -71,7 +71,7 @@ ALONE = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self"}
 
 
 def blocks(page: str) -> list[str]:
-    """Give the page's Python blocks."""
+    """Return the page's Python blocks."""
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
 
 

@@ -283,7 +283,9 @@ class TestTypes:
         assert vec_env("ALE/Pong-v5", "plain", 1).observation_space.shape == (210, 160, 3)
 
     def test_atari_from_a_function(self, vec_env):
-        gym.register_envs(pytest.importorskip("ale_py"))
+        import ale_py
+
+        gym.register_envs(ale_py)
         make_game = functools.partial(gym.make, gym.spec("ALE/Pong-v5"), frameskip=1)
         assert vec_env(make_game, "atari", 1).observation_space.shape == (84, 84, 1)
 

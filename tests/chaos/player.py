@@ -49,7 +49,7 @@ from vecenvs.vec_env import VecEnv
 
 
 class Player:
-    """Gives one VecEnv commands and takes their answers. `do_x` makes one call of `x`."""
+    """Commands to one VecEnv, and checks of their answers. `do_x` makes one call of `x`."""
 
     def __init__(
         self, vec: VecEnv, plan: Plan, rng: random.Random, calls: Calls, expected: Expected, disturber: Disturber,
