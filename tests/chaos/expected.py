@@ -263,9 +263,17 @@ class Expected:
         self.pids[worker] = self.homes[life] = pid
 
     def maybe_called(self, slots: Iterable[int], change: Callable[[State], State]) -> None:
+        """Record a call that may have been carried out: by the workers that are known, or by ones that replace them."""
         for slot in slots:
-            self.states[slot] |= {change(state) for state in self.states[slot]}
+            states = self.states[slot]
+            self.states[slot] = states | {change(state) for state in states | self.replaced(slot)}
             self.check_bound(slot)
+
+    def replaced(self, slot: int) -> set[State]:
+        """Return the states in which the worker has died and was replaced, if there is a cause for that."""
+        if not self.causes[self.owner[slot]]:
+            return set()
+        return {after for state in self.states[slot] for after in state.after_death()}
 
     def mark_leftover(self) -> None:
         for slot in range(self.n):

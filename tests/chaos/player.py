@@ -250,12 +250,7 @@ class Player:
         for slot in slots:
             states = self.expected.states[slot]
             self.expected.former[slot] |= {state.bonus for state in states if state.due is not None}
-            after = (
-                {s for state in states for s in state.after_death()}
-                if self.expected.causes[self.expected.owner[slot]]
-                else set()
-            )
-            self.expected.states[slot] = {s._replace(bonus=value) for s in states | after}
+            self.expected.states[slot] = {s._replace(bonus=value) for s in states | self.expected.replaced(slot)}
 
     def do_get_attr(self) -> None:
         slots = self._some()
