@@ -44,6 +44,7 @@ class Expected:
         self.causes = Counter[int]()
         self.soft: list[Violation] = []
         self.homes: dict[int, int] = {}  # life -> pid
+        self.held = False  # whether the next recv may return the rows of an interrupted call, beyond its own limits
 
     def maybe_broken(self) -> None:
         """Allow an error in place of a row for each env in this process, after a Ctrl-C."""
@@ -76,9 +77,8 @@ class Expected:
 
     def surely_free(self, slots: Iterable[int], *, autoresets: bool) -> bool:
         """Tell whether no slot can have a command. With `autoresets` False, async autoresets do not count."""
-        return not any(self.is_due(s, autoresets) for slot in slots for s in self.states[slot]) and self.lock == {
-            "idle"
-        }
+        due = (self.is_due(state, autoresets) for slot in slots for state in self.states[slot])
+        return self.lock == {"idle"} and not self.held and not any(due)
 
     def surely_busy(self, slots: Iterable[int], *, autoresets: bool) -> bool:
         """Tell whether some slot must have a command."""

@@ -58,7 +58,6 @@ class Player:
         self.vec, self.plan, self.rng, self.calls, self.expected = vec, plan, rng, calls, expected
         self.disturber, self.counts, self.n, self.shards = disturber, counts, plan.num_envs, expected.shards
         self.call_slots: list[int] = []
-        self.held = False  # whether a recv may return the rows of an interrupted call, beyond its own limits
 
     def actions(self, slots: Sequence[int]) -> list[int]:
         rng, plan = self.rng, self.plan
@@ -169,7 +168,7 @@ class Player:
             held = state.held[0] if seed is None else seed + slot, state.held[1] if option is None else option
             return state.given_reset("reset", held)
 
-        self.held |= isinstance(outcome.error, KeyboardInterrupt)
+        self.expected.held |= isinstance(outcome.error, KeyboardInterrupt)
         self.expected.clear_autoresets(slots, sure=outcome.error is None or isinstance(outcome.error, EnvError))
         self.expected.give(slots, apply, outcome)
         if kind == "reset" and outcome.error is None:
@@ -202,7 +201,9 @@ class Player:
         maybe = [slot for slot in range(self.n) if any(s.due is not None for s in self.expected.states[slot])]
         outcome = self.calls.attempt("recv", lambda: self.vec.recv(least, most, timeout), calm=calm)
         error = outcome.error
-        self.held |= isinstance(error, KeyboardInterrupt)
+        self.expected.held |= isinstance(error, KeyboardInterrupt)
+        if isinstance(error, NotSteppingError):
+            self.expected.held = False
         if isinstance(error, NotSteppingError | AlreadySteppingError):
             if sure and self.expected.lock == {"idle"}:
                 raise Violation("rows are lost", f"recv says {error!r:.200} while {self.expected.describe(*sure)}")
@@ -210,12 +211,12 @@ class Player:
             if len(sure) >= least:
                 raise Violation("rows are lost", f"recv({least}): {error}, but {self.expected.describe(*sure)}")
         elif isinstance(error, EnvError):
-            self.expected.lock = {"idle"}
+            self.expected.lock, self.expected.held = {"idle"}, False
             self.expected.take_failed(error)
         elif error is None:
             batch = outcome.result
             self.expected.lock = {"idle"}
-            held, self.held = self.held, False
+            held, self.expected.held = self.expected.held, False
             if not maybe or (most is not None and len(batch) > most and not held):
                 raise Violation("rows from nowhere", f"recv({least}, {most}) gave {batch.indices}")
             self.expected.take_batch(batch)
