@@ -35,12 +35,24 @@ RANK_STRIDE = 10000  # as make_vec_env and baselines: env i of rank r has seed +
 
 
 def rank_seed(seed: int, comm: Any = None) -> int:
-    """Return this rank's seed, `seed + 10000 * rank`: far from those of the others."""
+    """Return this rank's seed, which is far from those of the other ranks.
+
+    Args:
+        seed: the seed of rank 0.
+        comm: the communicator.
+
+    Returns:
+        `seed + 10000 * rank`.
+    """
     return seed + RANK_STRIDE * int(_comm(comm).Get_rank())
 
 
 def sync_from_root(arrays: Iterable[Any], comm: Any = None) -> None:
     """Overwrite each array or tensor (such as `model.parameters()`) with rank 0's values, in place.
+
+    Args:
+        arrays: the arrays or tensors, in the same order on every rank.
+        comm: the communicator.
 
     Raises:
         VecEnvError: Their numbers, shapes or dtypes are not the same everywhere.
@@ -61,7 +73,15 @@ def sync_from_root(arrays: Iterable[Any], comm: Any = None) -> None:
 
 
 def assert_synced(arrays: Iterable[Any], comm: Any = None) -> None:
-    """Raise VecEnvError, on every rank, if an array is not bit for bit the same on all of them."""
+    """Check that arrays are bit for bit the same on all ranks.
+
+    Args:
+        arrays: the arrays or tensors, in the same order on every rank.
+        comm: the communicator.
+
+    Raises:
+        VecEnvError: they are not. It is raised on every rank.
+    """
     agreed("assert_synced", _comm(comm), lambda: (None, [digest(as_numpy(each)) for each in arrays]), compare_digests)
 
 
@@ -112,7 +132,13 @@ def average_gradients(parameters: Iterable[Any], weight: float = 1.0, comm: Any 
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and variance (of the population) in float64, and how many values they are of."""
+    """The mean and variance of values.
+
+    Attributes:
+        mean: the mean, float64.
+        var: the variance of the population, float64.
+        count: the number of values.
+    """
 
     mean: NDArray[np.float64]
     var: NDArray[np.float64]
@@ -120,11 +146,19 @@ class Moments:
 
     @property
     def std(self) -> NDArray[np.float64]:
+        """The standard deviation, float64."""
         return np.sqrt(self.var)
 
 
 def moments(values: ArrayLike, comm: Any = None) -> Moments:
-    """Return the moments of all ranks' values along their first axis. A rank may have none: shape (0, ...).
+    """Compute mean and variance of all ranks' values.
+
+    Args:
+        values: this rank's values (n, ...). A rank may have none: shape (0, ...).
+        comm: the communicator.
+
+    Returns:
+        The moments along the first axis, float64 (...), the same on every rank.
 
     Raises:
         ValueError: No rank has any values.
@@ -136,7 +170,17 @@ def moments(values: ArrayLike, comm: Any = None) -> Moments:
 class RunningMeanStd:
     """Running mean and variance of the values of all ranks, the same on all of them.
 
-    Starts as baselines' does: mean 0, variance 1, and `epsilon` values seen.
+    Starts as in baselines: mean 0, variance 1, and a count of `epsilon`.
+
+    Args:
+        shape: the shape of one value.
+        epsilon: the count before the first values.
+        comm: the communicator.
+
+    Attributes:
+        mean: the mean, float64 of `shape`.
+        var: the variance, float64 of `shape`.
+        count: the number of values plus `epsilon`.
     """
 
     def __init__(self, shape: Sequence[int] = (), epsilon: float = 1e-4, comm: Any = None) -> None:
@@ -147,10 +191,19 @@ class RunningMeanStd:
 
     @property
     def std(self) -> NDArray[np.float64]:
+        """The standard deviation, float64."""
         return np.sqrt(self.var)
 
     def update(self, values: ArrayLike) -> None:
-        """Add a batch (n, *shape) of this rank's; the others add theirs in the same call. Raises as `moments`."""
+        """Add a batch of this rank's values. The other ranks add theirs in the same call.
+
+        Args:
+            values: the values (n, *shape); n may be 0.
+
+        Raises:
+            ValueError: no rank has any values, or they have another shape.
+            VecEnvError: as in `moments`.
+        """
         batch = _moments("RunningMeanStd.update", values, self._comm, self.mean.shape)
         delta = batch.mean - self.mean
         total = self.count + batch.count
@@ -160,11 +213,17 @@ class RunningMeanStd:
 
 
 def mean_of_dicts(local: Mapping[str, float | tuple[float, float]], comm: Any = None) -> dict[str, float]:
-    """Return the mean of each key over the ranks that have it; a value (x, w) counts w times. The same on every rank.
+    """Compute the mean of each key over the ranks that have it.
 
-    A key that has no weight anywhere is left out.
+    Args:
+        local: this rank's values by key: a number, or a tuple of a number and its weight, which is otherwise 1.
+        comm: the communicator.
+
+    Returns:
+        The means by key, the same on every rank. A key that has no weight on any rank is left out.
 
     Raises:
+        TypeError: a value is neither a number nor such a tuple.
         ValueError: A weight is below 0, or not a finite number.
     """
     comm = _comm(comm)

@@ -93,7 +93,18 @@ class ReplayBuffer:
         return self.add_rows(self.schema.pack(transitions), priorities)
 
     def add_rows(self, rows: Rows, priorities: Any = None) -> int:
-        """Store n rows packed by `Schema.pack` of an equal schema, as `add` does; return n."""
+        """Store n packed transitions, as `add` does.
+
+        Args:
+            rows: rows from `Schema.pack` of an equal schema, uint64 (n, words).
+            priorities: as in `add`.
+
+        Returns:
+            n.
+
+        Raises:
+            ValueError: the rows are not of this layout, or the priorities are wrong. Nothing is stored.
+        """
         rows = self.schema.check_rows(rows)
         given = None
         if priorities is not None:
@@ -121,7 +132,20 @@ class ReplayBuffer:
         return self.block_layout.open(self.sample_block(batch_size, 1, beta=beta), batch_size)[0]
 
     def sample_block(self, batch_size: int, batches: int, *, beta: float = 0.4, out: Block | None = None) -> Block:
-        """Draw several batches as one block of `block_layout`, into `out` or a new array."""
+        """Draw several batches as one block.
+
+        Args:
+            batch_size: the number of rows of one batch.
+            batches: the number of batches.
+            beta: as in `sample`.
+            out: the block to write into; None for a new one.
+
+        Returns:
+            The block; `block_layout.open` makes batches of it.
+
+        Raises:
+            ValueError: as in `sample`.
+        """
         self.check_batch(batch_size)
         if not isinstance(self._storage, PrioritizedStorage):
             # Counted from the oldest transition on, so that a restored buffer draws the same.
@@ -136,7 +160,14 @@ class ReplayBuffer:
         return self.block_layout.build(rows, (weights, self._indexes_of(positions)), out)
 
     def check_batch(self, batch_size: int) -> None:
-        """Raise ValueError if fewer than `batch_size` transitions are stored."""
+        """Check that a batch can be drawn.
+
+        Args:
+            batch_size: the number of rows.
+
+        Raises:
+            ValueError: fewer than `batch_size` transitions are stored.
+        """
         if parse_int("batch_size", batch_size, 1) > len(self):
             raise ValueError(
                 f"a batch of {batch_size} from {len(self)} stored transitions: store more first, or sample fewer"
@@ -153,7 +184,7 @@ class ReplayBuffer:
             How many were set; the other transitions have been overwritten since they were drawn.
 
         Raises:
-            ValueError: An index does not exist, a priority is no number from 0 on, or the buffer is not prioritised.
+            ValueError: An index does not exist, a priority is not a number from 0 on, or the buffer is not prioritised.
         """
         storage = self._check_prioritized("update_priorities")
         numbers = np.atleast_1d(np.asarray(indexes))
@@ -213,7 +244,17 @@ class ReplayBuffer:
             return self.restore_from(reader)
 
     def restore_from(self, reader: checkpoint.Reader) -> dict[str, Any]:
-        """Restore from an open file. Everything is checked before anything is changed."""
+        """Do what `restore` does, from an open file. Everything is checked before anything is changed.
+
+        Args:
+            reader: the file.
+
+        Returns:
+            As `restore`.
+
+        Raises:
+            ValueError: as in `restore`.
+        """
         header = reader.header
         random, max_priority = header["random"], header.get("max_priority", 0.0)
         try:

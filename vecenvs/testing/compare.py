@@ -36,12 +36,15 @@ def stack(space: spaces.Space[Any], values: Sequence[Any]) -> Any:
 
 
 def difference(actual: Any, expected: Any, where: str = "value") -> str | None:
-    """Return where two nested values differ in type, keys, dtype, shape or any bit; None if they are the same.
+    """Compare two nested values by type, keys, dtype, shape and every bit.
 
     Args:
         actual: The value to check.
         expected: The value that it should equal.
         where: The name of the value in the result.
+
+    Returns:
+        The first difference in words, or None if the values are the same.
     """
     if isinstance(expected, np.ndarray) and expected.dtype != object:
         if expected.shape == () and isinstance(actual, np.generic):

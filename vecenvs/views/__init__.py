@@ -28,6 +28,7 @@ def as_sb3(vec: VecEnv) -> SB3View:
         A subclass of Stable-Baselines3's VecEnv.
 
     Raises:
+        TypeError: `vec` is not a VecEnv.
         ValueError: `vec` has another autoreset mode, or `copy=False`.
         BackendUnavailable: Stable-Baselines3 is not installed.
     """

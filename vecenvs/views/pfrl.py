@@ -40,7 +40,7 @@ def as_pfrl(vec: VecEnv, *, time_limit: str = "done") -> PfrlView:
         An object with pfrl's methods: tuples with one item per env in place of batches.
 
     Raises:
-        TypeError: `vec` is no VecEnv.
+        TypeError: `vec` is not a VecEnv.
         ValueError: `vec` has another autoreset mode, or `time_limit` is unknown.
     """
     register()
@@ -51,6 +51,17 @@ class PfrlView:
     """The VecEnv `vec` behind pfrl's interface: tuples with one item per env in place of batches.
 
     Each observation is a view into the batch of its step; nothing else refers to that batch.
+
+    Args:
+        vec: the VecEnv, as in `vecenvs.views.as_pfrl`.
+        time_limit: as in `vecenvs.views.as_pfrl`.
+
+    Raises:
+        TypeError: `vec` is not a VecEnv.
+        ValueError: `vec` has another autoreset mode than "same_step" and "disabled", or `time_limit` is unknown.
+
+    Attributes:
+        last_obs: a tuple with the last observation of each env, None before its first reset.
     """
 
     def __init__(self, vec: VecEnv, *, time_limit: str = "done") -> None:
@@ -76,6 +87,7 @@ class PfrlView:
 
     @property
     def closed(self) -> bool:
+        """Whether `close` was called."""
         return self.vec.closed
 
     @property
@@ -117,7 +129,9 @@ class PfrlView:
             Observations, rewards, dones and infos, as `step`.
 
         Raises:
-            StepTimeout: The rows are not complete in time.
+            StepTimeout: The rows are not complete in time; a later `step_wait` returns them.
+            EnvError: envs raised.
+            ClosedError: The view has been closed.
         """
         self._check_open("step_wait")
         try:
@@ -162,13 +176,15 @@ class PfrlView:
         """Reset envs.
 
         Args:
-            mask: One bool per env, True to *skip* that env; None resets all envs.
+            mask: one bool per env, True to *skip* that env, as in pfrl; None resets all envs.
 
         Returns:
             A tuple of every env's last observation, which is None for a skipped env that was never reset.
 
         Raises:
-            EnvError: An env raised.
+            TypeError: `mask` is a single value.
+            ValueError: `mask` has another length than num_envs.
+            EnvError: envs raised. The others have been reset.
             ClosedError: The view has been closed.
         """
         self._check_open("reset")
@@ -202,6 +218,11 @@ class PfrlView:
 
         Returns:
             The seeds, one per env.
+
+        Raises:
+            TypeError: `seeds` is neither an int nor a list nor None.
+            ValueError: there is not one seed per env.
+            ClosedError: the view has been closed.
         """
         self._check_open("seed")
         if isinstance(seeds, (int, np.integer)) and not isinstance(seeds, bool):
@@ -215,7 +236,17 @@ class PfrlView:
         return given
 
     def render(self, mode: str | None = None) -> Any:
-        """Render all envs in the render mode that they were made with; `mode` is ignored."""
+        """Render all envs in the render mode that they were made with.
+
+        Args:
+            mode: no effect; pfrl's argument.
+
+        Returns:
+            One tiled rgb array, uint8 (H, W, 3), or None if the envs draw by themselves ("human").
+
+        Raises:
+            VecEnvError: the envs make no images.
+        """
         return self.vec.render()
 
     def close(self) -> None:

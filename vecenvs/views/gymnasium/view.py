@@ -12,22 +12,20 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
-from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_differing_spaces, batch_space
+from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from vecenvs.arguments import check_vec_env, deadline_of
 from vecenvs.batch.actions import whole_numbers
-from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, describe_indices
 from vecenvs.vec_env import Batch, VecEnv
-from vecenvs.views.gymnasium.batches import BatchConverter
+from vecenvs.views.gymnasium.batches import BatchConverter, observation_batch_space
 from vecenvs.views.gymnasium.calls import GymnasiumCalls
 from vecenvs.views.gymnasium.errors import CallTimeout, raise_as_gymnasium
 from vecenvs.views.gymnasium.resets import PendingReset, parse_reset
-from vecenvs.views.gymnasium.vector_infos import without_vec_env_keys
+from vecenvs.views.gymnasium.vector_infos import check_wrapped, without_vec_env_keys
 
 AUTORESET_MODES = {
     "next_step": AutoresetMode.NEXT_STEP,
@@ -49,21 +47,29 @@ def as_gymnasium(vec: VecEnv) -> GymnasiumView:
         A vector env with the methods of Gymnasium's AsyncVectorEnv.
 
     Raises:
-        TypeError: `vec` is no VecEnv.
+        TypeError: `vec` is not a VecEnv.
         ValueError: The autoreset mode is "async", which Gymnasium does not have.
     """
     return GymnasiumView(vec)
 
 
 class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl looks at the direct base classes
-    """The VecEnv `vec` behind Gymnasium's interface."""
+    """The VecEnv `vec` behind Gymnasium's interface.
+
+    Args:
+        vec: the VecEnv, as in `vecenvs.views.as_gymnasium`.
+
+    Raises:
+        TypeError: `vec` is not a VecEnv.
+        ValueError: Gymnasium does not have its autoreset mode.
+    """
 
     def __init__(self, vec: VecEnv) -> None:
         check_vec_env("as_gymnasium", vec)
         if vec.autoreset not in AUTORESET_MODES:
             raise ValueError(
                 f"Gymnasium has no autoreset mode {vec.autoreset!r}: "
-                f"make the VecEnv with autoreset={', '.join(map(repr, AUTORESET_MODES))}"
+                f"make the VecEnv with autoreset={' or '.join(map(repr, AUTORESET_MODES))}"
             )
         super().__init__(vec)
         self.num_envs = vec.num_envs
@@ -71,7 +77,7 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         self.metadata = {**vec.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = vec.render_mode
         self.single_observation_space, self.single_action_space = vec.observation_space, vec.action_space
-        self.observation_space = _batch_space(vec)
+        self.observation_space = observation_batch_space(vec)
         self.action_space = batch_space(vec.action_space, vec.num_envs)
         self._observations = BatchConverter(vec.observation_space)
         self._actions = BatchConverter(vec.action_space)
@@ -95,7 +101,8 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
             options: Options for the envs, with an optional bool array "reset_mask" (num_envs,). It is not changed.
 
         Returns:
-            The observations of all envs, and the infos of the envs that were reset, as one dict of arrays.
+            The observations of all envs, a batch of num_envs rows, and the infos of the envs that were reset, as one
+            dict of arrays with `_key` masks.
 
         Raises:
             ResetNeeded: A `reset_mask` before the first reset of all envs.
@@ -116,7 +123,16 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
     def reset_async(
         self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> None:
-        """Start a `reset`; `reset_wait` returns its rows."""
+        """Start a `reset`; `reset_wait` returns its rows.
+
+        Args:
+            seed: as in `reset`.
+            options: as in `reset`.
+
+        Raises:
+            ResetNeeded: as in `reset`.
+            AlreadyPendingCallError: a step, reset or call has not been waited for.
+        """
         self._check_free("reset_async")
         reset = parse_reset(self.num_envs, seed, options)
         self._check_maskable(reset)
@@ -183,11 +199,12 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         """Step every env once.
 
         Args:
-            actions: A batch of the action space.
+            actions: a batch of the action space: an array (num_envs, ...), or a dict or tuple of these. Floats that
+                are whole numbers are accepted for integer actions.
 
         Returns:
-            The observations; rewards float64 (num_envs,); terminations and truncations bool (num_envs,); the infos as
-            one dict of arrays with `_key` masks.
+            The observations, a batch of num_envs rows; rewards float64 (num_envs,); terminations and truncations bool
+            (num_envs,); the infos as one dict of arrays with `_key` masks.
 
         Raises:
             ResetNeeded: An env's episode is over and nothing resets it. No env is stepped.
@@ -197,7 +214,17 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         return self.step_wait()
 
     def step_async(self, actions: Any) -> None:
-        """Start a `step`; `step_wait` returns its rows."""
+        """Start a `step`; `step_wait` returns its rows.
+
+        Args:
+            actions: as in `step`.
+
+        Raises:
+            TypeError: the actions have another structure or dtype than the space's. No env is stepped.
+            ValueError: their number or shape is wrong. No env is stepped.
+            ResetNeeded: as in `step`.
+            AlreadyPendingCallError: a step, reset or call has not been waited for.
+        """
         self._check_free("step_async")
         if self._ended is not None and self._ended.any():
             ended = describe_indices(np.flatnonzero(self._ended).tolist())
@@ -242,7 +269,7 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
             self._ended = dones
         terminated, truncated = vec.terminated, vec.truncated
         if self._wrapped:
-            _check_wrapped(dones, terminated | truncated, infos)
+            check_wrapped(dones, terminated | truncated, infos)
         vector_infos: dict[str, Any] = {}
         for i, info in enumerate(infos):
             if len(info) > 1:  # more than "TimeLimit.truncated"
@@ -301,22 +328,3 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
             if self._ended is None:
                 self._ended = np.zeros(self.num_envs, dtype=bool)
             self._ended[batch.indices] = batch.dones
-
-
-def _batch_space(vec: VecEnv) -> spaces.Space[Any]:
-    """Return the space of a batch of observations; the envs' spaces may differ in their bounds."""
-    bare = vec.unwrapped
-    if getattr(bare, "observation_mode", "same") == "same" or vec.observation_space is not bare.observation_space:
-        return batch_space(vec.observation_space, vec.num_envs)
-    return batch_differing_spaces(vec.get_attr("observation_space"))
-
-
-def _check_wrapped(dones: NDArray[np.bool_], ended: NDArray[np.bool_], infos: list[dict[str, Any]]) -> None:
-    """Refuse dones that only a wrapper has changed; add the missing key to infos that a wrapper has made."""
-    if not np.array_equal(dones, ended):
-        raise VecEnvError(
-            "a wrapper changes dones, which Gymnasium does not have: give the wrapper properties terminated and "
-            "truncated of its own"
-        )
-    for info in infos:
-        info.setdefault(TRUNCATED_KEY, False)
