@@ -170,7 +170,7 @@ def _is_worker_of_forkserver(process: Any) -> bool:
 
 
 def _in_use_elsewhere(name: str) -> bool:
-    """Tell whether processes map the file `name`, none of which descends from this one.
+    """Return whether processes map the file `name`, none of which descends from this one.
 
     Files are compared by their numbers: the process that created a semaphore maps it under glibc's temporary name.
     """

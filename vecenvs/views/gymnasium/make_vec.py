@@ -127,7 +127,7 @@ def _make_vec(
     wrappers: Any = None,
     **kwargs: Any,
 ) -> AnyVectorEnv:
-    """Replace gym.make_vec: use this project's entry point for the ids given to `use_for_make_vec`.
+    """Return what gym.make_vec does, or this project's vector env for an id given to `use_for_make_vec`.
 
     Gymnasium ignores a vector entry point in the modes "sync" and "async", and refuses `vector_kwargs` and `wrappers`
     with one.

@@ -22,7 +22,7 @@ def without_vec_env_keys(info: dict[str, Any]) -> dict[str, Any]:
 
 
 def infos_to_list(infos: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add Gymnasium's dict of arrays to `rows`, one dict per env, and return `rows`.
+    """Return `rows`, one dict per env, with the entries of Gymnasium's dict of arrays.
 
     An env gets a key if the mask "_key" says so. Without a mask, as from EnvPool, each env gets its entry if the value
     has one per env; any other value is left out. `final_obs` and `final_info` get no special treatment. Arrays are
