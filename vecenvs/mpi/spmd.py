@@ -55,9 +55,9 @@ def sync_from_root(arrays: Iterable[Any], comm: Any = None) -> None:
         comm: the communicator.
 
     Raises:
-        VecEnvError: Their numbers, shapes or dtypes are not the same everywhere.
-        TypeError: A dtype is not of numbers in this machine's byte order.
-        ValueError: An array cannot be written to.
+        VecEnvError: their numbers, shapes or dtypes are not the same everywhere.
+        TypeError: a dtype is not of numbers in this machine's byte order.
+        ValueError: an array cannot be written to.
     """
     comm = _comm(comm)
 
@@ -89,15 +89,15 @@ def average_gradients(parameters: Iterable[Any], weight: float = 1.0, comm: Any 
     """Replace gradients by their mean over the ranks, in place, by one message for all of them.
 
     Args:
-        parameters: Torch parameters, whose `.grad` is averaged (a missing one counts as zeros; frozen ones are left
+        parameters: torch parameters, whose `.grad` is averaged (a missing one counts as zeros; frozen ones are left
             out), or gradient arrays.
-        weight: How much this rank's gradients count: its batch size.
-        comm: The communicator.
+        weight: how much this rank's gradients count: its batch size.
+        comm: the communicator.
 
     Raises:
-        ValueError: All weights are 0, or an array cannot be written to.
-        VecEnvError: As in `sync_from_root`.
-        TypeError: As in `sync_from_root`.
+        ValueError: all weights are 0, or an array cannot be written to.
+        VecEnvError: as in `sync_from_root`.
+        TypeError: as in `sync_from_root`.
     """
     comm = _comm(comm)
 
@@ -161,8 +161,8 @@ def moments(values: ArrayLike, comm: Any = None) -> Moments:
         The moments along the first axis, float64 (...), the same on every rank.
 
     Raises:
-        ValueError: No rank has any values.
-        VecEnvError: The shapes behind the first axis are not the same everywhere.
+        ValueError: no rank has any values.
+        VecEnvError: the shapes behind the first axis are not the same everywhere.
     """
     return _moments("moments", values, comm, None)
 
@@ -224,7 +224,7 @@ def mean_of_dicts(local: Mapping[str, float | tuple[float, float]], comm: Any = 
 
     Raises:
         TypeError: a value is neither a number nor such a tuple.
-        ValueError: A weight is below 0, or not a finite number.
+        ValueError: a weight is below 0, or not a finite number.
     """
     comm = _comm(comm)
     totals: dict[str, tuple[float, float]] = {}

@@ -18,12 +18,12 @@ class RateLimiter:
     fragment. For batches of up to 2 * tolerance the two rules never block both sides.
 
     Args:
-        samples_per_insert: The ratio, more than 0; None limits nothing but `min_size`.
-        min_size: Nothing is sampled before this many transitions are stored.
-        tolerance: In samples, more than 0; required with `samples_per_insert`.
+        samples_per_insert: the ratio, more than 0; None limits nothing but `min_size`.
+        min_size: nothing is sampled before this many transitions are stored.
+        tolerance: in samples, more than 0; required with `samples_per_insert`.
 
     Raises:
-        ValueError: An argument is out of range.
+        ValueError: an argument is out of range.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class RateLimiter:
         """Compute how many samples may be drawn now.
 
         Args:
-            stored: The number of stored transitions.
+            stored: the number of stored transitions.
 
         Returns:
             The number of samples, `inf` without a limit.

@@ -47,13 +47,13 @@ class Schema:
     """The fields of a transition, and their layout in a packed row; `n_step` > 1 adds the field `discount`.
 
     Args:
-        observation_space: A space whose parts all have a fixed shape.
-        action_space: Likewise.
-        n_step: The number of steps in a transition.
-        gamma: The discount per step, from 0 to 1.
+        observation_space: a space whose parts all have a fixed shape.
+        action_space: likewise.
+        n_step: the number of steps in a transition.
+        gamma: the discount per step, from 0 to 1.
 
     Raises:
-        ValueError: A space has a part without a fixed shape, or a number is out of range.
+        ValueError: a space has a part without a fixed shape, or a number is out of range.
     """
 
     def __init__(
@@ -142,14 +142,14 @@ class Schema:
         """Pack transitions into rows.
 
         Args:
-            transitions: A dict of columns, structured as a batch. `explorer` and `episode` are optional.
+            transitions: a dict of columns, structured as a batch. `explorer` and `episode` are optional.
 
         Returns:
             Rows, uint64 (n, words).
 
         Raises:
-            ValueError: A field is missing, unknown, or has another shape or length.
-            TypeError: A field's dtype would lose values.
+            ValueError: a field is missing, unknown, or has another shape or length.
+            TypeError: a field's dtype would lose values.
         """
         unknown = sorted(set(transitions) - set(self.layouts))
         if unknown:
@@ -174,7 +174,7 @@ class Schema:
         """Unpack rows.
 
         Args:
-            rows: Rows from `pack`, uint64 (n, words).
+            rows: rows from `pack`, uint64 (n, words).
 
         Returns:
             A batch: contiguous arrays with n rows, structured as the spaces.

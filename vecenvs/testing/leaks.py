@@ -26,7 +26,7 @@ def child_processes(exempt: Collection[str] = EXEMPT) -> dict[int, str]:
     """Find the living descendants of this process, and its zombies.
 
     Args:
-        exempt: Words in the command lines of processes to leave out.
+        exempt: words in the command lines of processes to leave out.
 
     Returns:
         {pid: command line}.
@@ -76,7 +76,7 @@ def files_left(before: Collection[str]) -> list[str]:
     """Find new shared-memory files, without those that only other programs use.
 
     Args:
-        before: An earlier result of `shared_memory_files`.
+        before: an earlier result of `shared_memory_files`.
 
     Returns:
         The names in /dev/shm that are not in `before`.
@@ -105,11 +105,11 @@ def no_leaks(exempt: Collection[str] = EXEMPT, patience: float = 5.0) -> Iterato
     Files that only other programs use do not count.
 
     Args:
-        exempt: Words in the command lines of processes that may stay.
-        patience: Seconds until they must be gone. A kill, for one, takes a moment.
+        exempt: words in the command lines of processes that may stay.
+        patience: seconds until they must be gone. A kill, for one, takes a moment.
 
     Raises:
-        AssertionError: Something is left behind.
+        AssertionError: something is left behind.
     """
     processes, files = child_processes(exempt), shared_memory_files()
     suspects: set[str] = set()

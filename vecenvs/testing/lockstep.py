@@ -21,10 +21,10 @@ class Lockstep:
     Actions are drawn from the action space (its generator seeded with 0) and passed in turn as a list and as a batch.
 
     Args:
-        make: Makes the VecEnv: called as make(env_fns, autoreset=autoreset, **kwargs).
-        env_fns: One env function per env.
+        make: makes the VecEnv: called as make(env_fns, autoreset=autoreset, **kwargs).
+        env_fns: one env function per env.
         autoreset: "same_step", "next_step" or "disabled".
-        **kwargs: Further arguments of `make`.
+        **kwargs: further arguments of `make`.
 
     Attributes:
         vec: the VecEnv. Close it after the test.

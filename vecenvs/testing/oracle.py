@@ -25,7 +25,7 @@ class PlainLoop:
     """Step envs one after another, by the rules of an autoreset mode.
 
     Args:
-        env_fns: One env function per env.
+        env_fns: one env function per env.
         autoreset: "same_step", "next_step" or "disabled".
 
     Attributes:
@@ -49,9 +49,9 @@ class PlainLoop:
         """Reset all envs or those of `indices`.
 
         Args:
-            indices: The envs to reset; None for all.
-            seed: As in `VecEnv.reset`.
-            options: As in `VecEnv.reset`.
+            indices: the envs to reset; None for all.
+            seed: as in `VecEnv.reset`.
+            options: as in `VecEnv.reset`.
 
         Returns:
             The first observation of each, a list.

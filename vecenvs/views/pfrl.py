@@ -29,10 +29,10 @@ def as_pfrl(vec: VecEnv, *, time_limit: str = "done") -> PfrlView:
     If pfrl is installed, the view is an instance of its `VectorEnv`, which pfrl's evaluation requires.
 
     Args:
-        vec: A VecEnv in autoreset mode "same_step" or "disabled". The observations are the same in both. In "same_step"
+        vec: a VecEnv in autoreset mode "same_step" or "disabled". The observations are the same in both. In "same_step"
             an env is reset within the step that ends its episode, and `reset` returns the stored observation; in
             "disabled" `reset` needs a second round trip to the workers.
-        time_limit: How a truncation is reported. With "done", as in Gym, done is terminated or truncated. With
+        time_limit: how a truncation is reported. With "done", as in Gym, done is terminated or truncated. With
             "needs_reset", as by pfrl's ContinuingTimeLimit, done is False and `info["needs_reset"]` True, so that
             agents bootstrap from the last observation. pfrl's training loops reset the env in both cases.
 
@@ -99,15 +99,15 @@ class PfrlView:
         """Step every env once.
 
         Args:
-            actions: One action per env, as `VecEnv.step` takes them.
+            actions: one action per env, as `VecEnv.step` takes them.
 
         Returns:
             Four tuples with one item per env: observations; rewards as Python floats, exactly as the envs returned
             them; dones as bools; infos. The info of a truncated row has "TimeLimit.truncated": True.
 
         Raises:
-            EnvError: An env raised, or has ended its episode and needs `reset`; then no env is stepped.
-            ClosedError: The view has been closed.
+            EnvError: an env raised, or has ended its episode and needs `reset`; then no env is stepped.
+            ClosedError: the view has been closed.
         """
         self._check_open("step")
         if self._ended:
@@ -123,15 +123,15 @@ class PfrlView:
         """Return the result of a `step` that raised StepTimeout.
 
         Args:
-            timeout: Seconds to wait, or None for no limit.
+            timeout: seconds to wait, or None for no limit.
 
         Returns:
             Observations, rewards, dones and infos, as `step`.
 
         Raises:
-            StepTimeout: The rows are not complete in time; a later `step_wait` returns them.
+            StepTimeout: the rows are not complete in time; a later `step_wait` returns them.
             EnvError: envs raised.
-            ClosedError: The view has been closed.
+            ClosedError: the view has been closed.
         """
         self._check_open("step_wait")
         try:
@@ -185,7 +185,7 @@ class PfrlView:
             TypeError: `mask` is a single value.
             ValueError: `mask` has another length than num_envs.
             EnvError: envs raised. The others have been reset.
-            ClosedError: The view has been closed.
+            ClosedError: the view has been closed.
         """
         self._check_open("reset")
         skip = np.zeros(self.num_envs, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
@@ -214,7 +214,7 @@ class PfrlView:
         """Seed the next reset of each env.
 
         Args:
-            seeds: One seed per env, or as in pfrl one int for all envs; None for random seeds.
+            seeds: one seed per env, or as in pfrl one int for all envs; None for random seeds.
 
         Returns:
             The seeds, one per env.

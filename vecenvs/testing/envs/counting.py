@@ -90,8 +90,8 @@ def counting_fns(num_envs: int, **kwargs: Any) -> list[Callable[[], CountingEnv]
     """Make env functions of CountingEnvs.
 
     Args:
-        num_envs: Their number. Env i has the tag i.
-        **kwargs: Further arguments of CountingEnv.
+        num_envs: their number. Env i has the tag i.
+        **kwargs: further arguments of CountingEnv.
 
     Returns:
         The functions, a list.

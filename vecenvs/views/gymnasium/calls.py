@@ -32,9 +32,9 @@ class GymnasiumCalls(VectorEnv[Any, Any, NDArray[Any]]):
         """Call the method `name` of every env, or read the attribute `name` if it is not callable.
 
         Args:
-            name: A method or attribute of the env or of one of its wrappers, the outermost first.
-            *args: Positional arguments of the method.
-            **kwargs: Keyword arguments of the method.
+            name: a method or attribute of the env or of one of its wrappers, the outermost first.
+            *args: positional arguments of the method.
+            **kwargs: keyword arguments of the method.
 
         Returns:
             A tuple of num_envs results.
@@ -71,14 +71,14 @@ class GymnasiumCalls(VectorEnv[Any, Any, NDArray[Any]]):
         """Wait for the results of `call_async`.
 
         Args:
-            timeout: Seconds to wait, or None for no limit.
+            timeout: seconds to wait, or None for no limit.
 
         Returns:
             A tuple of num_envs results.
 
         Raises:
-            CallTimeout: The results are not complete in time; a later `call_wait` returns them.
-            NoAsyncCallError: There is no `call_async` to wait for.
+            CallTimeout: the results are not complete in time; a later `call_wait` returns them.
+            NoAsyncCallError: there is no `call_async` to wait for.
         """
         if self._pending != "call":
             self._refuse_wait("call")
@@ -107,8 +107,8 @@ class GymnasiumCalls(VectorEnv[Any, Any, NDArray[Any]]):
         """Set an attribute of every env.
 
         Args:
-            name: The attribute. It is set where it is found, else on the outermost wrapper.
-            values: A list or tuple of num_envs values, or one value for all envs.
+            name: the attribute. It is set where it is found, else on the outermost wrapper.
+            values: a list or tuple of num_envs values, or one value for all envs.
 
         Raises:
             ValueError: `values` is a list or tuple of another length.

@@ -37,7 +37,7 @@ def from_gymnasium(vector_env: AnyVectorEnv, *, autoreset: str | None = None, co
     """Make a VecEnv of a gymnasium.vector.VectorEnv; closing it closes the vector env.
 
     Args:
-        vector_env: Any vector env, also a natively batched one.
+        vector_env: any vector env, also a natively batched one.
         autoreset: "next_step", "same_step" or "disabled": needed where the metadata has no "autoreset_mode".
         copy: False returns observations without a copy. Use it for a vector env that never writes into observations
             which it has returned.
@@ -48,7 +48,7 @@ def from_gymnasium(vector_env: AnyVectorEnv, *, autoreset: str | None = None, co
 
     Raises:
         TypeError: `vector_env` is not a gymnasium.vector.VectorEnv.
-        ValueError: The autoreset mode is unknown, or differs from the one in the metadata.
+        ValueError: the autoreset mode is unknown, or differs from the one in the metadata.
     """
     return GymnasiumVecEnv(vector_env, autoreset=autoreset, copy=copy)
 

@@ -40,7 +40,7 @@ def as_gymnasium(vec: VecEnv) -> GymnasiumView:
     """View a VecEnv as a gymnasium.vector.VectorEnv; closing the view closes `vec`.
 
     Args:
-        vec: A VecEnv in autoreset mode "next_step", "same_step" or "disabled". Step and reset it through the view
+        vec: a VecEnv in autoreset mode "next_step", "same_step" or "disabled". Step and reset it through the view
             alone.
 
     Returns:
@@ -48,7 +48,7 @@ def as_gymnasium(vec: VecEnv) -> GymnasiumView:
 
     Raises:
         TypeError: `vec` is not a VecEnv.
-        ValueError: The autoreset mode is "async", which Gymnasium does not have.
+        ValueError: the autoreset mode is "async", which Gymnasium does not have.
     """
     return GymnasiumView(vec)
 
@@ -97,16 +97,16 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         """Reset all envs, or the envs in `options["reset_mask"]`.
 
         Args:
-            seed: An int s seeds env i with s + i. A list has one seed for each of the num_envs, reset or not.
-            options: Options for the envs, with an optional bool array "reset_mask" (num_envs,). It is not changed.
+            seed: an int s seeds env i with s + i. A list has one seed for each of the num_envs, reset or not.
+            options: options for the envs, with an optional bool array "reset_mask" (num_envs,). It is not changed.
 
         Returns:
             The observations of all envs, a batch of num_envs rows, and the infos of the envs that were reset, as one
             dict of arrays with `_key` masks.
 
         Raises:
-            ResetNeeded: A `reset_mask` before the first reset of all envs.
-            CallTimeout: The VecEnv's `step_timeout` has passed; `reset_wait` then returns the rows.
+            ResetNeeded: a `reset_mask` before the first reset of all envs.
+            CallTimeout: the VecEnv's `step_timeout` has passed; `reset_wait` then returns the rows.
         """
         self._check_free("reset")
         reset = parse_reset(self.num_envs, seed, options)
@@ -146,14 +146,14 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         """Wait for the rows of `reset_async`, and return what `reset` returns.
 
         Args:
-            timeout: Seconds to wait, or None for no limit.
+            timeout: seconds to wait, or None for no limit.
 
         Returns:
             The observations of all envs, and the infos of the envs that were reset.
 
         Raises:
-            CallTimeout: The rows are not complete in time; a later `reset_wait` returns them.
-            NoAsyncCallError: There is no `reset_async` to wait for.
+            CallTimeout: the rows are not complete in time; a later `reset_wait` returns them.
+            NoAsyncCallError: there is no `reset_async` to wait for.
         """
         reset = self._reset
         if reset is None:
@@ -207,8 +207,8 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
             (num_envs,); the infos as one dict of arrays with `_key` masks.
 
         Raises:
-            ResetNeeded: An env's episode is over and nothing resets it. No env is stepped.
-            CallTimeout: The VecEnv's `step_timeout` has passed; `step_wait` then returns the rows.
+            ResetNeeded: an env's episode is over and nothing resets it. No env is stepped.
+            CallTimeout: the VecEnv's `step_timeout` has passed; `step_wait` then returns the rows.
         """
         self.step_async(actions)
         return self.step_wait()
@@ -241,14 +241,14 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         """Wait for the rows of `step_async`, and return what `step` returns.
 
         Args:
-            timeout: Seconds to wait, or None for no limit.
+            timeout: seconds to wait, or None for no limit.
 
         Returns:
             Observations, rewards, terminations, truncations and infos.
 
         Raises:
-            CallTimeout: The rows are not complete in time; a later `step_wait` returns them.
-            NoAsyncCallError: There is no `step_async` to wait for.
+            CallTimeout: the rows are not complete in time; a later `step_wait` returns them.
+            NoAsyncCallError: there is no `step_async` to wait for.
         """
         if self._pending != "step":
             self._refuse_wait("step")
