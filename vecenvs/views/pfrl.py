@@ -303,7 +303,7 @@ class PfrlView:
 
 
 def _remedy(slot: int) -> str:
-    return f"call reset(mask) first, with mask[{slot}] False: it skips where it is true"
+    return f"call reset(mask) first, with mask[{slot}] False: envs whose mask is True are skipped"
 
 
 def register() -> None:

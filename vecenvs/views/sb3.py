@@ -108,7 +108,7 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
         """Allow steps of envs that were never reset, as in SB3; the env itself may still refuse them."""
         never = [i for i, info in enumerate(self.vec.reset_infos) if not info]
         if never:
-            with contextlib.suppress(OutOfReachError):  # as by an AsyncVectorEnv: the step is refused then
+            with contextlib.suppress(OutOfReachError):  # an AsyncVectorEnv, for one, refuses the step later
                 self.vec.call(env_calls.as_it_is, never)
         self._begun = True
 
