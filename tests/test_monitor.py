@@ -108,7 +108,7 @@ class TestEpisode:
         rewards = [0.1] * 1000 + [np.float32(0.3), np.array(0.7), 1, True]
         monitor = Monitor(Script(rewards))
         info = play(monitor)[0]
-        exact = sum([float(r) for r in rewards])
+        exact = sum(float(r) for r in rewards)
         assert monitor.get_episode_rewards() == [exact]
         assert info["episode"]["r"] == round(exact, 6)
 

@@ -55,6 +55,9 @@ class EnvError(VecEnvError):
         """Replace the advice to call `reset([index])` by `remedy(index)`, where an env must be reset first.
 
         For interfaces that have no such `reset`. The traceback, which shows this library's code only, is removed.
+
+        Args:
+            remedy: a function of an env's index that returns the advice.
         """
         for error in self.errors:
             cause = error.__cause__
@@ -136,7 +139,14 @@ class WorkerDied(VecEnvError):
             super().__init__(f"{whose} died ({describe_exit(exitcode)}). {_AFTER_DEATH[state]}")
 
     def but(self, state: str) -> WorkerDied:
-        """Return the same error with another `state`."""
+        """Return the same error with another state.
+
+        Args:
+            state: the `state` of the new error.
+
+        Returns:
+            The new error.
+        """
         return WorkerDied(self.worker, self.indices, self.exitcode, self.where, state)
 
 
@@ -225,7 +235,14 @@ class BackendUnavailable(VecEnvError, ImportError):
 
 
 def describe_indices(indices: Sequence[int]) -> str:
-    """Return env indices as text: `[0, 1, 2, 3, 9]` as `0-3, 9`."""
+    """Return env indices as text.
+
+    Args:
+        indices: the indices, in any order.
+
+    Returns:
+        The text: "0-3, 9" for [0, 1, 2, 3, 9].
+    """
     parts: list[str] = []
     run: list[int] = []
     ends: list[int | None] = [*sorted(indices), None]
@@ -240,7 +257,14 @@ def describe_indices(indices: Sequence[int]) -> str:
 
 
 def describe_exit(exitcode: int | None) -> str:
-    """Return an exit code as text, with the name of the signal if a signal ended the process."""
+    """Return an exit code as text.
+
+    Args:
+        exitcode: the exit code as in `subprocess`: negative for a signal, None if unknown.
+
+    Returns:
+        The text, with the name of the signal if a signal ended the process.
+    """
     if exitcode is None:
         return "exit code unknown"
     if exitcode >= 0:

@@ -61,7 +61,11 @@ _VIEWER = "there is no viewer: envs made with render_mode='human' show themselve
 
 
 class NotHere:
-    """An attribute of another library's class that this class lacks: AttributeError, with what to use instead."""
+    """An attribute of another library's class that this class lacks: AttributeError, with what to use instead.
+
+    Args:
+        remedy: what to use instead, for the message.
+    """
 
     def __init__(self, remedy: str) -> None:
         self._remedy = remedy

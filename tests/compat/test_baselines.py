@@ -351,7 +351,7 @@ def test_ends_that_a_wrapper_has_changed() -> None:
     """Gymnasium has no dones, so they would be lost."""
     with contextlib.closing(as_gymnasium(Ending(DummyVecEnv(counting_fns(2))))) as view:
         view.reset()
-        with pytest.raises(VecEnvError, match="a wrapper changes dones.* terminated and truncated of its own"):
+        with pytest.raises(VecEnvError, match="a wrapper changes dones.* properties terminated and truncated"):
             view.step(np.array([0, 0]))
     with contextlib.closing(as_gymnasium(Terminating(DummyVecEnv(counting_fns(2))))) as view:
         view.reset()

@@ -252,7 +252,7 @@ class Broken(Turns):
     [
         (None, "four or five"),
         (({}, {}), "four or five"),
-        (({}, 0.0, {}, {}, {}), "no dict by agent"),
+        (({}, 0.0, {}, {}, {}), "as a dict by agent"),
         (({0: 1}, {0: 0.0}, {0: False}, {0: False}, {}), "no `agents`"),
         (({0: 1}, {0: 0.0}, {0: False}, {}), "without '__all__'"),
     ],

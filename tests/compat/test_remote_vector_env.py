@@ -195,7 +195,7 @@ def test_what_no_env_gives(configuration: Configuration) -> None:
     env = make(configuration, lambda i: Three(i, False))
     env.poll()
     env.send_actions(by_agent({0: 1}))
-    with pytest.raises(EnvError, match=r"Three.step\(\) must give four or five values"):
+    with pytest.raises(EnvError, match=r"Three.step\(\) must return four or five values"):
         env.poll()
     env.stop()
 

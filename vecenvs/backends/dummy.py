@@ -14,8 +14,28 @@ from vecenvs.transport import Transport
 class DummyVecEnv(PoolVecEnv):
     """Steps its envs in the calling process. For cheap envs, few envs, and debugging.
 
-    `common` are the arguments that every engine takes: autoreset, info_attrs, copy, step_timeout, on_failure and
-    max_restarts (see `PoolVecEnv` in `vecenvs.pool`). The last three have no effect here, where nothing is waited for.
+    Args:
+        env_fns: functions that make one env each.
+        **common: the arguments that every engine takes. The last four have no effect here, where nothing is waited for.
+
+            autoreset: what follows the end of an episode: "same_step", "next_step", "async" or "disabled"; see
+                `vecenvs.vec_env`.
+            info_attrs: names of env attributes that are read after each step, for `infos` and `info_array`.
+            copy: False lets `step` return views, valid until the next call.
+            observation_mode: "different", as in Gymnasium, accepts envs whose observation spaces differ in their
+                bounds. The space of env 0 is used.
+            step_timeout: raise StepTimeout if no env of a worker finishes a step, a reset or a call for so many
+                seconds. Envs in the caller's process never time out.
+            on_failure: "restart" replaces a worker that died, or exceeds `step_timeout`. Its envs return a truncated
+                row with `info["worker_restarted"]` and begin new episodes.
+            max_restarts: how many workers are replaced in all before a failure is raised.
+            start_timeout: raise StartTimeout if a worker has not made its envs after so many seconds.
+
+    Raises:
+        EnvError: an env could not be made.
+        SpaceMismatch: the envs have different spaces or render modes.
+        TypeError: an argument has a wrong type, or there is none of its name.
+        ValueError: an argument has a wrong value.
     """
 
     def __init__(self, env_fns: Iterable[EnvFn], **common: Any) -> None:

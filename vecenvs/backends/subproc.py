@@ -33,14 +33,14 @@ class SubprocVecEnv(PoolVecEnv):
     """Steps its envs in `num_workers` processes, K envs each, any remainder allowed.
 
     Args:
-        env_fns: Functions that make one env each.
-        num_workers: By default one per usable core, at most one per env.
+        env_fns: functions that make one env each.
+        num_workers: by default one per usable core, at most one per env.
         start_method: "fork", "forkserver", "spawn" or None for Python's default.
-        caller_steps: Whether the calling process steps the last shard itself while the workers step theirs (it counts
+        caller_steps: whether the calling process steps the last shard itself while the workers step theirs (it counts
             in `num_workers`): the fastest on few cores when the caller would only wait.
-        pin_workers: Whether each worker process is tied to a CPU of its own (Linux). Only where these CPUs have no
+        pin_workers: whether each worker process is tied to a CPU of its own (Linux). Only where these CPUs have no
             other work: two programs that pin use the same ones.
-        **common: The arguments that every engine takes (see `DummyVecEnv`).
+        **common: the arguments that every engine takes (see `DummyVecEnv`).
 
     Raises:
         BackendUnavailable: `pin_workers` needs Linux.

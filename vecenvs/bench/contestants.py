@@ -49,8 +49,8 @@ def parse(text: str) -> Backend:
     """Parse `NAME[:OPTION,...]`, where an option is `key=value` or one of the words above.
 
     Raises:
-        BadRequest: There is no such backend, its constructor has no such option, or the value has the wrong type.
-        BackendUnavailable: A library that the backend needs is not installed.
+        BadRequest: there is no such backend, its constructor has no such option, or the value has the wrong type.
+        BackendUnavailable: a library that the backend needs is not installed.
     """
     name, _, rest = text.partition(":")
     if name not in BACKENDS:

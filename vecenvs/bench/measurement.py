@@ -45,7 +45,7 @@ def measure(
     """Measure all contestants with each number of envs, in `repeats` rounds. Ctrl-C ends the measurement early.
 
     Raises:
-        BadRequest: The env cannot be made, or fails in a bare loop.
+        BadRequest: the env cannot be made, or fails in a bare loop.
     """
     found = Measurement(cores, num_envs, seconds, repeats)
     total = len(num_envs) * (repeats * (len(contestants) + 1) + 1)

@@ -79,10 +79,15 @@ class DummyVecEnv(dummy.DummyVecEnv):
     """
 
     def step_async(self, actions: Any) -> None:
-        """Start a step of every env.
+        """Start a step of every env and return at once.
 
         Args:
-            actions: as in VecEnv. If there is one env only, its action need not be in a list.
+            actions: as in `VecEnv.step_async`. The action of a single env need not be in a list, as in baselines.
+
+        Raises:
+            TypeError: as in `VecEnv.step_async`.
+            ValueError: as in `VecEnv.step_async`.
+            AlreadySteppingError: as in `VecEnv.step_async`.
         """
         super().step_async(_listified(actions) if self.num_envs == 1 else actions)
 
@@ -182,8 +187,9 @@ def _listified(actions: Any) -> Any:
 
 def _check_spaces(vec: VecEnv, given: SpacePair | None) -> None:
     """Close `vec` and raise SpaceMismatch if its spaces are not the given ones."""
-    pairs = zip(("observation", "action"), given or (), (vec.observation_space, vec.action_space), strict=False)
+    found = vec.observation_space, vec.action_space
+    pairs = zip(("observation_space", "action_space"), given or (), found, strict=False)
     for which, theirs, ours in pairs:
         if not same_space(theirs, ours):
             vec.close()
-            raise SpaceMismatch(0, which, ours, f"{theirs}, says the argument `spaces`")
+            raise SpaceMismatch(0, which, ours, f"{theirs} according to the argument `spaces`")

@@ -66,6 +66,12 @@ class MultiAgentAdapter(gym.Env[ByAgent, ByAgent]):
     * RLlib's older MultiAgentEnv: observations, rewards, dones with `"__all__"`, infos. An agent is truncated if its
       info has "TimeLimit.truncated". Its `reset` may take no arguments and return observations alone; a seed is passed
       to its `seed` method, if it has one.
+
+    Args:
+        inner: the multi-agent env.
+
+    Raises:
+        TypeError: it has no `reset` or no `step`.
     """
 
     def __init__(self, inner: Any) -> None:
@@ -84,6 +90,18 @@ class MultiAgentAdapter(gym.Env[ByAgent, ByAgent]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ByAgent, dict[str, Any]]:
+        """Reset the env.
+
+        Args:
+            seed: the seed; None for none.
+            options: the options; None for none.
+
+        Returns:
+            The first observation of each agent, and an info with an AgentRow: rewards of 0, flags of `"__all__"` only.
+
+        Raises:
+            TypeError: the env takes no options, or returned something else than its contract says.
+        """
         result = call_reset(self.inner, self._takes_seed, seed, options)
         obs, infos = result if isinstance(result, tuple) else (result, {})
         obs = self._dict("reset", "observations", obs)
@@ -96,10 +114,22 @@ class MultiAgentAdapter(gym.Env[ByAgent, ByAgent]):
         return obs, {AGENTS: row}
 
     def step(self, action: ByAgent) -> tuple[ByAgent, float, bool, bool, dict[str, Any]]:
+        """Step the env.
+
+        Args:
+            action: the action of each agent.
+
+        Returns:
+            The observation of each agent, the sum of the rewards, both flags of `"__all__"`, and an info with an
+            AgentRow.
+
+        Raises:
+            TypeError: the env returned something else than its contract says.
+        """
         result = self.inner.step(action)
         if not isinstance(result, tuple) or len(result) not in (4, 5):
-            raise TypeError(f"{type(self.inner).__name__}.step() must give four or five dicts, not {result!r}")
-        obs, rewards, terminateds, *more = (self._dict("step", "a result", part) for part in result)
+            raise TypeError(f"{type(self.inner).__name__}.step() must return four or five dicts, not {result!r}")
+        obs, rewards, terminateds, *more = (self._dict("step", "each result", part) for part in result)
         infos = more[-1]
         if len(more) == 2:
             terminateds, truncateds = self._completed(terminateds, more[0])
@@ -122,7 +152,8 @@ class MultiAgentAdapter(gym.Env[ByAgent, ByAgent]):
 
     def _dict(self, method: str, what: str, value: Any) -> ByAgent:
         if not isinstance(value, Mapping):
-            raise TypeError(f"{type(self.inner).__name__}.{method}() gave {what} that is no dict by agent: {value!r}")
+            kind = type(self.inner).__name__
+            raise TypeError(f"{kind}.{method}() must return {what} as a dict by agent, not {value!r}")
         return dict(value)
 
     def _completed(self, terminateds: ByAgent, truncateds: ByAgent) -> tuple[ByAgent, ByAgent]:
@@ -131,8 +162,8 @@ class MultiAgentAdapter(gym.Env[ByAgent, ByAgent]):
             return terminateds, {ALL: False, **truncateds}
         if not hasattr(self.inner, "agents"):
             raise TypeError(
-                f"{type(self.inner).__name__} has no `agents`, as a ParallelEnv has, and its terminateds no '__all__', "
-                "as those of RLlib's envs have: the end of its episodes cannot be recognized"
+                f"{type(self.inner).__name__} has no `agents`, which a ParallelEnv has, and its terminateds have no "
+                "'__all__', which those of RLlib's envs have: the end of its episodes cannot be recognized"
             )
         over = not self.inner.agents
         cut = over and any(truncateds.values())
@@ -141,7 +172,7 @@ class MultiAgentAdapter(gym.Env[ByAgent, ByAgent]):
     def _divided(self, dones: ByAgent, infos: ByAgent) -> tuple[ByAgent, ByAgent]:
         """Divide dones of the older interface into terminations and truncations."""
         if ALL not in dones:
-            raise TypeError(f"{type(self.inner).__name__}.step() gave dones without '__all__': {dones!r}")
+            raise TypeError(f"{type(self.inner).__name__}.step() returned dones without '__all__': {dones!r}")
         cut = {agent: bool(infos.get(agent, {}).get("TimeLimit.truncated")) and bool(dones[agent]) for agent in dones}
         cut[ALL] = bool(dones[ALL]) and any(cut.values())
         return {agent: bool(done) and not cut[agent] for agent, done in dones.items()}, cut

@@ -16,6 +16,9 @@ class OldEnvAdapter:
     `reset` may take no seed, which is then passed to the env's `seed` method if there is one, and may return an
     observation alone. `step` may return four values: the episode is truncated if the info has "TimeLimit.truncated".
     All other attributes are those of `inner`, because programs read them from the env.
+
+    Args:
+        inner: the env.
     """
 
     def __init__(self, inner: Any) -> None:
@@ -23,14 +26,37 @@ class OldEnvAdapter:
         self._takes_seed = takes_seed(inner)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the env.
+
+        Args:
+            seed: the seed; None for none.
+            options: the options; None for none.
+
+        Returns:
+            The first observation, and the info: {} if the env returns none.
+
+        Raises:
+            TypeError: the env's `reset` takes no options.
+        """
         result = call_reset(self.inner, self._takes_seed, seed, options)
         with_info = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)
         return (result[0], result[1]) if with_info else (result, {})
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the env.
+
+        Args:
+            action: the action.
+
+        Returns:
+            Observation, reward, terminated, truncated and info, as in Gymnasium.
+
+        Raises:
+            TypeError: the env returned neither four nor five values.
+        """
         result = self.inner.step(action)
         if not isinstance(result, tuple) or len(result) not in (4, 5):
-            raise TypeError(f"{type(self.inner).__name__}.step() must give four or five values, not {result!r}")
+            raise TypeError(f"{type(self.inner).__name__}.step() must return four or five values, not {result!r}")
         if len(result) == 5:
             obs, reward, terminated, truncated, info = result
             return obs, reward, terminated, truncated, info
@@ -39,11 +65,12 @@ class OldEnvAdapter:
         return obs, reward, bool(done) and not truncated, truncated, info
 
     def close(self) -> None:
+        """Close the env, if it has a `close`."""
         if hasattr(self.inner, "close"):
             self.inner.close()
 
     def __getattr__(self, name: str) -> Any:
-        if name in _OWN:  # not made yet
+        if name in _OWN:  # not set yet
             raise AttributeError(name)
         return getattr(self.inner, name)
 

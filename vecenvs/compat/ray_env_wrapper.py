@@ -45,7 +45,12 @@ class WrapperRayVecEnv(RayVecEnv):
 
 
 class FirstSeed(gym.Wrapper[Any, Any, Any, Any]):
-    """Seed the first reset, unless it is given a seed."""
+    """Seed the first reset, unless it is given a seed.
+
+    Args:
+        env: the env.
+        seed: the seed.
+    """
 
     def __init__(self, env: gym.Env[Any, Any], seed: int) -> None:
         super().__init__(env)
@@ -64,9 +69,12 @@ def _make(make_and_seed: Callable[[int], Any], seed: int) -> Any:
 
 @contextlib.contextmanager
 def old_seeding() -> Iterator[list[int]]:
-    """Give all envs a method `seed`, which Gymnasium has removed, that records the seed while envs are made.
+    """Let all envs have a method `seed`, which Gymnasium has removed, inside the block.
 
     Envs with a `seed` method of their own keep it.
+
+    Yields:
+        A list, to which the method appends each seed.
     """
     seeds: list[int] = []
 

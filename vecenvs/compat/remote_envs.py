@@ -195,7 +195,7 @@ class RemoteEnvs(_Called):
         while True:
             try:
                 rows.update(self._rows(self._recv(max(0.0, deadline - time.monotonic()))))
-            except (StepTimeout, NotSteppingError):  # late, or all are there
+            except (StepTimeout, NotSteppingError):  # no more in time, or all have come
                 return rows
             except VecEnvError as error:  # raised by the next poll, after these rows
                 self._error = error

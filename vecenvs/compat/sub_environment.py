@@ -8,7 +8,13 @@ from vecenvs.vec_env import VecEnv
 
 
 class SubEnvironment:
-    """A handle of one env. Its methods raise AlreadySteppingError while the env has a command that is not polled."""
+    """A handle of one env. Its methods raise AlreadySteppingError while the env's last command is not polled.
+
+    `RemoteEnvs.get_sub_environments` makes it.
+
+    Attributes:
+        index: the env id.
+    """
 
     def __init__(self, vec: VecEnv, index: int, prefix: str) -> None:
         self.index = index

@@ -67,8 +67,8 @@ class VecEnvWrapper(base.VecEnvWrapper):
         cls = type(self)
         if cls._has_narrow_methods and cls.recv is VecEnvWrapper.recv:
             raise VecEnvError(
-                f"{what}: {cls.__name__} has a step_wait or reset of its own, but no recv, by which the rows would "
-                "come: write one, or use step and reset"
+                f"{what}: {cls.__name__} has a step_wait or reset of its own, but no recv, which would return the "
+                "rows: write one, or use step and reset"
             )
 
 

@@ -26,7 +26,7 @@ def agreed(
 
     Raises:
         TypeError: `prepare` has raised it on some rank, which the message names.
-        ValueError: The same.
+        ValueError: the same.
         VecEnvError: `prepare` has raised anything else, the second values differ (`compare` describes how, given
             every rank's), or the ranks are in different helpers.
     """

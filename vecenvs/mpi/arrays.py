@@ -48,7 +48,7 @@ def of_numbers(target: Any) -> NDArray[Any]:
 
     Raises:
         TypeError: MPI has no name for their dtype.
-        ValueError: The target cannot be written to.
+        ValueError: the target cannot be written to.
     """
     array = as_numpy(target)
     if array.dtype.kind not in "biufc" or not array.dtype.isnative:

@@ -35,17 +35,29 @@ RANK_STRIDE = 10000  # as make_vec_env and baselines: env i of rank r has seed +
 
 
 def rank_seed(seed: int, comm: Any = None) -> int:
-    """Return this rank's seed, `seed + 10000 * rank`: far from those of the others."""
+    """Return this rank's seed, which is far from those of the other ranks.
+
+    Args:
+        seed: the seed of rank 0.
+        comm: the communicator.
+
+    Returns:
+        `seed + 10000 * rank`.
+    """
     return seed + RANK_STRIDE * int(_comm(comm).Get_rank())
 
 
 def sync_from_root(arrays: Iterable[Any], comm: Any = None) -> None:
     """Overwrite each array or tensor (such as `model.parameters()`) with rank 0's values, in place.
 
+    Args:
+        arrays: the arrays or tensors, in the same order on every rank.
+        comm: the communicator.
+
     Raises:
-        VecEnvError: Their numbers, shapes or dtypes are not the same everywhere.
-        TypeError: A dtype is not of numbers in this machine's byte order.
-        ValueError: An array cannot be written to.
+        VecEnvError: their numbers, shapes or dtypes are not the same everywhere.
+        TypeError: a dtype is not of numbers in this machine's byte order.
+        ValueError: an array cannot be written to.
     """
     comm = _comm(comm)
 
@@ -61,7 +73,15 @@ def sync_from_root(arrays: Iterable[Any], comm: Any = None) -> None:
 
 
 def assert_synced(arrays: Iterable[Any], comm: Any = None) -> None:
-    """Raise VecEnvError, on every rank, if an array is not bit for bit the same on all of them."""
+    """Check that arrays are bit for bit the same on all ranks.
+
+    Args:
+        arrays: the arrays or tensors, in the same order on every rank.
+        comm: the communicator.
+
+    Raises:
+        VecEnvError: they are not. It is raised on every rank.
+    """
     agreed("assert_synced", _comm(comm), lambda: (None, [digest(as_numpy(each)) for each in arrays]), compare_digests)
 
 
@@ -69,15 +89,15 @@ def average_gradients(parameters: Iterable[Any], weight: float = 1.0, comm: Any 
     """Replace gradients by their mean over the ranks, in place, by one message for all of them.
 
     Args:
-        parameters: Torch parameters, whose `.grad` is averaged (a missing one counts as zeros; frozen ones are left
+        parameters: torch parameters, whose `.grad` is averaged (a missing one counts as zeros; frozen ones are left
             out), or gradient arrays.
-        weight: How much this rank's gradients count: its batch size.
-        comm: The communicator.
+        weight: how much this rank's gradients count: its batch size.
+        comm: the communicator.
 
     Raises:
-        ValueError: All weights are 0, or an array cannot be written to.
-        VecEnvError: As in `sync_from_root`.
-        TypeError: As in `sync_from_root`.
+        ValueError: all weights are 0, or an array cannot be written to.
+        VecEnvError: as in `sync_from_root`.
+        TypeError: as in `sync_from_root`.
     """
     comm = _comm(comm)
 
@@ -112,7 +132,13 @@ def average_gradients(parameters: Iterable[Any], weight: float = 1.0, comm: Any 
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and variance (of the population) in float64, and how many values they are of."""
+    """The mean and variance of values.
+
+    Attributes:
+        mean: the mean, float64.
+        var: the variance of the population, float64.
+        count: the number of values.
+    """
 
     mean: NDArray[np.float64]
     var: NDArray[np.float64]
@@ -120,15 +146,23 @@ class Moments:
 
     @property
     def std(self) -> NDArray[np.float64]:
+        """The standard deviation, float64."""
         return np.sqrt(self.var)
 
 
 def moments(values: ArrayLike, comm: Any = None) -> Moments:
-    """Return the moments of all ranks' values along their first axis. A rank may have none: shape (0, ...).
+    """Compute mean and variance of all ranks' values.
+
+    Args:
+        values: this rank's values (n, ...). A rank may have none: shape (0, ...).
+        comm: the communicator.
+
+    Returns:
+        The moments along the first axis, float64 (...), the same on every rank.
 
     Raises:
-        ValueError: No rank has any values.
-        VecEnvError: The shapes behind the first axis are not the same everywhere.
+        ValueError: no rank has any values.
+        VecEnvError: the shapes behind the first axis are not the same everywhere.
     """
     return _moments("moments", values, comm, None)
 
@@ -136,7 +170,17 @@ def moments(values: ArrayLike, comm: Any = None) -> Moments:
 class RunningMeanStd:
     """Running mean and variance of the values of all ranks, the same on all of them.
 
-    Starts as baselines' does: mean 0, variance 1, and `epsilon` values seen.
+    Starts as in baselines: mean 0, variance 1, and a count of `epsilon`.
+
+    Args:
+        shape: the shape of one value.
+        epsilon: the count before the first values.
+        comm: the communicator.
+
+    Attributes:
+        mean: the mean, float64 of `shape`.
+        var: the variance, float64 of `shape`.
+        count: the number of values plus `epsilon`.
     """
 
     def __init__(self, shape: Sequence[int] = (), epsilon: float = 1e-4, comm: Any = None) -> None:
@@ -147,10 +191,19 @@ class RunningMeanStd:
 
     @property
     def std(self) -> NDArray[np.float64]:
+        """The standard deviation, float64."""
         return np.sqrt(self.var)
 
     def update(self, values: ArrayLike) -> None:
-        """Add a batch (n, *shape) of this rank's; the others add theirs in the same call. Raises as `moments`."""
+        """Add a batch of this rank's values. The other ranks add theirs in the same call.
+
+        Args:
+            values: the values (n, *shape); n may be 0.
+
+        Raises:
+            ValueError: no rank has any values, or they have another shape.
+            VecEnvError: as in `moments`.
+        """
         batch = _moments("RunningMeanStd.update", values, self._comm, self.mean.shape)
         delta = batch.mean - self.mean
         total = self.count + batch.count
@@ -160,12 +213,18 @@ class RunningMeanStd:
 
 
 def mean_of_dicts(local: Mapping[str, float | tuple[float, float]], comm: Any = None) -> dict[str, float]:
-    """Return the mean of each key over the ranks that have it; a value (x, w) counts w times. The same on every rank.
+    """Compute the mean of each key over the ranks that have it.
 
-    A key that has no weight anywhere is left out.
+    Args:
+        local: this rank's values by key: a number, or a tuple of a number and its weight, which is otherwise 1.
+        comm: the communicator.
+
+    Returns:
+        The means by key, the same on every rank. A key that has no weight on any rank is left out.
 
     Raises:
-        ValueError: A weight is below 0, or not a finite number.
+        TypeError: a value is neither a number nor such a tuple.
+        ValueError: a weight is below 0, or not a finite number.
     """
     comm = _comm(comm)
     totals: dict[str, tuple[float, float]] = {}

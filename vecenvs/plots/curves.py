@@ -48,7 +48,7 @@ def find_runs(arguments: Sequence[str]) -> dict[str, list[Path]]:
     shortest end of the path that tells the runs apart.
 
     Raises:
-        LoadMonitorResultsError: There are no monitor files.
+        LoadMonitorResultsError: there are no monitor files.
     """
     plain = [argument for argument in arguments if not _is_labelled(argument)]
     names = dict(zip(plain, _short_names([Path(path) for path in plain]), strict=True))
@@ -77,16 +77,16 @@ def curve(
     has these points. The curve of several seeds has POINTS evenly spaced ones, interpolated, as far as all seeds go.
 
     Args:
-        label: The name of the run.
-        seeds: The monitor files of each seed.
+        label: the name of the run.
+        seeds: the monitor files of each seed.
         x: "steps" or "episodes" of all envs of a seed together, or "time" in seconds.
-        y: A column of the monitor files.
-        window: The number of episodes in each mean.
+        y: a column of the monitor files.
+        window: the number of episodes in each mean.
         spread: "std" (of the population), "sem" (standard deviation of the sample over the root of its size), "range"
             or "none".
 
     Raises:
-        ValueError: A seed has fewer episodes than `window`, or `y` is not a column of numbers.
+        ValueError: a seed has fewer episodes than `window`, or `y` is not a column of numbers.
     """
     lines = [_line(seed, x, y, window) for seed in seeds]
     first, last = max(ends[0] for ends, _ in lines), min(ends[-1] for ends, _ in lines)

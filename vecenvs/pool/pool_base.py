@@ -62,20 +62,11 @@ class Result(NamedTuple, Generic[_T]):
 class PoolBase(VecEnv):
     """The parts of a VecEnv over workers, each the owner of a contiguous shard of slots.
 
+    `vecenvs.DummyVecEnv` describes the keyword arguments.
+
     Args:
-        env_fns: One function per env, which makes it.
-        num_workers: The number of workers; what None means is up to the engine.
-        autoreset: What follows the end of an episode; see `vec_env`.
-        info_attrs: Names of env attributes that are read after each step, for `infos` and `info_array`.
-        copy: False lets `step` return views, valid until the next call.
-        step_timeout: Raise StepTimeout if no env of a worker finishes a step, a reset or a call for so many seconds.
-            Envs in the caller's process never time out.
-        on_failure: "restart" replaces a worker that died, or exceeds `step_timeout`. Its envs return a truncated row
-            with `info["worker_restarted"]` and begin new episodes.
-        max_restarts: How many workers are replaced in all before a failure is raised.
-        start_timeout: Raise StartTimeout if a worker has not made its envs after so many seconds.
-        observation_mode: "different", as in Gymnasium, accepts envs whose observation spaces differ in their bounds.
-            The space of env 0 is used.
+        env_fns: functions that make one env each.
+        num_workers: the number of workers; what None means is up to the engine.
     """
 
     def __init__(

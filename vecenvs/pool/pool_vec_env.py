@@ -31,7 +31,7 @@ __all__ = ["EnvFn", "PoolVecEnv"]
 
 
 class PoolVecEnv(PoolBase):
-    """The VecEnv that all engines share. `PoolBase` describes the arguments that they have in common."""
+    """The VecEnv that all engines share. `vecenvs.DummyVecEnv` describes the arguments that they have in common."""
 
     # Stepping in lock-step
 

@@ -26,18 +26,18 @@ class ReplayBuffer:
     int64.
 
     Args:
-        observation_space: A space whose parts all have a fixed shape.
-        action_space: Likewise.
-        capacity: The number of transitions.
-        prioritized: Draw in proportion to priority to the power `alpha`, in place of uniformly. New transitions get
+        observation_space: a space whose parts all have a fixed shape.
+        action_space: likewise.
+        capacity: the number of transitions.
+        prioritized: draw in proportion to priority to the power `alpha`, in place of uniformly. New transitions get
             the largest priority so far.
-        alpha: From 0 on.
-        n_step: The number of steps in a transition.
-        gamma: The discount per step, from 0 to 1.
-        seed: Makes uniform samples repeatable.
+        alpha: from 0 on.
+        n_step: the number of steps in a transition.
+        gamma: the discount per step, from 0 to 1.
+        seed: makes uniform samples repeatable.
 
     Raises:
-        ValueError: An argument is out of range, a space has a part without a fixed shape, or there is a `seed` with
+        ValueError: an argument is out of range, a space has a part without a fixed shape, or there is a `seed` with
             `prioritized`, where cpprb seeds the draws from the system.
         BackendUnavailable: cpprb is not installed.
     """
@@ -80,20 +80,31 @@ class ReplayBuffer:
         """Store n transitions.
 
         Args:
-            transitions: A dict of columns, structured as a batch. `explorer` and `episode` are optional.
+            transitions: a dict of columns, structured as a batch. `explorer` and `episode` are optional.
             priorities: n numbers from 0 on, for a prioritised buffer.
 
         Returns:
             n.
 
         Raises:
-            ValueError: A field is missing, unknown, or has another shape. Nothing is stored.
-            TypeError: A field's dtype would lose values. Nothing is stored.
+            ValueError: a field is missing, unknown, or has another shape. Nothing is stored.
+            TypeError: a field's dtype would lose values. Nothing is stored.
         """
         return self.add_rows(self.schema.pack(transitions), priorities)
 
     def add_rows(self, rows: Rows, priorities: Any = None) -> int:
-        """Store n rows packed by `Schema.pack` of an equal schema, as `add` does; return n."""
+        """Store n packed transitions, as `add` does.
+
+        Args:
+            rows: rows from `Schema.pack` of an equal schema, uint64 (n, words).
+            priorities: as in `add`.
+
+        Returns:
+            n.
+
+        Raises:
+            ValueError: the rows are not of this layout, or the priorities are wrong. Nothing is stored.
+        """
         rows = self.schema.check_rows(rows)
         given = None
         if priorities is not None:
@@ -109,19 +120,32 @@ class ReplayBuffer:
         """Draw a batch from all stored transitions, with replacement.
 
         Args:
-            batch_size: The number of rows.
-            beta: The exponent of the weights in a prioritised buffer.
+            batch_size: the number of rows.
+            beta: the exponent of the weights in a prioritised buffer.
 
         Returns:
             A batch as described above. The arrays belong to the caller.
 
         Raises:
-            ValueError: Fewer than `batch_size` transitions are stored.
+            ValueError: fewer than `batch_size` transitions are stored.
         """
         return self.block_layout.open(self.sample_block(batch_size, 1, beta=beta), batch_size)[0]
 
     def sample_block(self, batch_size: int, batches: int, *, beta: float = 0.4, out: Block | None = None) -> Block:
-        """Draw several batches as one block of `block_layout`, into `out` or a new array."""
+        """Draw several batches as one block.
+
+        Args:
+            batch_size: the number of rows of one batch.
+            batches: the number of batches.
+            beta: as in `sample`.
+            out: the block to write into; None for a new one.
+
+        Returns:
+            The block; `block_layout.open` makes batches of it.
+
+        Raises:
+            ValueError: as in `sample`.
+        """
         self.check_batch(batch_size)
         if not isinstance(self._storage, PrioritizedStorage):
             # Counted from the oldest transition on, so that a restored buffer draws the same.
@@ -136,7 +160,14 @@ class ReplayBuffer:
         return self.block_layout.build(rows, (weights, self._indexes_of(positions)), out)
 
     def check_batch(self, batch_size: int) -> None:
-        """Raise ValueError if fewer than `batch_size` transitions are stored."""
+        """Check that a batch can be drawn.
+
+        Args:
+            batch_size: the number of rows.
+
+        Raises:
+            ValueError: fewer than `batch_size` transitions are stored.
+        """
         if parse_int("batch_size", batch_size, 1) > len(self):
             raise ValueError(
                 f"a batch of {batch_size} from {len(self)} stored transitions: store more first, or sample fewer"
@@ -146,14 +177,14 @@ class ReplayBuffer:
         """Set the priorities of sampled transitions.
 
         Args:
-            indexes: The `indexes` of a batch, int64 (n,).
+            indexes: the `indexes` of a batch, int64 (n,).
             priorities: n numbers from 0 on.
 
         Returns:
             How many were set; the other transitions have been overwritten since they were drawn.
 
         Raises:
-            ValueError: An index does not exist, a priority is no number from 0 on, or the buffer is not prioritised.
+            ValueError: an index does not exist, a priority is not a number from 0 on, or the buffer is not prioritised.
         """
         storage = self._check_prioritized("update_priorities")
         numbers = np.atleast_1d(np.asarray(indexes))
@@ -177,8 +208,8 @@ class ReplayBuffer:
         """Write everything to one .npz file without pickles. It replaces an existing file only when it is complete.
 
         Args:
-            path: The file.
-            extra: A JSON-serialisable mapping, which `restore` returns.
+            path: the file.
+            extra: a JSON-serialisable mapping, which `restore` returns.
         """
         header: dict[str, Any] = {
             "schema": self.schema.describe(),
@@ -201,19 +232,29 @@ class ReplayBuffer:
         The file's priorities are used if both buffers are prioritised; else all transitions get the same priority.
 
         Args:
-            path: The file.
+            path: the file.
 
         Returns:
             The `extra` given to `save`.
 
         Raises:
-            ValueError: The file is damaged, has another layout, or more transitions than fit. Nothing is changed.
+            ValueError: the file is damaged, has another layout, or more transitions than fit. Nothing is changed.
         """
         with checkpoint.Reader(path) as reader:
             return self.restore_from(reader)
 
     def restore_from(self, reader: checkpoint.Reader) -> dict[str, Any]:
-        """Restore from an open file. Everything is checked before anything is changed."""
+        """Do what `restore` does, from an open file. Everything is checked before anything is changed.
+
+        Args:
+            reader: the file.
+
+        Returns:
+            As `restore`.
+
+        Raises:
+            ValueError: as in `restore`.
+        """
         header = reader.header
         random, max_priority = header["random"], header.get("max_priority", 0.0)
         try:

@@ -10,10 +10,13 @@ from vecenvs.transport.protocol import can_pickle, dumps, loads, safe_text
 
 
 class ExplorerError(VecEnvError):
-    """The env or the policy of explorer `index` raised. That explorer has stopped; the others continue.
+    """The env or the policy of an explorer raised. That explorer has stopped; the others continue.
 
-    `remote_traceback` is the traceback in the explorer's process, as text. `__cause__` is the exception itself if it
-    can be pickled, else a `RemoteError` with that text.
+    `__cause__` is the exception itself if it can be pickled, else a `RemoteError` with the text of its traceback.
+
+    Attributes:
+        index: the index of the explorer.
+        remote_traceback: the traceback, as text, from the explorer's process.
     """
 
     def __init__(self, index: int, message: str, remote_traceback: str = "") -> None:
@@ -29,7 +32,11 @@ class ExplorerError(VecEnvError):
 
 
 class ExplorerMismatch(SpaceMismatch):
-    """Explorer `index` has another observation or action space than explorer 0."""
+    """An explorer has another observation or action space than explorer 0.
+
+    Attributes:
+        index: the index of the explorer.
+    """
 
     def __init__(self, index: int, which: str, theirs: object, ours: object) -> None:
         VecEnvError.__init__(
@@ -41,7 +48,11 @@ class ExplorerMismatch(SpaceMismatch):
 
 
 class ExplorerDied(VecEnvError):
-    """The process of explorer `index` has died after `max_restarts` replacements."""
+    """The process of an explorer has died after `max_restarts` replacements.
+
+    Attributes:
+        index: the index of the explorer.
+    """
 
     def __init__(self, index: int, words: str, max_restarts: int) -> None:
         super().__init__(

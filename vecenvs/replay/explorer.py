@@ -36,7 +36,7 @@ class Policy(Protocol):
         """Choose actions.
 
         Args:
-            obs: A batch of observations, as from `VecEnv.step`.
+            obs: a batch of observations, as from `VecEnv.step`.
 
         Returns:
             One action per env, in any form that `VecEnv.step` takes.
@@ -46,7 +46,7 @@ class Policy(Protocol):
         """Use new weights.
 
         Args:
-            weights: The argument of the learner's `publish`. Its arrays may be read-only: copy them.
+            weights: the argument of the learner's `publish`. Its arrays may be read-only: copy them.
         """
 
 
@@ -58,17 +58,17 @@ class Explorer:
     "disabled" mode the explorer resets the envs. Exceptions of the envs and the policy are raised as they are.
 
     Args:
-        vec: The VecEnv, in any autoreset mode.
-        policy: The policy.
-        index: The field `explorer` of the transitions.
-        n_step: The number of steps in a transition.
-        gamma: The discount per step, from 0 to 1.
-        fragment_size: The number of transitions in a fragment, approximately.
-        seed: Seeds the envs as `VecEnv.reset` does.
-        first_episode: The number of the first episode. Episodes are numbered in the order in which they begin.
+        vec: the VecEnv, in any autoreset mode.
+        policy: the policy.
+        index: the field `explorer` of the transitions.
+        n_step: the number of steps in a transition.
+        gamma: the discount per step, from 0 to 1.
+        fragment_size: the number of transitions in a fragment, approximately.
+        seed: seeds the envs as `VecEnv.reset` does.
+        first_episode: the number of the first episode. Episodes are numbered in the order in which they begin.
 
     Raises:
-        ValueError: A number is out of range, or a space has a part without a fixed shape.
+        ValueError: a number is out of range, or a space has a part without a fixed shape.
     """
 
     def __init__(
@@ -165,8 +165,8 @@ class Explorer:
         """Pass weights to the policy.
 
         Args:
-            weights: The weights.
-            version: Their version, which is stored in `version`.
+            weights: the weights.
+            version: their version, which is stored in `version`.
         """
         self.policy.set_weights(weights)
         self.version = version

@@ -57,9 +57,15 @@ class ExplorerActor:
     def make(
         self, functions: bytes, paths: Sequence[str], arguments: dict[str, Any]
     ) -> tuple[Any, Any] | ExplorerFailure:
-        """Make VecEnv and policy by the pickled pair of functions; return the spaces.
+        """Make VecEnv and policy.
 
-        `paths` is the caller's `sys.path`, added at the end of this one. `arguments` are Explorer's.
+        Args:
+            functions: the pickled pair of functions that make them.
+            paths: the caller's `sys.path`, added at the end of this one.
+            arguments: the arguments of Explorer.
+
+        Returns:
+            The observation and action space, or what failed.
         """
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # after Ctrl-C the caller stops its explorers
         sys.path.extend(path for path in paths if path not in sys.path)

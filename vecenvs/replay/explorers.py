@@ -112,15 +112,15 @@ class Explorers:
         """Read an attribute of each Explorer.
 
         Args:
-            name: A dotted name such as "policy.epsilon" or "vec.num_envs".
-            indices: The explorers, or None for all.
+            name: a dotted name such as "policy.epsilon" or "vec.num_envs".
+            indices: the explorers, or None for all.
 
         Returns:
             One value per explorer.
 
         Raises:
-            AttributeError: There is no such attribute.
-            TypeError: A value cannot be pickled.
+            AttributeError: there is no such attribute.
+            TypeError: a value cannot be pickled.
         """
         return self._call_explorers("get_attr", indices, name)
 
@@ -128,12 +128,12 @@ class Explorers:
         """Set an existing attribute of each Explorer. Later replacements of explorers do not have the new value.
 
         Args:
-            name: A dotted name.
-            value: The value, which must be picklable.
-            indices: The explorers, or None for all.
+            name: a dotted name.
+            value: the value, which must be picklable.
+            indices: the explorers, or None for all.
 
         Raises:
-            AttributeError: There is no such attribute.
+            AttributeError: there is no such attribute.
         """
         self._call_explorers("set_attr", indices, name, value)
 
@@ -143,16 +143,16 @@ class Explorers:
         """Run `function(explorer, *args, **kwargs)` in each explorer's process, between two steps.
 
         Args:
-            function: A function whose first argument is the Explorer.
-            *args: Further arguments.
-            indices: The explorers, or None for all.
-            **kwargs: Keyword arguments.
+            function: a function whose first argument is the Explorer.
+            *args: further arguments.
+            indices: the explorers, or None for all.
+            **kwargs: keyword arguments.
 
         Returns:
             One result per explorer.
 
         Raises:
-            TypeError: A result cannot be pickled.
+            TypeError: a result cannot be pickled.
         """
         return self._call_explorers("call", indices, pickle_call(function, args, kwargs))
 

@@ -35,12 +35,12 @@ class Inserter:
         """Send transitions; first wait until fewer than two calls are unanswered.
 
         Args:
-            transitions: A dict of columns, structured as a batch. `explorer` and `episode` are optional.
+            transitions: a dict of columns, structured as a batch. `explorer` and `episode` are optional.
 
         Raises:
-            ValueError: A field is missing, unknown, or has another shape.
-            TypeError: A field's dtype would lose values.
-            ServerDied: The server has died. Errors of earlier fragments are raised here or by `flush`.
+            ValueError: a field is missing, unknown, or has another shape.
+            TypeError: a field's dtype would lose values.
+            ServerDied: the server has died. Errors of earlier fragments are raised here or by `flush`.
         """
         self.add_rows(self.pack(transitions))
 

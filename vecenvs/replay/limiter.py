@@ -18,12 +18,12 @@ class RateLimiter:
     fragment. For batches of up to 2 * tolerance the two rules never block both sides.
 
     Args:
-        samples_per_insert: The ratio, more than 0; None limits nothing but `min_size`.
-        min_size: Nothing is sampled before this many transitions are stored.
-        tolerance: In samples, more than 0; required with `samples_per_insert`.
+        samples_per_insert: the ratio, more than 0; None limits nothing but `min_size`.
+        min_size: nothing is sampled before this many transitions are stored.
+        tolerance: in samples, more than 0; required with `samples_per_insert`.
 
     Raises:
-        ValueError: An argument is out of range.
+        ValueError: an argument is out of range.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class RateLimiter:
         """Compute how many samples may be drawn now.
 
         Args:
-            stored: The number of stored transitions.
+            stored: the number of stored transitions.
 
         Returns:
             The number of samples, `inf` without a limit.
@@ -68,11 +68,19 @@ class RateLimiter:
         return max(self._due(self.samples_per_insert) + self.tolerance - self.samples, 0)
 
     def inserted(self, n: int) -> None:
-        """Count n inserted transitions."""
+        """Count inserted transitions.
+
+        Args:
+            n: their number.
+        """
         self.inserts += n
 
     def sampled(self, n: int) -> None:
-        """Count n samples; a negative n subtracts samples that were not used."""
+        """Count samples.
+
+        Args:
+            n: their number; a negative one subtracts samples that were not used.
+        """
         self.samples += n
 
     def state(self) -> dict[str, Any]:
@@ -81,7 +89,14 @@ class RateLimiter:
 
     @staticmethod
     def check_state(state: Any) -> None:
-        """Raise ValueError for anything that `state` cannot return."""
+        """Check a state that was read from a checkpoint.
+
+        Args:
+            state: the state.
+
+        Raises:
+            ValueError: `RateLimiter.state` cannot have returned it.
+        """
         counts = [state.get(name) for name in ("inserts", "samples")] if isinstance(state, Mapping) else [None]
         ratio = state.get("samples_per_insert") if isinstance(state, Mapping) else None
         if not all(type(count) is int and abs(count) < 2**63 for count in counts) or type(ratio) not in _RATIOS:
@@ -92,6 +107,9 @@ class RateLimiter:
 
         If it has another ratio, samples are counted as if this limiter's ratio had been kept: a run without a limit
         may have drawn far more samples than this limiter allows.
+
+        Args:
+            state: what `state` returned.
         """
         if state.get("samples_per_insert", self.samples_per_insert) == self.samples_per_insert:
             self.inserts, self.samples = int(state["inserts"]), int(state["samples"])
@@ -99,7 +117,11 @@ class RateLimiter:
             self.settle(int(state["inserts"]))
 
     def settle(self, stored: int) -> None:
-        """Begin with `stored` transitions, and with samples as if the ratio had been kept."""
+        """Begin with some transitions, and with samples as if the ratio had been kept.
+
+        Args:
+            stored: the number of transitions.
+        """
         self.inserts = stored
         self.samples = max(int(self._due(self.samples_per_insert or 0.0)), 0)
 

@@ -31,26 +31,26 @@ class Replay(Stoppable):
         make_vec: `make_vec(explorer)` makes an explorer's VecEnv, in any autoreset mode. Functions may be closures. A
             SubprocVecEnv needs start_method="forkserver", because Ray does not support fork.
         make_policy: `make_policy(vec, explorer)` makes an explorer's `Policy`.
-        num_explorers: The number of explorers.
-        capacity: The number of transitions that the buffer holds.
-        n_step: The number of steps in a transition.
-        gamma: The discount per step, from 0 to 1.
-        fragment_size: The number of transitions in a fragment, approximately.
-        seed: Seeds uniform draws, and the envs of each explorer and replacement differently.
-        max_restarts: The number of replacements in all.
-        ray_init_kwargs: Arguments for `ray.init`, as for RayVecEnv.
-        explorer_options: Arguments for the explorers' `.options()`. num_cpus is 1 unless given, or 0 on a Ray started
+        num_explorers: the number of explorers.
+        capacity: the number of transitions that the buffer holds.
+        n_step: the number of steps in a transition.
+        gamma: the discount per step, from 0 to 1.
+        fragment_size: the number of transitions in a fragment, approximately.
+        seed: seeds uniform draws, and the envs of each explorer and replacement differently.
+        max_restarts: the number of replacements in all.
+        ray_init_kwargs: arguments for `ray.init`, as for RayVecEnv.
+        explorer_options: arguments for the explorers' `.options()`. num_cpus is 1 unless given, or 0 on a Ray started
             here.
-        placement: The explorers' placement, as for RayVecEnv.
-        ready_timeout: Seconds for each actor to start; None means no limit.
-        **server: Arguments of ReplayServer: batch_size, min_size, samples_per_insert, tolerance, prioritized, alpha,
+        placement: the explorers' placement, as for RayVecEnv.
+        ready_timeout: seconds for each actor to start; None means no limit.
+        **server: arguments of ReplayServer: batch_size, min_size, samples_per_insert, tolerance, prioritized, alpha,
             beta, prefetch, restore, server_options.
 
     Raises:
-        ValueError: An argument is out of range, or a space has a part without a fixed shape.
+        ValueError: an argument is out of range, or a space has a part without a fixed shape.
         BackendUnavailable: Ray or cpprb is not installed, or Ray cannot start an actor.
-        ExplorerError: A VecEnv or a policy cannot be made.
-        ExplorerMismatch: The VecEnvs' spaces differ.
+        ExplorerError: a VecEnv or a policy cannot be made.
+        ExplorerMismatch: the VecEnvs' spaces differ.
     """
 
     def __init__(
@@ -126,19 +126,19 @@ class Replay(Stoppable):
         """Return a batch; wait for `min_size` and the rate limiter.
 
         Args:
-            batch_size: The number of rows. A change discards the prefetched batches.
-            timeout: Seconds to wait, or None for no limit.
+            batch_size: the number of rows. A change discards the prefetched batches.
+            timeout: seconds to wait, or None for no limit.
 
         Returns:
             A batch as described at ReplayBuffer. The arrays belong to the caller.
 
         Raises:
-            ExplorerError: An env or policy has raised. Each error is raised once, and again if no explorer is left.
-            ExplorerDied: An explorer has died after `max_restarts` replacements; likewise.
-            SampleTimeout: There is no batch in time; a later `sample` still returns it.
+            ExplorerError: an env or policy has raised. Each error is raised once, and again if no explorer is left.
+            ExplorerDied: an explorer has died after `max_restarts` replacements; likewise.
+            SampleTimeout: there is no batch in time; a later `sample` still returns it.
             ValueError: `batch_size` is more than is stored, or more than capacity or tolerance allow.
-            ServerDied: The server has died.
-            ClosedError: The Replay has been stopped.
+            ServerDied: the server has died.
+            ClosedError: the Replay has been stopped.
         """
         self._check_open("sample")
         self.explorers.raise_error()
@@ -150,11 +150,11 @@ class Replay(Stoppable):
         This does not wait, except for the eighth update before.
 
         Args:
-            indexes: The `indexes` of a batch, int64 (n,).
+            indexes: the `indexes` of a batch, int64 (n,).
             priorities: n numbers from 0 on.
 
         Raises:
-            ValueError: The buffer is not prioritised, or a priority is no number from 0 on.
+            ValueError: the buffer is not prioritised, or a priority is no number from 0 on.
         """
         self._check_open("update_priorities")
         self.server.update_priorities(indexes, priorities)
@@ -163,7 +163,7 @@ class Replay(Stoppable):
         """Publish weights; explorers get them after their current fragment.
 
         Args:
-            weights: Anything that can be pickled; NumPy arrays are fastest. They may be changed after the call.
+            weights: anything that can be pickled; NumPy arrays are fastest. They may be changed after the call.
 
         Returns:
             The version of the weights, from 1 on.
@@ -183,11 +183,11 @@ class Replay(Stoppable):
         """Store transitions at once; the rate limiter counts them but does not delay them.
 
         Args:
-            transitions: A dict of columns, structured as a batch. `explorer` is -1 unless given, `episode` 0.
+            transitions: a dict of columns, structured as a batch. `explorer` is -1 unless given, `episode` 0.
 
         Raises:
-            ValueError: A field is missing, unknown, or has another shape.
-            TypeError: A field's dtype would lose values.
+            ValueError: a field is missing, unknown, or has another shape.
+            TypeError: a field's dtype would lose values.
         """
         self._check_open("insert")
         self.server.insert(transitions)
@@ -201,8 +201,8 @@ class Replay(Stoppable):
             episodes, replaced, node, pid.
 
         Raises:
-            ExplorerError: An env or policy has raised.
-            ExplorerDied: An explorer has died after `max_restarts` replacements.
+            ExplorerError: an env or policy has raised.
+            ExplorerDied: an explorer has died after `max_restarts` replacements.
         """
         self._check_open("stats")
         self.explorers.raise_error()
@@ -212,7 +212,7 @@ class Replay(Stoppable):
         """Write all transitions to an .npz file without pickles.
 
         Args:
-            path: The file.
+            path: the file.
         """
         self._check_open("save")
         self.server.save(path)
@@ -221,10 +221,10 @@ class Replay(Stoppable):
         """Replace the stored transitions by those of a file from `save`.
 
         Args:
-            path: The file.
+            path: the file.
 
         Raises:
-            ValueError: The file is damaged, has another layout, or more transitions than fit. Nothing is changed.
+            ValueError: the file is damaged, has another layout, or more transitions than fit. Nothing is changed.
         """
         self._check_open("restore")
         self.server.restore(path)

@@ -47,13 +47,13 @@ class Schema:
     """The fields of a transition, and their layout in a packed row; `n_step` > 1 adds the field `discount`.
 
     Args:
-        observation_space: A space whose parts all have a fixed shape.
-        action_space: Likewise.
-        n_step: The number of steps in a transition.
-        gamma: The discount per step, from 0 to 1.
+        observation_space: a space whose parts all have a fixed shape.
+        action_space: likewise.
+        n_step: the number of steps in a transition.
+        gamma: the discount per step, from 0 to 1.
 
     Raises:
-        ValueError: A space has a part without a fixed shape, or a number is out of range.
+        ValueError: a space has a part without a fixed shape, or a number is out of range.
     """
 
     def __init__(
@@ -92,7 +92,14 @@ class Schema:
         return hashlib.sha256(json.dumps(self.describe()).encode()).hexdigest()[:16]
 
     def difference(self, other: Mapping[str, Any]) -> str | None:
-        """Return in words how another `describe()` differs, or None if it does not."""
+        """Compare this layout with another one.
+
+        Args:
+            other: the other schema's `describe()`.
+
+        Returns:
+            The first difference in words, or None if rows are equal.
+        """
         mine = self.describe()
         for name in ("n_step", "gamma"):  # first, since n steps add a field
             if mine[name] != other[name]:
@@ -109,11 +116,25 @@ class Schema:
         return None if mine == other else "its columns are in another order"
 
     def empty(self, n: int) -> Rows:
-        """Return n rows of zeros, so that the padding has defined values."""
+        """Return rows of zeros, so that the padding has defined values.
+
+        Args:
+            n: the number of rows.
+
+        Returns:
+            Rows, uint64 (n, words).
+        """
         return np.zeros((n, self.words), np.uint64)
 
     def fields(self, rows: Rows) -> dict[str, Array]:
-        """Return the columns of packed rows by label, as views (n, *leaf.shape)."""
+        """Return the columns of packed rows.
+
+        Args:
+            rows: rows, uint64 (n, words).
+
+        Returns:
+            An array (n, *leaf.shape) for each label, such as "obs['image']": views of `rows`, if these are contiguous.
+        """
         records = np.ascontiguousarray(rows).view(self.dtype)[:, 0]
         return {column.label: records[f"c{k}"] for k, column in enumerate(self.columns)}
 
@@ -121,14 +142,14 @@ class Schema:
         """Pack transitions into rows.
 
         Args:
-            transitions: A dict of columns, structured as a batch. `explorer` and `episode` are optional.
+            transitions: a dict of columns, structured as a batch. `explorer` and `episode` are optional.
 
         Returns:
             Rows, uint64 (n, words).
 
         Raises:
-            ValueError: A field is missing, unknown, or has another shape or length.
-            TypeError: A field's dtype would lose values.
+            ValueError: a field is missing, unknown, or has another shape or length.
+            TypeError: a field's dtype would lose values.
         """
         unknown = sorted(set(transitions) - set(self.layouts))
         if unknown:
@@ -153,7 +174,7 @@ class Schema:
         """Unpack rows.
 
         Args:
-            rows: Rows from `pack`, uint64 (n, words).
+            rows: rows from `pack`, uint64 (n, words).
 
         Returns:
             A batch: contiguous arrays with n rows, structured as the spaces.
@@ -162,7 +183,14 @@ class Schema:
         return self.structure([np.ascontiguousarray(columns[column.label]) for column in self.columns])
 
     def structure(self, arrays: Sequence[Array]) -> dict[str, Any]:
-        """Build a batch from one array per column, with the dicts and tuples of the spaces."""
+        """Build a batch, with the dicts and tuples of the spaces.
+
+        Args:
+            arrays: one array (n, *leaf.shape) for each of `columns`.
+
+        Returns:
+            The batch, made of these arrays.
+        """
         batch: dict[str, Any] = {}
         rest = list(arrays)
         for name, layout in self.layouts.items():
@@ -172,7 +200,17 @@ class Schema:
         return batch
 
     def check_rows(self, rows: Any) -> Rows:
-        """Return `rows`; ValueError unless it is an array of this layout's rows."""
+        """Check packed rows.
+
+        Args:
+            rows: the rows.
+
+        Returns:
+            The same rows.
+
+        Raises:
+            ValueError: they are not an array uint64 (n, words).
+        """
         if not isinstance(rows, np.ndarray) or rows.dtype != np.uint64 or rows.shape[1:] != (self.words,):
             what = f"{rows.dtype} {rows.shape}" if isinstance(rows, np.ndarray) else type(rows).__name__
             raise ValueError(f"packed rows are uint64 (n, {self.words}) here, not {what}: make them with Schema.pack")

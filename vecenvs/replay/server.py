@@ -34,29 +34,29 @@ class ReplayServer(Stoppable):
     """A replay buffer in a Ray actor on the caller's node, without explorers. Without a Ray it starts one.
 
     Args:
-        observation_space: A space whose parts all have a fixed shape.
-        action_space: Likewise.
-        capacity: The number of transitions that the buffer holds.
-        batch_size: The number of rows of a batch, unless `sample` is given another.
-        min_size: Nothing is sampled before this many transitions are stored; None means `batch_size`.
-        samples_per_insert: The ratio kept between samples and inserts; None means no limit.
-        tolerance: The allowed deviation in samples, at least `batch_size`; None means `prefetch` * `batch_size`.
-        prioritized: Draw in proportion to priority to the power `alpha`, in place of uniformly.
-        alpha: From 0 on.
-        beta: The exponent of the weights in prioritised batches.
-        n_step: The number of steps in a transition.
-        gamma: The discount per step, from 0 to 1.
-        prefetch: Batches per call. Two calls are always unanswered, so a batch is drawn up to 3 * `prefetch` batches
+        observation_space: a space whose parts all have a fixed shape.
+        action_space: likewise.
+        capacity: the number of transitions that the buffer holds.
+        batch_size: the number of rows of a batch, unless `sample` is given another.
+        min_size: nothing is sampled before this many transitions are stored; None means `batch_size`.
+        samples_per_insert: the ratio kept between samples and inserts; None means no limit.
+        tolerance: the allowed deviation in samples, at least `batch_size`; None means `prefetch` * `batch_size`.
+        prioritized: draw in proportion to priority to the power `alpha`, in place of uniformly.
+        alpha: from 0 on.
+        beta: the exponent of the weights in prioritised batches.
+        n_step: the number of steps in a transition.
+        gamma: the discount per step, from 0 to 1.
+        prefetch: batches per call. Two calls are always unanswered, so a batch is drawn up to 3 * `prefetch` batches
             before it is returned, and lags that far behind inserts and new priorities. None means as many as fit 2 MiB,
             at most 64, or 16 if prioritised.
-        seed: Makes uniform draws repeatable.
-        restore: A file from `save` to begin with.
-        ray_init_kwargs: Arguments for `ray.init`, as for RayVecEnv.
-        server_options: Arguments for the actor's `.options()`. num_cpus is 1 unless given, or 0 on a Ray started here.
-        ready_timeout: Seconds for the actor to start; None means no limit.
+        seed: makes uniform draws repeatable.
+        restore: a file from `save` to begin with.
+        ray_init_kwargs: arguments for `ray.init`, as for RayVecEnv.
+        server_options: arguments for the actor's `.options()`. num_cpus is 1 unless given, or 0 on a Ray started here.
+        ready_timeout: seconds for the actor to start; None means no limit.
 
     Raises:
-        ValueError: An argument is out of range, or a space has a part without a fixed shape.
+        ValueError: an argument is out of range, or a space has a part without a fixed shape.
         BackendUnavailable: Ray or cpprb is not installed, or Ray cannot start the actor.
     """
 
@@ -129,17 +129,17 @@ class ReplayServer(Stoppable):
         """Return a batch; wait for `min_size` and the rate limiter.
 
         Args:
-            batch_size: The number of rows. A change discards the prefetched batches.
-            timeout: Seconds to wait, or None for no limit.
+            batch_size: the number of rows. A change discards the prefetched batches.
+            timeout: seconds to wait, or None for no limit.
 
         Returns:
             A batch as described at ReplayBuffer. The arrays belong to the caller.
 
         Raises:
-            SampleTimeout: There is no batch in time; a later `sample` still returns it.
+            SampleTimeout: there is no batch in time; a later `sample` still returns it.
             ValueError: `batch_size` is more than is stored, or more than capacity or tolerance allow.
-            ServerDied: The server has died.
-            ClosedError: The server has been stopped.
+            ServerDied: the server has died.
+            ClosedError: the server has been stopped.
         """
         return self.sample_checking(batch_size, timeout, self.check)
 
@@ -160,11 +160,11 @@ class ReplayServer(Stoppable):
         for the eighth update before; errors of the server are raised by a later call.
 
         Args:
-            indexes: The `indexes` of a batch, int64 (n,).
+            indexes: the `indexes` of a batch, int64 (n,).
             priorities: n numbers from 0 on.
 
         Raises:
-            ValueError: The buffer is not prioritised, or a priority is no number from 0 on.
+            ValueError: the buffer is not prioritised, or a priority is no number from 0 on.
         """
         self._check_open("update_priorities")
         if not self._prioritized:
@@ -184,11 +184,11 @@ class ReplayServer(Stoppable):
         samples. Insert few of them, or insert them before sampling.
 
         Args:
-            transitions: A dict of columns, structured as a batch. `explorer` is -1 unless given, `episode` 0.
+            transitions: a dict of columns, structured as a batch. `explorer` is -1 unless given, `episode` 0.
 
         Raises:
-            ValueError: A field is missing, unknown, or has another shape.
-            TypeError: A field's dtype would lose values.
+            ValueError: a field is missing, unknown, or has another shape.
+            TypeError: a field's dtype would lose values.
         """
         self._check_open("insert")
         self._call_server("insert_at_once", self._own_inserter.pack(transitions))
@@ -197,7 +197,7 @@ class ReplayServer(Stoppable):
         """Make an inserter for other actors and tasks, or for the caller.
 
         Args:
-            explorer: The field `explorer` of its transitions, unless they have one.
+            explorer: the field `explorer` of its transitions, unless they have one.
 
         Returns:
             An Inserter, which can be pickled.
@@ -219,7 +219,7 @@ class ReplayServer(Stoppable):
         """Write all transitions to an .npz file without pickles; other calls to the server wait meanwhile.
 
         Args:
-            path: The file, on the server's node, which is the caller's.
+            path: the file, on the server's node, which is the caller's.
         """
         self._call_server("save", os.path.abspath(path))
 
@@ -227,10 +227,10 @@ class ReplayServer(Stoppable):
         """Replace the stored transitions by those of a file.
 
         Args:
-            path: A file from `save`, or from `ReplayBuffer.save`.
+            path: a file from `save`, or from `ReplayBuffer.save`.
 
         Raises:
-            ValueError: The file is damaged, has another layout, or more transitions than fit. Nothing is changed.
+            ValueError: the file is damaged, has another layout, or more transitions than fit. Nothing is changed.
         """
         self._call_server("restore", os.path.abspath(path))
         self._prefetcher.discard()
@@ -239,14 +239,14 @@ class ReplayServer(Stoppable):
         """Read an attribute of the server.
 
         Args:
-            name: A dotted name such as "buffer.inserted" or "limiter.samples_per_insert".
+            name: a dotted name such as "buffer.inserted" or "limiter.samples_per_insert".
 
         Returns:
             The value.
 
         Raises:
-            AttributeError: There is no such attribute.
-            TypeError: The value cannot be pickled.
+            AttributeError: there is no such attribute.
+            TypeError: the value cannot be pickled.
         """
         return self._call_server("get_attr", name)
 
@@ -254,11 +254,11 @@ class ReplayServer(Stoppable):
         """Set an existing attribute of the server.
 
         Args:
-            name: A dotted name.
-            value: The value, which must be picklable.
+            name: a dotted name.
+            value: the value, which must be picklable.
 
         Raises:
-            AttributeError: There is no such attribute.
+            AttributeError: there is no such attribute.
         """
         self._call_server("set_attr", name, value)
 
@@ -266,15 +266,15 @@ class ReplayServer(Stoppable):
         """Run `function(server, *args, **kwargs)` in the server's process.
 
         Args:
-            function: A function whose first argument has the attributes `buffer` and `limiter`.
-            *args: Further arguments.
-            **kwargs: Keyword arguments.
+            function: a function whose first argument has the attributes `buffer` and `limiter`.
+            *args: further arguments.
+            **kwargs: keyword arguments.
 
         Returns:
             The result of the function.
 
         Raises:
-            TypeError: The result cannot be pickled.
+            TypeError: the result cannot be pickled.
         """
         return self._call_server("call", pickle_call(function, args, kwargs))
 

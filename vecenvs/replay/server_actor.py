@@ -69,7 +69,12 @@ class ServerActor:
     async def insert(self, rows: Rows, known: int) -> tuple[int, list[Any]]:
         """Store a fragment as soon as the limiter allows it.
 
-        Returns the version of the weights, and a reference to them unless the caller has that version (`known`).
+        Args:
+            rows: the fragment.
+            known: the version of the weights that the caller has.
+
+        Returns:
+            The version of the weights here, and a list with a reference to them, empty if that version is `known`.
         """
         self.buffer.schema.check_rows(rows)
         done = asyncio.get_running_loop().create_future()
@@ -94,7 +99,15 @@ class ServerActor:
     async def sample(self, batch_size: int, batches: int, beta: float, key: int, index: int) -> Block | int:
         """Draw as many batches as the limiter allows, from 1 to `batches`.
 
-        Returns the number of rows if the block is in the memory of prefetcher `key`, else the block.
+        Args:
+            batch_size: the number of rows of one batch.
+            batches: the largest number of batches.
+            beta: as in `ReplayBuffer.sample`.
+            key: the prefetcher.
+            index: the place of the block in the prefetcher's memory.
+
+        Returns:
+            The number of rows if the block is in that memory, else the block.
         """
         out = self._blocks[1][index] if self._blocks is not None and self._blocks[0] == key else None
         answer: asyncio.Future[Block | int] = asyncio.get_running_loop().create_future()

@@ -26,7 +26,7 @@ def import_cpprb() -> Any:
 
 
 def columns_at(ring: Any, positions: Positions) -> dict[str, Any]:
-    """Copy the columns of a cpprb buffer at given positions.
+    """Return copies of the columns of a cpprb buffer at given positions.
 
     The public `sample` chooses positions by NumPy's global random state; `_encode_sample` is its part that reads.
     """

@@ -15,8 +15,8 @@ def stack(space: spaces.Space[Any], values: Sequence[Any]) -> Any:
     """Batch one value per env as a VecEnv does.
 
     Args:
-        space: The space of the values.
-        values: One value for each of n envs.
+        space: the space of the values.
+        values: one value for each of n envs.
 
     Returns:
         For Box, Discrete, MultiDiscrete and MultiBinary an array (n, ...) of the space's dtype; for Dict and Tuple a
@@ -36,12 +36,15 @@ def stack(space: spaces.Space[Any], values: Sequence[Any]) -> Any:
 
 
 def difference(actual: Any, expected: Any, where: str = "value") -> str | None:
-    """Return where two nested values differ in type, keys, dtype, shape or any bit; None if they are the same.
+    """Compare two nested values by type, keys, dtype, shape and every bit.
 
     Args:
-        actual: The value to check.
-        expected: The value that it should equal.
-        where: The name of the value in the result.
+        actual: the value to check.
+        expected: the value that it should equal.
+        where: the name of the value in the result.
+
+    Returns:
+        The first difference in words, or None if the values are the same.
     """
     if isinstance(expected, np.ndarray) and expected.dtype != object:
         if expected.shape == () and isinstance(actual, np.generic):
@@ -69,12 +72,12 @@ def assert_same(actual: Any, expected: Any, where: str = "value") -> None:
     """Check that two nested values are the same bit for bit.
 
     Args:
-        actual: The value to check.
-        expected: The value that it should equal.
-        where: The name of the value in the error.
+        actual: the value to check.
+        expected: the value that it should equal.
+        where: the name of the value in the error.
 
     Raises:
-        AssertionError: They differ. The message names the first difference.
+        AssertionError: they differ. The message names the first difference.
     """
     text = difference(actual, expected, where)
     if text is not None:

@@ -19,14 +19,14 @@ SHM = Path("/dev/shm")
 EXEMPT = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Words in the command lines of processes that may stay: Python's own, one of each per program."""
 FOREIGN = ("mpich_shm_", "sm_segment.", "vader_segment.", "plasma")
-"""Prefixes of the shared memory of MPI libraries and of Ray, which is ignored."""
+"""Prefixes of the names of files that MPI libraries and Ray have in /dev/shm. These files are ignored."""
 
 
 def child_processes(exempt: Collection[str] = EXEMPT) -> dict[int, str]:
-    """Return the living descendants of this process, and its zombies.
+    """Find the living descendants of this process, and its zombies.
 
     Args:
-        exempt: Words in the command lines of processes to leave out.
+        exempt: words in the command lines of processes to leave out.
 
     Returns:
         {pid: command line}.
@@ -47,7 +47,11 @@ def child_processes(exempt: Collection[str] = EXEMPT) -> dict[int, str]:
 
 
 def processes_with(name: str, value: str) -> dict[int, str]:
-    """Return the processes started with `name=value` in their environment, orphans included.
+    """Find the processes started with `name=value` in their environment, orphans included.
+
+    Args:
+        name: the name of the environment variable.
+        value: its value.
 
     Returns:
         {pid: command line}.
@@ -69,10 +73,13 @@ def shared_memory_files() -> frozenset[str]:
 
 
 def files_left(before: Collection[str]) -> list[str]:
-    """Return the shared-memory files that were not there `before`, without those that only other programs use.
+    """Find new shared-memory files, without those that only other programs use.
 
     Args:
-        before: An earlier result of `shared_memory_files`.
+        before: an earlier result of `shared_memory_files`.
+
+    Returns:
+        The names in /dev/shm that are not in `before`.
     """
     return [name for name in shared_memory_files().difference(before) if not _in_use_elsewhere(name)]
 
@@ -98,11 +105,11 @@ def no_leaks(exempt: Collection[str] = EXEMPT, patience: float = 5.0) -> Iterato
     Files that only other programs use do not count.
 
     Args:
-        exempt: Words in the command lines of processes that may stay.
-        patience: Seconds until they must be gone. A kill, for one, takes a moment.
+        exempt: words in the command lines of processes that may stay.
+        patience: seconds until they must be gone. A kill, for one, takes a moment.
 
     Raises:
-        AssertionError: Something is left behind.
+        AssertionError: something is left behind.
     """
     processes, files = child_processes(exempt), shared_memory_files()
     suspects: set[str] = set()
@@ -124,7 +131,11 @@ def no_leaks(exempt: Collection[str] = EXEMPT, patience: float = 5.0) -> Iterato
 
 
 def wait_until_empty(look: Callable[[], Collection[Any]], patience: float) -> Collection[Any]:
-    """Call `look` until its result is empty, for up to `patience` seconds.
+    """Call a function until its result is empty.
+
+    Args:
+        look: the function.
+        patience: the longest time to wait, in seconds.
 
     Returns:
         The last result.
@@ -145,7 +156,7 @@ def _descendants() -> list[int]:
 
         return [process.pid for process in psutil.Process().children(recursive=True)]
     found = [os.getpid()]
-    for pid in found:  # which grows meanwhile
+    for pid in found:  # it grows in the loop
         for children in glob.glob(f"/proc/{pid}/task/*/children"):
             with contextlib.suppress(OSError):  # the thread has ended
                 found += map(int, Path(children).read_text().split())
@@ -159,13 +170,13 @@ def _is_worker_of_forkserver(process: Any) -> bool:
 
 
 def _in_use_elsewhere(name: str) -> bool:
-    """Tell whether processes map the file `name`, none of which descends from this one.
+    """Return whether processes map the file `name`, none of which descends from this one.
 
     Files are compared by their numbers: the process that created a semaphore maps it under glibc's temporary name.
     """
     try:
         found = (SHM / name).stat()
-    except FileNotFoundError:  # it has gone meanwhile
+    except FileNotFoundError:  # it has been removed
         return False
     numbers = f" {os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x} {found.st_ino} "
     ours = {os.getpid(), *_descendants()}

@@ -21,10 +21,15 @@ class Lockstep:
     Actions are drawn from the action space (its generator seeded with 0) and passed in turn as a list and as a batch.
 
     Args:
-        make: Makes the VecEnv: called as make(env_fns, autoreset=autoreset, **kwargs).
-        env_fns: One env function per env.
+        make: makes the VecEnv: called as make(env_fns, autoreset=autoreset, **kwargs).
+        env_fns: one env function per env.
         autoreset: "same_step", "next_step" or "disabled".
-        kwargs: Further arguments of `make`.
+        **kwargs: further arguments of `make`.
+
+    Attributes:
+        vec: the VecEnv. Close it after the test.
+        plain: the plain loop.
+        steps: the number of steps so far.
     """
 
     def __init__(
@@ -37,7 +42,18 @@ class Lockstep:
         self._actions.seed(0)
 
     def reset(self, indices: Iterable[int] | None = None, **kwargs: Any) -> Any:
-        """Reset both, compare first observations and reset infos, and return the VecEnv's observations."""
+        """Reset both; compare first observations and reset infos.
+
+        Args:
+            indices: the envs to reset; None for all.
+            **kwargs: `seed` and `options`, as in `VecEnv.reset`.
+
+        Returns:
+            The VecEnv's observations, a batch of one row for each of `indices`.
+
+        Raises:
+            AssertionError: they differ.
+        """
         chosen = None if indices is None else list(indices)
         obs = self.vec.reset(chosen, **kwargs)
         self.check_obs(obs, self.plain.reset(chosen, **kwargs))
@@ -45,7 +61,14 @@ class Lockstep:
         return obs
 
     def step(self) -> StepResult:
-        """Step both with random actions, compare everything, and return the VecEnv's results."""
+        """Step both with random actions, and compare everything.
+
+        Returns:
+            Observations, rewards, dones and infos, as `VecEnv.step` returns them.
+
+        Raises:
+            AssertionError: they differ.
+        """
         actions = self.sample_actions()
         as_list = self.steps % 2 == 0
         result = self.vec.step(actions if as_list else stack(self._actions, actions))
@@ -54,20 +77,44 @@ class Lockstep:
         return result
 
     def run(self, steps: int) -> None:
-        """Step both `steps` times."""
+        """Call `step` several times.
+
+        Args:
+            steps: how often.
+
+        Raises:
+            AssertionError: they differ.
+        """
         for _ in range(steps):
             self.step()
 
     def sample_actions(self) -> list[Any]:
-        """Draw one action per env."""
+        """Return a list with one random action per env."""
         return [self._actions.sample() for _ in self.plain.envs]
 
     def check_obs(self, obs: Any, expected: Sequence[Any], where: str = "obs") -> None:
-        """Compare a batch of observations with single ones."""
+        """Compare a batch of observations with single ones.
+
+        Args:
+            obs: the batch.
+            expected: the observations, one for each row of the batch.
+            where: their name in the error.
+
+        Raises:
+            AssertionError: they differ.
+        """
         assert_same(obs, stack(self.plain.envs[0].observation_space, expected), where)
 
     def check(self, result: StepResult, rows: Sequence[Row]) -> None:
-        """Compare the results of `step` and the attributes of the VecEnv with the plain loop's rows."""
+        """Compare the results of `step` and the attributes of the VecEnv with the plain loop's rows.
+
+        Args:
+            result: what `VecEnv.step` has returned.
+            rows: what `PlainLoop.step` has returned.
+
+        Raises:
+            AssertionError: they differ.
+        """
         obs, rewards, dones, infos = result
         where = f"step {self.steps} "
         self.check_obs(obs, [row.obs for row in rows], where + "obs")

@@ -86,7 +86,13 @@ class Player:
         self.slots = [Slot(i, self.vec.autoreset) for i in range(self.vec.num_envs)]
 
     def play(self, kind: str, mask: int, number: int) -> None:
-        """Do one operation. Every mask and number is valid for each."""
+        """Carry out an operation. Every mask and number is valid for each.
+
+        Args:
+            kind: its name.
+            mask: its envs: env i if bit i is set.
+            number: a number that chooses its actions, values or limits.
+        """
         chosen = [i for i in range(len(self.slots)) if mask >> i & 1]
         getattr(self, f"_{kind}")(chosen, number)
 

@@ -22,11 +22,15 @@ class Row(NamedTuple):
 
 
 class PlainLoop:
-    """Step envs one after another, by the rules of an autoreset mode. `reset_infos` is as of a VecEnv.
+    """Step envs one after another, by the rules of an autoreset mode.
 
     Args:
-        env_fns: One env function per env.
+        env_fns: one env function per env.
         autoreset: "same_step", "next_step" or "disabled".
+
+    Attributes:
+        envs: the envs.
+        reset_infos: as in VecEnv.
     """
 
     def __init__(self, env_fns: Sequence[EnvFn], autoreset: str = "same_step") -> None:
@@ -45,12 +49,12 @@ class PlainLoop:
         """Reset all envs or those of `indices`.
 
         Args:
-            indices: The envs to reset; None for all.
-            seed: As in `VecEnv.reset`.
-            options: As in `VecEnv.reset`.
+            indices: the envs to reset; None for all.
+            seed: as in `VecEnv.reset`.
+            options: as in `VecEnv.reset`.
 
         Returns:
-            The first observation of each.
+            The first observation of each, a list.
         """
         chosen = list(range(len(self.envs)) if indices is None else indices)
         if isinstance(seed, int):
@@ -60,11 +64,20 @@ class PlainLoop:
         return [self._reset_one(i, s, options) for i, s in zip(chosen, seeds, strict=True)]
 
     def step(self, actions: Sequence[Any], indices: Iterable[int] | None = None) -> list[Row]:
-        """Step all envs, or those of `indices`, with one action each; return their rows."""
+        """Step all envs or those of `indices`.
+
+        Args:
+            actions: one action for each.
+            indices: the envs to step; None for all.
+
+        Returns:
+            The row of each.
+        """
         chosen = range(len(self.envs)) if indices is None else indices
         return [self._step_one(i, action) for i, action in zip(chosen, actions, strict=True)]
 
     def close(self) -> None:
+        """Close the envs."""
         for env in self.envs:
             env.close()
 

@@ -15,7 +15,7 @@ INTEGERS = st.sampled_from([np.int8, np.uint8, np.int16, np.uint16, np.int32, np
 
 
 def boxes() -> st.SearchStrategy[spaces.Space[Any]]:
-    """Return boxes of float, integer and bool dtypes, of any shape, () among them."""
+    """Return a strategy for boxes of float, integer and bool dtypes, of any shape, () among them."""
     truth: Any = np.bool_  # Gymnasium takes it, its annotation does not
     return st.one_of(
         st.builds(lambda shape, dtype: spaces.Box(-1.0, 1.0, shape, dtype), SHAPES, FLOATS),
@@ -26,7 +26,7 @@ def boxes() -> st.SearchStrategy[spaces.Space[Any]]:
 
 
 def arrays() -> st.SearchStrategy[spaces.Space[Any]]:
-    """Return all spaces whose values are arrays or scalars of one shape."""
+    """Return a strategy for all spaces whose values are arrays or scalars of one shape."""
     sizes = st.integers(1, 9)
     return st.one_of(
         boxes(),
@@ -39,7 +39,7 @@ def arrays() -> st.SearchStrategy[spaces.Space[Any]]:
 
 
 def objects() -> st.SearchStrategy[spaces.Space[Any]]:
-    """Return spaces whose values have no fixed shape."""
+    """Return a strategy for spaces whose values have no fixed shape."""
     item = st.sampled_from([spaces.Discrete(3), spaces.Box(0.0, 1.0, (2,), np.float32)])
     edges = st.sampled_from([None, spaces.Discrete(2)])
     return st.one_of(
@@ -51,7 +51,14 @@ def objects() -> st.SearchStrategy[spaces.Space[Any]]:
 
 
 def nested(max_leaves: int = 6) -> st.SearchStrategy[spaces.Space[Any]]:
-    """Return any of these, also within Dict and Tuple spaces, to any depth."""
+    """Return a strategy for any of these spaces, also within Dict and Tuple spaces, to any depth.
+
+    Args:
+        max_leaves: the largest number of spaces that are neither Dict nor Tuple.
+
+    Returns:
+        The strategy.
+    """
     keys = st.text("abcxyz_", min_size=1, max_size=3)
     return st.recursive(
         st.one_of(arrays(), objects()),

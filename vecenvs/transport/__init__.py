@@ -32,21 +32,35 @@ class Transport(abc.ABC):
 
     @abc.abstractmethod
     def put(self, number: int, tag: int, body: object = None) -> None:
-        """Send a command (see `protocol.Command`) without waiting; set `sent` to its number when it is on its way.
+        """Send a command without waiting; set `sent` to its number when it is on its way.
 
-        Numbers ascend. A command may be put again with its number: the worker carries it out once. Raise
-        ConnectionError if the worker is gone.
+        Args:
+            number: the command's number. Numbers ascend. A command may be put again with its number: the worker carries
+                it out once.
+            tag: a `protocol.Command`.
+            body: what belongs to the command.
+
+        Raises:
+            ConnectionError: the worker is gone.
         """
 
     def send_rest(self) -> bool:
-        """Send commands for which there was no room; return whether some are left. A waiting `get` does this, too."""
+        """Send commands for which there was no room. A waiting `get` does this, too.
+
+        Returns:
+            Whether some are left.
+        """
         return False
 
     @abc.abstractmethod
     def get(self, timeout: float | None) -> Message | None:
-        """Return the worker's oldest answer that has not been taken, waiting up to `timeout` seconds; None without one.
+        """Wait for an answer. Rows that it is about lie in the batch's columns.
 
-        Rows that an answer is about lie in the batch's columns. Returns early, with None, if the worker is gone.
+        Args:
+            timeout: the longest wait in seconds; None for no limit.
+
+        Returns:
+            The worker's oldest answer that has not been taken; None if there is none in time, or the worker is gone.
         """
 
     @abc.abstractmethod
@@ -54,7 +68,11 @@ class Transport(abc.ABC):
         """Remove the answer that `get` returns: it has been recorded."""
 
     def work(self) -> bool:
-        """Where the caller itself carries out commands, carry out one; return whether there is an answer then."""
+        """Where the caller itself carries out commands, carry out one.
+
+        Returns:
+            Whether there is an answer then.
+        """
         return False
 
     @property
@@ -63,15 +81,30 @@ class Transport(abc.ABC):
         return self
 
     def watch(self) -> tuple[int, int] | None:
-        """Return a descriptor and the events of `select.poll` on it that call for a `get`; None if there is none."""
+        """Return a descriptor and the events of `select.poll` on it that call for a `get`; None without one."""
         return None
 
     def is_on(self, cpu: int) -> bool:
-        """Return whether the worker runs on this CPU of the caller's machine, as far as is known."""
+        """Tell whether the worker runs on a CPU of the caller's machine.
+
+        Args:
+            cpu: the number of the CPU.
+
+        Returns:
+            True if it is known to run there.
+        """
         return False
 
     def check_portable(self, what: str, value: object) -> None:
-        """Raise TypeError if `value` cannot be sent to the worker, calling it `what`."""
+        """Check that a value can be sent to the worker.
+
+        Args:
+            what: the name of the value in the error.
+            value: the value.
+
+        Raises:
+            TypeError: it cannot be pickled, or not be unpickled.
+        """
         try:
             loads(dumps(value))
         except Exception as exc:  # whatever a foreign __reduce__ or __setstate__ raises
@@ -83,7 +116,15 @@ class Transport(abc.ABC):
 
     @abc.abstractmethod
     def attach(self, batch: BatchColumns) -> None:
-        """Connect the worker, which has made its envs, to the columns. ConnectionError or EOFError if it is gone."""
+        """Connect the worker, which has made its envs, to the columns.
+
+        Args:
+            batch: the columns.
+
+        Raises:
+            ConnectionError: the worker is gone.
+            EOFError: the worker is gone.
+        """
 
     @abc.abstractmethod
     def exit_status(self) -> tuple[bool, int | None]:
@@ -91,4 +132,8 @@ class Transport(abc.ABC):
 
     @abc.abstractmethod
     def stop(self, grace: float) -> None:
-        """End the worker within about `grace` seconds, by force if need be, and free what it held. Repeatable."""
+        """End the worker, by force if need be, and free what it held. May be called again.
+
+        Args:
+            grace: about how many seconds the worker has to end by itself.
+        """

@@ -164,7 +164,7 @@ def pickle_env_fns(env_fns: Sequence[Callable[[], Any]], first: int, remedy: str
     """Pickle the functions of the envs `first`, `first + 1`, ... by cloudpickle.
 
     Raises:
-        VecEnvError: A function cannot be pickled. The message names its env, and ends with `remedy`.
+        VecEnvError: a function cannot be pickled. The message names its env, and ends with `remedy`.
     """
     pickled = []
     for slot, env_fn in enumerate(env_fns, first):

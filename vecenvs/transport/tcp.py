@@ -50,7 +50,7 @@ class Invitation(NamedTuple):
         """Prove to the caller, which is in `Listener.accept`, that this is the worker, and check the caller's proof.
 
         Raises:
-            OSError: The other end has no valid proof, or none within CONNECT_TIMEOUT. The connection is closed.
+            OSError: the other end has no valid proof, or none within CONNECT_TIMEOUT. The connection is closed.
         """
         deadline = time.monotonic() + CONNECT_TIMEOUT
         try:

@@ -22,12 +22,13 @@ def as_sb3(vec: VecEnv) -> SB3View:
     Closing the view closes `vec`. Step and reset `vec` through the view alone.
 
     Args:
-        vec: A VecEnv in "same_step" mode with `copy=True`, both of which are the default.
+        vec: a VecEnv in "same_step" mode with `copy=True`, both of which are the default.
 
     Returns:
         A subclass of Stable-Baselines3's VecEnv.
 
     Raises:
+        TypeError: `vec` is not a VecEnv.
         ValueError: `vec` has another autoreset mode, or `copy=False`.
         BackendUnavailable: Stable-Baselines3 is not installed.
     """

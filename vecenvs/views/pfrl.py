@@ -29,10 +29,10 @@ def as_pfrl(vec: VecEnv, *, time_limit: str = "done") -> PfrlView:
     If pfrl is installed, the view is an instance of its `VectorEnv`, which pfrl's evaluation requires.
 
     Args:
-        vec: A VecEnv in autoreset mode "same_step" or "disabled". The observations are the same in both. In "same_step"
+        vec: a VecEnv in autoreset mode "same_step" or "disabled". The observations are the same in both. In "same_step"
             an env is reset within the step that ends its episode, and `reset` returns the stored observation; in
             "disabled" `reset` needs a second round trip to the workers.
-        time_limit: How a truncation is reported. With "done", as in Gym, done is terminated or truncated. With
+        time_limit: how a truncation is reported. With "done", as in Gym, done is terminated or truncated. With
             "needs_reset", as by pfrl's ContinuingTimeLimit, done is False and `info["needs_reset"]` True, so that
             agents bootstrap from the last observation. pfrl's training loops reset the env in both cases.
 
@@ -40,7 +40,7 @@ def as_pfrl(vec: VecEnv, *, time_limit: str = "done") -> PfrlView:
         An object with pfrl's methods: tuples with one item per env in place of batches.
 
     Raises:
-        TypeError: `vec` is no VecEnv.
+        TypeError: `vec` is not a VecEnv.
         ValueError: `vec` has another autoreset mode, or `time_limit` is unknown.
     """
     register()
@@ -51,6 +51,17 @@ class PfrlView:
     """The VecEnv `vec` behind pfrl's interface: tuples with one item per env in place of batches.
 
     Each observation is a view into the batch of its step; nothing else refers to that batch.
+
+    Args:
+        vec: the VecEnv, as in `vecenvs.views.as_pfrl`.
+        time_limit: as in `vecenvs.views.as_pfrl`.
+
+    Raises:
+        TypeError: `vec` is not a VecEnv.
+        ValueError: `vec` has another autoreset mode than "same_step" and "disabled", or `time_limit` is unknown.
+
+    Attributes:
+        last_obs: a tuple with the last observation of each env, None before its first reset.
     """
 
     def __init__(self, vec: VecEnv, *, time_limit: str = "done") -> None:
@@ -76,6 +87,7 @@ class PfrlView:
 
     @property
     def closed(self) -> bool:
+        """Whether `close` was called."""
         return self.vec.closed
 
     @property
@@ -87,15 +99,15 @@ class PfrlView:
         """Step every env once.
 
         Args:
-            actions: One action per env, as `VecEnv.step` takes them.
+            actions: one action per env, as `VecEnv.step` takes them.
 
         Returns:
             Four tuples with one item per env: observations; rewards as Python floats, exactly as the envs returned
             them; dones as bools; infos. The info of a truncated row has "TimeLimit.truncated": True.
 
         Raises:
-            EnvError: An env raised, or has ended its episode and needs `reset`; then no env is stepped.
-            ClosedError: The view has been closed.
+            EnvError: an env raised, or has ended its episode and needs `reset`; then no env is stepped.
+            ClosedError: the view has been closed.
         """
         self._check_open("step")
         if self._ended:
@@ -111,13 +123,15 @@ class PfrlView:
         """Return the result of a `step` that raised StepTimeout.
 
         Args:
-            timeout: Seconds to wait, or None for no limit.
+            timeout: seconds to wait, or None for no limit.
 
         Returns:
             Observations, rewards, dones and infos, as `step`.
 
         Raises:
-            StepTimeout: The rows are not complete in time.
+            StepTimeout: the rows are not complete in time; a later `step_wait` returns them.
+            EnvError: envs raised.
+            ClosedError: the view has been closed.
         """
         self._check_open("step_wait")
         try:
@@ -162,14 +176,16 @@ class PfrlView:
         """Reset envs.
 
         Args:
-            mask: One bool per env, True to *skip* that env; None resets all envs.
+            mask: one bool per env, True to *skip* that env, as in pfrl; None resets all envs.
 
         Returns:
             A tuple of every env's last observation, which is None for a skipped env that was never reset.
 
         Raises:
-            EnvError: An env raised.
-            ClosedError: The view has been closed.
+            TypeError: `mask` is a single value.
+            ValueError: `mask` has another length than num_envs.
+            EnvError: envs raised. The others have been reset.
+            ClosedError: the view has been closed.
         """
         self._check_open("reset")
         skip = np.zeros(self.num_envs, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
@@ -198,10 +214,15 @@ class PfrlView:
         """Seed the next reset of each env.
 
         Args:
-            seeds: One seed per env, or as in pfrl one int for all envs; None for random seeds.
+            seeds: one seed per env, or as in pfrl one int for all envs; None for random seeds.
 
         Returns:
             The seeds, one per env.
+
+        Raises:
+            TypeError: `seeds` is neither an int nor a list nor None.
+            ValueError: there is not one seed per env.
+            ClosedError: the view has been closed.
         """
         self._check_open("seed")
         if isinstance(seeds, (int, np.integer)) and not isinstance(seeds, bool):
@@ -215,7 +236,17 @@ class PfrlView:
         return given
 
     def render(self, mode: str | None = None) -> Any:
-        """Render all envs in the render mode that they were made with; `mode` is ignored."""
+        """Render all envs in the render mode that they were made with.
+
+        Args:
+            mode: no effect; pfrl's argument.
+
+        Returns:
+            One tiled rgb array, uint8 (H, W, 3), or None if the envs draw by themselves ("human").
+
+        Raises:
+            VecEnvError: the envs make no images.
+        """
         return self.vec.render()
 
     def close(self) -> None:
@@ -272,7 +303,7 @@ class PfrlView:
 
 
 def _remedy(slot: int) -> str:
-    return f"call reset(mask) first, with mask[{slot}] False: it skips where it is true"
+    return f"call reset(mask) first, with mask[{slot}] False: envs whose mask is True are skipped"
 
 
 def register() -> None:

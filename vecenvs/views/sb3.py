@@ -41,6 +41,16 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
 
     An exception in an env is raised as an `EnvError` that names the env; a missing attribute as an AttributeError, as
     SB3 expects.
+
+    Arguments named `indices` are an int, an iterable of ints or None for all envs, as in SB3. A negative int counts
+    from the end, and an env may be named twice. IndexError for an env that does not exist.
+
+    Args:
+        vec: the VecEnv, as in `vecenvs.views.as_sb3`.
+
+    Raises:
+        TypeError: `vec` is not a VecEnv.
+        ValueError: `vec` has another autoreset mode than "same_step", or `copy=False`.
     """
 
     def __init__(self, vec: VecEnv) -> None:
@@ -60,6 +70,14 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
         self._begun = False
 
     def reset(self) -> Any:
+        """Reset all envs with the seeds and options of `seed` and `set_options`. `reset_infos` has the infos.
+
+        Returns:
+            The first observations, a batch of num_envs rows.
+
+        Raises:
+            EnvError: envs raised. The others have been reset; the seeds and options stay for the next reset.
+        """
         obs = self.vec.reset(seed=self._seeds, options=[options or None for options in self._options])
         self._reset_seeds()
         self._reset_options()
@@ -67,6 +85,17 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
         return obs
 
     def step_async(self, actions: Any) -> None:
+        """Start a step of every env and return at once.
+
+        Args:
+            actions: as `VecEnv.step_async` takes them. Floats that are whole numbers are accepted for integer actions.
+
+        Raises:
+            TypeError: the actions have another structure or dtype than the space's. No env was touched.
+            ValueError: their number or shape is wrong. No env was touched.
+            AlreadySteppingError: an env has an unanswered command. Nothing was sent.
+            EnvError: `vec` was made by `from_gymnasium`, and envs need `reset` first. Nothing was sent.
+        """
         try:
             if not self._begun:
                 self._begin()
@@ -79,11 +108,21 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
         """Allow steps of envs that were never reset, as in SB3; the env itself may still refuse them."""
         never = [i for i, info in enumerate(self.vec.reset_infos) if not info]
         if never:
-            with contextlib.suppress(OutOfReachError):  # as by an AsyncVectorEnv: the step is refused then
+            with contextlib.suppress(OutOfReachError):  # an AsyncVectorEnv, for one, refuses the step later
                 self.vec.call(env_calls.as_it_is, never)
         self._begun = True
 
     def step_wait(self) -> StepReturn:  # type: ignore[override, unused-ignore]
+        """Wait for the rows of the step that `step_async` started.
+
+        Returns:
+            Observations (a batch of num_envs rows), rewards float32 (num_envs,), dones bool (num_envs,), and infos, a
+            list of num_envs dicts.
+
+        Raises:
+            NotSteppingError: no step was started.
+            EnvError: envs raised, or need `reset` first.
+        """
         try:
             result = self.vec.step_wait()
         except EnvError as error:
@@ -93,6 +132,7 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
         return result
 
     def close(self) -> None:
+        """Close the VecEnv. May be called again."""
         self.vec.close()
 
     @property
@@ -105,9 +145,30 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
         self.vec.envs = envs
 
     def has_attr(self, attr_name: str) -> bool:
+        """Tell whether every env has an attribute.
+
+        Args:
+            attr_name: the attribute; dots are followed.
+
+        Returns:
+            True if `get_attr` finds it in every env.
+        """
         return self.vec.has_attr(attr_name)
 
     def get_attr(self, attr_name: str, indices: SB3Indices = None) -> list[Any]:
+        """Read an attribute of each env, from its outermost wrapper that has it.
+
+        Args:
+            attr_name: the attribute; dots are followed.
+            indices: the envs.
+
+        Returns:
+            One value per env, in the order of `indices`.
+
+        Raises:
+            AttributeError: an env has no such attribute.
+            EnvError: the attribute is a property that raised.
+        """
         slots = self._slots(indices)
         unique = list(dict.fromkeys(slots))
         try:
@@ -121,12 +182,33 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
         return [found[slot] for slot in slots]
 
     def set_attr(self, attr_name: str, value: Any, indices: SB3Indices = None) -> None:
-        """Set an attribute where `get_attr` finds it. SB3's own classes set it on the outermost wrapper."""
+        """Write an attribute of each env where `get_attr` finds it. SB3 writes it on the outermost wrapper instead.
+
+        Args:
+            attr_name: the attribute. If no layer of an env has it, the env without its wrappers gets it.
+            value: the new value, picklable.
+            indices: the envs.
+        """
         self.vec.set_attr(attr_name, value, list(dict.fromkeys(self._slots(indices))))
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: SB3Indices = None, **method_kwargs: Any
     ) -> list[Any]:
+        """Call a method of each env, of its outermost wrapper that has it.
+
+        Args:
+            method_name: the method.
+            *method_args: its arguments, picklable.
+            indices: the envs. An env that is named twice is called twice.
+            **method_kwargs: its keyword arguments, picklable.
+
+        Returns:
+            What each call returned, in the order of `indices`.
+
+        Raises:
+            AttributeError: an env has no such method, or the method raised an AttributeError.
+            EnvError: a method raised another exception.
+        """
         slots = self._slots(indices)
         # An env that is named twice is called twice, and `vec.env_method` takes each env once.
         rounds = [slots] if len(set(slots)) == len(slots) else [[slot] for slot in slots]
@@ -142,11 +224,18 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
     def env_is_wrapped(
         self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: SB3Indices = None
     ) -> list[bool]:
-        """Return for each env whether it is wrapped in the class; classes are compared by module and name.
+        """Tell of each env whether one of its wrappers is an instance of a class.
 
         For SB3's Monitor, this library's Monitor and VecMonitor count as well: SB3's evaluation and VecMonitor ask this
         to find out whether info["episode"] exists, which is the same in all three. Envs of Gymnasium's AsyncVectorEnv,
         which gives no access to wrappers, count as not wrapped.
+
+        Args:
+            wrapper_class: the class; workers compare its module and name, and need not import it.
+            indices: the envs.
+
+        Returns:
+            One bool per env, in the order of `indices`.
         """
         slots = self._slots(indices)
         unique = list(dict.fromkeys(slots))
@@ -161,9 +250,15 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
         return [found[slot] for slot in slots]
 
     def get_images(self) -> list[NDArray[np.uint8] | None]:
+        """Render all envs.
+
+        Returns:
+            One rgb array per env, uint8 (h, w, 3). In another render mode than "rgb_array" a warning and, as in SB3,
+            None for each env.
+        """
         if self.render_mode != "rgb_array":
             warnings.warn(
-                f"get_images gives images with render_mode 'rgb_array' only; these envs have {self.render_mode!r}",
+                f"envs with render_mode={self.render_mode!r} make no images: make them with render_mode='rgb_array'",
                 stacklevel=2,
             )
             return [None] * self.num_envs
@@ -178,7 +273,7 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
             if isinstance(index, (bool, np.bool_)) or not isinstance(index, (int, np.integer)):
                 raise TypeError(f"indices must be an int, ints or None, not {indices!r}")
             if not -self.num_envs <= index < self.num_envs:
-                raise IndexError(f"no env {index}: there are {self.num_envs}")
+                raise IndexError(f"no env {index}: there are {self.num_envs} envs")
             slots.append(int(index) % self.num_envs)
         return slots
 

@@ -88,5 +88,5 @@ def action_meanings(env: gym.Env[Any, Any]) -> list[str]:
 
 def _unwrapped_ale(env: gym.Env[Any, Any]) -> Any:
     if not hasattr(env.unwrapped, "ale"):
-        raise ValueError(f"{env.unwrapped} is no Atari env: it has no attribute 'ale'")
+        raise ValueError(f"{env.unwrapped} is not an Atari env: it has no attribute 'ale'")
     return env.unwrapped.ale

@@ -51,10 +51,12 @@ class VecEnvWrapper(VecEnv):
 
     @property
     def closed(self) -> bool:  # type: ignore[override]
+        """Whether `venv` is closed."""
         return self.venv.closed
 
     @property
     def reset_infos(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """The info of each env's last reset, autoresets included."""
         return self.venv.reset_infos
 
     @property

@@ -43,12 +43,8 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
         needs_reset: whether the next call must be `reset`.
 
     Raises:
-        TypeError: keywords are not a sequence of strings, or `filename` is not a path. Also by a step whose reward is
-            not a number.
-        ValueError: a keyword is "r", "l" or "t", or the file to append to has other columns. Also by a reset that lacks
-            one of `reset_keywords`.
-        KeyError: by the last step of an episode, whose info lacks one of `info_keywords`.
-        RuntimeError: by a step before a reset, or an early reset that is not allowed.
+        TypeError: keywords are not a sequence of strings, or `filename` is not a path.
+        ValueError: a keyword is "r", "l" or "t", or the file to append to has other columns.
     """
 
     EXT = EXT
@@ -91,6 +87,18 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
             self.t_start = self.results_writer.t_start
 
     def reset(self, **kwargs: Any) -> tuple[ObsType, dict[str, Any]]:
+        """Reset the env.
+
+        Args:
+            **kwargs: arguments of the env's `reset`, with all of `reset_keywords`, here or in `options`.
+
+        Returns:
+            The first observation and the info.
+
+        Raises:
+            ValueError: one of `reset_keywords` is missing.
+            RuntimeError: the episode has not ended, and `allow_early_resets` is False.
+        """
         if not (self.allow_early_resets or self.needs_reset):
             raise RuntimeError(
                 f"reset after {len(self._rewards)} steps of an episode that has not ended: step it to its end, "
@@ -105,6 +113,19 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
         return first
 
     def step(self, action: ActType) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Step the env.
+
+        Args:
+            action: the action.
+
+        Returns:
+            What the env returned; on the last step of an episode the info also has "episode".
+
+        Raises:
+            RuntimeError: the episode has ended, or has not begun.
+            TypeError: the reward is not a number.
+            KeyError: the last info of an episode lacks one of `info_keywords`.
+        """
         if self.needs_reset:
             raise RuntimeError("step on an env whose episode has ended, or has not begun: reset it first")
         row = self.env.step(action)

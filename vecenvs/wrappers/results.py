@@ -57,14 +57,17 @@ class MonitorResults:
 
     @property
     def r(self) -> NDArray[np.float64]:
+        """The returns, float64 (n,)."""
         return self.columns["r"]
 
     @property
     def l(self) -> NDArray[np.int64]:  # noqa: E743 - it is the column's name in every monitor file
+        """The lengths in steps, int64 (n,)."""
         return self.columns["l"]
 
     @property
     def t(self) -> NDArray[np.float64]:
+        """The ends in seconds from the earliest `t_start`, float64 (n,)."""
         return self.columns["t"]
 
     def __len__(self) -> int:

@@ -38,7 +38,16 @@ class MergeOverRanks:
         self._comm = comm
 
     def merge(self, mean: NDArray[np.float64], var: NDArray[np.float64], count: float) -> Moments:
-        """Return the moments of all ranks' values: see `Merger`. One small message per rank."""
+        """Merge this rank's values with those of all ranks, by one small message per rank. Every rank calls it.
+
+        Args:
+            mean: as in `Merger`.
+            var: as in `Merger`.
+            count: as in `Merger`.
+
+        Returns:
+            Mean, variance and count of all ranks' values, the same on every rank.
+        """
         total: Moments = (np.zeros_like(mean), np.zeros_like(var), 0.0)
         for theirs in self._comm.allgather((mean, var, count)):  # in the order of ranks, so that all get the same bits
             total = joined(total, theirs)

@@ -34,7 +34,7 @@ def worker_ranks(comm: Any = None, patience: float = ARRIVAL_TIMEOUT) -> WorkerR
     """Return the worker ranks of a communicator (default: all ranks). On those ranks this serves, and never returns.
 
     Raises:
-        VecEnvError: Not all ranks of the communicator come here, or do not answer, within `patience` seconds.
+        VecEnvError: not all ranks of the communicator come here, or do not answer, within `patience` seconds.
         BackendUnavailable: MPI is missing, was not launched, or was launched by another MPI's mpirun.
     """
     global _we_initialised  # noqa: PLW0603  a fact about the process

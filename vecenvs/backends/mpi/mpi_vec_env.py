@@ -34,18 +34,18 @@ class MpiVecEnv(PoolVecEnv):
     message per worker and step each way. `stats()["workers"]` says for each how it is reached, and why.
 
     Args:
-        env_fns: Functions that make one env each. Those of rank 0 count; the other ranks may give none.
-        comm: The communicator, of mpi4py; by default all ranks.
-        num_workers: By default one per worker rank, at most one per env. There may be more than ranks.
+        env_fns: functions that make one env each. Those of rank 0 count; the other ranks may give none.
+        comm: the communicator, of mpi4py; by default all ranks.
+        num_workers: by default one per worker rank, at most one per env. There may be more than ranks.
         transport: "auto" as above, or "messages" for a connection on the caller's node, too.
-        address: The IP address of rank 0's host to which workers of other nodes connect; by default the one on the
+        address: the IP address of rank 0's host to which workers of other nodes connect; by default the one on the
             route to the worker's host.
-        port: The TCP port at which rank 0 listens for them, one at a time; by default (0) any that is free.
-        **common: The arguments that every engine takes (see `DummyVecEnv`).
+        port: the TCP port at which rank 0 listens for them, one at a time; by default (0) any that is free.
+        **common: the arguments that every engine takes (see `DummyVecEnv`).
 
     Raises:
         BackendUnavailable: MPI is missing, or this program was not started by its mpirun.
-        VecEnvError: A worker can neither open the caller's memory nor connect to the caller.
+        VecEnvError: a worker can neither open the caller's memory nor connect to the caller.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ def private_copy(mpi: Any, comm: Any, patience: float) -> tuple[Any, bool]:
     Collective over `comm`. Nodes are what MPI says (its split by shared memory).
 
     Raises:
-        VecEnvError: Not all ranks have come here within `patience` seconds.
+        VecEnvError: not all ranks have come here within `patience` seconds.
     """
     private, request = comm.Idup()
     if not wait_for(request.Test, patience):

@@ -136,7 +136,7 @@ class WorkerRanks:
         Ranks that do not answer are considered only when they do.
 
         Raises:
-            VecEnvError: No rank is left, or none answers.
+            VecEnvError: no rank is left, or none answers.
         """
         wait_for(lambda: bool(self._answering()) or not self.peers, PING_TIMEOUT)
         answering = self._answering()

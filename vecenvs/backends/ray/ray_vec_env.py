@@ -30,25 +30,25 @@ class RayVecEnv(PoolVecEnv):
     message per worker and step each way. `stats()["workers"]` says for each how it is reached, and why.
 
     Args:
-        env_fns: Functions that make one env each.
-        num_workers: By default what the cluster has CPUs for, at most one per env.
-        ray_init_kwargs: Arguments of `ray.init`.
-        actor_options: Arguments of each actor's `.options()`: num_cpus (1 unless given, 0 on a Ray started here),
+        env_fns: functions that make one env each.
+        num_workers: by default what the cluster has CPUs for, at most one per env.
+        ray_init_kwargs: arguments of `ray.init`.
+        actor_options: arguments of each actor's `.options()`: num_cpus (1 unless given, 0 on a Ray started here),
             num_gpus, resources, runtime_env and so on.
         placement: None for Ray's default, "local" for the caller's node, "spread", a placement group or any scheduling
             strategy of Ray's.
         transport: "auto" as above, or "messages" for a connection on the caller's node, too.
-        port: The TCP port at which this process listens for actors of other nodes, one at a time; by default (0) any
+        port: the TCP port at which this process listens for actors of other nodes, one at a time; by default (0) any
             that is free.
-        ready_timeout: Seconds in which no actor finds a place on the cluster until BackendUnavailable is raised.
-        on_lost_node: What a replacement does for which there is no place (with `on_failure="restart"`, after a node has
+        ready_timeout: seconds in which no actor finds a place on the cluster until BackendUnavailable is raised.
+        on_lost_node: what a replacement does for which there is no place (with `on_failure="restart"`, after a node has
             been lost). "move": it goes where workers are fewest, and shares the CPUs that they hold. "wait": it waits
             for as long as it takes, while the others go on.
-        **common: The arguments that every engine takes (see `DummyVecEnv`).
+        **common: the arguments that every engine takes (see `DummyVecEnv`).
 
     Raises:
         BackendUnavailable: Ray is missing, cannot be joined, or has no place for the actors.
-        VecEnvError: An actor can neither open the caller's memory nor connect to the caller.
+        VecEnvError: an actor can neither open the caller's memory nor connect to the caller.
     """
 
     def __init__(

@@ -15,8 +15,15 @@ Observation = dict[str, Any]
 class BufferReusingEnv(gymnasium.Env[Any, Any]):
     """Return the same observation dict, arrays and info array every time, written over in place.
 
-    As emulators and simulators do that own their frame. The values count steps, so a late change shows. `tampered`
-    tells whether other code wrote into the buffers between two calls. Its frames are `side` pixels high and wide.
+    As emulators and simulators do that own their frame. The values count steps, so a late change shows.
+
+    Args:
+        tag: a number, to tell envs apart.
+        length: steps per episode.
+        side: height and width of the frames, in pixels.
+
+    Attributes:
+        tampered: whether other code wrote into the buffers between two calls.
     """
 
     def __init__(self, tag: int = 0, length: int = 4, side: int = 5) -> None:
@@ -52,9 +59,15 @@ class BufferReusingEnv(gymnasium.Env[Any, Any]):
 
 
 class ListReusingEnv(gymnasium.Env[Any, Any]):
-    """Return the same list every time, an observation of no fixed length, which it goes on changing.
+    """Return the same list every time, an observation of no fixed length, which each step changes.
 
-    A one for each step of the episode. `tampered` tells whether other code changed the list between two calls.
+    The list has a one for each step of the episode.
+
+    Args:
+        length: steps per episode.
+
+    Attributes:
+        tampered: whether other code changed the list between two calls.
     """
 
     def __init__(self, length: int = 3) -> None:
@@ -81,9 +94,10 @@ class ListReusingEnv(gymnasium.Env[Any, Any]):
 
 
 class ActionKeepingEnv(gymnasium.Env[NDArray[np.float32], Any]):
-    """Keep every action without a copy, and at last write into it.
+    """Keep every action without a copy, and write into it one step later.
 
-    `changed` tells whether a kept action had another value when looked at one step later.
+    Attributes:
+        changed: whether an action had another value one step later.
     """
 
     def __init__(self) -> None:

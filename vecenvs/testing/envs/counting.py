@@ -18,11 +18,19 @@ Observation = NDArray[np.int64]
 class CountingEnv(gymnasium.Env[Observation, Any]):
     """Count steps and episodes; nothing in it is random.
 
-    Observation int64 (3,): [tag, episode, t], both counted from 1 and 0. Reward: t + tag / 8, exact in float32.
-    The episode ends after `length` steps, by `ends`: "terminated", "truncated" or "both".
+    Observation int64 (3,): [tag, episode, t]; episodes count from 1, t from 0. Reward: t + tag / 8, exact in float32.
 
-    It remembers what it was given, for `get_attr`: `seeds` and `options` of every reset, `actions` and their `kinds`
-    (type and dtype) of every step. With `closed_file` it appends its tag and a newline to that file when closed.
+    Args:
+        tag: a number, to tell envs apart.
+        length: steps per episode.
+        ends: the flags of the last step: "terminated", "truncated" or "both".
+        closed_file: a file to which `close` appends the tag and a newline; None for no file.
+
+    Attributes:
+        seeds: the seed of every reset.
+        options: the options of every reset.
+        actions: the action of every step.
+        kinds: the type and dtype of each action, such as "int64:int64".
     """
 
     def __init__(
@@ -63,7 +71,15 @@ class CountingEnv(gymnasium.Env[Observation, Any]):
                 file.write(f"{self.tag}\n")
 
     def add(self, amount: int, *, times: int = 1) -> int:
-        """Return tag + amount * times, as a method for `env_method`."""
+        """Compute a number: a method for `env_method`.
+
+        Args:
+            amount: a number.
+            times: another.
+
+        Returns:
+            tag + amount * times.
+        """
         return self.tag + amount * times
 
     def _observe(self) -> Observation:
@@ -71,10 +87,13 @@ class CountingEnv(gymnasium.Env[Observation, Any]):
 
 
 def counting_fns(num_envs: int, **kwargs: Any) -> list[Callable[[], CountingEnv]]:
-    """Return env functions of CountingEnvs.
+    """Make env functions of CountingEnvs.
 
     Args:
-        num_envs: Their number. Env i has the tag i.
-        kwargs: Further arguments of CountingEnv.
+        num_envs: their number. Env i has the tag i.
+        **kwargs: further arguments of CountingEnv.
+
+    Returns:
+        The functions, a list.
     """
     return [functools.partial(CountingEnv, tag, **kwargs) for tag in range(num_envs)]

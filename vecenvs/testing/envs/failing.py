@@ -30,10 +30,14 @@ class UnpicklableError(Exception):
 
 
 class FailingEnv(CountingEnv):
-    """Raise in `where` ("init", "reset", "step", "close", "render" or "method") at its `at`-th call, counted from 1.
+    """Raise at one of its calls. The message names the tag, so a report can be traced to its env.
 
-    `kind` is what it raises: "toy", "awkward", "unpicklable", "exit" (SystemExit) or "interrupt" (KeyboardInterrupt).
-    The message names the tag, so a report can be traced to its env.
+    Args:
+        tag: a number, to tell envs apart.
+        where: the call: "init", "reset", "step", "close" or "method" (`add`).
+        at: at which of these calls, counted from 1.
+        kind: what it raises: "toy", "awkward", "unpicklable", "exit" (SystemExit) or "interrupt" (KeyboardInterrupt).
+        length: steps per episode.
     """
 
     def __init__(self, tag: int = 0, where: str = "step", at: int = 1, kind: str = "toy", length: int = 5) -> None:
@@ -79,7 +83,13 @@ class FailingEnv(CountingEnv):
 
 
 class BadObservationEnv(CountingEnv):
-    """Return an observation of the wrong shape, (size,), from its `at`-th step on."""
+    """Return observations of the wrong shape.
+
+    Args:
+        tag: a number, to tell envs apart.
+        at: the first step with a wrong observation, counted from 1.
+        size: the length of the observations, which should be 3.
+    """
 
     def __init__(self, tag: int = 0, at: int = 2, size: int = 4) -> None:
         super().__init__(tag)
@@ -93,7 +103,12 @@ class BadObservationEnv(CountingEnv):
 
 
 class UnpicklableEnv(CountingEnv):
-    """Have an attribute `lock` that does not pickle; put it into the info of its `at`-th step."""
+    """Have an attribute `lock` that cannot be pickled, and put it into one info.
+
+    Args:
+        tag: a number, to tell envs apart.
+        at: the step with this info, counted from 1.
+    """
 
     def __init__(self, tag: int = 0, at: int = 2) -> None:
         super().__init__(tag)

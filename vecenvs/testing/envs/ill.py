@@ -14,10 +14,17 @@ EXIT_CODE = 17
 
 
 class DyingEnv(CountingEnv):
-    """End its process in `where` ("init", "reset" or "step") at its `at`-th call, counted from 1.
+    """End its process at one of its calls.
 
-    `how` is "exit" (`os._exit(17)`) or "kill" (SIGKILL to itself). With `lives_file` the file gets a byte per death,
-    and the env lives on once it has `deaths` of them: a worker started in its place finds a healthy env.
+    Args:
+        tag: a number, to tell envs apart.
+        where: the call: "init", "reset" or "step".
+        at: at which of these calls, counted from 1.
+        how: "exit" (`os._exit(17)`) or "kill" (SIGKILL to itself).
+        length: steps per episode.
+        lives_file: a file that gets a byte per death. Once it has `deaths` of them the env lives on: a worker that
+            replaces the dead one has a healthy env. None for no file.
+        deaths: the number of deaths.
     """
 
     def __init__(
@@ -67,9 +74,16 @@ class DyingEnv(CountingEnv):
 
 
 class GatedEnv(CountingEnv):
-    """Wait in `where` ("init", "reset" or "step"), at its `at`-th call, until the file `gate` exists.
+    """Wait at one of its calls until a file exists.
 
-    With a gate that is never opened the env hangs. Tests that open a gate do not depend on times.
+    If the file never exists, the env hangs. Tests that make the file do not depend on times.
+
+    Args:
+        tag: a number, to tell envs apart.
+        gate: the file.
+        where: the call: "init", "reset" or "step".
+        at: at which of these calls, counted from 1.
+        length: steps per episode.
     """
 
     def __init__(self, tag: int, gate: Path, where: str = "step", at: int = 1, length: int = 5) -> None:
@@ -97,7 +111,14 @@ class GatedEnv(CountingEnv):
 
 
 class StubbornEnv(GatedEnv):
-    """A GatedEnv whose process ignores SIGTERM and SIGINT: only SIGKILL ends it while it waits."""
+    """A GatedEnv whose process ignores SIGTERM and SIGINT: only SIGKILL ends it while it waits.
+
+    Args:
+        tag: as in GatedEnv.
+        gate: as in GatedEnv.
+        where: as in GatedEnv.
+        at: as in GatedEnv.
+    """
 
     def __init__(self, tag: int, gate: Path, where: str = "step", at: int = 1) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

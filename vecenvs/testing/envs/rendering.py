@@ -11,7 +11,13 @@ from vecenvs.testing.envs.counting import CountingEnv
 
 
 class RenderingEnv(CountingEnv):
-    """Render a (4, 6, 3) uint8 image filled with 10 * tag + t, by render mode "rgb_array"; "human" renders nothing."""
+    """Render images.
+
+    Args:
+        tag: a number, to tell envs apart.
+        render_mode: "rgb_array" for images uint8 (4, 6, 3) filled with 10 * tag + t; "human" or None for nothing.
+        length: steps per episode.
+    """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array", "human"], "render_fps": 30}  # noqa: RUF012  as Env has it
 

@@ -15,8 +15,13 @@ class SampledEnv(gymnasium.Env[Any, Any]):
     """Return samples of `observation_space`, drawn from the env's own random state.
 
     The reward mixes a random number with a digest of the action, so that an action that arrives with a wrong value or
-    dtype changes the trajectory. Episodes end with probability `end` per step, terminated, truncated or both; every
-    third info holds an array, the others are empty.
+    dtype changes the trajectory. An episode ends terminated, truncated or both. Every third info holds an array, the
+    others are empty.
+
+    Args:
+        observation_space: the space of the observations.
+        action_space: the space of the actions; None for Discrete(4).
+        end: the probability that a step ends the episode.
     """
 
     def __init__(
@@ -46,7 +51,14 @@ class SampledEnv(gymnasium.Env[Any, Any]):
 
 
 def digest(value: Any) -> int:
-    """Return a checksum of the values, dtypes, shapes and nesting in `value` (a uint32)."""
+    """Compute a checksum of the values, dtypes, shapes and nesting in a value.
+
+    Args:
+        value: an array, a number, or a dict or tuple of values; anything else is pickled.
+
+    Returns:
+        The checksum, from 0 to 2**32 - 1.
+    """
     if isinstance(value, dict):
         return zlib.crc32(b"".join(key.encode() + digest(value[key]).to_bytes(4, "little") for key in sorted(value)))
     if isinstance(value, tuple):

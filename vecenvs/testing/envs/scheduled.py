@@ -16,8 +16,11 @@ FAIL = 9
 class ScheduledEnv(gymnasium.Env[NDArray[np.int64], Any]):
     """Observation int64 (3,): [tag, episode, t]; reward: t + action + bonus; an episode lasts 2 + tag % 3 steps.
 
-    Action `FAIL` raises before anything changes. Steps take a little time, more for higher actions, so that slots
+    Action `FAIL` raises before anything changes. Steps take a little time, more for higher actions, so that envs
     overtake each other.
+
+    Args:
+        tag: a number, to tell envs apart.
     """
 
     def __init__(self, tag: int) -> None:

@@ -105,7 +105,7 @@ class ActionConformance(Conformance):
             with pytest.raises(TypeError, match=f"actions must be a batch, one row for each of {n} envs, not 0"):
                 vec.step(0)
 
-    def test_none_for_nobody(self, make: Make) -> None:
+    def test_no_actions_for_no_envs(self, make: Make) -> None:
         """An empty list has no dtype of its own."""
         vec = make(counting_fns(2))
         vec.reset()

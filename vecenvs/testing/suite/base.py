@@ -16,21 +16,32 @@ Make = Callable[..., VecEnv]
 
 
 class Conformance:
-    """The base of the suites. A subclass makes the VecEnv under test by `make_vec`."""
+    """The base of the suites.
+
+    Attributes:
+        make_vec: makes the VecEnv under test; see `Make`. A subclass must define it, as a staticmethod.
+        exempt: words in the command lines of processes that may outlive a test. A subclass may define it.
+    """
 
     make_vec: Make
     exempt: ClassVar[Collection[str]] = leaks.EXEMPT
-    """Words in the command lines of processes that may outlive a test."""
 
     @pytest.fixture(autouse=True)
     def no_leaks(self) -> Iterator[None]:
-        """Fail a test that leaves a process or a shared-memory file."""
+        """Fail a test that leaves a process or a shared-memory file behind."""
         with leaks.no_leaks(self.exempt):
             yield
 
     @pytest.fixture
     def make(self, no_leaks: None) -> Iterator[Make]:
-        """Make the VecEnv under test, and close it after the test."""
+        """Make the VecEnv under test, and close it after the test.
+
+        Args:
+            no_leaks: a fixture: VecEnvs are closed before it looks for leaks.
+
+        Yields:
+            A function that makes a VecEnv: it calls `make_vec` with its own arguments.
+        """
         with contextlib.ExitStack() as stack:
 
             def make(*args: Any, **kwargs: Any) -> VecEnv:

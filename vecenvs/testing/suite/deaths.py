@@ -57,7 +57,7 @@ class DeathConformance(Conformance):
 
     @PROMPT
     @pytest.mark.parametrize("where", ["step", "reset"])
-    def test_what_it_said_before(self, make: Make, where: str) -> None:
+    def test_what_it_sent_before(self, make: Make, where: str) -> None:
         """A row that was sent before its worker died is not lost, even if no call has looked for it until then."""
         vec = make([CountingEnv, functools.partial(DyingEnv, 1, where, 1 if where == "step" else 2), CountingEnv])
         vec.reset()

@@ -26,7 +26,7 @@ from vecenvs.testing.suite.base import Conformance, Make
 
 
 def failing_fns(bad: int, num_envs: int = 4, **kwargs: Any) -> list[Any]:
-    """Env functions of which env `bad` fails as `kwargs` say."""
+    """Return env functions of which env `bad` fails as `kwargs` say."""
     never = {"where": "never", "length": kwargs.get("length", 5)}
     return [functools.partial(FailingEnv, tag, **(kwargs if tag == bad else never)) for tag in range(num_envs)]
 
@@ -202,7 +202,7 @@ class ErrorConformance(Conformance):
             make([CountingEnv, dict])
 
     def test_env_functions_that_do_not_pickle(self, make: Make) -> None:
-        """Run as they are where nothing is pickled, else refused by number."""
+        """They run where nothing is pickled. Elsewhere they are refused, with the index of the env."""
         lock = threading.Lock()
 
         def fn() -> CountingEnv:
@@ -235,7 +235,7 @@ class ErrorConformance(Conformance):
                 assert caught.value.index == index
 
     def test_bounds_that_differ(self, make: Make) -> None:
-        """Are refused, unless they are said to differ: then the VecEnv's space is that of env 0."""
+        """They are refused, unless they may differ: then the VecEnv's space is that of env 0."""
         fns = [functools.partial(bounded, 1.0 + tag) for tag in range(4)]
         with pytest.raises(SpaceMismatch, match=r"env 1 .*observation_mode='different'"):
             make(fns)
@@ -249,7 +249,7 @@ class ErrorConformance(Conformance):
                 make([*fns[:3], lambda odd=odd: odd], observation_mode="different")
 
     def test_an_env_given_twice(self, make: Make) -> None:
-        """Within one process, also in wrappers of its own. A ValueError, as SB3's."""
+        """It is a ValueError in one process, as in SB3, also if each function wraps it anew."""
         env = CountingEnv()
         try:
             vec = make([lambda: gymnasium.Wrapper(env), lambda: gymnasium.Wrapper(env)])
@@ -262,7 +262,7 @@ class ErrorConformance(Conformance):
 
     @pytest.mark.parametrize("nested", [False, True])
     def test_spaces_of_a_class_without_eq(self, make: Make, nested: bool) -> None:
-        """Made by each env for itself: equal if their attributes are."""
+        """Spaces that each env makes for itself are equal if their attributes are."""
 
         def fn(highest: int) -> Any:
             custom: spaces.Space[Any] = UpTo(highest)

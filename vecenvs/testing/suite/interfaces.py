@@ -119,7 +119,7 @@ class InterfaceConformance(Conformance):
     @pytest.mark.parametrize("old", ["seed", "reset", "step"])
     def test_envs_of_the_old_gym(self, make: Make, old: str, wrapped: bool) -> None:
         """The error says what to do, whichever call meets the old interface first."""
-        size = 3 if wrapped else 2  # which looks like (obs, info)
+        size = 3 if wrapped else 2  # a tuple of two looks like (obs, info)
         fns: list[Any] = [functools.partial(OldGymEnv, tag, old, size) for tag in range(2)]
         vec = make([functools.partial(make_within_dict, fn) for fn in fns] if wrapped else fns)
         wanted = r"step\(self, action\) -> \(obs, rew" if old == "step" else r"reset\(self, \*, seed=None, opt"
@@ -137,7 +137,7 @@ class InterfaceConformance(Conformance):
         assert "shimmy" not in str(caught.value)
 
     @pytest.mark.parametrize("mode", ["same_step", "next_step", "async"])
-    def test_options_go_to_those_who_are_given_some(self, make: Make, mode: str) -> None:
+    def test_options_go_to_the_envs_that_are_given_some(self, make: Make, mode: str) -> None:
         vec = make([functools.partial(NoOptionsEnv, tag, 2) for tag in range(2)], autoreset=mode)
         vec.reset(seed=3)
         for _ in range(6):

@@ -248,14 +248,14 @@ def _ask(vec: VecEnv, what: str) -> None:
         vec.seed(1)
     elif what == "set_options":
         vec.set_options({"a": 1})
-    elif what == "step":  # the first one, which tells the workers of columns for info_attrs
+    elif what == "step":  # the first step tells the workers of columns for info_attrs
         vec.step(ACTIONS)
     else:
         vec.set_attr("long", "x" * 200_000)
 
 
 def _is_free(vec: VecEnv) -> bool:
-    """Tell whether the step was not begun."""
+    """Return whether the step was not begun."""
     try:
         vec.get_attr("tag")
     except Exception:

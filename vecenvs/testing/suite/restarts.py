@@ -270,7 +270,7 @@ class RestartConformance(Conformance):
         vec.send(ACTIONS)
         for _ in range(200):  # for two seconds at least
             send_on(vec, vec.recv())
-            time.sleep(0.01)  # in which they answer: no recv has to wait
+            time.sleep(0.01)  # the others answer meanwhile: no recv has to wait
             if vec.stats()["restarts"]:
                 break
         gate.touch()

@@ -119,7 +119,7 @@ class TimeoutConformance(Conformance):
         assert vec.step_wait(timeout=30.0)[0][:, 2].tolist() == [2] * 4
         timer.join()
 
-    def test_who_has_just_begun_is_not_late(self, make: Make, tmp_path: Path) -> None:
+    def test_an_env_that_has_just_begun_is_not_late(self, make: Make, tmp_path: Path) -> None:
         """The timeout of one env does not depend on another env that is late."""
         gate = tmp_path / "gate"
         fns = gated_fns(gate)
@@ -149,7 +149,7 @@ class TimeoutConformance(Conformance):
         monkeypatch.setattr("vecenvs.pool.pool_base.CLOSE_GRACE", 1.0)  # rather than 5 s
         fns = gated_fns(tmp_path / "never")
         fns[0] = functools.partial(StubbornEnv, 0, tmp_path / "never")
-        fns[2] = functools.partial(GatedEnv, 2, tmp_path / "never")  # another worker's, where there are several
+        fns[2] = functools.partial(GatedEnv, 2, tmp_path / "never")  # an env of another worker, where there are several
         vec = make(fns)
         vec.reset()
         vec.step_async([0] * 4)

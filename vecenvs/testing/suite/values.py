@@ -51,7 +51,7 @@ class MemoEnv(CountingEnv):
             "counter": Counter(), "ordered": OrderedDict(), "deque": deque(), "set": set(), "list": [], "dict": {},
         }  # fmt: skip
         if options:
-            options["given"] += 1  # its own, as in a process of its own
+            options["given"] += 1  # each env has a copy, as in a process of its own
             self.given = options["given"]
         obs, info = super().reset(seed=seed, options=options)
         return obs, {**info, "bad": OneWayError(1, "reset")} if self.say == "reset" else info
@@ -181,7 +181,7 @@ class ValueConformance(Conformance):
         except EnvError as error:
             failed = [one.index for one in error.errors]
             assert [vec.reset_infos[slot]["episode"] for slot in failed] == [1] * len(failed)
-            if autoreset != "disabled":  # where the others' episodes are over as well
+            if autoreset != "disabled":  # in that mode the other envs need a reset, too
                 self.are_refused(vec, error)
         self.goes_on(vec)
 
@@ -217,7 +217,7 @@ class ValueConformance(Conformance):
         except EnvError as error:
             assert "Homebound" in str(error)
             assert error.index == (0 if way in ("step", "set_options") else 1)
-            if way != "set_options":  # of which nothing is left
+            if way != "set_options":  # it needs no reset of the envs
                 self.are_refused(vec, error, "a")
         vec.reset()
         assert vec.step(["a"] * 4)[0][:, 2].tolist() == [1] * 4
@@ -256,7 +256,7 @@ class ValueConformance(Conformance):
     @pytest.mark.parametrize("kind", ["text", "sequence"])
     @pytest.mark.parametrize("autoreset", ["same_step", "next_step", "async"])
     def test_episodes_of_words_end(self, make: Make, kind: str, autoreset: str) -> None:
-        """Observations of variable shape, in every mode, also in rows repeated during a reset."""
+        """Last observations of variable shape are right in every mode, also in rows repeated during a reset."""
         vec = make([functools.partial(SpeakingEnv, tag, kind) for tag in range(3)], autoreset=autoreset)
         first = vec.reset()
         assert list(first) == ([f"{tag}x1x0" for tag in range(3)] if kind == "text" else [(t, 1, 0) for t in range(3)])
@@ -270,13 +270,13 @@ class ValueConformance(Conformance):
         assert ends >= 3
 
     def test_terminal_rows_of_async_mode_stay(self, make: Make) -> None:
-        """Until the next call, also with copy=False."""
+        """They keep their values until the next call, also with copy=False."""
         vec = make(counting_fns(4, length=2), autoreset="async", copy=False)
         vec.reset()
         vec.step([0] * 4)
         obs, _, dones, _ = vec.step([0] * 4)
         assert dones.all()
-        threading.Event().wait(0.05)  # in which resets end
+        threading.Event().wait(0.05)  # resets end meanwhile
         assert obs[:, 2].tolist() == [2] * 4
 
     def test_spaces_are_not_an_envs_own(self, make: Make) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
 from vecenvs.batch.layout import Array, SpaceLayout
+from vecenvs.vec_env import VecEnv
 
 
 class BatchConverter:
@@ -68,3 +70,11 @@ class BatchConverter:
     def empty(self) -> Any:
         """Return a VecEnv's batch without rows."""
         return self.layout.unflatten([np.empty((0, *leaf.shape), leaf.dtype) for leaf in self.layout.leaves])
+
+
+def observation_batch_space(vec: VecEnv) -> spaces.Space[Any]:
+    """Return the space of a batch of observations; the envs' spaces may differ in their bounds."""
+    bare = vec.unwrapped
+    if getattr(bare, "observation_mode", "same") == "same" or vec.observation_space is not bare.observation_space:
+        return batch_space(vec.observation_space, vec.num_envs)
+    return batch_differing_spaces(vec.get_attr("observation_space"))

@@ -18,7 +18,11 @@ RESERVED = ("reset", "step", "close")
 
 
 class GymnasiumCalls(VectorEnv[Any, Any, NDArray[Any]]):
-    """The part of GymnasiumView without rows: calls, attributes, rendering and closing."""
+    """The part of GymnasiumView without rows: calls, attributes, rendering and closing.
+
+    Args:
+        vec: the VecEnv.
+    """
 
     def __init__(self, vec: VecEnv) -> None:
         self.vec = vec
@@ -28,9 +32,9 @@ class GymnasiumCalls(VectorEnv[Any, Any, NDArray[Any]]):
         """Call the method `name` of every env, or read the attribute `name` if it is not callable.
 
         Args:
-            name: A method or attribute of the env or of one of its wrappers, the outermost first.
-            *args: Positional arguments of the method.
-            **kwargs: Keyword arguments of the method.
+            name: a method or attribute of the env or of one of its wrappers, the outermost first.
+            *args: positional arguments of the method.
+            **kwargs: keyword arguments of the method.
 
         Returns:
             A tuple of num_envs results.
@@ -42,7 +46,17 @@ class GymnasiumCalls(VectorEnv[Any, Any, NDArray[Any]]):
         return self.call_wait()
 
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
-        """Start a `call`; `call_wait` returns its results."""
+        """Start a `call`; `call_wait` returns its results.
+
+        Args:
+            name: as in `call`.
+            *args: as in `call`.
+            **kwargs: as in `call`.
+
+        Raises:
+            ValueError: as in `call`.
+            AlreadyPendingCallError: a step, reset or call has not been waited for.
+        """
         self._check_free("call_async")
         check_name(name)
         if name in RESERVED:
@@ -57,14 +71,14 @@ class GymnasiumCalls(VectorEnv[Any, Any, NDArray[Any]]):
         """Wait for the results of `call_async`.
 
         Args:
-            timeout: Seconds to wait, or None for no limit.
+            timeout: seconds to wait, or None for no limit.
 
         Returns:
             A tuple of num_envs results.
 
         Raises:
-            CallTimeout: The results are not complete in time; a later `call_wait` returns them.
-            NoAsyncCallError: There is no `call_async` to wait for.
+            CallTimeout: the results are not complete in time; a later `call_wait` returns them.
+            NoAsyncCallError: there is no `call_async` to wait for.
         """
         if self._pending != "call":
             self._refuse_wait("call")
@@ -79,15 +93,22 @@ class GymnasiumCalls(VectorEnv[Any, Any, NDArray[Any]]):
         return tuple(results)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Return `call(name)`: an attribute of every env, or as in Gymnasium the result of a method."""
+        """Read an attribute of every env; a method is called without arguments, as in Gymnasium.
+
+        Args:
+            name: the attribute or method.
+
+        Returns:
+            A tuple of num_envs values.
+        """
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of every env.
 
         Args:
-            name: The attribute. It is set where it is found, else on the outermost wrapper.
-            values: A list or tuple of num_envs values, or one value for all envs.
+            name: the attribute. It is set where it is found, else on the outermost wrapper.
+            values: a list or tuple of num_envs values, or one value for all envs.
 
         Raises:
             ValueError: `values` is a list or tuple of another length.
@@ -130,7 +151,12 @@ class GymnasiumCalls(VectorEnv[Any, Any, NDArray[Any]]):
         return self.call("render")
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Close the VecEnv within a bounded time; Gymnasium's two arguments have no effect."""
+        """Close the VecEnv within a bounded time. Gymnasium's `close` calls this.
+
+        Args:
+            timeout: no effect; Gymnasium's argument.
+            terminate: no effect; Gymnasium's argument.
+        """
         self.vec.close()
 
     def _check_free(self, what: str) -> None:

@@ -37,7 +37,7 @@ def from_gymnasium(vector_env: AnyVectorEnv, *, autoreset: str | None = None, co
     """Make a VecEnv of a gymnasium.vector.VectorEnv; closing it closes the vector env.
 
     Args:
-        vector_env: Any vector env, also a natively batched one.
+        vector_env: any vector env, also a natively batched one.
         autoreset: "next_step", "same_step" or "disabled": needed where the metadata has no "autoreset_mode".
         copy: False returns observations without a copy. Use it for a vector env that never writes into observations
             which it has returned.
@@ -47,8 +47,8 @@ def from_gymnasium(vector_env: AnyVectorEnv, *, autoreset: str | None = None, co
         docs/gymnasium.md has a table.
 
     Raises:
-        TypeError: `vector_env` is no gymnasium.vector.VectorEnv.
-        ValueError: The autoreset mode is unknown, or differs from the one in the metadata.
+        TypeError: `vector_env` is not a gymnasium.vector.VectorEnv.
+        ValueError: the autoreset mode is unknown, or differs from the one in the metadata.
     """
     return GymnasiumVecEnv(vector_env, autoreset=autoreset, copy=copy)
 
@@ -66,6 +66,11 @@ class GymnasiumVecEnv(SendRecv):
       env's worker, after which it can only be closed: other calls raise a VecEnvError that says so.
     * Over an AsyncVectorEnv a timeout raises VecEnvError, because Gymnasium drops a step that timed out. A vector env
       without `step_async` has finished its step before `step_wait` is called.
+
+    Args:
+        vector_env: as in `vecenvs.views.from_gymnasium`.
+        autoreset: as in `vecenvs.views.from_gymnasium`.
+        copy: as in `vecenvs.views.from_gymnasium`.
     """
 
     def __init__(self, vector_env: AnyVectorEnv, *, autoreset: str | None = None, copy: bool = True) -> None:
@@ -187,7 +192,7 @@ class GymnasiumVecEnv(SendRecv):
 
     def _split_final_info(self, i: int, info: dict[str, Any]) -> dict[str, Any]:
         if "final_obs" not in info:
-            raise VecEnvError(f"env {i} has ended its episode, but the vector env gives no info 'final_obs' of it")
+            raise VecEnvError(f"env {i} has ended its episode, but the vector env's infos have no 'final_obs' for it")
         del info[TRUNCATED_KEY]
         last: dict[str, Any] = {**info.pop("final_info", {})}
         last.update((key, info.pop(key)) for key in episode_statistics_keys(info))

@@ -37,19 +37,19 @@ def make_gymnasium_vec(
     An exception from making an env is raised as it is, as by gym.make.
 
     Args:
-        num_envs: The number of envs.
-        env_id: The id of a registered env. Each env is made by gym.make, without the passive env checker.
-        backend: A name of `vecenvs.backends.BACKENDS`; None means "dummy" for one env, else "subproc".
+        num_envs: the number of envs.
+        env_id: the id of a registered env. Each env is made by gym.make, without the passive env checker.
+        backend: a name of `vecenvs.backends.BACKENDS`; None means "dummy" for one env, else "subproc".
         autoreset_mode: Gymnasium's enum or its value, such as "NextStep".
-        vec_kwargs: Arguments for the backend's class.
-        env_wrappers: Functions that wrap an env, the innermost first.
-        **env_kwargs: Arguments for gym.make.
+        vec_kwargs: arguments for the backend's class.
+        env_wrappers: functions that wrap an env, the innermost first.
+        **env_kwargs: arguments for gym.make.
 
     Returns:
         A gymnasium.vector.VectorEnv.
 
     Raises:
-        TypeError: An argument has the wrong type, or `vec_kwargs` names an argument of this function.
+        TypeError: an argument has the wrong type, or `vec_kwargs` names an argument of this function.
         ValueError: `autoreset_mode` or `backend` is unknown.
     """
     num_envs = parse_count("num_envs", num_envs)
@@ -105,8 +105,8 @@ def use_for_make_vec(env_id: str, **kwargs: Any) -> None:
     `vectorization_mode`, and which accepts `vector_kwargs` and `wrappers`. Other ids are made as before.
 
     Args:
-        env_id: The id of a registered env.
-        **kwargs: Arguments for `make_gymnasium_vec`. Without a `backend`, the vectorization mode "sync" means "dummy"
+        env_id: the id of a registered env.
+        **kwargs: arguments for `make_gymnasium_vec`. Without a `backend`, the vectorization mode "sync" means "dummy"
             and "async" means "subproc".
     """
     gym.spec(env_id).vector_entry_point = functools.partial(make_gymnasium_vec, env_id=env_id, **kwargs)
@@ -127,7 +127,7 @@ def _make_vec(
     wrappers: Any = None,
     **kwargs: Any,
 ) -> AnyVectorEnv:
-    """Replace gym.make_vec: use this project's entry point for the ids given to `use_for_make_vec`.
+    """Return what gym.make_vec does, or this project's vector env for an id given to `use_for_make_vec`.
 
     Gymnasium ignores a vector entry point in the modes "sync" and "async", and refuses `vector_kwargs` and `wrappers`
     with one.

@@ -25,10 +25,18 @@ class PendingReset:
     errors: list[EnvError] = field(default_factory=list)
 
     def receive(self, vec: VecEnv, deadline: float | None) -> Any:
-        """Wait for the missing rows; return all rows in the order of `indices`.
+        """Wait for the missing rows.
 
-        Raises StepTimeout at the deadline; the next call continues with the rows received so far. If envs raised, the
-        first env's EnvError is raised after all envs have answered.
+        Args:
+            vec: the VecEnv.
+            deadline: the latest time to return, by `time.monotonic`, in seconds; None for no limit.
+
+        Returns:
+            The first observations, a batch of one row for each of `indices`, in their order.
+
+        Raises:
+            StepTimeout: the deadline has passed. The next call continues with the rows received so far.
+            EnvError: envs raised. It is that of the first of them, and comes after all envs have answered.
         """
         while (missing := self._missing()) > 0:
             timeout = None if deadline is None else max(deadline - time.monotonic(), 0.0)

@@ -29,7 +29,7 @@ class SingleEnvAccess(VecEnv):
     """
 
     vector_env: AnyVectorEnv
-    _call_results: list[Any] | None = None  # of a call_async without its call_wait
+    _call_results: list[Any] | None = None  # of a call_async whose call_wait has not been called
     _broken: VecEnvError | None = None  # why the vector env can only be closed
     _must_terminate = False  # whether the vector env waits for the answer of a dead worker
 
@@ -67,7 +67,7 @@ class SingleEnvAccess(VecEnv):
         bare = self.vector_env.unwrapped
         if isinstance(bare, (SyncVectorEnv, GymnasiumCalls)):
             return bare.envs
-        raise AttributeError(str(self._out_of_reach("give its single envs")))
+        raise AttributeError(str(self._out_of_reach("hand out its single envs")))
 
     def get_attr(self, name: str, indices: Indices = None) -> list[Any]:
         if not self._takes_names_only:
@@ -105,7 +105,7 @@ class SingleEnvAccess(VecEnv):
     def get_images(self, indices: Indices = None) -> list[Any]:
         if self.render_mode not in ("rgb_array", "human"):
             raise VecEnvError(
-                f"envs with render_mode={self.render_mode!r} give no images: make them with render_mode='rgb_array'"
+                f"envs with render_mode={self.render_mode!r} make no images: make them with render_mode='rgb_array'"
             )
         slots = parse_indices(indices, self.num_envs)
         self._check_free("render", slots)
@@ -149,7 +149,7 @@ class SingleEnvAccess(VecEnv):
             raise self._out_of_reach(f"hand out the method {name!r} of single envs")
 
     def _call_vector_env(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the vector env; find out what an exception has cost."""
+        """Call a method of the vector env; find out which workers an exception has cost."""
         try:
             return method(*args, **kwargs)
         except BaseException as exc:
@@ -178,7 +178,7 @@ class SingleEnvAccess(VecEnv):
 
     def _out_of_reach(self, what: str) -> OutOfReachError:
         kind = type(self.vector_env.unwrapped).__name__
-        remedy = "make the envs by DummyVecEnv, SubprocVecEnv, ... if you need that"
+        remedy = "make the envs by DummyVecEnv or SubprocVecEnv if you need that"
         return OutOfReachError(f"{kind} cannot {what}: {remedy}")
 
     @abc.abstractmethod

@@ -7,6 +7,7 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from vecenvs.arguments import check_choice
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv
 from vecenvs.views.gymnasium.single_envs import AnyVectorEnv
@@ -27,17 +28,18 @@ def check_vector_env(given: Any) -> None:
 
 
 def parse_autoreset(vector_env: AnyVectorEnv, given: str | None) -> str:
-    """Return the autoreset mode in the metadata, or `given` if there is none; ValueError if the two differ."""
+    """Return the autoreset mode in the metadata, or `given` if they have none; ValueError if the two differ."""
     declared = vector_env.metadata.get("autoreset_mode")
     names = {mode: name for name, mode in AUTORESET_MODES.items()}
     found = given if declared is None else names[AutoresetMode(declared)]
     if found is None:
         raise ValueError(
             f"the metadata of {vector_env} have no 'autoreset_mode': "
-            f"say what it does by autoreset={', '.join(map(repr, AUTORESET_MODES))}"
+            f"name its mode by autoreset={' or '.join(map(repr, AUTORESET_MODES))}"
         )
-    if found not in AUTORESET_MODES or given not in (None, found):
-        raise ValueError(f"autoreset={given!r}, but the vector env does {declared or sorted(AUTORESET_MODES)}")
+    check_choice("autoreset", found, AUTORESET_MODES)
+    if given not in (None, found):
+        raise ValueError(f"autoreset={given!r}, but the vector env's metadata have 'autoreset_mode' {declared}")
     return found
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.batch.values import copy_containers
+from vecenvs.errors import VecEnvError
 
 VEC_ENV_KEYS = frozenset({"TimeLimit.truncated", "terminal_observation", "episode_start"})
 
@@ -19,7 +22,7 @@ def without_vec_env_keys(info: dict[str, Any]) -> dict[str, Any]:
 
 
 def infos_to_list(infos: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add Gymnasium's dict of arrays to `rows`, one dict per env, and return `rows`.
+    """Return `rows`, one dict per env, with the entries of Gymnasium's dict of arrays.
 
     An env gets a key if the mask "_key" says so. Without a mask, as from EnvPool, each env gets its entry if the value
     has one per env; any other value is left out. `final_obs` and `final_info` get no special treatment. Arrays are
@@ -47,6 +50,17 @@ def episode_statistics_keys(info: dict[str, Any]) -> list[str]:
     the next episode.
     """
     return [key for key, value in info.items() if isinstance(value, dict) and value.keys() == {"r", "l", "t"}]
+
+
+def check_wrapped(dones: NDArray[np.bool_], ended: NDArray[np.bool_], infos: list[dict[str, Any]]) -> None:
+    """Refuse dones that only a wrapper has changed; add the missing key to infos that a wrapper has made."""
+    if not np.array_equal(dones, ended):
+        raise VecEnvError(
+            "a wrapper changes dones, which Gymnasium does not have: define the properties terminated and truncated "
+            "in the wrapper"
+        )
+    for info in infos:
+        info.setdefault(TRUNCATED_KEY, False)
 
 
 def _has_rows(values: Any, n: int) -> bool:

@@ -12,22 +12,20 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
-from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_differing_spaces, batch_space
+from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from vecenvs.arguments import check_vec_env, deadline_of
 from vecenvs.batch.actions import whole_numbers
-from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, describe_indices
 from vecenvs.vec_env import Batch, VecEnv
-from vecenvs.views.gymnasium.batches import BatchConverter
+from vecenvs.views.gymnasium.batches import BatchConverter, observation_batch_space
 from vecenvs.views.gymnasium.calls import GymnasiumCalls
 from vecenvs.views.gymnasium.errors import CallTimeout, raise_as_gymnasium
 from vecenvs.views.gymnasium.resets import PendingReset, parse_reset
-from vecenvs.views.gymnasium.vector_infos import without_vec_env_keys
+from vecenvs.views.gymnasium.vector_infos import check_wrapped, without_vec_env_keys
 
 AUTORESET_MODES = {
     "next_step": AutoresetMode.NEXT_STEP,
@@ -42,28 +40,36 @@ def as_gymnasium(vec: VecEnv) -> GymnasiumView:
     """View a VecEnv as a gymnasium.vector.VectorEnv; closing the view closes `vec`.
 
     Args:
-        vec: A VecEnv in autoreset mode "next_step", "same_step" or "disabled". Step and reset it through the view
+        vec: a VecEnv in autoreset mode "next_step", "same_step" or "disabled". Step and reset it through the view
             alone.
 
     Returns:
         A vector env with the methods of Gymnasium's AsyncVectorEnv.
 
     Raises:
-        TypeError: `vec` is no VecEnv.
-        ValueError: The autoreset mode is "async", which Gymnasium does not have.
+        TypeError: `vec` is not a VecEnv.
+        ValueError: the autoreset mode is "async", which Gymnasium does not have.
     """
     return GymnasiumView(vec)
 
 
 class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl looks at the direct base classes
-    """The VecEnv `vec` behind Gymnasium's interface."""
+    """The VecEnv `vec` behind Gymnasium's interface.
+
+    Args:
+        vec: the VecEnv, as in `vecenvs.views.as_gymnasium`.
+
+    Raises:
+        TypeError: `vec` is not a VecEnv.
+        ValueError: Gymnasium does not have its autoreset mode.
+    """
 
     def __init__(self, vec: VecEnv) -> None:
         check_vec_env("as_gymnasium", vec)
         if vec.autoreset not in AUTORESET_MODES:
             raise ValueError(
                 f"Gymnasium has no autoreset mode {vec.autoreset!r}: "
-                f"make the VecEnv with autoreset={', '.join(map(repr, AUTORESET_MODES))}"
+                f"make the VecEnv with autoreset={' or '.join(map(repr, AUTORESET_MODES))}"
             )
         super().__init__(vec)
         self.num_envs = vec.num_envs
@@ -71,7 +77,7 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         self.metadata = {**vec.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = vec.render_mode
         self.single_observation_space, self.single_action_space = vec.observation_space, vec.action_space
-        self.observation_space = _batch_space(vec)
+        self.observation_space = observation_batch_space(vec)
         self.action_space = batch_space(vec.action_space, vec.num_envs)
         self._observations = BatchConverter(vec.observation_space)
         self._actions = BatchConverter(vec.action_space)
@@ -91,15 +97,16 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         """Reset all envs, or the envs in `options["reset_mask"]`.
 
         Args:
-            seed: An int s seeds env i with s + i. A list has one seed for each of the num_envs, reset or not.
-            options: Options for the envs, with an optional bool array "reset_mask" (num_envs,). It is not changed.
+            seed: an int s seeds env i with s + i. A list has one seed for each of the num_envs, reset or not.
+            options: options for the envs, with an optional bool array "reset_mask" (num_envs,). It is not changed.
 
         Returns:
-            The observations of all envs, and the infos of the envs that were reset, as one dict of arrays.
+            The observations of all envs, a batch of num_envs rows, and the infos of the envs that were reset, as one
+            dict of arrays with `_key` masks.
 
         Raises:
-            ResetNeeded: A `reset_mask` before the first reset of all envs.
-            CallTimeout: The VecEnv's `step_timeout` has passed; `reset_wait` then returns the rows.
+            ResetNeeded: a `reset_mask` before the first reset of all envs.
+            CallTimeout: the VecEnv's `step_timeout` has passed; `reset_wait` then returns the rows.
         """
         self._check_free("reset")
         reset = parse_reset(self.num_envs, seed, options)
@@ -116,7 +123,16 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
     def reset_async(
         self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> None:
-        """Start a `reset`; `reset_wait` returns its rows."""
+        """Start a `reset`; `reset_wait` returns its rows.
+
+        Args:
+            seed: as in `reset`.
+            options: as in `reset`.
+
+        Raises:
+            ResetNeeded: as in `reset`.
+            AlreadyPendingCallError: a step, reset or call has not been waited for.
+        """
         self._check_free("reset_async")
         reset = parse_reset(self.num_envs, seed, options)
         self._check_maskable(reset)
@@ -130,14 +146,14 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         """Wait for the rows of `reset_async`, and return what `reset` returns.
 
         Args:
-            timeout: Seconds to wait, or None for no limit.
+            timeout: seconds to wait, or None for no limit.
 
         Returns:
             The observations of all envs, and the infos of the envs that were reset.
 
         Raises:
-            CallTimeout: The rows are not complete in time; a later `reset_wait` returns them.
-            NoAsyncCallError: There is no `reset_async` to wait for.
+            CallTimeout: the rows are not complete in time; a later `reset_wait` returns them.
+            NoAsyncCallError: there is no `reset_async` to wait for.
         """
         reset = self._reset
         if reset is None:
@@ -183,21 +199,32 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         """Step every env once.
 
         Args:
-            actions: A batch of the action space.
+            actions: a batch of the action space: an array (num_envs, ...), or a dict or tuple of these. Floats that
+                are whole numbers are accepted for integer actions.
 
         Returns:
-            The observations; rewards float64 (num_envs,); terminations and truncations bool (num_envs,); the infos as
-            one dict of arrays with `_key` masks.
+            The observations, a batch of num_envs rows; rewards float64 (num_envs,); terminations and truncations bool
+            (num_envs,); the infos as one dict of arrays with `_key` masks.
 
         Raises:
-            ResetNeeded: An env's episode is over and nothing resets it. No env is stepped.
-            CallTimeout: The VecEnv's `step_timeout` has passed; `step_wait` then returns the rows.
+            ResetNeeded: an env's episode is over and nothing resets it. No env is stepped.
+            CallTimeout: the VecEnv's `step_timeout` has passed; `step_wait` then returns the rows.
         """
         self.step_async(actions)
         return self.step_wait()
 
     def step_async(self, actions: Any) -> None:
-        """Start a `step`; `step_wait` returns its rows."""
+        """Start a `step`; `step_wait` returns its rows.
+
+        Args:
+            actions: as in `step`.
+
+        Raises:
+            TypeError: the actions have another structure or dtype than the space's. No env is stepped.
+            ValueError: their number or shape is wrong. No env is stepped.
+            ResetNeeded: as in `step`.
+            AlreadyPendingCallError: a step, reset or call has not been waited for.
+        """
         self._check_free("step_async")
         if self._ended is not None and self._ended.any():
             ended = describe_indices(np.flatnonzero(self._ended).tolist())
@@ -214,14 +241,14 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         """Wait for the rows of `step_async`, and return what `step` returns.
 
         Args:
-            timeout: Seconds to wait, or None for no limit.
+            timeout: seconds to wait, or None for no limit.
 
         Returns:
             Observations, rewards, terminations, truncations and infos.
 
         Raises:
-            CallTimeout: The rows are not complete in time; a later `step_wait` returns them.
-            NoAsyncCallError: There is no `step_async` to wait for.
+            CallTimeout: the rows are not complete in time; a later `step_wait` returns them.
+            NoAsyncCallError: there is no `step_async` to wait for.
         """
         if self._pending != "step":
             self._refuse_wait("step")
@@ -242,7 +269,7 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
             self._ended = dones
         terminated, truncated = vec.terminated, vec.truncated
         if self._wrapped:
-            _check_wrapped(dones, terminated | truncated, infos)
+            check_wrapped(dones, terminated | truncated, infos)
         vector_infos: dict[str, Any] = {}
         for i, info in enumerate(infos):
             if len(info) > 1:  # more than "TimeLimit.truncated"
@@ -301,22 +328,3 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
             if self._ended is None:
                 self._ended = np.zeros(self.num_envs, dtype=bool)
             self._ended[batch.indices] = batch.dones
-
-
-def _batch_space(vec: VecEnv) -> spaces.Space[Any]:
-    """Return the space of a batch of observations; the envs' spaces may differ in their bounds."""
-    bare = vec.unwrapped
-    if getattr(bare, "observation_mode", "same") == "same" or vec.observation_space is not bare.observation_space:
-        return batch_space(vec.observation_space, vec.num_envs)
-    return batch_differing_spaces(vec.get_attr("observation_space"))
-
-
-def _check_wrapped(dones: NDArray[np.bool_], ended: NDArray[np.bool_], infos: list[dict[str, Any]]) -> None:
-    """Refuse dones that only a wrapper has changed; add the missing key to infos that a wrapper has made."""
-    if not np.array_equal(dones, ended):
-        raise VecEnvError(
-            "a wrapper changes dones, which Gymnasium does not have: give the wrapper properties terminated and "
-            "truncated of its own"
-        )
-    for info in infos:
-        info.setdefault(TRUNCATED_KEY, False)
