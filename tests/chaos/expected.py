@@ -169,6 +169,8 @@ class Expected:
             self.lives[slot].add(row.obs[LIFE])
             self.homes[row.obs[LIFE]] = row.obs[PID]
         self.states[slot] = {after for state in found for after in state.handed_out()}
+        if worker in self.dead:  # which begins no async autoreset
+            self.states[slot] = {state._replace(due=None) for state in self.states[slot]}
         self.last[slot] = row
 
     def take_batch(self, batch: Batch) -> None:

@@ -267,9 +267,11 @@ class Commands:
         return rows, self.numbered(dict.fromkeys(ended, (Command.AWAIT_RESET, None)))
 
     def begin_resets(self, rows: dict[int, list[Any]], commands: dict[int, Pending]) -> None:
-        """Ask for the first rows of episodes; the slots repeat `rows` until these come."""
+        """Ask for the first rows of episodes; the slots repeat `rows` until these come. Lost workers are left out."""
+        if self.recovery.lost:
+            commands = {slot: each for slot, each in commands.items() if self.owner[slot] not in self.recovery.lost}
         if commands:
-            self.resetting.update(rows)
+            self.resetting.update((slot, rows[slot]) for slot in commands)
             self.send(commands)
 
     # Deaths of workers
