@@ -43,10 +43,6 @@ class Calls:
         except KeyboardInterrupt as exc:
             if self.interrupter.fired == before:
                 raise Violation("KeyboardInterrupt from nowhere", told(exc)) from exc
-            # CPython 3.11 never frees the exception in whose handler a trace function raises: its frames keep the VecEnv.
-            for each in (exc, exc.__context__):
-                if each is not None:
-                    traceback.clear_frames(each.__traceback__)
             self.counts["interrupts"] += 1
             self.note(f"  interrupted at {self.interrupter.where}")
             self._on_interrupt()
