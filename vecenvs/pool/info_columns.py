@@ -39,17 +39,19 @@ class InfoColumns:
 
         Repeatable. Workers that have not been told these types yet send the values with their rows.
         """
-        self.specs = specs = self.specs or specs_of(self._odd, reset_infos)
+        specs = self.specs or specs_of(self._odd, reset_infos)
         self._batch.open_info(specs)
         self.whole = len(specs) == len(self._odd)
         self._make = maker(tuple(specs))
-        self._first_cells, self._first_rows = [], []
+        first_cells, first_rows = [], []
         for name, column in self._batch.first_info.items():
             simple = column.dtype.isnative and column.dtype.kind in "bif" and column.dtype.itemsize in (1, 4, 8)
             if column.ndim == 1 and simple:
-                self._first_cells.append((name, column.data))
+                first_cells.append((name, column.data))
             else:
-                self._first_rows.append((name, column))
+                first_rows.append((name, column))
+        self._first_cells, self._first_rows = first_cells, first_rows
+        self.specs = specs  # last, as a worker that replaces another is told these
         return specs
 
     def first(self, slot: int) -> dict[str, Any]:
