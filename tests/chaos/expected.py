@@ -251,9 +251,7 @@ class Expected:
             return found
 
         states = self.states[slot]
-        found = fits(states)
-        if not found and worker not in self.inline and self.causes[worker]:
-            found = fits({after for state in states for after in state.after_death()})
+        found = fits(states) | (fits(self.replaced(slot)) if worker not in self.inline else set())
         if not found and fits(self.gone[slot]):
             raise Violation(
                 "rows are lost", f"env {slot} has done what it was told; its row has not come: {self.describe(slot)}"

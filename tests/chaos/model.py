@@ -201,9 +201,11 @@ class State(NamedTuple):
         assert due is not None
         free = self._replace(due=None)
         if due.then_lost:
+            found = free.after_death()
             if due.ended and self.mode == "async":
-                return [free.after_death()[0]._replace(begun=True).given_reset("auto", self.held)]
-            return free.after_death()
+                found = [found[0]._replace(begun=True).given_reset("auto", self.held)]
+            # An attribute set while the row was due is the old env's, or the one's that has replaced it.
+            return [state._replace(bonus=bonus) for state in found for bonus in {state.bonus, self.bonus}]
         if due.ended and self.mode == "async" and due.kind in ("row", "lost"):
             return [free.given_reset("auto", self.held)]
         return [free]
