@@ -9,6 +9,7 @@ from vecenvs.backends.in_process import LocalTransport
 from vecenvs.batch.batch_columns import Allocator, BatchColumns
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
+from vecenvs.vec_env import StepReturn
 
 
 class DummyVecEnv(PoolVecEnv):
@@ -40,6 +41,26 @@ class DummyVecEnv(PoolVecEnv):
 
     def __init__(self, env_fns: Iterable[EnvFn], **common: Any) -> None:
         super().__init__(env_fns, 1, **common)
+        # Whether rows without flags and infos are all that a step leaves behind.
+        self._direct = not (self._asynchronous or self._info_attrs or self._step_results.keep_rows)
+
+    def step(self, actions: Any) -> StepReturn:
+        """Step every env once. A step that ends no episode, mostly, takes the direct way below.
+
+        It is recorded like any other, so after an exception or at an episode's end the usual way goes on with it.
+        """
+        if not (self._free and self._direct and self._batch.actions.take(actions)):
+            return super().step(actions)
+        self._free = False
+        commands = self._commands
+        if not self._local.step_all(commands.record_step()):
+            return self.step_wait()
+        result = self._step_results.plain(self._infos.blank(), copy=self.copy)
+        self._steps += 1
+        self._free = True
+        commands.stepping = None  # nothing is called after this: a signal's handler may raise when a call ends
+        commands.unsent = None
+        return result
 
     def _envs_here(self) -> list[Any]:
         if self.closed:

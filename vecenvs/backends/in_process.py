@@ -53,6 +53,13 @@ class LocalTransport(Transport):
         """Return the list of envs that the worker steps: the caller may look into them and exchange some."""
         return [] if self._worker is None else self._worker.env_shard.show_envs()
 
+    def step_all(self, number: int) -> bool:
+        """Step the envs for a command that is recorded, and not put yet. Return True if that completes the rows.
+
+        Otherwise, also after an exception of a signal's handler in here, the command has to be put and answered.
+        """
+        return self._worker is not None and self._worker.step_all(number)
+
     def put(self, number: int, tag: int, body: object = None) -> None:
         self._commands.append((number, tag, body))
         self.sent = number

@@ -84,21 +84,26 @@ class Commands:
 
     # Sending
 
-    def step_all(self) -> None:
-        """Begin a step of every env: send one command to each worker."""
+    def record_step(self) -> int:
+        """Record a step of every env, without sending it; return its number. `send_unsent` would send it."""
         now = time.monotonic() if self._timed else 0.0
         self._number = number = self._number + 1
         answers = self.step_answers
         answers.number, answers.plain = number, True
         if answers.infos or answers.bodies:  # of the step before
             answers.infos, answers.bodies = {}, {}
+        self.unsent = _RECORDED
+        self.stepping = dict.fromkeys(self._workers.order, now)
+        return number
+
+    def step_all(self) -> None:
+        """Begin a step of every env: send one command to each worker."""
         self._until_arranged -= 1
         if not self._until_arranged:
             self._until_arranged = _ARRANGE
             self._workers.arrange()
-        self.unsent = _RECORDED
+        number = self.record_step()
         order, transports, objects = self._workers.order, self._transports, self._objects
-        self.stepping = dict.fromkeys(order, now)
         failed: Exception | None = None
         for worker in order:
             try:

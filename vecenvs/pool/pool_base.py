@@ -107,6 +107,8 @@ class PoolBase(VecEnv):
         self._shards = split(n, num_workers)
         self._wake = new_name()  # of a shared batch's semaphore: workers get it before the semaphore exists
         self._step_result: Result[StepReturn] | None = None  # of a step_wait that has not returned it yet
+        # Whether the last call was a step of all envs that has ended well: then each of them can take a command.
+        self._free = False
         self._held: Result[Batch] | None = None  # of a recv or reset that has not returned it yet
         self._report = None if step_timeout is None else (Command.REPORT, step_timeout / _REPORTS)
         self._steps = 0
@@ -184,6 +186,7 @@ class PoolBase(VecEnv):
     def _on_fork(self) -> None:
         """Close a fork's copy of this VecEnv if its workers are other processes: both would take their answers."""
         self.closed |= not self._workers.fork
+        self._free &= not self.closed
 
     def stats(self) -> dict[str, Any]:
         return {
@@ -205,7 +208,7 @@ class PoolBase(VecEnv):
     def close(self) -> None:
         if self.closed:
             return
-        self.closed = True
+        self.closed, self._free = True, False
         if not self._finalizer.cancel():  # in a fork of the caller: the workers are not its own
             return
         try:

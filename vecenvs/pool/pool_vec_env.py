@@ -37,18 +37,9 @@ class PoolVecEnv(PoolBase):
 
     def step_async(self, actions: Any) -> None:
         commands = self._commands
-        if (
-            self.closed
-            or self._calls.slots is not None
-            or self._step_result
-            or self._held
-            or commands.stepping is not None
-            or commands.ready
-            or commands.unsent is not None
-            or self._recovery.lost
-            or any(commands.pending)
-        ):  # otherwise `_check_free` would find nothing
+        if not self._free:
             self._check_free("step_async", range(self.num_envs), autoresets=False)
+        self._free = False
         columns = self._batch.actions
         if not columns.take(actions):
             columns.assign(self._parse_actions(actions, self.num_envs))
@@ -80,6 +71,7 @@ class PoolVecEnv(PoolBase):
             self._step_result = result = Result(rows, (), self._step_results.resets)
             return self._end_step(result)
         self._steps += 1
+        self._free = True
         commands.stepping = None
         return rows
 
@@ -91,6 +83,7 @@ class PoolVecEnv(PoolBase):
         self._commands.begin_resets(*resets)
         self._steps += 1
         self._commands.end_step()
+        self._free = not failed
         self._step_result = None  # nothing is called after this: a signal's handler may raise when a call ends
         if failed:
             raise value  # type: ignore[misc]
@@ -136,6 +129,7 @@ class PoolVecEnv(PoolBase):
 
     def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
         self._check_open("recv")
+        self._free = False
         if self._calls.slots is not None:
             raise AlreadySteppingError("recv after a call_async: call_wait first")
         commands = self._commands
@@ -223,6 +217,7 @@ class PoolVecEnv(PoolBase):
 
     def _check_free(self, what: str, slots: Sequence[int], *, autoresets: bool = True) -> None:
         """Raise unless these slots can take a command."""
+        self._free = False
         self._check_open(what)
         if self._calls.slots is not None:
             raise AlreadySteppingError(f"{what} after a call_async: call_wait first")

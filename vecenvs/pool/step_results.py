@@ -84,12 +84,16 @@ class StepResults:
             extras, infos, filled = self._extras_and_infos(prepared)
         if not came.plain:
             return self._complete(extras, infos, self._commands.resetting, filled=filled, copy=copy)
-        # No episode has ended, as in most steps.
-        self._flags, self._inactive, self._rewards64, self.resets = self._no_flags, _NONE, None, NO_RESETS
         if self.keep_rows:
             self._episodes.record_rows(_ALL)
         if columns.names and not filled:
             columns.fill(range(batch.n), infos)
+        return self.plain(infos, copy=copy)
+
+    def plain(self, infos: Infos, *, copy: bool) -> StepReturn:
+        """Return the result of a step in which no episode has ended, as in most steps."""
+        self._flags, self._inactive, self._rewards64, self.resets = self._no_flags, _NONE, None, NO_RESETS
+        batch = self._batch
         observations = batch.observations.copies() if copy else batch.observations.views()
         return observations, batch.rewards.astype(_FLOAT32), self._no_dones.copy(), infos
 

@@ -16,6 +16,7 @@ import numpy as np
 from vecenvs.batch.batch_columns import FIRST, BatchColumns, Specs
 from vecenvs.batch.infos import InfoPacker, own_complete
 from vecenvs.batch.values import copy_containers, shown
+from vecenvs.errors import VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody
 from vecenvs.worker.autoreset import Autoreset, RowFlags
 from vecenvs.worker.info_reader import InfoReader
@@ -25,8 +26,11 @@ from vecenvs.worker.step_loop import step_envs
 ENV_ERRORS = (Exception, SystemExit)  # an env that calls sys.exit() has failed; it does not end the program
 INFO_BODIES = (bytes, list)  # the body of INFO_ROWS, from another process and in process
 
+Body = RowsBody | bytes | list[Any] | None
+
 ResetOutcome = RemoteFailure | tuple[Any, dict[str, Any]]
 
+_BROKEN_OFF = RuntimeError("stands for an exception that came while Python's own code ran")
 _DICT = {dict}
 _ALL = slice(None)
 
@@ -37,6 +41,8 @@ class EnvShard:
     With `remote`, all that is returned is to be pickled, and exceptions are made fit for that. Otherwise infos are
     copied, since an env may change what it has returned. `flags.some` tells whether a row of the shard has flags.
 
+    `step_all` steps all envs in as few calls as possible. Mostly that is all; otherwise `end_step` does the rest.
+
     `unsettled` is what has to wait until the step has been answered: envs whose async reset is to begin, and
     exceptions to raise that are not an env's own, such as a Ctrl-C.
     """
@@ -46,6 +52,12 @@ class EnvShard:
         self.first = first
         self.all = range(len(self.envs))
         self.done: Sequence[Any] = ()  # one item for each env that has done its part of the current command
+        # The last step of all envs: the number of its command, where it is, and the exception that has stopped it.
+        self._step_number = -1
+        self._actions: Sequence[Any] = ()
+        self._stepped: list[Any] = []  # the rewards of the envs that have been stepped
+        self._infos: list[tuple[int, dict[str, Any]]] = []
+        self._stopped: BaseException | None = None
         self.unsettled: list[int | BaseException] = []
         self.flags = RowFlags(batch, first, len(self.envs))
         self._batch = batch
@@ -65,34 +77,88 @@ class EnvShard:
         # once, by memoryviews, which refuse another dtype or shape; so are large rows.
         self._cells: list[Any] = self._observations.cells() or []
         self._where: Any = _ALL
+        self._odd = False  # whether the step under way has had an observation of another dtype or type
+        # Whether a row without flags and infos is complete with its columns.
+        self._plain = not batch.info_attrs and not self._has_objects
         if not self._cells:
             self._collect_observations()
 
     # Stepping
 
-    def step(self, shard: range, actions: Sequence[Any], *, pack: bool = False) -> RowsBody | bytes | list[Any] | None:
-        """Step adjacent envs one after another and write their rows. `pack` allows to pack the infos.
+    def step_all(self, number: int, actions: Sequence[Any]) -> bool:
+        """Step all envs, for command `number`. Return True if that is all: the rows are plain ones, in the columns.
 
-        Return what there is besides the rows' columns: the body of ROWS, or of INFO_ROWS.
+        Otherwise, also after an exception of a signal's handler in here, `end_step` has to follow.
         """
         if self.flags.some:
-            self.flags.clear(shard)
-        extras: list[RowExtras] = []
+            self.flags.clear(self.all)
+        rewards: list[Any] = []
         infos: list[tuple[int, dict[str, Any]]] = []
+        self._actions, self._infos, self._stopped = actions, infos, _BROKEN_OFF
+        self._stepped = self.done = rewards
+        self._step_number = number
+        autoreset = self.autoreset
+        try:
+            step_envs(
+                autoreset.acts, actions, self._cells, self._where, rewards, infos, autoreset.end_episode,
+                self._take_odd, 0,
+            )  # fmt: skip
+        except BaseException as exc:
+            self._stopped = exc
+            return False
+        self._stopped = None
+        if infos or self.flags.some or self._odd or not self._plain:
+            return False
+        try:
+            self._rewards[:] = array("d", rewards)
+        except Exception:  # a reward that is not a plain number
+            return False
+        return True
+
+    def has_begun(self, number: int) -> bool:
+        """Tell whether `step_all` was called for this command."""
+        return self._step_number == number
+
+    def end_step(self) -> Body:
+        """Do what the last `step_all` has left; return what there is besides columns: the body of ROWS or INFO_ROWS."""
+        stopped = self._stopped
+        if stopped is _BROKEN_OFF:
+            stopped = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
+        return self._step(self.all, self._actions, self._stepped, self._infos, stopped)
+
+    def step_one(self, local: int, action: Any) -> Body:
+        """Step one env and write its row; return what there is besides columns: the body of ROW."""
+        self.flags.clear(range(local, local + 1))
         rewards: list[Any] = []
         self.done = rewards
+        return self._step(range(local, local + 1), [action], rewards, [], None)
+
+    def _step(
+        self,
+        shard: range,
+        actions: Sequence[Any],
+        rewards: list[Any],
+        infos: list[tuple[int, dict[str, Any]]],
+        stopped: BaseException | None,
+    ) -> Body:
+        """Step those of the adjacent envs `shard` that have not been stepped, and write their rows."""
+        extras: list[RowExtras] = []
         autoreset = self.autoreset
         acts, cells, where = autoreset.acts, self._cells, self._where
         if shard is not self.all:
             acts, cells = acts[shard.start : shard.stop], cells[shard.start : shard.stop]
-        while True:
+        if stopped is not None:
+            self._fail_at(shard, stopped, rewards, infos, extras)
+        while len(rewards) < len(shard):
             try:
                 step_envs(
                     acts, actions, cells, where, rewards, infos, autoreset.end_episode, self._take_odd, shard.start
                 )
-                break
             except BaseException as exc:
                 self._fail_at(shard, exc, rewards, infos, extras)
+        if self._odd:
+            self._odd = False
+            self._collect_observations()
         if where == 0:
             self._write(shard, [cell[0] for cell in cells], extras)
             for cell in cells:
@@ -101,7 +167,7 @@ class EnvShard:
             self._rewards[shard.start : shard.stop] = array("d", rewards)
         except Exception:  # a reward that is not a plain number
             self._write_odd_rewards(shard, rewards, extras)
-        packed = self._take_infos(infos, extras, pack=pack) if infos else None
+        packed = self._take_infos(infos, extras, pack=shard is self.all) if infos else None
         if self._reader is not None:
             for local, error in self._reader.collect(shard, extras, autoreset.reset_infos):
                 self._fail(local, "step", error, extras)
@@ -143,11 +209,11 @@ class EnvShard:
     def _take_odd(self, local: int, obs: Any) -> None:
         """Write an observation of another dtype or type than its space's. Raise an error if it cannot be cast."""
         self._batch.observations.store_row(self.first + local, obs)
-        self._collect_observations()
+        self._odd = True
 
     def _collect_observations(self) -> None:
         """Store observations after the whole shard's step from now on, which casts them to the space's dtype."""
-        self._cells, self._where = [[None] for _ in self.all], 0
+        self._cells, self._where, self._plain = [[None] for _ in self.all], 0, False
 
     def _take_infos(self, infos: list[tuple[int, dict[str, Any]]], extras: list[RowExtras], *, pack: bool) -> Any:
         """Return all infos as one body if every env has one and they allow that; else add them to `extras`."""

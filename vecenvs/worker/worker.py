@@ -92,13 +92,21 @@ class Worker:
             self.settle()
         return kind != _CLOSE
 
+    def step_all(self, number: int) -> bool:
+        """Step the whole shard ahead of `step`, which returns the answer. Return True if the rows are plain ones."""
+        return self.env_shard.step_all(number, self._read_actions())
+
     def step(self, number: int, objects: Any = None) -> Message:
         """Step the whole shard and return the answer. Call `settle` after that if there is `env_shard.unsettled`."""
         self.number = self._unanswered = number
         env_shard = self.env_shard
-        if objects is not None:
-            self._batch.actions.take_objects(self._first, len(env_shard.envs), objects)
-        body = env_shard.step(env_shard.all, self._read_actions(), pack=True)
+        if not env_shard.has_begun(number):
+            if objects is not None:
+                self._batch.actions.take_objects(self._first, len(env_shard.envs), objects)
+            if env_shard.step_all(number, self._read_actions()):
+                self._unanswered = -1
+                return number, _PLAIN, None
+        body = env_shard.end_step()
         self._unanswered = -1
         if body is None:
             return number, _ROWS if env_shard.flags.some else _PLAIN, None
@@ -144,7 +152,7 @@ class Worker:
     def _on_step_one(self, number: int, local: int, objects: Any) -> None:
         actions, slot = self._batch.actions, self._first + local
         actions.take_objects(slot, 1, objects)
-        self._send(number, tag(Answer.ROW, slot), self.env_shard.step(range(local, local + 1), actions.rows(slot, 1)))
+        self._send(number, tag(Answer.ROW, slot), self.env_shard.step_one(local, actions.rows(slot, 1)[0]))
 
     def _on_reset(self, number: int, _: int, wanted: dict[int, tuple[Any, Any]]) -> None:
         for slot, given in wanted.items():
