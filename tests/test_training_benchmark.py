@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ budgets = import_module("benchmarks.peers.budget")
 GAPS = grid.Cell(grid.GAPS, "cartpole", 4, 0.01, (0, 100))
 SB3 = grid.Cell(grid.SB3, "cartpole", 4, 0.0)
 OWN = grid.Cell(grid.OWN, "cartpole", 4, 0.0)
+ROLLOUT = 256
 HALVES = "subproc:w=2, halves"
 
 
@@ -49,13 +51,13 @@ def gap(median: float) -> dict[str, Any]:
     return {"steps": {"0": steps, "100": steps}, "updates": {"cpu": None, "minibatches": 9.0, "first_step": steps}}
 
 
-def record(cell: Any, readings: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+def record(cell: Any, readings: dict[str, list[dict[str, Any]]]) -> Any:
     taken = [
         {"contestant": name, "round": number, **reading}
         for name, found in readings.items()
         for number, reading in enumerate(found)
     ]
-    return {**figures.cell_record(cell, list(readings), taken, 0), "complete": True}
+    return figures.cell_record(cell, list(readings), taken, [0.0], 0)
 
 
 class TestLineup:
@@ -82,6 +84,11 @@ class TestLineup:
 
 
 class TestTurns:
+    @pytest.fixture(autouse=True)
+    def short(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(grid.ENVS, "cartpole", replace(grid.ENVS["cartpole"], rollout=ROLLOUT))
+        monkeypatch.setattr(import_module("benchmarks.training.gaps"), "UPDATES", 2)
+
     @pytest.mark.parametrize("name", ["dummy", "auto", "SB3 DummyVecEnv", "Gymnasium SyncVectorEnv"])
     def test_gaps(self, name: str) -> None:
         found = take_turn(name, GAPS)
@@ -92,7 +99,7 @@ class TestTurns:
     @pytest.mark.parametrize("name", ["default", "SB3 DummyVecEnv"])
     def test_sb3(self, name: str) -> None:
         found = take_turn(name, SB3)
-        assert found["transitions"] == grid.ENVS["cartpole"].rollout
+        assert found["transitions"] == ROLLOUT
         parts = found["seconds_per_transition"]
         assert 0 < parts["step"] + parts["inference"] + parts["update"] < parts["wall"]
         assert (found["setting"].get("backend") == "SubprocVecEnv") == (name == "default")
@@ -100,10 +107,9 @@ class TestTurns:
     @pytest.mark.parametrize("name", ["dummy", HALVES, "SB3 DummyVecEnv", "Gymnasium SyncVectorEnv"])
     def test_our_own_ppo(self, name: str) -> None:
         found = take_turn(name, OWN)
-        rollout = grid.ENVS["cartpole"].rollout
         resets = name.startswith("Gymnasium")  # the rows of its resets are no transitions
-        assert (found["transitions"] < rollout) == resets
-        assert found["transitions"] > 0.8 * rollout
+        assert (found["transitions"] < ROLLOUT) == resets
+        assert found["transitions"] > 0.8 * ROLLOUT
         parts = found["seconds_per_transition"]
         assert 0 < parts["step"] + parts["inference"] + parts["update"] < parts["wall"]
 
@@ -196,7 +202,7 @@ class TestFigures:
     def test_tables_and_pictures(self, tmp_path: Path) -> None:
         own = {"dummy": [training(1e-3)], "default": [training(1e-3)], "EnvPool": [{"failure": "no EnvPool"}]}
         cells = [record(GAPS, {"dummy": [gap(50.0)], "SB3 DummyVecEnv": [gap(100.0)]}), record(OWN, own)]
-        run = {"command": "x", "machine": {"cores": 2, "python": "3"}, "busy_before": 0.0, "versions": {"torch": "2"}}
+        run = {"command": "x", "machine": {"cores": 2, "python": "3"}, "versions": {"torch": "2"}}
         data = {"runs": [run], "cells": {str(number): found for number, found in enumerate(cells)}}
         text = tables.page(data)
         assert "| dummy | 50 (25..100), 0.50 | 50 (25..100), 0.50 | - | 1.00 | 50, 0.50 |" in text

@@ -39,7 +39,7 @@ RECORD = ROOT / "benchmarks/results/training.json"
 ASIDE = ROOT / "demo/training/training.json"  # for the results of partial runs, unless the options name a file
 LIBRARIES = ("torch", "pufferlib", "envpool")
 TIMEOUT = 180.0  # seconds for a turn besides the measured time
-BUSY = 0.05  # the share of the cores that other programs may use before a run
+BUSY = 0.05  # the share of the cores that other programs may use before a round
 QUICK_LINEUP = ("dummy", "subproc", "auto", "subproc, halves", "stable-baselines3", "gymnasium")
 
 
@@ -76,12 +76,8 @@ def measure(args: argparse.Namespace, plan: Plan, data: dict[str, Any]) -> None:
     if not todo:
         print("nothing to measure: the cells asked for are in the file (--again measures them anew)")
         return
-    busy = psutil.cpu_percent(interval=1.0) / 100
-    if busy > BUSY:
-        print(f"training: other programs use {busy:.0%} of the cores: the readings will not mean much", flush=True)
     command = f"python -m benchmarks.training {' '.join(args.argv)}".strip()
-    about = {"machine": facts(usable_cores()), "busy_before": busy, "versions": versions(*LIBRARIES)}
-    data["runs"].append({"command": command, **about})
+    data["runs"].append({"command": command, "machine": facts(usable_cores()), "versions": versions(*LIBRARIES)})
     budget = Budget(None if args.minutes is None else 60 * args.minutes, len(todo))
     with closing(Processes()) as processes:
         for cell in todo:
@@ -100,7 +96,11 @@ def measure_cell(
     print(f"== {cell.key}", flush=True)
     readings: list[dict[str, Any]] = []
     failed: set[str] = set()
+    busy: list[float] = []
     for number in rounds:
+        busy.append(psutil.cpu_percent(interval=0.5) / 100)
+        if busy[-1] > BUSY:
+            print(f"   other programs use {busy[-1]:.0%} of the cores: the readings will not mean much", flush=True)
         for found in contestants[:: -1 if number % 2 else 1]:
             if found.name in failed:
                 continue
@@ -110,14 +110,13 @@ def measure_cell(
                 failed.add(found.name)
                 print(f"   {found.name}: {reading['failure']}", flush=True)
     names = [found.name for found in contestants]
-    record = cell_record(cell, names, readings, len(data["runs"]) - 1)
-    data["cells"][cell.key] = {**record, "complete": True}
+    data["cells"][cell.key] = cell_record(cell, names, readings, busy, len(data["runs"]) - 1)
 
 
 def is_there(data: dict[str, Any], cell: Cell, contestants: Sequence[Contestant]) -> bool:
     """Return whether the file has this cell with all of its gaps and contestants."""
     record = data["cells"].get(cell.key)
-    if record is None or not record["complete"]:
+    if record is None:
         return False
     return set(cell.gaps) <= set(record["cell"]["gaps"]) and {one.name for one in contestants} <= set(record["lineup"])
 
@@ -150,9 +149,8 @@ def save(path: Path, data: dict[str, Any]) -> None:
 
 def write_up(data: dict[str, Any], record: Path) -> None:
     """Print the tables, and draw the pictures beside the file."""
-    cells = {key: found for key, found in data["cells"].items() if found["complete"]}
     for measurement, title in MEASUREMENTS.items():
-        there = {key: found for key, found in cells.items() if found["cell"]["measurement"] == measurement}
+        there = {key: found for key, found in data["cells"].items() if found["cell"]["measurement"] == measurement}
         path = record.with_name(f"{record.stem}-{measurement}.png")
         if there and measurement == GAPS:
             charts.draw_gaps(there, path)

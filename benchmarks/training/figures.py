@@ -19,15 +19,18 @@ Value = Callable[[Mapping[str, Any]], float | None]  # picks a number from a rea
 PHASES = ("step", "inference", "update", "other")
 
 
-def cell_record(cell: Cell, lineup: Sequence[str], readings: Sequence[Mapping[str, Any]], run: int) -> dict[str, Any]:
-    """Convert the turns of a cell to plain data. It is not `complete` before all of its rounds are over."""
-    rounds = 1 + max((reading["round"] for reading in readings), default=-1)
+def cell_record(
+    cell: Cell, lineup: Sequence[str], readings: Sequence[Mapping[str, Any]], busy: Sequence[float], run: int
+) -> dict[str, Any]:
+    """Convert the turns of a cell to plain data.
+
+    `busy` is the share of the cores that other programs used before each round, `run` the index of the run in the file.
+    """
     return {
         "run": run,
-        "complete": False,
         "cell": asdict(cell),
         "lineup": list(lineup),
-        "rounds": rounds,
+        "busy": list(busy),
         "readings": list(readings),
     }
 

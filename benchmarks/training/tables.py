@@ -29,8 +29,8 @@ _SHOWN = {found.name: found.setting for found in CONTESTANTS}
 
 
 def page(data: Mapping[str, Any]) -> str:
-    """Return all tables of the complete cells."""
-    cells = {key: found for key, found in data["cells"].items() if found["complete"]}
+    """Return all tables."""
+    cells: Cells = data["cells"]
     parts = [*_conditions(data, cells)]
     for measurement, title in MEASUREMENTS.items():
         there = {key: found for key, found in cells.items() if found["cell"]["measurement"] == measurement}
@@ -59,8 +59,13 @@ def _conditions(data: Mapping[str, Any], cells: Cells) -> Iterator[str]:
         run = data["runs"][number]
         machine, versions = run["machine"], run["versions"]
         told = ", ".join(f"{name} {version}" for name, version in versions.items())
-        busy = f"{run['busy_before']:.0%} busy before"
-        yield f"`{run['command']}` on {machine['cores']} cores ({busy}), Python {machine['python']}; {told}.\n"
+        there = [record for record in cells.values() if record["run"] == number]
+        rounds = sorted({len(record["busy"]) for record in there})
+        busy = max(share for record in there for share in record["busy"])
+        yield (
+            f"`{run['command']}` on {machine['cores']} cores, Python {machine['python']}; {told}. Rounds per cell: "
+            f"{rounds[0]} to {rounds[-1]}; other programs used up to {busy:.0%} of the cores before a round.\n"
+        )
 
 
 def _gaps(cells: Cells) -> Iterator[str]:
