@@ -64,7 +64,8 @@ class Turns:
 def play(cell: Any, rates: dict[str, float | str], rounds: int = 2, budget: Any = None) -> tuple[Any, Turns]:
     """Let the contestants take turns; return the cell's record, and the turns."""
     turns, job = Turns(rates), program.job_of(cell, Limit(), 2, 1.0)
-    of_rounds = (budget or budgets.Budget(None, 1)).rounds(entrants(job, *rates), rounds)
+    numbers = (budget or budgets.Budget(None, 1)).rounds(rounds)
+    of_rounds = budgets.entrants_of(numbers, entrants(job, *rates))
     read = list(contest(of_rounds, Limit(), cell.num_envs, seconds=1.0, take_turn=turns))
     return {**figures.cell_record(cell, list(rates), job.think, 1.0, read, 0), "complete": True}, turns
 
@@ -147,7 +148,7 @@ class TestRounds:
 
         def rounds(budget: Any) -> int:
             turns, job = Slowly({"dummy": 600.0}), program.job_of(SPIN, Limit(), 2, 1.0)
-            of_rounds = budget.rounds(entrants(job, "dummy"), 9)
+            of_rounds = budgets.entrants_of(budget.rounds(9), entrants(job, "dummy"))
             list(contest(of_rounds, Limit(), SPIN.num_envs, seconds=1.0, take_turn=turns))
             return len(turns.log)
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import axis_charts, page
-from benchmarks.peers.budget import Budget
+from benchmarks.peers.budget import Budget, entrants_of
 from benchmarks.peers.figures import best, cell_record, over_peer, shares
 from benchmarks.peers.grid import Cell, choose
 from benchmarks.peers.library_processes import ROOT, LibraryProcesses
@@ -91,7 +91,7 @@ class Run:
         names = [one.name for one in contestants]
         with BareLoops(cell.env_fn(), self.cores) as loops:
             job = job_of(cell, loops, self.cores, self.seconds)
-            rounds = budget.rounds([Entrant(one, job) for one in contestants], self.rounds)
+            rounds = entrants_of(budget.rounds(self.rounds), [Entrant(one, job) for one in contestants])
             for turn in contest(rounds, loops, cell.num_envs, seconds=self.seconds, take_turn=processes.take_turn):
                 turns.append(turn)
                 if turn.failure is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from benchmarks.peers.lineup import Entrant
 
@@ -29,15 +29,18 @@ class Budget:
         self._cells -= 1
         return left > 0
 
-    def rounds(self, entrants: Sequence[Entrant], most: int) -> Iterator[Sequence[Entrant]]:
-        """Yield the entrants of up to `most` rounds, at least one, as long as another round fits into the cell's time.
-
-        A slow entrant takes part in the first SLOW_ROUNDS rounds only.
-        """
+    def rounds(self, most: int) -> Iterator[int]:
+        """Yield the numbers of up to `most` rounds, at least one, as long as another one fits into the cell's time."""
         took = 0.0
         for number in range(most):
             begun = self._clock()
             if number and self._cell_end is not None and begun + took > self._cell_end:
                 return
-            yield [one for one in entrants if not one.contestant.slow or number < SLOW_ROUNDS]
+            yield number
             took = self._clock() - begun
+
+
+def entrants_of(rounds: Iterable[int], entrants: Sequence[Entrant]) -> Iterator[Sequence[Entrant]]:
+    """Yield the entrants of each round. A slow one takes part in the first SLOW_ROUNDS rounds only."""
+    for number in rounds:
+        yield [one for one in entrants if not one.contestant.slow or number < SLOW_ROUNDS]

@@ -146,14 +146,14 @@ def torchrl(job: Job) -> Stepper:
 
 
 def pufferlib(job: Job, workers: str) -> Stepper:
-    vec = _puffer_vec(job, workers)
+    vec = puffer_vec(job, workers)
     vec.reset()
     return NextStep(job, vec.step, job.actions(vec.single_action_space), vec.close)
 
 
 def pufferlib_in_part(job: Job, workers: str) -> Stepper:
     half = job.num_envs // 2
-    vec = _puffer_vec(job, workers, batch_size=half)
+    vec = puffer_vec(job, workers, batch_size=half)
     actions = cycle(job.actions(vec.single_action_space, half))
     over = np.zeros(job.num_envs, bool)
     vec.async_reset()
@@ -171,7 +171,7 @@ def pufferlib_in_part(job: Job, workers: str) -> Stepper:
     return InPart(job, exchange, vec.close)
 
 
-def _puffer_vec(job: Job, workers: str, **kwargs: Any) -> Any:
+def puffer_vec(job: Job, workers: str, **kwargs: Any) -> Any:
     from pufferlib import vector
     from pufferlib.emulation import GymnasiumPufferEnv
 
@@ -186,12 +186,16 @@ def _puffer_vec(job: Job, workers: str, **kwargs: Any) -> Any:
 
 
 def envpool(job: Job) -> Stepper:
+    vec = envpool_vec(job)
+    vec.reset()
+    return NextStep(job, vec.step, job.actions(vec.action_space), vec.close)
+
+
+def envpool_vec(job: Job) -> Any:
     import envpool as library
 
     name, options = ENVPOOL[job.env]
-    vec = library.make(name, env_type="gymnasium", num_envs=job.num_envs, num_threads=job.cores, **options)
-    vec.reset()
-    return NextStep(job, vec.step, job.actions(vec.action_space), vec.close)
+    return library.make(name, env_type="gymnasium", num_envs=job.num_envs, num_threads=job.cores, **options)
 
 
 def start_ray() -> None:

@@ -1,21 +1,24 @@
 """A process for each library, in which it takes its turns. It is started when needed and ended if it hangs.
 
 So a crash or a hang costs a library its turn and does not end the run, and no imports, threads or warning filters of
-other libraries are around when a library is timed.
+other libraries are around when a library is timed. `LibraryProcess` and `serve` are the two ends of the connection.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any, NoReturn
 
 import psutil
 
@@ -52,12 +55,12 @@ class LibraryProcesses:
         found = entrant.contestant
         timeout = 2 * seconds + (SLOW_TIMEOUT if found.slow else TIMEOUT)
         try:
-            process = self._processes.get(found.family) or LibraryProcess(found.family)
+            process = self._processes.get(found.family) or LibraryProcess(_program(found.family))
         except ProcessLost as lost:
             return Turn(found.name, num_envs, 0, failure=str(lost))
         self._processes[found.family] = process
         try:
-            turn = process.ask(Order(found.name, entrant.job, seconds), timeout)
+            turn: Turn = process.ask(Order(found.name, entrant.job, seconds), timeout)
         except ProcessLost as lost:
             self._processes.pop(found.family).kill()
             return Turn(found.name, num_envs, 0, failure=str(lost))
@@ -76,9 +79,9 @@ class ProcessLost(Exception):
 
 
 class LibraryProcess:
-    """One process with all of its descendants."""
+    """One process with all of its descendants. `program` is its command, which gets the path of a socket as well."""
 
-    def __init__(self, family: str) -> None:
+    def __init__(self, program: Sequence[str]) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed in _end)
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
             path = f"{folder}/peers"
@@ -86,7 +89,7 @@ class LibraryProcess:
             listener.listen(1)
             listener.settimeout(0.2)
             self._process = subprocess.Popen(
-                [*_interpreter(family), "-m", "benchmarks.peers.serve_turns", path, family],
+                [*program, path],
                 cwd=ROOT,
                 env=_environment(),
                 stdin=subprocess.DEVNULL,
@@ -109,17 +112,16 @@ class LibraryProcess:
                 return Connection(link.detach())
         raise ProcessLost(self._last_words("its process did not start"))
 
-    def ask(self, order: Order, timeout: float) -> Turn:
-        """Send the order and wait for the turn."""
+    def ask(self, order: Any, timeout: float) -> Any:
+        """Send the order and wait for the answer."""
         try:
             self._connection.send(order)
             if not self._connection.poll(timeout):
                 raise ProcessLost(f"no answer within {timeout:.0f} s")
-            turn: Turn = self._connection.recv()
+            return self._connection.recv()
         except (EOFError, OSError):
             self._process.poll()
             raise ProcessLost(self._last_words("its process died")) from None
-        return turn
 
     def close(self) -> None:
         """Close the connection, which ends the process; kill what is left."""
@@ -147,10 +149,30 @@ class LibraryProcess:
         return f"{what}: {lines[-1].strip()[:200]}" if lines else what
 
 
-def _interpreter(family: str) -> list[str]:
-    if family != "mpi":
-        return [sys.executable]
-    return [sys.executable, "-m", "vecenvs.mpi", "-n", str(usable_cores() + 1)]
+def serve(path: str, answer: Callable[[Any], Any]) -> None:
+    """Answer the orders that come through the socket at `path`, until its other end is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the benchmark handles Ctrl-C, and then closes the socket
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(path)
+        connection = Connection(link.detach())
+    while True:
+        try:
+            order = connection.recv()
+        except (EOFError, ConnectionResetError):
+            return
+        connection.send(answer(order))
+
+
+def leave() -> NoReturn:
+    """End this process: threads that a library has left behind must not keep it running."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _program(family: str) -> list[str]:
+    launcher = ["-m", "vecenvs.mpi", "-n", str(usable_cores() + 1)] if family == "mpi" else []
+    return [sys.executable, *launcher, "-m", "benchmarks.peers.serve_turns", family]
 
 
 def _environment() -> dict[str, str]:
