@@ -47,8 +47,13 @@ class Expected:
         self.held = False  # whether the next recv may return the rows of an interrupted call, beyond its own limits
 
     def maybe_broken(self) -> None:
-        """Allow an error in place of a row for each env in this process, after a Ctrl-C."""
+        """Allow, after a Ctrl-C, an error in place of a row for each env in this process.
+
+        In place of a WorkerDied it leaves the caller without a word of the rows that are lost.
+        """
         for slot in range(self.n):
+            if self.causes[self.owner[slot]] and (not self.plan.restart or self.plan.max_restarts < 1000):
+                self.states[slot] |= {state._replace(due=None) for state in self.states[slot]}
             if self.owner[slot] in self.inline:
                 self.states[slot] |= {failed for state in self.states[slot] for failed in state.failed()}
                 self.check_bound(slot)

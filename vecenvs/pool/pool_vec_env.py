@@ -138,6 +138,9 @@ class PoolVecEnv(PoolBase):
         if self._held is None:
             due = commands.due
             if type(min_envs) is not int or not 1 <= min_envs <= due or max_envs is not None:
+                if type(min_envs) is int and min_envs > due > 0:
+                    for error in self._recovery.lost.values():  # a death of which a Ctrl-C has kept the caller to hear
+                        raise copied(error)
                 check_portion(due, min_envs, max_envs)
             deadline = deadline_of(timeout)
             self._waiting.wait_until(lambda: len(commands.ready) >= min_envs, range(self.num_envs), deadline, timeout)
