@@ -9,9 +9,8 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
-
-import numpy as np
 
 from vecenvs.batch.batch_columns import FIRST, BatchColumns, Specs
 from vecenvs.batch.infos import InfoPacker, own_complete
@@ -21,7 +20,7 @@ from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody
 from vecenvs.worker.autoreset import Autoreset, RowFlags
 from vecenvs.worker.info_reader import InfoReader
 from vecenvs.worker.old_gym import remedy
-from vecenvs.worker.step_loop import step_envs
+from vecenvs.worker.step_loop import number_of, step_envs
 
 ENV_ERRORS = (Exception, SystemExit)  # an env that calls sys.exit() has failed; it does not end the program
 INFO_BODIES = (bytes, list)  # the body of INFO_ROWS, from another process and in process
@@ -163,10 +162,7 @@ class EnvShard:
             self._write(shard, [cell[0] for cell in cells], extras)
             for cell in cells:
                 cell[0] = None  # else the env's array would be kept alive
-        try:
-            self._rewards[shard.start : shard.stop] = array("d", rewards)
-        except Exception:  # a reward that is not a plain number
-            self._write_odd_rewards(shard, rewards, extras)
+        self._write_rewards(shard, rewards, extras)
         packed = self._take_infos(infos, extras, pack=shard is self.all) if infos else None
         if self._reader is not None:
             for local, error in self._reader.collect(shard, extras, autoreset.reset_infos):
@@ -289,10 +285,13 @@ class EnvShard:
                 except Exception as exc:
                     self._fail(local, "step", exc, extras)
 
-    def _write_odd_rewards(self, shard: range, rewards: list[Any], extras: list[RowExtras]) -> None:
+    def _write_rewards(self, shard: range, rewards: list[Any], extras: list[RowExtras]) -> None:
+        with suppress(Exception):  # a reward that is not a plain number
+            self._rewards[shard.start : shard.stop] = array("d", rewards)
+            return
         for local, reward in zip(shard, rewards, strict=True):
             try:
-                self._rewards[local] = _number(reward)
+                self._rewards[local] = number_of(reward)
             except Exception as exc:
                 self._rewards[local] = 0.0
                 self._fail(local, f"step (its reward is {shown(reward)})", exc, extras)
@@ -340,13 +339,3 @@ class EnvShard:
         self._batch.open_info(specs)
         if self._reader is not None:
             self._reader.open(self._batch.info, self._batch.first_info)
-
-
-def _number(reward: Any) -> float:
-    try:
-        return float(array("d", [reward])[0])
-    except Exception:  # TypeError; for arrays, before numpy 2.4, a DeprecationWarning if warnings are errors
-        given = np.asarray(reward)
-        if given.dtype.kind not in "biuf":  # text, None
-            raise
-    return float(given.item())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -73,3 +74,14 @@ def _flag(name: str, value: Any) -> bool:
     if number not in (0, 1):
         raise TypeError(f"{name} must be True or False, not {shown(value)}")
     return bool(number)
+
+
+def number_of(reward: Any) -> float:
+    """Return a reward as a float. Raise an error if it is not a number, nor an array of one."""
+    try:
+        return float(array("d", [reward])[0])
+    except Exception:  # TypeError; for arrays, before numpy 2.4, a DeprecationWarning if warnings are errors
+        given = np.asarray(reward)
+        if given.dtype.kind not in "biuf":  # text, None
+            raise
+    return float(given.item())
