@@ -23,8 +23,9 @@ ENGINES ?=
 CHAOS_ARGS ?=
 # Most tests wait more than they compute. tests/conftest.py groups those that share what they have started (a Ray).
 TEST_PROCESSES := -n 4 --dist loadgroup
-# Programs that tests start read this package's bytecode rather than compile it, each anew, whatever this shell says.
-TEST_ENVIRONMENT := PYTHONDONTWRITEBYTECODE=
+# Programs that tests start read this package's bytecode rather than compile it, each anew, whatever this shell says. And
+# the threads of their OpenBLAS sleep at once; they would poll for 0.1 s each, beside the tests of other processes.
+TEST_ENVIRONMENT := PYTHONDONTWRITEBYTECODE= OPENBLAS_THREAD_TIMEOUT=4
 TORCH := torch==2.13.0
 
 .PHONY: demo test test-all chaos lint constraints clean

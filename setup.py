@@ -91,7 +91,7 @@ setup(
         # of Discrete), those of the views 1.4 (they compare with its vector envs).
         "gymnasium>=1.1",
         "numpy>=1.26",
-        "threadpoolctl>=3.2",  # one BLAS thread per worker
+        "threadpoolctl>=3.5",  # one BLAS thread per worker
     ],
     extras_require={
         **USERS,

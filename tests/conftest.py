@@ -25,9 +25,12 @@ import pytest
 from vecenvs.backends import backend_class
 from vecenvs.testing import leaks
 from vecenvs.vec_env import VecEnv
+from vecenvs.worker import preload
 
 sys.path.append(str(Path(__file__).parent / "ray"))  # for `ray_session`, which the tests of replay share
 sys.path.append(str(Path(__file__).parent / "mpi"))  # for `hosts`
+
+preload.MODULES.append("vecenvs.testing.suite")  # and with it pytest, which each worker would import for 0.1 s
 
 # setup.py leaves cpprb out of the tests' libraries where it has no wheel; where it is missing elsewhere, tests fail.
 NO_REPLAY = sys.version_info >= (3, 13) and importlib.util.find_spec("cpprb") is None

@@ -149,7 +149,7 @@ def test_a_library_where_only_the_program_finds_it(tmp_path: Path) -> None:
     """The fork server takes the caller's, not another one of the name."""
     own = tmp_path / "own"
     own.mkdir()
-    (own / "threadpoolctl.py").write_text("class threadpool_limits:\n    def __init__(self, limits): pass\n")
+    (own / "threadpoolctl.py").write_text("class ThreadpoolController:\n    lib_controllers = ()\n")
     begin = f"""
 sys.path.insert(0, {str(own)!r})
 import threadpoolctl

@@ -9,7 +9,9 @@ import sys
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.cpus import usable_cores
@@ -40,6 +42,20 @@ def test_arguments_it_does_not_have(cls: Any, kwargs: dict[str, Any], message: s
     """The error names the class that was called, not the base which met them."""
     with pytest.raises(TypeError, match=f"^{cls.__name__} {message}"):
         cls(FNS, **kwargs)
+
+
+def thread_counts(env: Any) -> tuple[set[int], int]:
+    """Return the sizes of the libraries' thread pools, and the number of this process's threads after a product."""
+    np.ones((500, 500)) @ np.ones((500, 500))
+    return {pool["num_threads"] for pool in threadpool_info()}, psutil.Process().num_threads()
+
+
+@pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
+def test_a_worker_computes_with_one_thread(monkeypatch: pytest.MonkeyPatch, start_method: str) -> None:
+    """Idle threads would count as well: OpenBLAS's poll for a tenth of a second after they have begun."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    with threadpool_limits(2), SubprocVecEnv(FNS, 2, start_method) as vec:
+        assert vec.call(thread_counts, None) == [({1}, 2)] * len(FNS), "this one, and one that watches the caller"
 
 
 def cpus_of(env: Any) -> set[int]:

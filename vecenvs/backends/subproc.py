@@ -20,7 +20,7 @@ from vecenvs.transport.protocol import pickle_env_fns
 from vecenvs.transport.shared import Names, SharedTransport
 from vecenvs.transport.spinning import Spin, spins
 from vecenvs.worker import preload
-from vecenvs.worker.process import child_environment
+from vecenvs.worker.process import child_environment, find_thread_pools
 from vecenvs.worker.serve import serve_worker
 
 START_METHODS = ("fork", "forkserver", "spawn")
@@ -112,7 +112,9 @@ class ProcessTransport(SharedTransport):
         # A fork inherits the functions as they are; the others need them pickled, by value what no import reaches.
         forks = context.get_start_method() == "fork"
         payload = list(env_fns) if forks else pickle_env_fns(env_fns, shard.start, REMEDY)
-        if not forks:
+        if forks:
+            find_thread_pools()
+        else:
             _leave_if_unguarded()
             _check_directory()
         if multiprocessing.current_process().daemon:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import threadpoolctl  # noqa: F401  which workers use
 
+MODULES = [__name__, "vecenvs.backends.subproc"]  # what the fork server imports
 DEFAULT = ["__main__"]  # multiprocessing's own list: what it has while the user has set none
 _CALLERS_PATH = "VECENVS_CALLERS_PYTHONPATH"  # set in the fork server alone, until this module is imported there
 
@@ -37,7 +38,7 @@ def preloading(start_method: str) -> Iterator[None]:
     # directory, which need not be where this program has found them.
     os.environ["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
     os.environ[_CALLERS_PATH] = before or ""
-    server.set_forkserver_preload([*DEFAULT, __name__, "vecenvs.backends.subproc"])
+    server.set_forkserver_preload([*DEFAULT, *MODULES])
     try:
         yield
     finally:

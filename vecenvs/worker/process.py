@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import math
 import os
 import select
@@ -13,6 +15,8 @@ import time
 from collections.abc import Iterator, Sequence
 from multiprocessing import process, resource_tracker
 from typing import Any, Protocol
+
+import threadpoolctl
 
 from vecenvs.transport.memory import unlink_semaphores
 
@@ -172,13 +176,24 @@ def wait_for_end(pid: int, channel: HasFileno | None, seconds: float = math.inf)
             return False
 
 
+@functools.cache
+def find_thread_pools() -> None:
+    """Let threadpoolctl find the libraries with threads. It remembers them in forks, too: 2 ms less for each worker."""
+    threadpoolctl.ThreadpoolController()
+
+
 def limit_threads() -> None:
     """Keep libraries that a fork has inherited to one thread, unless the user has set OMP_NUM_THREADS."""
     if os.environ.get("OMP_NUM_THREADS", "1") != "1":
         return
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(1)
+    for library in threadpoolctl.ThreadpoolController().lib_controllers:
+        if library.internal_api == "openblas" and library.threading_layer == "pthreads":
+            # `set_num_threads` also sets this variable, but first starts the threads that a fork does not inherit.
+            # Each of them then polls for 2**28 cycles (THREAD_TIMEOUT in OpenBLAS's driver/others/blas_server.c).
+            with contextlib.suppress(ValueError):  # a build that hides the variable
+                ctypes.c_int.in_dll(library.dynlib, "blas_cpu_number").value = 1
+                continue
+        library.set_num_threads(1)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
 

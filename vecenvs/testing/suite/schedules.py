@@ -6,8 +6,6 @@ import functools
 import os
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from vecenvs.testing.envs.scheduled import ScheduledEnv
 from vecenvs.testing.model import Player
@@ -15,18 +13,8 @@ from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.worker.autoreset import AUTORESET_MODES
 
 ENVS = 5
+KINDS = ["send", "send", "send", "recv", "recv", "recv_timeout", "reset_async", "step", "get_attr", "set_attr"]
 EXAMPLES = int(os.environ.get("VECENVS_SCHEDULES", "25"))  # per mode and configuration; each of up to 50 operations
-
-operations = st.lists(
-    st.tuples(
-        st.sampled_from(
-            ["send", "send", "send", "recv", "recv", "recv_timeout", "reset_async", "step", "get_attr", "set_attr"]
-        ),
-        st.integers(0, 2**ENVS - 1),
-        st.integers(0, 9),
-    ),
-    max_size=50,
-)
 
 
 class ScheduleConformance(Conformance):
@@ -35,6 +23,13 @@ class ScheduleConformance(Conformance):
     @pytest.mark.timeout(300)
     @pytest.mark.parametrize("mode", AUTORESET_MODES)
     def test_schedules(self, make: Make, mode: str) -> None:
+        # Not at the top of this file: workers import it with the suite, whose env functions they unpickle.
+        from hypothesis import HealthCheck, given, settings
+        from hypothesis import strategies as st
+
+        operations = st.lists(
+            st.tuples(st.sampled_from(KINDS), st.integers(0, 2**ENVS - 1), st.integers(0, 9)), max_size=50
+        )
         env_fns = [functools.partial(ScheduledEnv, tag) for tag in range(ENVS)]
         vec = make(env_fns, autoreset=mode)
         player = Player(vec)
