@@ -120,9 +120,11 @@ MATRICES: dict[str, dict[str, list[Configuration]]] = {
 
 
 def pytest_configure() -> None:
-    """Restore the default SIGINT, here and in programs that tests start. `nohup make test &` starts with it ignored."""
+    """Restore SIGINT and SIGHUP, here and in programs that tests start: `nohup make test &` ignores both."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_report_header() -> list[str]:

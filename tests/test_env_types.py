@@ -238,7 +238,7 @@ class TestEpisodicLife:
         assert (info["episode"]["r"], info["episode"]["l"]) == (60.0, 3)
 
     def test_only_atari(self):
-        with pytest.raises(ValueError, match="no Atari env"):
+        with pytest.raises(ValueError, match="is not an Atari env"):
             EpisodicLife(gym.make("CartPole-v1"))
 
 
@@ -388,7 +388,7 @@ class TestAtari:
         env.close()
 
     def test_not_an_atari_env(self):
-        with pytest.raises(ValueError, match="CartPole.* is no Atari env"):
+        with pytest.raises(ValueError, match="CartPole.* is not an Atari env"):
             Atari().below_monitor(gym.make("CartPole-v1"))
 
 

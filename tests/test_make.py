@@ -716,7 +716,7 @@ class TestBadArguments:
             ({"env_id": lambda: DummyVecEnv([CountingEnv])}, "gave a DummyVecEnv, .*it is a VecEnv already"),
             ({"env_kwargs": {"gravitas": 3}}, "gravitas"),
             ({"monitor_kwargs": {"info_keywords": "success"}}, "info_keywords should be a sequence"),
-            ({"env_id": CountingEnv, "env_type": "atari"}, "CountingEnv.* is no Atari env"),
+            ({"env_id": CountingEnv, "env_type": "atari"}, "CountingEnv.* is not an Atari env"),
         ],
     )
     @pytest.mark.parametrize("num_env", [1, 2])

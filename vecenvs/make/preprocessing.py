@@ -99,7 +99,7 @@ class Atari(Preprocessing):
 
     def below_monitor(self, env: Env) -> Env:
         if not hasattr(env.unwrapped, "ale"):
-            raise ValueError(f"env_type is 'atari', but {env.unwrapped} is no Atari env: it has no attribute 'ale'")
+            raise ValueError(f"env_type is 'atari', but {env.unwrapped} is not an Atari env: it has no attribute 'ale'")
         return AtariPreprocessing(
             env,
             noop_max=self.noop_max,
