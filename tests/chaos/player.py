@@ -212,7 +212,10 @@ class Player:
                 raise Violation("rows are lost", f"recv({least}): {error}, but {self.expected.describe(*sure)}")
         elif isinstance(error, EnvError):
             self.expected.lock, self.expected.held = {"idle"}, False
-            self.expected.take_failed(error)
+            if error.batch is not None:  # of a reset that was interrupted
+                self.expected.take_errors(error)
+            else:
+                self.expected.take_failed(error)
         elif error is None:
             batch = outcome.result
             self.expected.lock = {"idle"}
