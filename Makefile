@@ -1,7 +1,9 @@
 # make demo   make .venv, install, run the benchmark on CartPole over every backend there is: table and chart
 # make test   make .venv, install what the tests need, run those of the short tier: some minutes
 # make test-all   run all tests: before a release
+# make sanitize   run the tests of the compiled core under AddressSanitizer and UBSan
 # make chaos  random schedules with kills, stops and Ctrl-C: SECONDS=600 for each of ENGINES="dummy subproc caller mpi ray"
+# make docs   build the documentation site, docs/_build/html, with warnings as errors, and check its links
 # make lint   ruff and mypy        make constraints   pin the newest versions        make clean
 #
 # Versions come from constraints.txt. PYTHON=python3.12 picks another interpreter for a new .venv,
@@ -15,8 +17,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 DEMO_EXTRAS := bench,mpi,ray
 TEST_EXTRAS := test
 LINT_EXTRAS := bench,testing,dev
+DOCS_EXTRAS := docs,testing
 
-DEMO_ARGS ?=
+DEMO_ARGS ?= --seconds 0.5 --repeats 3
 PYTEST_ARGS ?=
 SECONDS ?= 600
 ENGINES ?=
@@ -28,12 +31,13 @@ TEST_PROCESSES := -n 4 --dist loadgroup
 TEST_ENVIRONMENT := PYTHONDONTWRITEBYTECODE= OPENBLAS_THREAD_TIMEOUT=4
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-all chaos lint constraints clean
+.PHONY: demo test test-all sanitize chaos docs lint constraints clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.extras-$(DEMO_EXTRAS)
 	@mkdir -p demo
+	@echo "Measuring. MPI and Ray are started anew for each reading ..."
 	$(BIN)/python -m vecenvs bench CartPole-v1 --json demo/cartpole.json --chart demo/cartpole.png $(DEMO_ARGS)
 
 test: $(VENV)/.extras-$(TEST_EXTRAS) $(VENV)/mpich/.stamp
@@ -42,8 +46,23 @@ test: $(VENV)/.extras-$(TEST_EXTRAS) $(VENV)/mpich/.stamp
 test-all: $(VENV)/.extras-$(TEST_EXTRAS) $(VENV)/mpich/.stamp
 	$(TEST_ENVIRONMENT) VECENVS_SCHEDULES=$${VECENVS_SCHEDULES:-100} $(BIN)/python -m pytest $(TEST_PROCESSES) $(PYTEST_ARGS)
 
+# A copy of the package, so that the one in use is not replaced. Python's memory is known to no leak checker.
+SANITIZED := build/sanitize
+sanitize: $(VENV)/.extras-$(TEST_EXTRAS)
+	@rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)
+	@cp -r vecenvs tests setup.py README.md LICENSE pyproject.toml $(SANITIZED) && rm -f $(SANITIZED)/vecenvs/_native/*.so
+	cd $(SANITIZED) && CFLAGS="-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all" \
+	    $(CURDIR)/$(BIN)/python setup.py --quiet build_ext --inplace
+	cd $(SANITIZED) && LD_PRELOAD="$$(cc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+	    PYTHONPATH=. $(TEST_ENVIRONMENT) $(CURDIR)/$(BIN)/python -m pytest tests/test_native.py $(PYTEST_ARGS)
+
 chaos: $(VENV)/.extras-$(TEST_EXTRAS)
 	PYTHONPATH=tests $(BIN)/python -m chaos --seconds $(SECONDS) $(if $(ENGINES),--engine $(ENGINES)) $(CHAOS_ARGS)
+
+docs: $(VENV)/.extras-$(DOCS_EXTRAS)
+	rm -rf docs/_build
+	$(BIN)/python -m sphinx -q -W --keep-going -b html -d docs/_build/doctrees docs docs/_build/html
+	$(BIN)/python docs/check_links.py docs/_build/html
 
 # The tests' second MPI: one virtual environment holds one.
 $(VENV)/mpich/.stamp: setup.py constraints.txt tests/mpi/setup_mpich.sh | $(BIN)/python
@@ -57,11 +76,13 @@ lint: $(VENV)/.extras-$(LINT_EXTRAS)
 
 # One stamp per set of extras, so that nothing is installed twice. The editable install follows the source by itself.
 # Without build isolation, because constraints do not reach an isolated build; without setuptools' caution about folders.
-$(VENV)/.extras-%: setup.py constraints.txt | $(BIN)/python
-	@echo "Installing vecenvs[$*] into $(VENV), which takes some minutes the first time ..."
-	@$(PIP) install --quiet --constraint constraints.txt pip setuptools
+$(VENV)/.extras-%: setup.py constraints.txt vecenvs/_native/core.c | $(BIN)/python
+	@echo "Installing into $(VENV), 1 of 2: what builds the package (pip, setuptools, numpy) ..."
+	@$(PIP) install --quiet --constraint constraints.txt pip setuptools numpy
+	@echo "Installing into $(VENV), 2 of 2: vecenvs[$*] and what it needs; the first time this takes some minutes ..."
 	@PYTHONWARNINGS="ignore:Editable installation" \
-	    $(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[$*]'
+	    $(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[$*]'
+	@$(BIN)/python -c "import vecenvs._native as n; n.is_compiled() or print('vecenvs: Python runs in place of compiled code:', n.why_not)"
 	@touch $@
 
 $(BIN)/python:
@@ -85,5 +106,5 @@ constraints: $(VENV)/.extras-$(LINT_EXTRAS)
 	@git --no-pager diff --stat -- constraints.txt
 
 clean:
-	rm -rf $(VENV) build dist demo *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist demo docs/_build vecenvs/_native/*.so *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

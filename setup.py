@@ -6,15 +6,22 @@ cannot be installed beside others for long.
 """
 
 import re
+import sys
+import sysconfig
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
 
 HERE = Path(__file__).parent
-INIT = (HERE / "vecenvs" / "__init__.py").read_text(encoding="utf-8")
-VERSION = re.search(r'^__version__ = "(.+)"$', INIT, re.MULTILINE)
+VERSION = re.search(
+    r'^__version__ = "(.+)"$', (HERE / "vecenvs" / "_version.py").read_text(encoding="utf-8"), re.MULTILINE
+)
 if VERSION is None:
-    raise SystemExit("vecenvs/__init__.py has no __version__")
+    raise SystemExit("vecenvs/_version.py has no __version__")
+
+# A package index shows the README without the files beside it, so its links have to be absolute there.
+FILES = "https://github.com/vecenvs/vecenvs/blob/main"
+README = re.sub(r"\]\((?!https://|#)", f"]({FILES}/", (HERE / "README.md").read_text(encoding="utf-8"))
 
 ENVS = {
     "classic-control": ["gymnasium[classic-control]"],  # pygame: only rendering needs it
@@ -39,9 +46,16 @@ USERS = {**ENVS, **BACKENDS, **FACES}
 # For `vecenvs.testing`: the toy envs and the conformance suite, for whoever writes a backend.
 TESTING = ["pytest>=9.0", "hypothesis>=6.100", "psutil>=5.9"]
 
-# What tests/ imports, and no more: it is the cold install of `make test`.
+DOCS = ["sphinx>=8.1", "myst-parser>=4.0", "furo>=2025.9", "sphinx-copybutton>=0.5.2"]
+
+# What is needed to build the distributions, and to check them as their users' tools see them.
+PACKAGING = ["build>=1.2", "twine>=6.0", "check-wheel-contents>=0.6", "mypy>=2.0", "pyright[nodejs]>=1.1.400"]
+
+# What tests/ imports or runs, and no more: it is the cold install of `make test`.
 TEST = [
     *TESTING,
+    *DOCS,
+    *PACKAGING,
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.6",
     "nbclient>=0.10",  # the example notebooks run in a real kernel
@@ -57,16 +71,39 @@ TEST = [
     *ENVS["mujoco"],
     *ENVS["atari"],
 ]
+
+
 DEV = ["mypy>=2.0", "ruff>=0.15", "pre-commit>=4.0"]
+
+
+def compiled_core() -> list[Extension]:
+    """Return the extension module vecenvs._native.core; none where it cannot be built: then its Python twin runs."""
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return []  # it relies on the global lock
+    try:
+        import numpy as np
+    except ImportError:
+        sys.stderr.write("vecenvs: without NumPy there is nothing compiled; Python runs in its place\n")
+        return []
+    # `optional`: without a compiler setuptools says that building has failed, and goes on.
+    source = "vecenvs/_native/core.c"
+    return [Extension("vecenvs._native.core", [source], include_dirs=[np.get_include()], optional=True)]
+
 
 setup(
     name="vecenvs",
     version=VERSION[1],
     description="One vectorised environment API; steps in process, on every core, under MPI or on a Ray cluster",
-    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description=README,
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE"],
+    url="https://github.com/vecenvs/vecenvs",
+    project_urls={
+        "Changelog": "https://github.com/vecenvs/vecenvs/blob/main/CHANGELOG.md",
+        "Documentation": "https://github.com/vecenvs/vecenvs/tree/main/docs",
+        "Issues": "https://github.com/vecenvs/vecenvs/issues",
+    },
     keywords="reinforcement-learning gymnasium vectorized environments mpi ray",
     classifiers=[
         "Development Status :: 3 - Alpha",
@@ -78,11 +115,13 @@ setup(
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
         "Programming Language :: Python :: 3.13",
+        "Programming Language :: Python :: 3.14",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Typing :: Typed",
     ],
     packages=find_packages(include=["vecenvs", "vecenvs.*"]),
-    package_data={"vecenvs": ["py.typed"]},
+    package_data={"vecenvs": ["py.typed", "_native/*.pyi"]},
+    ext_modules=compiled_core(),
     zip_safe=False,
     python_requires=">=3.10",
     install_requires=[
@@ -100,6 +139,7 @@ setup(
         "testing": TESTING,
         "test": TEST,
         "dev": DEV,
+        "docs": DOCS,
     },
     entry_points={"console_scripts": ["vecenvs = vecenvs.__main__:main"]},
 )

@@ -1,7 +1,7 @@
 """A learner with envs of its own on every rank: REINFORCE on CartPole with averaged gradients, as in baselines.
 
     python -m vecenvs.mpi --spmd -n 4 examples/mpi_spmd.py
-    mpirun -n 4 python examples/mpi_spmd.py
+    mpirun -n 4 python examples/mpi_spmd.py    # Open MPI's refuses root, and more ranks than cores
 
 Needs: pip install ".[mpi]"
 """
@@ -43,7 +43,7 @@ def main():
     parser.add_argument("--env-id", default="CartPole-v1", help="an env with vectors as observations and two actions")
     parser.add_argument("--num-envs", type=int, default=8, help="per rank")
     parser.add_argument("--num-steps", type=int, default=200, help="steps of each env between updates")
-    parser.add_argument("--num-iterations", type=int, default=20)
+    parser.add_argument("--total-timesteps", type=int, default=128_000, help="steps of all envs of all ranks together")
     parser.add_argument("--learning-rate", type=float, default=1.0)
     parser.add_argument("--gamma", type=float, default=0.99)
     parser.add_argument("--seed", type=int, default=0)
@@ -58,7 +58,8 @@ def main():
         weights = rng.normal(size=size + 1) * 0.1
         sync_from_root([weights])
         normal = RunningMeanStd((size,))
-        for iteration in range(args.num_iterations):
+        done = 0
+        while done < args.total_timesteps:
             found = rollout(vec, weights, normal, rng, args.num_steps, args.gamma)
             raw, x, actions, p, returns, episodes = found
             advantage = (returns - returns.mean()) / (returns.std() + 1e-8)
@@ -66,9 +67,10 @@ def main():
             average_gradients([gradient], weight=actions.size)
             weights += args.learning_rate * gradient
             normal.update(raw.reshape(-1, size))
+            done += MPI.COMM_WORLD.size * actions.size
             length = mean_of_dicts({"length": (actions.size / max(episodes, 1), episodes)}).get("length", np.nan)
             if MPI.COMM_WORLD.rank == 0:
-                print(f"iteration {iteration}: mean episode length {length:.1f}", flush=True)
+                print(f"step {done}: mean episode length {length:.1f}", flush=True)
         assert_synced([weights, normal.mean, normal.var])
 
 

@@ -22,8 +22,7 @@ from gymnasium.vector import AutoresetMode
 from torch import nn
 from torch.distributions import Categorical
 
-from vecenvs import make_vec_env
-from vecenvs.views import as_gymnasium
+from vecenvs import as_gymnasium, make_vec_env
 
 
 def make_vec(args: argparse.Namespace) -> gym.vector.VectorEnv:

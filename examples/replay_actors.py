@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> None:
     values: Any = np.zeros((16, 4))
     for number in range(1, args.num_iterations + 1):
         walks = [explorer.explore.remote(values, args.num_fragments) for explorer in explorers]
-        values, buffer = ray.get(learner.learn.remote(args.num_updates))
+        values, buffer = ray.get(learner.learn.remote(args.updates_per_iteration))
         careful = ray.get(walks)[-1]
         print(
             f"iteration {number:3}  stored {buffer['stored']}  inserted {buffer['inserted']}"
@@ -124,8 +124,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--num-iterations", type=int, default=15)
     parser.add_argument("--num-explorers", type=int, default=3)
-    parser.add_argument("--num-fragments", type=int, default=10, help="of each explorer, per iteration")
-    parser.add_argument("--num-updates", type=int, default=100, help="per iteration")
+    parser.add_argument("--num-fragments", type=int, default=10, help="of each explorer in an iteration")
+    parser.add_argument("--updates-per-iteration", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--buffer-size", type=int, default=20_000)
     return parser.parse_args(argv)

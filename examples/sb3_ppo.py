@@ -20,8 +20,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from vecenvs import make_vec_env
-from vecenvs.views import as_sb3
+from vecenvs import as_sb3, make_vec_env
 
 
 def make_venv(args: argparse.Namespace, num_envs: int) -> Any:
@@ -59,6 +58,7 @@ def main(argv: Sequence[str] | None = None) -> float:
     parser.add_argument("--backend", default="subproc", help="dummy, subproc, ..., or sb3 for its own DummyVecEnv")
     parser.add_argument("--num-envs", type=int, default=8)
     parser.add_argument("--total-timesteps", type=int, default=100_000)
+    parser.add_argument("--learning-rate", type=float, default=1e-3, help="at the start; it falls to zero")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args(argv)
 
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> float:
             n_epochs=20,
             gamma=0.98,
             gae_lambda=0.8,
-            learning_rate=linear(1e-3),
+            learning_rate=linear(args.learning_rate),
             clip_range=linear(0.2),
             seed=args.seed,
             device="cpu",

@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+import vecenvs._native
 from vecenvs.backends import backend_class
 from vecenvs.testing import leaks
 from vecenvs.vec_env import VecEnv
@@ -48,13 +49,18 @@ class Configuration:
     kwargs: dict[str, Any] = field(default_factory=dict)
     long: bool = False
     """Whether its tests belong to the long tier."""
+    python: bool = False
+    """Whether the twin of the compiled core runs, here and in workers by fork."""
 
     def make_vec(self, env_fns: Any, **common: Any) -> VecEnv:
         """Make the VecEnv; no more workers than envs."""
         kwargs = dict(self.kwargs)
         if "num_workers" in kwargs and len(env_fns):
             kwargs["num_workers"] = min(kwargs["num_workers"], len(env_fns))
-        return backend_class(self.backend)(env_fns, **kwargs, **common)
+        with pytest.MonkeyPatch.context() as patch:
+            if self.python:
+                patch.setattr(vecenvs._native, "chosen", vecenvs._native.twin)
+            return backend_class(self.backend)(env_fns, **kwargs, **common)
 
 
 NOWHERE = Configuration("nowhere", "")
@@ -80,6 +86,8 @@ def subproc(label: str, num_workers: int, *, long: bool = False) -> Configuratio
 
 
 DUMMY = [Configuration("dummy", "dummy")]
+# The same with the twin of the compiled core, whose rules are the same.
+BOTH = [*DUMMY, Configuration("dummy-python", "dummy", python=True)]
 OTHERS = "others"  # backends without an entry of their own in a matrix
 NO_OTHERS: dict[str, list[Configuration]] = {"dummy": [], OTHERS: []}
 
@@ -89,7 +97,7 @@ NO_OTHERS: dict[str, list[Configuration]] = {"dummy": [], OTHERS: []}
 MATRICES: dict[str, dict[str, list[Configuration]]] = {
     # Every start method and number of workers.
     "wide": {
-        "dummy": DUMMY,
+        "dummy": BOTH,
         "subproc": [
             *(subproc("fork", k, long=k not in (2, 3)) for k in (1, 2, 3, 4, 5)),
             *(subproc("caller", k, long=k != 3) for k in (1, 2, 3, 5)),
@@ -112,10 +120,18 @@ MATRICES: dict[str, dict[str, list[Configuration]]] = {
     # For tests that make many VecEnvs.
     "fast": {"dummy": DUMMY, "subproc": [subproc("fork", 2), subproc("caller", 3)]},
     # The two halves of it.
-    "plain": {"dummy": DUMMY, "subproc": [subproc("fork", 2)]},
+    "plain": {
+        "dummy": BOTH,
+        "subproc": [
+            subproc("fork", 2),
+            replace(subproc("fork", 2, long=True), name="subproc-fork-2-python", python=True),
+        ],
+    },
     "caller": {**NO_OTHERS, "subproc": [subproc("caller", 3)]},
     # For what is built on the contract alone (views, other libraries' names).
     "contract": {"dummy": DUMMY, "subproc": [subproc("fork", 2), subproc("caller", 3, long=True)]},
+    # The same, by compiled code and by its twin.
+    "spaces": {"dummy": BOTH, "subproc": [subproc("fork", 2), subproc("caller", 3, long=True)]},
 }
 
 

@@ -15,7 +15,12 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
     str(path.relative_to(ROOT))
-    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("[a-z]*/README.md")]
+    for path in [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("docs/tutorials/*.md"),
+        *ROOT.glob("[a-z]*/README.md"),
+    ]
 )
 
 _CARTPOLE = "import gymnasium\ndef make_env(*_): return gymnasium.make('CartPole-v1')\n"
@@ -36,7 +41,7 @@ class MyLibrary:
     },
     "docs/async.md": {
         1: "def policy(obs): return [0] * len(obs)\n",
-        2: _CARTPOLE + "def policy(obs): return int(obs[2] > 0)\n",
+        3: _CARTPOLE + "def policy(obs): return int(obs[2] > 0)\n",
     },
     "docs/pfrl.md": {0: _CARTPOLE + "actions = [0] * 8\n"},
     "docs/replay.md": {
@@ -64,6 +69,16 @@ SHORTER: dict[str, list[tuple[str, str]]] = {
     "docs/replay.md": [("range(1000)", "range(20)"), ("num_explorers=4", "num_explorers=2")],
     "docs/sb3.md": [("learn(100_000)", "learn(64)"), ("num_env=8", "num_env=2"), ("seed=1", "seed=1, n_steps=32")],
     "docs/tuning.md": [("while True", "for _ in range(20)")],
+    "docs/tutorials/async_resets.md": [
+        ("rounds=300", "rounds=20"),
+        ("rounds=50", "rounds=2"),
+        ("batches=200", "batches=20"),
+    ],
+    "docs/tutorials/ppo_sb3.md": [
+        ("learn(30_000)", "learn(512)"),
+        ("n_steps=128", "n_steps=32"),
+        ("n_eval_episodes=40", "n_eval_episodes=4"),
+    ],
 }
 
 # A process that is the only one of its MPI job needs no memory to share, whose file Open MPI would leave in /dev/shm.
@@ -73,6 +88,24 @@ ALONE = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self"}
 def blocks(page: str) -> list[str]:
     """Return the page's Python blocks."""
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
+def shown(page: str) -> list[str]:
+    """Return the lines that the page says its programs print, without digits: some numbers depend on the machine."""
+    texts = re.findall(r"^```text\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+    return [without_digits(line) for text in texts for line in text.splitlines()]
+
+
+def without_digits(line: str) -> str:
+    """Return the line with one "0" for each number."""
+    return re.sub(r"[ ]*\d+", "0", line)
+
+
+def check_shown(page: str, output: str) -> None:
+    """Check that the output has the lines that the page shows, in this order."""
+    lines = iter([without_digits(line) for line in output.splitlines()])
+    for expected in shown(page):
+        assert expected in lines, f"{page} shows {expected!r}, which is not printed, or not in this order:\n{output}"
 
 
 def program(page: str) -> str:
@@ -100,4 +133,5 @@ def run(page: str, folder: Path, *, timeout: float = 50.0, **environment: str) -
     )
     assert done.returncode == 0, done.stdout
     assert "Traceback" not in done.stdout, done.stdout
+    check_shown(page, done.stdout)
     return done.stdout

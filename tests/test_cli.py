@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import vecenvs
 from vecenvs.__main__ import commands, main
 from vecenvs.backends import BACKENDS
 from vecenvs.bench import contestants
@@ -39,6 +40,10 @@ class TestCommands:
         out = capsys.readouterr().out
         assert "bench" in commands()
         assert all(name in out for name in commands())
+
+    def test_version(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run("--version") == 0
+        assert capsys.readouterr().out == f"vecenvs {vecenvs.__version__}\n"
 
     def test_no_command_is_bad_usage(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert run() == 2

@@ -13,10 +13,18 @@ from pathlib import Path
 import pytest
 from doc_pages import PAGES, ROOT, SHORTER, SUPPLIED, blocks, run
 
+import vecenvs.views
 from vecenvs.__main__ import Parser, commands
 
-# These start a Ray: they run beside the other tests of it.
-ELSEWHERE = {"docs/ray.md": "ray/test_ray_docs.py", "docs/replay.md": "replay/test_replay_docs.py"}
+# These start a Ray or ranks of MPI: they run beside the other tests of it.
+ELSEWHERE = {
+    "docs/ray.md": "ray/test_ray_docs.py",
+    "docs/replay.md": "replay/test_replay_docs.py",
+    "docs/tutorials/mpi_cluster.md": "mpi/test_mpi_docs.py",
+    "docs/tutorials/ray.md": "ray/test_ray_docs.py",
+}
+# The site's own: its table of contents has all pages that README has no room for.
+SITE = ("docs/index.md", "docs/changelog.md", "docs/tutorials/")
 WITH_CODE = [page for page in PAGES if blocks(page)]
 
 
@@ -29,7 +37,7 @@ def test_every_page_with_code_is_run() -> None:
     assert {"README.md", "docs/async.md", "docs/gymnasium.md"} <= set(WITH_CODE)
     assert {*ELSEWHERE, *SHORTER, *SUPPLIED} <= set(WITH_CODE)
     for page, test in ELSEWHERE.items():
-        assert f'run("{page}"' in (Path(__file__).parent / test).read_text()
+        assert f'"{page}"' in (Path(__file__).parent / test).read_text()
 
 
 def test_the_conformance_suite_as_docs_testing_has_it(tmp_path: Path) -> None:
@@ -64,7 +72,27 @@ def test_its_links_lead_somewhere(page: str) -> None:
 
 def test_readme_leads_to_every_page() -> None:
     links = set(re.findall(r"\]\(([^)#\s]+)", prose("README.md")))
-    assert {page for page in PAGES if page not in ("README.md", "CHANGELOG.md")} <= links
+    assert {page for page in PAGES if page not in ("README.md", "CHANGELOG.md") and not page.startswith(SITE)} <= links
+
+
+def test_the_site_lists_every_page_and_name() -> None:
+    """The whole site is built by a long test."""
+    listed = set((ROOT / "docs" / "index.md").read_text().splitlines())
+    pages = {page.removeprefix("docs/").removesuffix(".md") for page in PAGES if page.startswith("docs/")}
+    assert pages - {"index"} <= listed
+    reference = "".join(path.read_text() for path in ROOT.glob("docs/api/*.rst"))
+    whole = {name for module in (vecenvs.errors, vecenvs.views, vecenvs.wrappers) for name in dir(module)}
+    missing = [name for name in vecenvs.__all__ if name not in whole and f"vecenvs.{name}\n" not in reference]
+    assert missing == ["__version__"]
+
+
+def test_a_package_index_shows_readme_with_absolute_links() -> None:
+    line = [sys.executable, "-W", "ignore", "setup.py", "--quiet", "--long-description"]
+    shown = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    links = re.findall(r"\]\(([^)\s]+)\)", shown)
+    assert len(links) > 20
+    assert all(link.startswith("https://") for link in links)
+    assert "https://github.com/vecenvs/vecenvs/blob/main/docs/errors.md" in links
 
 
 def commands_of(page: str) -> list[list[str]]:

@@ -13,10 +13,10 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from vecenvs import DummyVecEnv
 from vecenvs.batch.batch_columns import Allocator, BatchColumns
-from vecenvs.batch.infos import unpack_infos
+from vecenvs.batch.infos import InfoForm
 from vecenvs.errors import EnvError
 from vecenvs.testing.envs import CountingEnv, FailingEnv
-from vecenvs.transport.protocol import Answer, Command
+from vecenvs.transport.protocol import Answer, Command, RowsBody, address
 from vecenvs.worker.worker import Worker
 
 
@@ -57,7 +57,7 @@ def worker_of(*envs: TellingEnv, remote: bool) -> tuple[Worker, list[tuple[int, 
     answers: list[tuple[int, Any]] = []
     batch = BatchColumns(envs[0].observation_space, envs[0].action_space, len(envs), Allocator())
     worker = Worker(envs, 0, batch, "same_step", lambda _, tag, body: answers.append((tag, body)), remote=remote)
-    worker.handle(1, Command.RESET, dict.fromkeys(range(len(envs)), (None, None)))
+    worker.handle(1, *address(Command.RESET, range(len(envs))))
     answers.clear()
     return worker, answers
 
@@ -133,7 +133,7 @@ def test_rows_that_come_before_an_error() -> None:
 
 
 def test_an_info_that_no_pickle_takes_costs_nobody_elses() -> None:
-    """The packed infos of the same step still go out."""
+    """Infos of numbers of the same step still go out, in their columns."""
     envs = [TellingEnv({2: "lock"}), TellingEnv()]
     worker, answers = worker_of(*envs, remote=True)
     worker.handle(2, Command.STEP, None)
@@ -142,7 +142,7 @@ def test_an_info_that_no_pickle_takes_costs_nobody_elses() -> None:
     def refuse_locks(_: int, tag: int, body: Any) -> None:
         if (
             body is not None
-            and type(body) is not bytes
+            and type(body) is RowsBody
             and any(e.reset_info and "lock" in e.reset_info for e in body.extras)
         ):
             raise TypeError("cannot pickle")
@@ -153,7 +153,8 @@ def test_an_info_that_no_pickle_takes_costs_nobody_elses() -> None:
     ((tag, body),) = answers
     assert tag == Answer.ROWS
     assert "its info['lock'] cannot be pickled" in body.extras[0].failure.summary
-    assert [info["t"] for info in unpack_infos(body.infos)] == [2, 2]
+    assert body.infos == InfoForm(("t",), (int,))
+    assert worker._batch.info_numbers[0].tolist() == [2, 2]
 
 
 def test_a_step_that_is_replaced_below_wrappers_is_seen_at_once() -> None:

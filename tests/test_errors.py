@@ -2,45 +2,92 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
+from pathlib import Path
 
 import pytest
 
+import vecenvs
+from vecenvs.backends.ray.placement import NoPlace
+from vecenvs.compat.pfrl import VectorEnvClosedError
 from vecenvs.errors import (
+    AlreadySteppingError,
+    BackendUnavailable,
     ClosedError,
     EnvError,
     NotSteppingError,
+    RepeatedEnvError,
     ResetNeededError,
     SpaceMismatch,
+    StartTimeout,
     StepTimeout,
     VecEnvError,
     WorkerDied,
 )
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        EnvError(3, "env 3 raised", "Traceback ..."),
-        WorkerDied(1, [4, 5], -9, " on rank 2", "replaced"),
-        StepTimeout([0, 1], 2.5),
-        ClosedError("step"),
-        SpaceMismatch(2, "observation_space", "this", "that"),
-        NotSteppingError("recv while nothing is pending"),
-        ResetNeededError("env 1 failed before", "reset([1]) it first"),
-    ],
-    ids=lambda error: type(error).__name__,
+from vecenvs.replay.errors import (
+    ExplorerDied,
+    ExplorerError,
+    ExplorerMismatch,
+    SampleTimeout,
+    ServerDied,
+    StoppedError,
 )
+from vecenvs.transport.shared import MemoryUnreachable
+from vecenvs.views.gymnasium.errors import CallTimeout, OutOfReachError
+
+ERRORS = [
+    VecEnvError("something else"),
+    EnvError(3, "env 3 raised", "Traceback ..."),
+    RepeatedEnvError(1, "env 1 is env 0"),
+    WorkerDied(1, [4, 5], -9, " on rank 2", "replaced"),
+    StepTimeout([0, 1], 2.5),
+    StartTimeout(1, [2], 60.0, " on node7"),
+    CallTimeout([0], 1.0, "reset"),
+    ClosedError("step"),
+    VectorEnvClosedError("step", forked=True),
+    StoppedError("sample"),
+    SpaceMismatch(2, "observation_space", "this", "that"),
+    ExplorerMismatch(2, "action_space", "this", "that"),
+    AlreadySteppingError("env 1 has a step"),
+    NotSteppingError("recv while nothing is pending"),
+    OutOfReachError("no such access"),
+    ResetNeededError("env 1 failed before", "reset([1]) it first"),
+    BackendUnavailable("pip install it"),
+    NoPlace("Ray has none"),
+    MemoryUnreachable("no such file"),
+    ExplorerError(1, "explorer 1 raised", "Traceback ..."),
+    ExplorerDied(1, "killed", 3),
+    ServerDied("killed"),
+    SampleTimeout(32, 0.5),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_errors_survive_pickling(error: VecEnvError) -> None:
     found = pickle.loads(pickle.dumps(error))
     assert type(found) is type(error)
     assert str(found) == str(error)
+    assert repr(found) == repr(error)
     assert found.args == error.args
     assert found.__dict__.keys() == error.__dict__.keys()
     if isinstance(error, EnvError):
         assert found.errors == (found,)
     else:
         assert found.__dict__ == error.__dict__
+
+
+def test_every_error_is_among_them() -> None:
+    bases = {
+        node.name: {ast.unparse(base) for base in node.bases}
+        for path in Path(vecenvs.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    }
+    known = {VecEnvError.__name__}
+    while more := {name for name in bases if bases[name] & known} - known:
+        known |= more
+    assert known == {type(error).__name__ for error in ERRORS}
 
 
 def test_several_failed_envs_survive_together() -> None:

@@ -18,7 +18,10 @@ ROOT = Path(vecenvs.__file__).parent
 # From the bottom up: the modules and packages of vecenvs in one layer, which may import each other, and what they are.
 # `python tests/test_imports.py` writes this into the pages that show it.
 LAYERS = [
-    ("errors env_calls cpus batch", "exceptions; functions run on one env by name; cores; columns of a batch"),
+    (
+        "_version errors env_calls cpus batch batched _native",
+        "the version; exceptions; functions run on one env by name; cores; columns of a batch; compiled code, its twin",
+    ),
     ("vec_env transport", "the contract; what carries commands and rows"),
     ("arguments worker", "checks of what callers pass; all that runs where envs live"),
     ("pool wrappers plots", "the caller's side of any engine; wrappers of VecEnvs and envs; curves"),
@@ -73,8 +76,6 @@ def test_imports_go_down_only(path: Path) -> None:
     if part in ANYWHERE:
         return
     for other in imported_parts(ast.parse(path.read_text())):
-        if other.startswith("__version__"):
-            continue
         assert other not in ANYWHERE, f"{path.name} imports vecenvs.{other}"
         assert layer_of(other) <= layer_of(part), f"{path.name} imports vecenvs.{other}, which is above it"
 
@@ -124,11 +125,15 @@ def uses_of_an_env(tree: ast.AST) -> Iterator[str]:
 
 
 def test_one_place_steps_and_one_resets() -> None:
-    """autoreset.py, apart from wrappers of one env and the bare loop that the benchmark measures by."""
+    """autoreset.py, batched_*.py for batched envs; apart from wrappers and the loop that bench measures by."""
     found = {
         path.name: {*uses_of_an_env(ast.parse(path.read_text()))} for path in modules() if part_of(path) != "bench"
     }
-    assert {name: uses for name, uses in found.items() if uses} == {"autoreset.py": {"reset", "step"}}
+    assert {name: uses for name, uses in found.items() if uses} == {
+        "autoreset.py": {"reset", "step"},
+        "batched_host.py": {"reset", "step"},
+        "batched_vec_env.py": {"reset", "step"},
+    }
 
 
 if __name__ == "__main__":

@@ -1,18 +1,17 @@
-"""Infos of numbers on their way to the caller: what comes out is what went in, types and all."""
+"""Columns of infos of numbers: what comes out is what went in, types and all. See also the conformance suite."""
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vecenvs import DummyVecEnv, SubprocVecEnv
-from vecenvs.batch.infos import TRUNCATED_KEY, InfoPacker, unpack_infos
-from vecenvs.testing.envs import CountingEnv
+from vecenvs.batch.batch_columns import Allocator, BatchColumns
+from vecenvs.batch.infos import TRUNCATED_KEY, InfoForm, InfoTable, InfoWriter
 
 VALUES = {
     float: st.floats(),
@@ -23,6 +22,8 @@ VALUES = {
     np.int64: st.integers(-(2**63), 2**63 - 1).map(np.int64),
     np.int32: st.integers(-(2**31), 2**31 - 1).map(np.int32),
     np.uint8: st.integers(0, 255).map(np.uint8),
+    np.float16: st.floats(width=16).map(np.float16),
+    np.uint64: st.integers(0, 2**64 - 1).map(np.uint64),
     np.bool_: st.booleans().map(np.bool_),
 }
 
@@ -41,67 +42,73 @@ def complete(infos: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**info, TRUNCATED_KEY: False} for info in infos]
 
 
-class Varied(CountingEnv):
-    """Its infos have the same keys and types for three steps, then others."""
+class Ends:
+    """Both ends of the columns of infos: a worker whose slots are the last ones of a larger batch, and the caller."""
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        obs, reward, terminated, truncated, _ = super().step(action)
-        t = int(self.t)
-        infos: list[dict[str, Any]] = [
-            {"x": t / 2, "n": t, "fell": False},
-            {"x": np.float64(t), "y": np.float32(t) / 3, "n": np.int64(t), "fell": np.bool_(True)},
-            {"x": None, "n": t},
-            {"n": 2**70, TRUNCATED_KEY: 3, "x": t},
-            {TRUNCATED_KEY: False, "x": t},
-            {} if self.tag else {"x": 1.0},
-        ]
-        return obs, reward, terminated, truncated, infos[t // 3 % len(infos)]
+    def __init__(self, count: int) -> None:
+        space = spaces.Discrete(2)
+        self._batch = BatchColumns(space, space, count + 3, Allocator())
+        self._shard = slice(3, count + 3)
+        self._writer = InfoWriter(self._batch, self._shard)
+        self._table: InfoTable | None = None
+        self.opened = 0
 
-
-def test_infos_are_the_same_in_process_and_from_workers() -> None:
-    """Values, types and the order of keys."""
-    found = []
-    for engine in (DummyVecEnv, functools.partial(SubprocVecEnv, num_workers=2)):
-        with engine([functools.partial(Varied, tag, 25) for tag in range(3)]) as vec:
-            vec.reset()
-            steps = [vec.step([0] * 3)[3] for _ in range(22)]
-        found.append([[(key, type(value), value) for key, value in info.items()] for infos in steps for info in infos])
-    assert found[0] == found[1]
+    def pass_on(self, infos: list[dict[Any, Any]]) -> list[dict[str, Any]] | None:
+        """Return what the caller gets; None if the infos are not written to columns."""
+        written = self._writer.write(infos)
+        if isinstance(written, InfoForm):
+            self._table = InfoTable(self._batch, written, self._shard)
+            self.opened += 1
+        if not written:
+            return None
+        assert self._table is not None
+        return self._table.infos()
 
 
 @settings(deadline=None)
 @given(shards())
 def test_values_and_types_survive(steps: list[list[dict[str, Any]]]) -> None:
-    packer = InfoPacker()
-    assert packer.pack(steps[0]) is None
+    ends = Ends(len(steps[0]))
+    assert ends.pass_on(steps[0]) is None
     for infos in steps:
-        packed = packer.pack(infos)
-        assert packed is not None
-        found = unpack_infos(memoryview(packed))
+        found = ends.pass_on(infos)
+        assert found is not None
         np.testing.assert_equal(found, complete(infos))
         assert [list(map(type, info.values())) for info in found] == [
             list(map(type, info.values())) for info in complete(infos)
         ]
         assert [list(info) for info in found] == [list(info) for info in complete(infos)]
+    assert ends.opened == 1
 
 
 def test_whether_a_row_is_truncated_is_for_its_flags_to_say() -> None:
-    packer, infos = InfoPacker(), [{TRUNCATED_KEY: True, "it's {x}": 1.5}]
-    packer.pack(infos)
-    packed = packer.pack(infos)
-    assert packed is not None
-    assert unpack_infos(packed) == complete(infos)
+    ends, infos = Ends(1), [{TRUNCATED_KEY: True, "it's {x}": 1.5}]
+    ends.pass_on(infos)
+    assert ends.pass_on(infos) == complete(infos)
 
 
-def test_new_keys_or_types_are_packed_when_they_come_again() -> None:
-    packer = InfoPacker()
+def test_new_keys_or_types_get_columns_when_they_come_again() -> None:
+    ends = Ends(2)
     first, second = [{"x": 1.0}, {"x": 2.0}], [{"x": 1, "y": True}, {"x": 2, "y": False}]
     for infos in (first, second, first):
-        assert packer.pack(infos) is None
+        assert ends.pass_on(infos) is None
         for _ in range(2):
-            packed = packer.pack(infos)
-            assert packed is not None
-            assert unpack_infos(packed) == complete(infos)
+            assert ends.pass_on(infos) == complete(infos)
+    assert ends.opened == 3
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_an_integer_beyond_64_bits_does_not_close_the_columns(before: bool) -> None:
+    """Also where it comes when the columns are to be opened."""
+    ends = Ends(2)
+    small, large = [{"x": 1}, {"x": 2}], [{"x": 1}, {"x": 2**63}]
+    ends.pass_on(small)
+    if before:
+        assert ends.pass_on(small) == complete(small)
+    for _ in range(2):
+        assert ends.pass_on(large) is None
+    assert ends.pass_on(small) == complete(small)
+    assert ends.opened == 1
 
 
 @pytest.mark.parametrize(
@@ -116,11 +123,13 @@ def test_new_keys_or_types_are_packed_when_they_come_again() -> None:
         [{"x": np.zeros(3)}, {"x": np.zeros(3)}],
         [{"x": 2**63}, {"x": 1}],
         [{1: 1.0}, {1: 1.0}],
+        [dict.fromkeys(map(str, range(65)), 1.0)] * 2,
     ],
 )
 def test_infos_that_are_not_alike_or_hold_more_than_numbers_are_left_to_pickle(infos: list[dict[Any, Any]]) -> None:
-    packer = InfoPacker()
-    assert [packer.pack(infos) for _ in range(3)] == [None] * 3
-    packer.pack([{"x": 1.0}, {"x": 1.0}])
-    assert packer.pack([{"x": 1.0}, {"x": 1.0}]) is not None
-    assert packer.pack(infos) is None
+    ends = Ends(2)
+    assert [ends.pass_on(infos) for _ in range(3)] == [None] * 3
+    alike = [{"x": 1.0}, {"x": 1.0}]
+    ends.pass_on(alike)
+    assert ends.pass_on(alike) == complete(alike)
+    assert ends.pass_on(infos) is None

@@ -123,7 +123,8 @@ def test_positional_order_is_baselines():
     ]  # fmt: skip
     keyword = [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY]
     assert keyword == [
-        "backend", "num_workers", "autoreset", "monitor_dir", "monitor_kwargs", "wrapper_class", "info_attrs",
+        "backend", "num_workers", "autoreset", "vectorization", "monitor_dir", "monitor_kwargs",
+        "wrapper_class", "info_attrs",
     ]  # fmt: skip
 
 
@@ -476,20 +477,58 @@ class TestInitializer:
 
 class TestBackend:
     @pytest.mark.parametrize(
-        ("num_env", "kwargs", "name"),
+        ("num_env", "kwargs", "caller_steps"),
         [
-            (1, {}, "DummyVecEnv"),
-            (2, {}, "SubprocVecEnv"),
-            (2, {"force_dummy": True}, "DummyVecEnv"),
-            (2, {"backend": "dummy"}, "DummyVecEnv"),
-            (2, {"backend": "dummy", "force_dummy": True}, "DummyVecEnv"),
-            (1, {"backend": "subproc"}, "SubprocVecEnv"),
-            (1, {"num_workers": 2}, "DummyVecEnv"),
+            (1, {}, None),
+            (2, {}, True),
+            (2, {"force_dummy": True}, None),
+            (2, {"backend": "dummy"}, None),
+            (2, {"backend": "dummy", "force_dummy": True}, None),
+            (1, {"backend": "subproc"}, False),
+            (2, {"backend": "subproc"}, False),
+            (1, {"num_workers": 2}, None),
+            (2, {"num_workers": 1}, False),
+            (2, {"num_workers": 2, "max_restarts": 3}, True),
+            (2, {"start_method": "fork"}, False),
+            (2, {"caller_steps": False}, False),
+            (2, {"step_timeout": 60.0}, False),
+            (2, {"on_failure": "restart"}, False),
+            (2, {"autoreset": "async"}, False),
+            (2, {"initializer": str}, False),
         ],
     )
-    def test_rule(self, num_env, kwargs, name):
+    def test_rule(self, monkeypatch, num_env, kwargs, caller_steps):
+        """In process; or in workers, where the caller steps a share unless an argument needs a worker for each env."""
+        monkeypatch.setattr(auto, "usable_cores", lambda: 2)
+        if kwargs.get("initializer"):
+            kwargs = {"initializer": lambda **_: None}
         with make_vec_env(CountingEnv, None, num_env, **kwargs) as vec:
+            assert vec.stats().get("caller_steps") == caller_steps
+            assert type(vec).__name__ == ("DummyVecEnv" if caller_steps is None else "SubprocVecEnv")
+
+    @pytest.mark.parametrize(
+        ("env_id", "num_env", "kwargs", "name"),
+        [
+            ("CartPole-v1", 16, {}, "DummyVecEnv"),
+            ("FrozenLake-v1", 2, {"env_kwargs": {"is_slippery": False}}, "DummyVecEnv"),
+            ("CartPole-v1", 17, {}, "SubprocVecEnv"),
+            ("CartPole-v1", 2, {"num_workers": 2}, "SubprocVecEnv"),
+            ("CartPole-v1", 2, {"step_timeout": 60.0}, "SubprocVecEnv"),
+            ("CartPole-v1", 2, {"wrapper_class": gym.Wrapper}, "SubprocVecEnv"),
+            ("CartPole-v1", 2, {"env_kwargs": {"render_mode": "rgb_array"}}, "SubprocVecEnv"),
+            (functools.partial(gym.make, "CartPole-v1"), 2, {}, "SubprocVecEnv"),
+        ],
+    )
+    def test_a_few_cheap_envs_need_no_workers(self, monkeypatch, env_id, num_env, kwargs, name):
+        monkeypatch.setattr(auto, "usable_cores", lambda: 2)
+        with make_vec_env(env_id, None, num_env, **kwargs) as vec:
             assert type(vec).__name__ == name
+
+    def test_it_never_chooses_mpi(self, monkeypatch):
+        monkeypatch.setattr(auto, "usable_cores", lambda: 2)
+        monkeypatch.setattr(auto, "_serves_by_mpi", lambda: True)
+        with make_vec_env(CountingEnv, None, 2) as vec:
+            assert type(vec).__name__ == "SubprocVecEnv"
 
     def test_num_workers(self):
         with make_vec_env(CountingEnv, None, 3, num_workers=3) as vec:
@@ -556,7 +595,7 @@ class TestAuto:
     def test_it_is_told(self, caplog):
         with caplog.at_level("INFO", logger="vecenvs"), make_vec_env(CountingEnv, None, 2, backend="auto") as vec:
             assert vec.stats()["backend"] == "SubprocVecEnv"
-        assert 'backend="auto": subproc, num_workers=2, caller_steps=True (2 envs, 2 cores)' in caplog.text
+        assert "backend='auto': subproc, num_workers=2, caller_steps=True (2 envs, 2 cores)" in caplog.text
 
     def test_trajectories_are_those_of_any_backend(self):
         actions = np.random.default_rng(0).integers(2, size=(50, 3))
@@ -594,7 +633,7 @@ class TestEnvFns:
         kept: list[Any] = []
         fake = type("Fake", (), {"__init__": lambda self, env_fns, **common: kept.extend(env_fns)})
         monkeypatch.setattr(make, "backend_class", lambda name: fake)
-        make_vec_env(*args, **kwargs)
+        make_vec_env(*args, backend="dummy", **kwargs)
         return kept
 
     def test_they_pickle_plainly(self, monkeypatch, tmp_path):

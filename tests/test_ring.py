@@ -69,7 +69,7 @@ class Ends:
 
     def put(self, call: Callable[[Callable[[], Any]], Any]) -> None:
         if self.waiting is None:
-            tag = self.rng.choice([int(Answer.ROW), int(Answer.PLAIN_ROWS)])
+            tag = self.rng.choice([int(Answer.SOME_ROWS), int(Answer.PLAIN_ROWS)])
             self.waiting = len(self.given) + 1, tag, os.urandom(self.rng.choice(SIZES))
         number, tag, data = message = self.waiting
         if call(lambda: self.writer.put(number, tag, data) if data else self.writer.enter(number, tag)):

@@ -22,6 +22,7 @@ import pytest
 import vecenvs
 from vecenvs import DummyVecEnv
 from vecenvs.__main__ import main
+from vecenvs.cli import _play
 from vecenvs.cli._policies import load_policy
 from vecenvs.testing.envs import FailingEnv, RenderingEnv, counting_fns
 from vecenvs.wrappers import VecNormalize, load_results
@@ -180,6 +181,58 @@ def test_pictures_that_make_no_video(
     err = capsys.readouterr().err
     assert "the envs' images make no video" in err
     assert err.count("\n") == 1
+
+
+class Fatal(FailingEnv):
+    """An env that ends its process once: in the first step of the process that has made the file `mark`."""
+
+    def __init__(self, mark: str, render_mode: str | None = None) -> None:
+        super().__init__(0, at=1_000_000)
+        self.mark = Path(mark)
+
+    def step(self, action: Any) -> Any:
+        try:
+            self.mark.touch(exist_ok=False)
+        except FileExistsError:
+            return super().step(action)
+        os._exit(3)
+
+
+@pytest.mark.parametrize(("more", "code"), [([], 1), (["--restart"], 0)])
+def test_workers_that_die(
+    more: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(gymnasium.registry, "Fatal-v0", gymnasium.envs.registration.EnvSpec("Fatal-v0", Fatal))
+    kwargs = json.dumps({"mark": str(tmp_path / "mark")})
+    command = ["run", "Fatal-v0", "--num-envs", "3", "--num-workers", "2", "--backend", "subproc", "--quiet"]
+    assert main([*command, "--steps", "300", "--env-kwargs", kwargs, *more]) == code
+    out, err = capsys.readouterr()
+    assert ("workers replaced: 1" in out) == (code == 0)
+    assert ("died" in err) == (code == 1)
+
+
+@pytest.mark.parametrize("backend", ["dummy", "subproc"])
+def test_load_without_a_terminal(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line now and then has what a terminal shows."""
+    monkeypatch.setattr("vecenvs.cli._play._LINE_EVERY", 0.1)
+    monkeypatch.setattr("vecenvs.cli._load._EVERY", 0.0)
+    command = ["run", "CartPole-v1", "--num-envs", "4", "--num-workers", "2", "--load", "--steps", "100000"]
+    if backend == "dummy":
+        command = [*command[:4], *command[6:]]
+    monkeypatch.setattr("vecenvs.cli._play._SHOW_EVERY", 0.0)
+    tally, written = _play.Tally.add, list[str]()
+    monkeypatch.setattr("vecenvs.cli._play.sys.stderr.write", written.append)
+
+    def add(self: _play.Tally, infos: Any) -> float:
+        if len(written) >= 2:
+            raise KeyboardInterrupt
+        return tally(self, infos)
+
+    monkeypatch.setattr(_play.Tally, "add", add)
+    assert main([*command, "--backend", backend]) == 130
+    lines = [line for line in written if "steps/s" in line]
+    envs = ["envs 0-3"] if backend == "dummy" else ["envs 0, 1", "envs 2, 3"]
+    assert all(re.search(rf"process \d+, {each} \d+% of a core", line) for line in lines for each in envs), lines
 
 
 @pytest.mark.parametrize(

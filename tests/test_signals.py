@@ -9,9 +9,11 @@ from types import FrameType
 import numpy as np
 import pytest
 
-from vecenvs import SubprocVecEnv
+from vecenvs import DummyVecEnv, SubprocVecEnv
+from vecenvs.errors import EnvError
 from vecenvs.pool.pool_vec_env import PoolVecEnv
-from vecenvs.testing.envs import counting_fns
+from vecenvs.testing.envs import CountingEnv, counting_fns
+from vecenvs.worker.autoreset import Autoreset
 
 PATIENCE = 5.0  # seconds for what takes far less
 ROOM = "x" * 70_000  # more than a ring takes at once
@@ -80,3 +82,17 @@ def test_an_exception_after_any_call(do: Callable[[PoolVecEnv], None]) -> None:
             except Exception as exc:
                 raise AssertionError(f"after an exception in {at.where}") from exc
         assert calls > 10
+
+
+def test_the_info_of_an_interrupted_reset_comes_with_no_other_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        monkeypatch.undo()
+        raise TimeIsUp
+
+    with DummyVecEnv([lambda: CountingEnv()] * 3) as vec:
+        vec.reset(seed=0)
+        monkeypatch.setattr(Autoreset, "_step_of", interrupt)
+        with pytest.raises(EnvError, match="env 1 raised TimeIsUp in reset"):
+            vec.reset([1])
+        vec.send([0], [2])
+        assert vec.recv().indices.tolist() == [2]

@@ -30,7 +30,7 @@ from vecenvs.errors import ClosedError, VecEnvError, WorkerDied
 from vecenvs.testing.envs import CountingEnv, FailingEnv, counting_fns
 from vecenvs.testing.suite.deaths import PROMPT
 from vecenvs.worker import process
-from vecenvs.worker.process import child_environment, wait_for_end
+from vecenvs.worker.process import HeldSignals, child_environment, wait_for_end
 
 FORK = multiprocessing.get_context("fork")
 PATIENCE = 20.0  # seconds; what is waited for takes far less
@@ -193,6 +193,26 @@ def test_signals_wait_until_a_worker_has_been_started() -> None:
                 os._exit(signal.getsignal(signal.SIGALRM) is not handle)
             reached.append(os.waitpid(child, 0)[1])
         assert reached == [0]
+        assert signal.getsignal(signal.SIGALRM) is handle
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_signals_held_within_a_block_that_holds_them_already() -> None:
+    """As when an unused VecEnv is collected while a worker is being started."""
+    handled: list[int] = []
+
+    def handle(number: int, _: object) -> None:
+        handled.append(number)
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        with child_environment():
+            with HeldSignals():
+                pass
+            signal.raise_signal(signal.SIGALRM)
+            assert handled == []
+        assert handled == [signal.SIGALRM]
         assert signal.getsignal(signal.SIGALRM) is handle
     finally:
         signal.signal(signal.SIGALRM, before)

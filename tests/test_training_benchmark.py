@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import subprocess
 import sys
 from contextlib import closing
@@ -20,6 +22,7 @@ charts = import_module("benchmarks.training.charts")
 contestants = import_module("benchmarks.training.contestants")
 figures = import_module("benchmarks.training.figures")
 grid = import_module("benchmarks.training.grid")
+pages = import_module("benchmarks.training.page")
 tables = import_module("benchmarks.training.tables")
 budgets = import_module("benchmarks.peers.budget")
 
@@ -102,7 +105,7 @@ class TestTurns:
         assert found["transitions"] == ROLLOUT
         parts = found["seconds_per_transition"]
         assert 0 < parts["step"] + parts["inference"] + parts["update"] < parts["wall"]
-        assert (found["setting"].get("backend") == "SubprocVecEnv") == (name == "default")
+        assert (found["setting"].get("backend") == "DummyVecEnv") == (name == "default")  # few and cheap envs
 
     @pytest.mark.parametrize("name", ["dummy", HALVES, "SB3 DummyVecEnv", "Gymnasium SyncVectorEnv"])
     def test_our_own_ppo(self, name: str) -> None:
@@ -191,6 +194,21 @@ class TestRun:
         assert found["steps"]["0"]["count"] >= 5
 
 
+def test_the_parts_of_a_step(tmp_path: Path) -> None:
+    parts = import_module("benchmarks.training.parts")
+    record = tmp_path / "parts.json"
+    few = ["--envs", "cartpole", "--gaps", "0", "100", "--rounds", "1", "--seconds", "0.01"]
+    parts.main([*few, "--record", str(record)])
+    readings = json.loads(record.read_text())["readings"]
+    assert [(one["setting"], one["place"], one["gap"]) for one in readings] == [
+        *itertools.product(parts.SETTINGS, parts.PLACES, (0, 100))
+    ]
+    for one in readings:
+        assert one["step"] > max(one["to the worker"], one["first env"], one["back"]) > 0
+        assert 0 <= one["asleep"] <= 1
+    assert parts.table({"readings": readings}).count("\n") == 1 + len(readings)
+
+
 class TestFigures:
     def test_ratios_are_taken_round_by_round(self) -> None:
         readings = {"dummy": [training(1e-3), training(4e-3)], "SB3 DummyVecEnv": [training(2e-3), training(6e-3)]}
@@ -210,3 +228,31 @@ class TestFigures:
         assert "* default: backend=X" in text
         program.write_up(data, tmp_path / "training.json")
         assert {path.name for path in tmp_path.iterdir()} == {"training-gaps.png", "training-cleanrl.png"}
+
+    def test_the_section_of_the_page(self, tmp_path: Path) -> None:
+        steps = {**gap(50.0), "steps": {"300": {"median": 50.0, "low": 9, "high": 90}}}
+        twice = {**steps, "steps": {"300": {"median": 100.0, "low": 9, "high": 90}}}
+        cell = replace(GAPS, num_envs=8, gaps=(300,))
+        found = record(cell, {"dummy": [twice], "default": [steps], "SB3 DummyVecEnv": [twice]})
+        ppo = record(
+            replace(SB3, num_envs=8),
+            {"default": [training(2e-3)], "auto": [training(5e-4)], "SB3 DummyVecEnv": [training(1e-3)]},
+        )
+        run = {"command": "x", "machine": {"cores": 2, "python": "3"}, "versions": {"torch": "2"}}
+        data = {"runs": [run], "cells": {cell.key: found, "sb3-cartpole-8": ppo}}
+        to = tmp_path / "page.md"
+        to.write_text("# Title\n\n<!-- training: begin -->\nold\n<!-- training: end -->\n\nthe rest\n")
+        program.write_page(data, to)
+        text = to.read_text()
+        assert text.startswith("# Title\n\n<!-- training: begin -->\nA program has")
+        assert text.endswith("<!-- training: end -->\n\nthe rest\n")
+        assert ">= 1.00" not in text  # users need not see what was promised
+        told = "\n".join(pages.promises(data["cells"]))
+        assert (
+            "| CartPole, `step` after 300 us: default / dummy | <= 1.00 | 0.50 (0.50..0.50) | kept | default |" in told
+        )
+        assert "PPO: default / SB3 DummyVecEnv | >= 1.00 | 0.50 (0.50..0.50) | **missed** | default |" in told
+        assert "PPO: best / SB3 DummyVecEnv | >= 1.10 | 2.00 (2.00..2.00) | kept | auto |" in told
+        assert "our best / best library | >= 1.00 | 2.00 | kept |" in told
+        assert "(page/training-sb3.png)" in text
+        assert (tmp_path / "page/training-gaps.png").exists()

@@ -13,7 +13,7 @@ import pytest
 
 from vecenvs import DummyVecEnv, SubprocVecEnv, make_vec_env
 from vecenvs.__main__ import main
-from vecenvs.bench import learner, tuning, tuning_table
+from vecenvs.bench import learner, tuning, tuning_table, workloads
 from vecenvs.bench.contest import LIMIT, Timing, Turn
 from vecenvs.bench.tuning import Candidate
 from vecenvs.testing.envs import CountingEnv
@@ -142,7 +142,7 @@ class TestSearch:
     def test_failures_are_reported_and_do_not_affect_others(self, searching: Any) -> None:
         found = searching(self.entrants, {("dummy", 8): "ValueError: no", ("subproc:w=2", 8): 500})
         assert found.recommended().candidate.name == "subproc:w=2"
-        assert "dummy failed with 8 envs: ValueError: no" in tuning_table.notes(found, None)
+        assert "dummy failed with 8 envs: ValueError: no" in tuning_table.notes(found, 0.0, learner=False)
 
     def test_without_any_success_nothing_is_recommended(self, searching: Any) -> None:
         found = searching(self.entrants, {(c.name, c.num_envs): "no" for c in self.entrants})
@@ -163,6 +163,10 @@ class TestSearch:
         found = searching(self.entrants, {("dummy", 8): 500, ("dummy", 32): KeyboardInterrupt})
         assert found.interrupted
         assert found.recommended().candidate.name == "dummy"
+
+
+def round_to_us(seconds: float) -> int:
+    return round(1e6 * seconds)
 
 
 class TestLearners:
@@ -188,6 +192,20 @@ class TestLearners:
             assert learner.BetweenStepper(vec, vec.reset(), 7).step(4) == 12
         assert computed == [7] * 4
 
+    @pytest.mark.parametrize(
+        ("arguments", "seconds"), [([], 3e-4), (["--gap-us", "0"], 0.0), (["--gap-us", "50"], 5e-5)]
+    )
+    def test_the_program_computes_between_steps(
+        self, monkeypatch: pytest.MonkeyPatch, arguments: list[str], seconds: float
+    ) -> None:
+        asked: dict[str, Any] = {}
+        monkeypatch.setattr(workloads, "iterations_for", round_to_us)
+        monkeypatch.setattr(
+            tuning, "search", lambda *args, **options: asked.update(options) or tuning.Search([], [1.0])
+        )
+        assert run("CartPole-v1", *arguments) == 1
+        assert asked["iterations"] == round_to_us(seconds)
+
     def test_rows_of_any_batch(self) -> None:
         array = np.arange(4) * 10
         batch = {"a": array, "b": (array, ["p", "q", "r", "s"])}
@@ -205,6 +223,7 @@ class TestCommand:
         assert run("CartPole-v1", "--num-envs", "2", "--budget", "0.5", "--json", "out.json") == 0
         out = capsys.readouterr().out
         assert "share of the limit" in out
+        assert "The program computes for 300 us per batch of all envs (--gap-us)" in " ".join(out.split())
         assert "=>" in out
         line = next(line for line in out.splitlines() if line.startswith("env = make_vec_env("))
         scope: dict[str, Any] = {"make_vec_env": make_vec_env}
@@ -214,7 +233,7 @@ class TestCommand:
             assert isinstance(env.action_space, gym.spaces.Discrete)
         record = json.loads((tmp_path / "out.json").read_text())
         assert record["recommended"]["candidate"]["num_envs"] == 2
-        assert record["env"] == "CartPole-v1"
+        assert (record["env"], record["gap_us"]) == ("CartPole-v1", 300.0)
 
     @pytest.mark.parametrize(
         ("arguments", "says"),
@@ -223,6 +242,8 @@ class TestCommand:
             (["CartPole-v1", "--learner-ms", "2"], "--num-envs N"),
             (["CartPole-v1", "--learner-ms", "2", "--num-envs", "8", "32"], "--num-envs N"),
             (["CartPole-v1", "--learner-ms", "0"], "milliseconds above 0"),
+            (["CartPole-v1", "--gap-us", "-1"], "microseconds above 0"),
+            (["CartPole-v1", "--gap-us", "1", "--learner-ms", "1"], "not allowed with"),
             (["CartPole-v1", "--backends", "threads"], "unknown backend 'threads'"),
             (["CartPole-v1", "--budget", "-1"], "seconds above 0"),
             (["CartPole-v1", "--num-envs", "0"], "at least 1"),

@@ -1,11 +1,104 @@
-"""Step many reinforcement-learning environments at once: one contract, interchangeable engines."""
+"""Step many reinforcement-learning environments at once: one contract, interchangeable engines.
 
+All names that most programs need are here. Those which are not needed by each program are imported at their first use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from vecenvs._version import __version__
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.backends.subproc import SubprocVecEnv
+from vecenvs.batched import Batched
 from vecenvs.compat.vec_env_wrapper import VecEnvWrapper
+from vecenvs.errors import (
+    AlreadySteppingError,
+    BackendUnavailable,
+    ClosedError,
+    EnvError,
+    NotSteppingError,
+    ResetNeededError,
+    SpaceMismatch,
+    StartTimeout,
+    StepTimeout,
+    VecEnvError,
+    WorkerDied,
+)
 from vecenvs.make.make_vec_env import make_vec_env
 from vecenvs.vec_env import Batch, VecEnv
+from vecenvs.wrappers import (
+    Monitor,
+    VecCheckNan,
+    VecExtractDictObs,
+    VecFrameStack,
+    VecMonitor,
+    VecNormalize,
+    VecTransposeImage,
+    VecVideoRecorder,
+)
 
-__version__ = "0.1.0.dev0"
+if TYPE_CHECKING:  # `_LATER` for type checkers and editors
+    from vecenvs.backends.mpi import MpiVecEnv
+    from vecenvs.backends.ray import RayVecEnv
+    from vecenvs.views import as_gymnasium, as_pfrl, as_sb3, from_gymnasium
 
-__all__ = ["Batch", "DummyVecEnv", "SubprocVecEnv", "VecEnv", "VecEnvWrapper", "__version__", "make_vec_env"]
+# Names whose modules are imported when a program first asks for the name.
+_LATER = {
+    "MpiVecEnv": "vecenvs.backends.mpi",
+    "RayVecEnv": "vecenvs.backends.ray",
+    "as_gymnasium": "vecenvs.views",
+    "as_pfrl": "vecenvs.views",
+    "as_sb3": "vecenvs.views",
+    "from_gymnasium": "vecenvs.views",
+}
+
+__all__ = [
+    "AlreadySteppingError",
+    "BackendUnavailable",
+    "Batch",
+    "Batched",
+    "ClosedError",
+    "DummyVecEnv",
+    "EnvError",
+    "Monitor",
+    "MpiVecEnv",
+    "NotSteppingError",
+    "RayVecEnv",
+    "ResetNeededError",
+    "SpaceMismatch",
+    "StartTimeout",
+    "StepTimeout",
+    "SubprocVecEnv",
+    "VecCheckNan",
+    "VecEnv",
+    "VecEnvError",
+    "VecEnvWrapper",
+    "VecExtractDictObs",
+    "VecFrameStack",
+    "VecMonitor",
+    "VecNormalize",
+    "VecTransposeImage",
+    "VecVideoRecorder",
+    "WorkerDied",
+    "__version__",
+    "as_gymnasium",
+    "as_pfrl",
+    "as_sb3",
+    "from_gymnasium",
+    "make_vec_env",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name of `_LATER` (PEP 562)."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'vecenvs' has no attribute {name!r}")
+    found = getattr(import_module(_LATER[name]), name)
+    globals()[name] = found  # the next look-up does not come here
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

@@ -11,6 +11,7 @@ from pkgutil import iter_modules
 from typing import NoReturn
 
 from vecenvs import cli
+from vecenvs._version import __version__
 from vecenvs.cli._output import readers_may_leave
 
 PROGRAM = "python -m vecenvs"
@@ -35,7 +36,8 @@ def overview() -> str:
     for name in commands():
         summary = (import_module(f"vecenvs.cli.{name}").__doc__ or "").partition("\n")[0]
         lines.append(f"  {name:<10}{summary}")
-    return "\n".join([*lines, "", f"{PROGRAM} COMMAND --help shows the arguments of a command."])
+    closing = [f"{PROGRAM} COMMAND --help shows the arguments of a command.", f"{PROGRAM} --version shows the version."]
+    return "\n".join([*lines, "", *closing])
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,6 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: list[str]) -> int:
+    if arguments[:1] == ["--version"]:
+        print(f"vecenvs {__version__}")
+        return 0
     if not arguments or arguments[0] in ("-h", "--help"):
         print(overview())
         return 0 if arguments else 2

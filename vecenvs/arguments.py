@@ -252,11 +252,11 @@ def parse_indices(indices: Indices, n: int) -> list[int]:
     if array.dtype.kind == "b":
         if len(array) != n:
             raise ValueError(f"a mask of length {len(array)} for {n} envs: give one bool per env")
-        return [int(i) for i in np.flatnonzero(array)]
-    found = [int(i) for i in array]
-    for index in found:
-        if not 0 <= index < n:
-            raise IndexError(f"no env {index}: this VecEnv has envs 0 to {n - 1}")
+        return [*np.flatnonzero(array).tolist()]
+    found: list[int] = array.tolist()
+    if min(found) < 0 or max(found) >= n:
+        index = next(index for index in found if not 0 <= index < n)
+        raise IndexError(f"no env {index}: this VecEnv has envs 0 to {n - 1}")
     if len(set(found)) != len(found):
         twice = sorted({i for i in found if found.count(i) > 1})
         raise ValueError(f"indices name env {', '.join(map(str, twice))} more than once")

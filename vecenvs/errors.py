@@ -17,10 +17,15 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the repr of an object whose clas
 class VecEnvError(RuntimeError):
     """The base of every error that a VecEnv raises about itself, its envs or its workers. All can be pickled."""
 
-    _given: tuple[object, ...] | None = None  # the arguments of __init__, where these are not the message
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), self.args if self._given is None else self._given, self.__dict__
+        return _restore, (type(self), self.args), self.__dict__
+
+
+def _restore(cls: type[VecEnvError], args: tuple[object, ...]) -> VecEnvError:
+    """Return a pickled error again, without `__init__`: its class may take other arguments than the message."""
+    error: VecEnvError = (OSError if issubclass(cls, OSError) else cls).__new__(cls)  # a timeout has OSError's layout
+    error.args = args
+    return error
 
 
 class EnvError(VecEnvError):
@@ -65,9 +70,6 @@ class EnvError(VecEnvError):
                 error.__cause__ = told = ResetNeededError(cause.why, remedy(error.index))
                 error.args, error.remote_traceback = (str(told),), ""
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.index, *self.args, self.remote_traceback), self.__dict__
-
 
 class RepeatedEnvError(EnvError, ValueError):
     """Raised when an env function returns an env that another one has returned. A ValueError, as in SB3."""
@@ -84,7 +86,6 @@ class ResetNeededError(VecEnvError):
 
     def __init__(self, why: str, remedy: str) -> None:
         super().__init__(f"{why}: {remedy}")
-        self._given = (why, remedy)
         self.why = why
 
 
@@ -107,6 +108,9 @@ _AFTER_DEATH = {
 }
 
 
+_NO_MEMORY = ". If nothing else sent that signal, the memory was used up: take fewer workers, or fewer envs"
+
+
 class WorkerDied(VecEnvError):
     """Raised when the process that steps the envs `indices` has ended. The other workers' envs can still be used.
 
@@ -123,7 +127,6 @@ class WorkerDied(VecEnvError):
     def __init__(
         self, worker: int, indices: Sequence[int], exitcode: int | None = None, where: str = "", state: str = "lost"
     ) -> None:
-        self._given = (worker, tuple(indices), exitcode, where, state)
         self.worker = worker
         self.where = where
         self.state = state
@@ -136,7 +139,8 @@ class WorkerDied(VecEnvError):
                 f"the script has no guard: {GUARD}, or use start_method='fork' ({whose} has ended for that)"
             )
         else:
-            super().__init__(f"{whose} died ({describe_exit(exitcode)}). {_AFTER_DEATH[state]}")
+            memory = _NO_MEMORY if self.signal == 9 else ""
+            super().__init__(f"{whose} died ({describe_exit(exitcode)}). {_AFTER_DEATH[state]}{memory}")
 
     def but(self, state: str) -> WorkerDied:
         """Return the same error with another state.
@@ -159,7 +163,6 @@ class StepTimeout(VecEnvError, TimeoutError):
     """
 
     def __init__(self, indices: Sequence[int], seconds: float, what: str = "step") -> None:
-        self._given = (tuple(indices), seconds, what)
         self.indices = tuple(indices)
         self.seconds = seconds
         super().__init__(
@@ -178,7 +181,6 @@ class StartTimeout(VecEnvError, TimeoutError):
     """
 
     def __init__(self, worker: int, indices: Sequence[int], seconds: float, where: str = "") -> None:
-        self._given = (worker, tuple(indices), seconds, where)
         self.worker = worker
         self.indices = tuple(indices)
         self.seconds = seconds
@@ -200,7 +202,6 @@ class ClosedError(VecEnvError):
     """Raised by any use of a closed VecEnv, or of one that belongs to the process which this one was forked from."""
 
     def __init__(self, what: str, forked: bool = False) -> None:
-        self._given = (what, forked)
         which = "a VecEnv of the process that this one was forked from" if forked else "a closed VecEnv"
         super().__init__(f"{what} on {which}: make a new one")
 
@@ -213,7 +214,6 @@ class SpaceMismatch(VecEnvError):
     """
 
     def __init__(self, index: int, which: str, theirs: object, ours: object, by_bounds: bool = False) -> None:
-        self._given = (index, which, theirs, ours, by_bounds)
         self.index = index
         super().__init__(
             f"env {index} has {which} {theirs}, but env 0 has {ours}. All envs of one VecEnv must agree: "

@@ -2,8 +2,8 @@
 
 A VecEnv steps `num_envs` environments at once. Env i has *slot* i of every batch, for as long as the VecEnv exists.
 
-* Observations are batched by the space: an array (n, *shape) of the space's dtype for Box, Discrete, MultiDiscrete and
-  MultiBinary, a dict or tuple of batches for Dict and Tuple, a numpy object array (n,) for any other space.
+* Observations are batched by the space: an array `(n, *shape)` of the space's dtype for Box, Discrete, MultiDiscrete
+  and MultiBinary, a dict or tuple of batches for Dict and Tuple, a numpy object array (n,) for any other space.
 * `rewards` are float32 (n,), `dones` bool (n,) = terminated | truncated, `infos` a list of n distinct dicts.
 * Returned arrays belong to the caller: no later call changes them (unless the VecEnv was made with `copy=False`).
 * Trajectories depend on the seed, the env's index and the actions alone, not on the engine or its layout.
@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 from vecenvs import env_calls
 from vecenvs.batch.batch import Batch
 from vecenvs.batch.images import tile
+from vecenvs.batch.window import Window
 from vecenvs.errors import ClosedError, VecEnvError
 
 __all__ = ["Batch", "Indices", "NotHere", "Options", "Seeds", "StepReturn", "VecEnv"]
@@ -57,7 +58,7 @@ Self = TypeVar("Self", bound="VecEnv")
 # What to use instead of attributes of other libraries' VecEnvs.
 _ENVS = "get_attr, set_attr, env_method and call(function, indices) reach its envs, wherever they are"
 _WORKERS = "it starts, watches and ends its workers itself; stats() tells of them"
-_VIEWER = "there is no viewer: envs made with render_mode='human' show themselves, render() returns images of others"
+_VIEWER = "render('human') shows images in a window, render() returns them; envs of mode 'human' show themselves"
 
 
 class NotHere:
@@ -111,6 +112,7 @@ class VecEnv(abc.ABC):
     reset_infos: list[dict[str, Any]]
     autoreset: str
     copy: bool
+    _window: Window | None = None  # of render("human")
 
     # All envs in lock-step
 
@@ -204,7 +206,9 @@ class VecEnv(abc.ABC):
         """
 
     @abc.abstractmethod
-    def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
+    def recv(
+        self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None, indices: Indices = None
+    ) -> Batch:
         """Wait for rows and return those that are ready, the first ready first.
 
         An env that raised counts as a row. If it is the first in turn, its EnvError is raised. Otherwise the rows
@@ -214,16 +218,34 @@ class VecEnv(abc.ABC):
             min_envs: the number of rows to wait for.
             max_envs: the largest number of rows to return; None for no limit.
             timeout: the longest wait in seconds; None for no limit.
+            indices: envs that have a command, in place of `min_envs` and `max_envs`: wait for all of their rows, and
+                return these alone, in this order.
 
         Returns:
             The rows, at most one per env.
 
         Raises:
-            NotSteppingError: no env has a command.
-            ValueError: `min_envs` is more than the number of envs that have a command.
-            StepTimeout: `min_envs` rows did not come in time. Nothing is lost: a later `recv` returns them.
-            EnvError: the env in turn raised.
+            NotSteppingError: no env has a command, or one of `indices` has none.
+            ValueError: `min_envs` is more than the number of envs that have a command, or `indices` has no env.
+            StepTimeout: the rows did not come in time. Nothing is lost: a later `recv` returns them.
+            EnvError: the env in turn raised. With `indices`, envs raised, and its `batch` has the rows of the others.
         """
+
+    def groups(self, count: int) -> list[NDArray[np.int64]]:
+        """Divide the envs into groups that take turns: one computes actions for a group while the others are stepped.
+
+        Every group has envs of every worker, so that all workers have something to do while a group is left out.
+
+        Args:
+            count: the number of groups.
+
+        Returns:
+            The envs of each group, int64, ascending. Their sizes differ by one at most.
+
+        Raises:
+            ValueError: there are fewer envs than groups, or `count` is less than 1.
+        """
+        return grouped([range(self.num_envs)], count)
 
     @property
     @abc.abstractmethod
@@ -459,15 +481,22 @@ class VecEnv(abc.ABC):
 
         Args:
             mode: the argument of baselines and SB3. In Gymnasium the mode is fixed when an env is made, so it must be
-                the envs' own, or None.
+                the envs' own, or None. "human" also works for envs of mode "rgb_array": a window shows the picture.
 
         Returns:
-            One tiled rgb array, uint8 (H, W, 3), or None if the envs draw by themselves ("human").
+            One tiled rgb array, uint8 (H, W, 3), or None if a window or the envs themselves show it ("human").
 
         Raises:
-            VecEnvError: `mode` is another one than the envs', or they make no images.
+            VecEnvError: `mode` is another one than the envs', or they make no images, or there is no display.
+            BackendUnavailable: a window needs pygame, which is not installed.
         """
         asked: Any = mode
+        if isinstance(asked, str) and (asked, self.render_mode) == ("human", "rgb_array"):
+            picture = tile(self.get_images())
+            if self._window is None:
+                self._window = Window(repr(self))
+            self._window.show(picture)
+            return None
         if asked is not None and not (isinstance(asked, str) and asked == self.render_mode):
             raise VecEnvError(
                 f"render(mode={mode!r}) of envs made with render_mode={self.render_mode!r}: "
@@ -475,6 +504,11 @@ class VecEnv(abc.ABC):
             )
         images = self.get_images()
         return tile(images) if self.render_mode == "rgb_array" else None
+
+    def _close_window(self) -> None:
+        if self._window is not None:
+            self._window.close()
+            self._window = None
 
     # The VecEnv itself
 
@@ -509,10 +543,47 @@ class VecEnv(abc.ABC):
         return self.num_envs
 
 
+def described(vec: VecEnv, num_workers: int | None = None) -> str:
+    """Return the text of `print(vec)`: the class, the envs and their id, the workers and the autoreset mode.
+
+    Args:
+        vec: the VecEnv.
+        num_workers: the number of its workers; None for a VecEnv that has none.
+
+    Returns:
+        The text, as in "<SubprocVecEnv: 8 envs of CartPole-v1, 2 workers, autoreset='same_step'>".
+    """
+    parts = [f"{vec.num_envs} env{'s' * (vec.num_envs != 1)}" + (f" of {vec.spec.id}" if vec.spec is not None else "")]
+    if num_workers is not None:
+        parts.append(f"{num_workers} worker{'s' * (num_workers != 1)}")
+    parts.append(f"autoreset={vec.autoreset!r}")
+    return f"<{type(vec).__name__}: {', '.join(parts)}{', closed' * vec.closed}>"
+
+
+def grouped(shards: Sequence[range], count: int) -> list[NDArray[np.int64]]:
+    """Divide shards of envs into groups whose sizes differ by one at most, each with a part of each shard."""
+    num_envs = sum(map(len, shards))
+    if type(count) is not int:
+        raise TypeError(f"groups takes the number of groups, an int, not {count!r}")
+    if not 1 <= count <= num_envs:
+        raise ValueError(f"{count} groups of {num_envs} envs: give 1 to {num_envs}")
+    groups: list[list[int]] = [[] for _ in range(count)]
+    larger = 0  # the group that is next to get one env more
+    for shard in shards:
+        size, rest = divmod(len(shard), count)
+        first = shard.start
+        for k in range(count):
+            last = first + size + ((k - larger) % count < rest)
+            groups[k].extend(range(first, last))
+            first = last
+        larger = (larger + rest) % count
+    return [np.array(group, dtype=np.int64) for group in groups]
+
+
 def way_of_several(env: Any) -> str:
     """Return how to use an object that steps several envs by itself; "" if `env` is not one."""
     if isinstance(env, VectorEnv):
-        return "vecenvs.views.from_gymnasium makes a VecEnv of it"
+        return "vecenvs.Batched(make, num_envs) marks its function, vecenvs.views.from_gymnasium makes a VecEnv of it"
     if isinstance(env, VecEnv):
         return "it is a VecEnv already, to be used as it is"
     if hasattr(env, "num_envs") and hasattr(env, "step_async"):  # Stable-Baselines3's and baselines'

@@ -149,7 +149,8 @@ def write_page(data: dict[str, Any], record: Path, path: Path) -> None:
         pictures[axis.name] = f"{folder.name}/{axis.name}.png"
     link = os.path.relpath(record, path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page.page(data, record.name, link, pictures), encoding="utf-8")
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    path.write_text(page.page(data, record.name, link, pictures, before), encoding="utf-8")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -12,17 +12,30 @@ from vecenvs.bench.bar_chart import Bar, Panel, draw, limit_marks
 
 _OURS, _PYTHON, _OTHER = "#3b6fb6", "#8f887c", "#d0a94f"  # ours are blue, other libraries grey, EnvPool yellow
 
+_LEGEND = {"vecenvs": _OURS, "other libraries": _PYTHON, "for scale: envs in C++, bare loops": _OTHER}
+_WHAT = {False: "share of the limit", True: "rate over the best peer's"}
+
 
 def draw_axis(axis: Axis, cells: Mapping[str, CellRecord], path: Path, cores: int) -> None:
     """Write a PNG."""
     there = [found for found in CONTESTANTS if any(found.name in record["lineup"] for record in cells.values())]
-    draw([_panel(key, record, there, cores) for key, record in cells.items()], path, title=axis.title)
+    relative = {record["cell"]["relative"] for record in cells.values()}
+    one = {False: f"the limit: one bare env.step loop per core ({cores}), all at once", True: "the best other library"}
+    ones = [f"1.0 is {' or, over best peer, '.join(one[each] for each in sorted(relative))}"]
+    what = " or ".join(_WHAT[each] for each in sorted(relative))
+    draw(
+        [_panel(key, record, there, cores) for key, record in cells.items()],
+        path,
+        title=f"{axis.title}: {what}",
+        subtitle=". ".join(["More is better. Bars: medians; lines: from the least to the most of all rounds", *ones]),
+        legend={name: colour for name, colour in _LEGEND.items() if colour in {_colour(found) for found in there}},
+    )
 
 
 def _panel(key: str, record: CellRecord, contestants: Sequence[Contestant], cores: int) -> Panel:
     relative = record["cell"]["relative"]
     bars = [_bar(record, found) for found in contestants]
-    shares = [bar.share.max for bar, found in zip(bars, contestants, strict=True) if bar.share and found.python]
+    shares = [bar.share.max for bar in bars if bar.share]
     title = cell(key).title + (", over best peer" if relative else "")
     return Panel(title, bars, {1.0: "best peer"} if relative else limit_marks(cores), max([1.0, *shares]))
 
@@ -30,5 +43,8 @@ def _panel(key: str, record: CellRecord, contestants: Sequence[Contestant], core
 def _bar(record: CellRecord, found: Contestant) -> Bar:
     share = value(record, found.name)
     missing = "failed" if found.name in failures(record) else "" if found.name in record["lineup"] else "not measured"
-    colour = _OURS if found.library == OURS else _PYTHON if found.python else _OTHER
-    return Bar(found.name, share, colour, "" if share else missing)
+    return Bar(found.name, share, _colour(found), "" if share else missing)
+
+
+def _colour(found: Contestant) -> str:
+    return _OURS if found.library == OURS else _PYTHON if found.python else _OTHER

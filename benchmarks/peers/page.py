@@ -10,7 +10,14 @@ from benchmarks.peers.grid import AXES, PROMISES, Axis, Promise, cell
 from benchmarks.peers.lineup import BOUND, CONTESTANTS
 from vecenvs.bench.report import Spread
 
+_BEGIN, _END = "<!-- training: begin -->", "<!-- training: end -->"  # written by `benchmarks.training --page`
 _INTRO = """# Beside other libraries
+
+## Beside a learner
+
+{training}
+
+## How the rest was measured
 
 `python -m benchmarks.peers` writes this page from [{record}]({link}). How it measures, and how to run it:
 [benchmarks/README.md](../benchmarks/README.md).
@@ -26,11 +33,29 @@ are never equally fast for long.
 """
 
 
-def page(data: Mapping[str, Any], record: str, link: str, charts: Mapping[str, str]) -> str:
-    """Return the page. `record` and `link` name the JSON file; `charts` are the paths of the pictures by axis."""
+def training_of(text: str) -> str:
+    """Return the section of a page that is about training, with its marks."""
+    inside = text.partition(_BEGIN)[2].partition(_END)[0].strip()
+    return f"{_BEGIN}\n{inside or '(not measured yet)'}\n{_END}"
+
+
+def with_training(text: str, section: str) -> str:
+    """Return a page with another section about training. ValueError if it has no place for one."""
+    head, mark, rest = text.partition(_BEGIN)
+    _, end, tail = rest.partition(_END)
+    if not mark or not end:
+        raise ValueError(f"the page has no place for the section: {_BEGIN} ... {_END}")
+    return f"{head}{_BEGIN}\n{section.strip()}\n{_END}{tail}"
+
+
+def page(data: Mapping[str, Any], record: str, link: str, charts: Mapping[str, str], before: str = "") -> str:
+    """Return the page.
+
+    `record` and `link` name the JSON file; `charts` are the paths of the pictures by axis. `before` is the page as it
+    was: its section about training stays.
+    """
     cells: Mapping[str, CellRecord] = {key: found for key, found in data["cells"].items() if found["complete"]}
-    parts = [_INTRO.format(record=record, link=link), *_conditions(data, cells)]
-    parts += ["## Promised and measured\n", promises(cells)]
+    parts = [_INTRO.format(record=record, link=link, training=training_of(before)), *_conditions(data, cells)]
     for axis in AXES:
         there = {key: cells[key] for key in axis.keys if key in cells}
         if not there:
@@ -64,7 +89,7 @@ def _range(values: Iterable[float]) -> str:
 
 
 def promises(cells: Mapping[str, CellRecord]) -> str:
-    """Return a table of the promises beside the measured figures."""
+    """Return a table of the promises beside the measured figures. It is printed, not a part of the page."""
     lines = [f"| | promised | measured | | | {BOUND} |", "|---|---|---|---|---|---|"]
     for promise in PROMISES:
         found = promised_figure(promise, cells)

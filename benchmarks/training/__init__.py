@@ -6,6 +6,7 @@
     agent        a policy with values, in torch
     ppo          PPO in one loop over all envs, or over the half of them that is ready
     sb3_ppo      Stable-Baselines3's PPO
+    parts        where the time of a step goes, by notes of caller and workers: a program of its own
     phases       time in `step`, inference and update; CPU time of other processes and threads
     serve_turns  the process of a library, in which its contestants take their turns
     figures      what the readings say: medians, quartiles, ratios

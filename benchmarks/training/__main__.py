@@ -5,6 +5,7 @@
     python -m benchmarks.training --key --minutes 8   8 envs: Stable-Baselines3's PPO, and gaps of 300 and 1000 us
     python -m benchmarks.training --quick             a minute, to see whether it works, into demo/
     python -m benchmarks.training --table             no measuring: print the tables and draw the pictures
+    python -m benchmarks.training --page              no measuring: write the first section of docs/benchmarks.md
 
 Readings are written to the file after each cell. The same command continues a run that was interrupted or whose time
 was over: cells that are in the file are not measured again without `--again`.
@@ -24,9 +25,10 @@ from typing import Any
 
 import psutil
 
+from benchmarks.peers import page as peers_page
 from benchmarks.peers.budget import Budget
 from benchmarks.peers.library_processes import ROOT, LibraryProcess, ProcessLost
-from benchmarks.training import charts, tables
+from benchmarks.training import charts, page, tables
 from benchmarks.training.contestants import Contestant, lineup
 from benchmarks.training.figures import base_of, cell_record, failures, rate, relative, step_time
 from benchmarks.training.grid import COMPLETE, ENVS, GAPS, KEY, MEASUREMENTS, QUICK, Cell, Order, Plan
@@ -36,6 +38,7 @@ from vecenvs.bench.workloads import BadRequest
 from vecenvs.cpus import usable_cores
 
 RECORD = ROOT / "benchmarks/results/training.json"
+PAGE = ROOT / "docs/benchmarks.md"
 ASIDE = ROOT / "demo/training/training.json"  # for the results of partial runs, unless the options name a file
 LIBRARIES = ("torch", "pufferlib", "envpool")
 TIMEOUT = 180.0  # seconds for a turn besides the measured time
@@ -150,13 +153,30 @@ def save(path: Path, data: dict[str, Any]) -> None:
 def write_up(data: dict[str, Any], record: Path) -> None:
     """Print the tables, and draw the pictures beside the file."""
     for measurement, title in MEASUREMENTS.items():
-        there = {key: found for key, found in data["cells"].items() if found["cell"]["measurement"] == measurement}
-        path = record.with_name(f"{record.stem}-{measurement}.png")
-        if there and measurement == GAPS:
-            charts.draw_gaps(there, path)
-        elif there:
-            charts.draw_training(there, path, title)
+        there = tables.of_measurement(data["cells"], measurement)
+        if there:
+            draw(there, measurement, title, record.with_name(f"{record.stem}-{measurement}.png"))
     print(tables.page(data))
+
+
+def write_page(data: dict[str, Any], path: Path) -> None:
+    """Write the section about training of a page that is there, and its pictures beside the page's other ones."""
+    folder, pictures = path.with_suffix(""), {}
+    for measurement, title in MEASUREMENTS.items():
+        there = tables.of_measurement(data["cells"], measurement)
+        if there:
+            name = f"training-{measurement}.png"
+            draw(there, measurement, title, folder / name)
+            pictures[measurement] = f"{folder.name}/{name}"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(peers_page.with_training(text, page.section(data, pictures)), encoding="utf-8")
+
+
+def draw(cells: dict[str, Any], measurement: str, title: str, path: Path) -> None:
+    if measurement == GAPS:
+        charts.draw_gaps(cells, path)
+    else:
+        charts.draw_training(cells, path, title)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -179,6 +199,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--minutes", type=float, help="for everything, with fewer rounds")
     found.add_argument("--again", action="store_true", help="also measure cells that are in the file")
     found.add_argument("--table", action="store_true", help="only print the tables and draw the pictures")
+    found.add_argument("--page", action="store_true", help="only write the first section of docs/benchmarks.md")
+    found.add_argument("--to", type=Path, default=PAGE, help="the page (docs/benchmarks.md)")
     found.add_argument("--record", type=Path, help="the file of results (benchmarks/results/training.json)")
     return found
 
@@ -196,13 +218,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     args.again = args.again or quick
     data = load(args.record)
     try:
-        if not args.table:
+        if not args.table and not args.page:
             measure(args, plan, data)
     except BadRequest as error:
         sys.exit(f"benchmarks.training: {error}")
     except KeyboardInterrupt:
         sys.exit("benchmarks.training: interrupted; the same command continues from here")
-    if data["cells"]:
+    if args.page:
+        write_page(data, args.to)
+        print("\n".join(page.promises(data["cells"])))
+    elif data["cells"]:
         write_up(data, args.record)
 
 

@@ -54,7 +54,12 @@ def spread(record: CellRecord, contestant: str, value: Value) -> Spread | None:
 
 def relative(record: CellRecord, contestant: str, value: Value) -> Spread | None:
     """Divide the contestant's value by that of the measurement's base, round by round."""
-    base = by_round(record, base_of(record), value)
+    return relative_to(record, contestant, base_of(record), value)
+
+
+def relative_to(record: CellRecord, contestant: str, other: str, value: Value) -> Spread | None:
+    """Divide the contestant's value by that of another one, round by round."""
+    base = by_round(record, other, value)
     found = by_round(record, contestant, value)
     return _spread(one / base[number] for number, one in found.items() if number in base)
 

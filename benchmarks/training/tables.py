@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.training.contestants import CONTESTANTS
+from benchmarks.training.contestants import CONTESTANTS, OURS, contestant
 from benchmarks.training.figures import (
     PHASES,
     CellRecord,
@@ -31,15 +31,24 @@ _SHOWN = {found.name: found.setting for found in CONTESTANTS}
 def page(data: Mapping[str, Any]) -> str:
     """Return all tables."""
     cells: Cells = data["cells"]
-    parts = [*_conditions(data, cells)]
+    parts = [*conditions(data, cells)]
     for measurement, title in MEASUREMENTS.items():
-        there = {key: found for key, found in cells.items() if found["cell"]["measurement"] == measurement}
+        there = of_measurement(cells, measurement)
         if not there:
             continue
         parts.append(f"## {title}\n")
         parts += list(_gaps(there) if measurement == GAPS else _trainings(there))
         parts += [f"* {line}" for line in _failures(there)] + [""]
     return "\n".join(parts)
+
+
+def of_measurement(cells: Cells, measurement: str) -> Cells:
+    return {key: found for key, found in cells.items() if found["cell"]["measurement"] == measurement}
+
+
+def is_ours(name: str) -> bool:
+    """Return whether a contestant is a setting of ours."""
+    return contestant(name).library == OURS
 
 
 def title_of(record: CellRecord) -> str:
@@ -54,7 +63,7 @@ def contestants_of(cells: Cells) -> list[str]:
     return sorted(dict.fromkeys(names), key=order.index)
 
 
-def _conditions(data: Mapping[str, Any], cells: Cells) -> Iterator[str]:
+def conditions(data: Mapping[str, Any], cells: Cells) -> Iterator[str]:
     for number in sorted({record["run"] for record in cells.values()}):
         run = data["runs"][number]
         machine, versions = run["machine"], run["versions"]
@@ -78,8 +87,8 @@ def _gaps(cells: Cells) -> Iterator[str]:
     for record in cells.values():
         gaps = record["cell"]["gaps"]
         yield f"### {title_of(record)}\n"
-        yield _line(["", *(f"{gap} us" for gap in gaps), "cores in updates", "minibatches", "step after an update"])
-        yield _line(["---"] * (4 + len(gaps)))
+        yield line(["", *(f"{gap} us" for gap in gaps), "cores in updates", "minibatches", "step after an update"])
+        yield line(["---"] * (4 + len(gaps)))
         for name in record["lineup"]:
             if name in failures(record):
                 continue
@@ -87,7 +96,7 @@ def _gaps(cells: Cells) -> Iterator[str]:
             first = _pair(record, name, update_value("first_step"))
             cores = _number(average(record, name, update_value("cpu")))
             done = relative(record, name, update_value("minibatches"))
-            yield _line([name, *entries, cores, _number(done and done.median), first])
+            yield line([name, *entries, cores, _number(done and done.median), first])
         yield ""
 
 
@@ -105,26 +114,33 @@ def _pair(record: CellRecord, name: str, value: Any) -> str:
     return "-" if found is None else f"{found:,.0f}" + (f", {ratio.median:.2f}" if ratio else "")
 
 
-def _trainings(cells: Cells) -> Iterator[str]:
+def rates(cells: Cells) -> Iterator[str]:
+    """Yield a table of the rates of trainings."""
     base = base_of(next(iter(cells.values())))
     yield f"Transitions per second, relative to {base} in the same round: the median, the range in brackets.\n"
-    yield _line(["", *map(title_of, cells.values())])
-    yield _line(["---"] * (1 + len(cells)))
+    yield line(["", *map(title_of, cells.values())])
+    yield line(["---"] * (1 + len(cells)))
     for name in contestants_of(cells):
-        yield _line([name, *(_spread(relative(record, name, rate)) for record in cells.values())])
+        ratios = [relative(record, name, rate) for record in cells.values()]
+        yield line([name, *("-" if ratio is None else spread(ratio) for ratio in ratios)])
+    yield ""
+
+
+def _trainings(cells: Cells) -> Iterator[str]:
+    yield from rates(cells)
     yield (
-        "\nMicroseconds per transition; the rate without the updates, relative to the same base; the cores that other "
+        "Microseconds per transition; the rate without the updates, relative to the same base; the cores that other "
         "processes and threads use.\n"
     )
-    yield _line(["", "", *PHASES, "rate without updates", "cores"])
-    yield _line(["---"] * (4 + len(PHASES)))
+    yield line(["", "", *PHASES, "rate without updates", "cores"])
+    yield line(["---"] * (4 + len(PHASES)))
     for record in cells.values():
         for name in record["lineup"]:
             times = [average(record, name, phase(one)) for one in PHASES]
             if times[0] is not None:
                 collected = relative(record, name, rollout_rate)
                 numbers = [_number(collected and collected.median), _number(average(record, name, others_cpu))]
-                yield _line([title_of(record), name, *(f"{time:,.1f}" for time in times if time is not None), *numbers])
+                yield line([title_of(record), name, *(f"{time:,.1f}" for time in times if time is not None), *numbers])
     yield ""
 
 
@@ -143,13 +159,13 @@ def _failures(cells: Cells) -> Iterator[str]:
     yield from sorted(chosen)
 
 
-def _spread(found: Spread | None) -> str:
-    return "-" if found is None else f"{found.median:.2f} ({found.min:.2f}..{found.max:.2f})"
+def spread(found: Spread) -> str:
+    return f"{found.median:.2f} ({found.min:.2f}..{found.max:.2f})"
 
 
 def _number(found: float | None) -> str:
     return "-" if found is None else f"{found:.2f}"
 
 
-def _line(entries: Sequence[str]) -> str:
+def line(entries: Sequence[str]) -> str:
     return f"| {' | '.join(entries)} |"

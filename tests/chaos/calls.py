@@ -26,11 +26,14 @@ class Calls:
         self.history = history
         self._on_interrupt = on_interrupt
 
-    def attempt(self, kind: str, call: Callable[[], Any], *, calm: bool = False) -> Outcome:
-        """Carry out a call, perhaps with a Ctrl-C inside. Raise Violation for exceptions that it must not raise."""
+    def attempt(self, kind: str, call: Callable[[], Any], given: str = "", *, calm: bool = False) -> Outcome:
+        """Carry out a call, perhaps with a Ctrl-C inside. Raise Violation for exceptions that it must not raise.
+
+        `given` are its arguments, for the history.
+        """
         plan, rng = self.plan, self.rng
         disturbed = plan.interrupts if not calm and rng.random() < plan.interrupt_rate else ""
-        self.note(f"{kind} {disturbed}".strip())
+        self.note(" ".join(filter(None, (kind, given, disturbed))))
         faulthandler.dump_traceback_later(plan.patience, exit=True, file=self.log)
         before = self.interrupter.fired
         try:

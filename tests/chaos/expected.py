@@ -241,18 +241,25 @@ class Expected:
     def take_reply(self, slot: int, life: int, pid: int, got: tuple[int, ...]) -> None:
         worker = self.owner[slot]
 
+        def may_be(known: int) -> bool:
+            return life == known or (known == 0 and life not in self.lives[slot])
+
         def fits(states: Iterable[State]) -> set[State]:
             found = set()
             for state in states:
-                known = state.life in (0, life) and not (state.life == 0 and life in self.lives[slot])
+                own, *others = state.bumped()
                 # A row that is due may be of before or after the call: its reset may still run aside.
-                unsure = state.due is not None or state.blurred
+                unsure = own.due is not None or own.blurred
                 if (
-                    known
-                    and (state.bumps + 1, state.bonus) == got[2:]
-                    and (unsure or (state.episode, state.t) == got[:2])
+                    may_be(own.life)
+                    and (own.bumps, own.bonus) == got[2:]
+                    and (unsure or (own.episode, own.t) == got[:2])
                 ):
-                    found.add(state._replace(life=life, bumps=state.bumps + 1))
+                    found.add(own._replace(life=life))
+                for other in others:
+                    due = other.due
+                    if due and may_be(due.next[0]) and due.next[1] == got[2] and got[3] in (0, other.bonus):
+                        found.add(other._replace(due=due._replace(next=(life, got[2]))))
             return found
 
         states = self.states[slot]
@@ -267,11 +274,11 @@ class Expected:
         self.lives[slot].add(life)
         self.pids[worker] = self.homes[life] = pid
 
-    def maybe_called(self, slots: Iterable[int], change: Callable[[State], State]) -> None:
+    def maybe_called(self, slots: Iterable[int], change: Callable[[State], Iterable[State]]) -> None:
         """Record a call that may have been carried out: by the workers that are known, or by ones that replace them."""
         for slot in slots:
             states = self.states[slot]
-            self.states[slot] = states | {change(state) for state in states | self.replaced(slot)}
+            self.states[slot] = states.union(*(change(state) for state in states | self.replaced(slot)))
             self.check_bound(slot)
 
     def replaced(self, slot: int) -> set[State]:

@@ -63,6 +63,7 @@ class Due(NamedTuple):
     before: tuple[int, str] = (0, "")
     leftover: bool = False  # of a lock-step that a death has ended: the next command overtakes it
     then_lost: bool = False  # the row had come before its worker died
+    next: tuple[int, int] = (0, 0)  # then: the life, if known, and the bumps of the env that has replaced it
 
 
 class State(NamedTuple):
@@ -85,6 +86,7 @@ class State(NamedTuple):
     blurred: bool = False  # broken off somewhere: its episode and step are not known
     replaced: bool = False  # in the episode to come seeds are derived ones
     held: tuple[int, int] = (MISSING, MISSING)
+    spent: tuple[int, int] = (MISSING, MISSING)  # held before a reset that went well, but whose row could not be read
     due: Due | None = None
 
     @property
@@ -147,10 +149,10 @@ class State(NamedTuple):
         episode = self.episode + 1
         after = clear._replace(
             episode=episode, t=0, seed=seed, option=option, hash=first_hash(self.slot, episode, seed, option),
-            phase="live", begun=True, blurred=False, replaced=False, held=(MISSING, MISSING),
+            phase="live", begun=True, blurred=False, replaced=False, held=(MISSING, MISSING), spent=(MISSING, MISSING),
         )  # fmt: skip
         if fault == "bad" and self.remote:
-            return after._fail(due)
+            return after._replace(spent=due.kept)._fail(due)
         return after._replace(due=due._replace(start=True, unsure=unsure))
 
     def _fail(self, due: Due) -> State:
@@ -173,6 +175,12 @@ class State(NamedTuple):
 
     def after_death(self) -> list[State]:
         """Return the states in which the worker has been replaced since."""
+        if self.spent != (MISSING, MISSING):  # the new worker gets it once more
+            due, spent, state = self.due, self.spent, self._replace(spent=(MISSING, MISSING))
+            if due is not None:
+                due = due._replace(held=_merged(due.held, spent), kept=_merged(due.kept, spent))
+            again = state._replace(held=_merged(state.held, spent), due=due)
+            return [*state.after_death(), *again.after_death()]
         fresh = self._replace(life=0, episode=0, t=0, hash=0, bumps=0, bonus=0, fault="", replaced=True, due=None)
         due = self.due
         if due is None:
@@ -181,8 +189,8 @@ class State(NamedTuple):
             lost = fresh._replace(phase="lost")
             return [lost, fresh._replace(phase=self.phase)] if self.phase in ("first", "over", "failed") else [lost]
         found = []
-        if due.kind != "death" and not due.then_lost:
-            found.append(self._replace(due=due._replace(then_lost=True)))
+        if due.kind != "death" and due._replace(next=(0, 0), then_lost=True) != due:
+            found.append(self._replace(due=due._replace(next=(0, 0), then_lost=True)))
         again = fresh._replace(held=due.kept)
         if due.command == "step" and (self.begun or due.kind != "error"):
             lost = again._replace(phase="lost")
@@ -195,13 +203,22 @@ class State(NamedTuple):
             found.append(again.given_reset(due.command, due.held))
         return [state._replace(due=state.due._replace(leftover=due.leftover)) for state in found if state.due]
 
+    def bumped(self) -> list[State]:
+        """Return the states after a call was carried out: by the env, or by one that has replaced it unseen."""
+        found = [self._replace(bumps=self.bumps + 1)]
+        if self.due is not None and self.due.then_lost:
+            life, bumps = self.due.next
+            found.append(self._replace(due=self.due._replace(next=(life, bumps + 1))))
+        return found
+
     def handed_out(self) -> list[State]:
         """Return the states after the answer was returned. In async mode an episode's end starts a reset."""
         due = self.due
         assert due is not None
         free = self._replace(due=None)
         if due.then_lost:
-            found = free.after_death()
+            life, bumps = due.next
+            found = [state._replace(life=life, bumps=bumps) for state in free.after_death()]
             if due.ended and self.mode == "async":
                 found = [found[0]._replace(begun=True).given_reset("auto", self.held)]
             # An attribute set while the row was due is the old env's, or the one's that has replaced it.
@@ -265,3 +282,8 @@ class State(NamedTuple):
             want = step_info(form, due.action, self.slot, t, number)
         ours = ("TimeLimit.truncated", "terminal_observation", "episode_start", "bad", "bonus", "worker_restarted")
         return {key: value for key, value in info.items() if key not in ours} == want
+
+
+def _merged(held: tuple[int, int], before: tuple[int, int]) -> tuple[int, int]:
+    seed, option = held
+    return before[0] if seed == MISSING else seed, before[1] if option == MISSING else option

@@ -86,7 +86,7 @@ class Player:
         slots = [slot for slot in range(self.n) if not all(s.auto for s in self.expected.states[slot])]
         everyone = list(range(self.n))
         actions = self.actions(everyone)
-        outcome = self.calls.attempt(kind, lambda: call(np.array(actions)))
+        outcome = self.calls.attempt(kind, lambda: call(np.array(actions)), str(actions))
         if self.expected.check_refusal(everyone, outcome, autoresets=False):
             return
         if self.expected.dead and isinstance(outcome.error, WorkerDied):  # before anything is sent
@@ -141,7 +141,7 @@ class Player:
     def do_send(self) -> None:
         slots = self._some()
         actions = self.actions(slots)
-        outcome = self.calls.attempt("send", lambda: self.vec.send(np.array(actions), slots))
+        outcome = self.calls.attempt("send", lambda: self.vec.send(np.array(actions), slots), f"{actions} {slots}")
         if not self.expected.check_refusal(slots, outcome, autoresets=True):
             if self.expected.refused_as_dead(slots, outcome):
                 return
@@ -159,7 +159,7 @@ class Player:
         seed = self.rng.choice([None, None, self.rng.randrange(10**6)])
         option = self.rng.choice([None, None, self.rng.randrange(10**6)])
         options = None if option is None else {"option": option}
-        outcome = self.calls.attempt(kind, lambda: call(slots, seed=seed, options=options))
+        outcome = self.calls.attempt(kind, lambda: call(slots, seed=seed, options=options), f"{slots} {seed} {option}")
         refused = self.expected.check_refusal(slots, outcome, autoresets=False)
         if refused or self.expected.refused_as_dead(slots, outcome):
             return
@@ -234,7 +234,7 @@ class Player:
         if self.expected.check_refusal(slots, outcome, autoresets=False):
             return
         if outcome.error is not None:
-            self.expected.maybe_called(slots, lambda s: s._replace(bumps=s.bumps + 1))
+            self.expected.maybe_called(slots, State.bumped)
             self.after(outcome.error)
             return
         for slot, (life, pid, episode, t, bumps, bonus, length) in zip(slots, outcome.result, strict=True):
@@ -248,7 +248,7 @@ class Player:
         if self.expected.check_refusal(slots, outcome, autoresets=False):
             return
         if outcome.error is not None:
-            self.expected.maybe_called(slots, lambda s: s._replace(bonus=value))
+            self.expected.maybe_called(slots, lambda s: [s._replace(bonus=value)])
             self.after(outcome.error)
             return
         for slot in slots:
@@ -301,10 +301,10 @@ class Player:
         seed, option = self.rng.randrange(10**6), self.rng.randrange(10**6)
         everyone = list(range(self.n))
         if self.rng.random() < 0.5:
-            outcome = self.calls.attempt("seed", lambda: self.vec.seed(seed))
+            outcome = self.calls.attempt("seed", lambda: self.vec.seed(seed), str(seed))
         else:
             seed = None
-            outcome = self.calls.attempt("set_options", lambda: self.vec.set_options({"option": option}))
+            outcome = self.calls.attempt("set_options", lambda: self.vec.set_options({"option": option}), str(option))
         if self.expected.check_refusal(everyone, outcome, autoresets=False):
             return
 
@@ -428,7 +428,7 @@ class Player:
         slots = [slot for slot in slots if self.expected.owner[slot] not in self.expected.dead]
         outcome = self.calls.attempt("env_method", lambda: self.vec.env_method("bump", b"", indices=slots), calm=True)
         if outcome.error is not None:
-            self.expected.maybe_called(slots, lambda s: s._replace(bumps=s.bumps + 1))
+            self.expected.maybe_called(slots, State.bumped)
             self.after(outcome.error)
             return
         for slot, (life, pid, episode, t, bumps, bonus, _) in zip(slots, outcome.result, strict=True):
@@ -447,7 +447,8 @@ class Player:
             return living
         free = [slot for slot in living if all(s.due is None for s in self.expected.states[slot])]
         pool = free if free and self.rng.random() < 0.8 else living
-        return sorted(self.rng.sample(pool, self.rng.randint(1, len(pool))))
+        found = self.rng.sample(pool, self.rng.randint(1, len(pool)))
+        return found if self.rng.random() < 0.3 else sorted(found)
 
     def _timeout(self) -> float | None:
         return self.rng.choice([None, None, None, 0, 0.001, 0.05])

@@ -113,8 +113,8 @@ def test_render_modes() -> None:
         image = venv.render(mode="rgb_array")
         assert image is not None
         assert_same(image, venv.render())
-        with pytest.raises(VecEnvError, match="render_mode='human'"):
-            venv.render(mode="human")
+        with pytest.raises(VecEnvError, match="render_mode='ansi'"):
+            venv.render(mode="ansi")
         assert len(venv.get_images()) == 2
 
 
@@ -124,8 +124,8 @@ def test_render_takes_a_mode_everywhere(wrap: Any) -> None:
     with wrap(CoreDummyVecEnv([functools.partial(RenderingEnv, tag) for tag in range(2)])) as venv:
         venv.reset()
         assert_same(venv.render("rgb_array"), venv.render())
-        with pytest.raises(VecEnvError, match="make them with .*render_mode='human'"):
-            venv.render("human")
+        with pytest.raises(VecEnvError, match="make them with .*render_mode='ansi'"):
+            venv.render("ansi")
 
 
 def test_the_envs_themselves() -> None:
@@ -458,7 +458,7 @@ def test_what_other_vec_envs_have() -> None:
             for name, words in (
                 ("remotes", r"get_attr, set_attr, env_method and call\(function, indices\)"),
                 ("ps", r"stats\(\) tells of them"),
-                ("viewer", "render_mode='human' show themselves"),
+                ("viewer", r"render\('human'\) shows images in a window"),
                 ("state", r"what its envs have is read by get_attr\('state'\)"),
             ):
                 assert not hasattr(vec, name)

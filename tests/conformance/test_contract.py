@@ -9,9 +9,13 @@ from vecenvs.testing.suite import (
     AftermathConformance,
     AttributeConformance,
     AutoresetConformance,
+    BatchedConformance,
+    BatchedRuleConformance,
+    BatchedWorkerConformance,
     DeathConformance,
     ErrorConformance,
     IndexConformance,
+    InfoConformance,
     InterruptConformance,
     LifecycleConformance,
     MessageConformance,
@@ -49,7 +53,7 @@ class TestWorlds(OnConfigurations, WorldConformance):
 class TestSpaces(OnConfigurations, SpaceConformance):
     """Every kind of space."""
 
-    matrix = "contract"
+    matrix = "spaces"
 
 
 class TestRules(OnConfigurations, RuleConformance):
@@ -65,6 +69,7 @@ class Mixed(
     SeedingConformance,
     IndexConformance,
     AttributeConformance,
+    InfoConformance,
     ErrorConformance,
     InterruptConformance,
     LifecycleConformance,
@@ -145,6 +150,25 @@ class TestSchedules(OnConfigurations, ScheduleConformance):
     """Random schedules of send, recv and reset_async against a model."""
 
     matrix = "fast"
+
+
+class TestBatched(OnConfigurations, BatchedConformance, BatchedRuleConformance):
+    """Batched envs, beside single ones."""
+
+    matrix = "plain"
+
+
+class TestBatchedByCaller(OnConfigurations, BatchedConformance, BatchedRuleConformance):
+    """The same where the caller steps a shard itself."""
+
+    matrix = "caller"
+    short = BatchedConformance
+
+
+class TestBatchedWorkers(OnConfigurations, BatchedWorkerConformance):
+    """Batched envs whose workers die."""
+
+    matrix = "workers"
 
 
 class TestWorkers(OnConfigurations, DeathConformance, AftermathConformance, RecoveryConformance, TimeoutConformance):

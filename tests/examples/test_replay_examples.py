@@ -137,7 +137,7 @@ def test_the_update_of_replay_dqn() -> None:
 @pytest.mark.timeout(120)
 def test_replay_actors_share_a_server() -> None:
     """Each round the learner, an actor, has more of what the explorers, actors as well, have pushed."""
-    small = ("--num-iterations", "3", "--num-explorers", "2", "--num-fragments", "2", "--num-updates", "5")
+    small = ("--num-iterations", "3", "--num-explorers", "2", "--num-fragments", "2", "--updates-per-iteration", "5")
     done = run("replay_actors.py", "--buffer-size", "200", *small)
     assert done.returncode == 0, done.stdout
     lines = re.findall(r"iteration +(\d)  stored (\d+)  inserted (\d+)  sampled (\d+)", done.stdout)

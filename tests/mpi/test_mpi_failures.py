@@ -56,6 +56,17 @@ def test_a_hosted_process_dies(mpi: str, tmp_path: Path) -> None:
     assert "the others: [0]" in output
 
 
+@pytest.mark.parametrize("mpi", MPIS)
+def test_an_exception_at_any_bytecode_loses_no_message(mpi: str) -> None:
+    output = run(mpirun(mpi, 1, str(PROGRAMS / "interrupted.py")), **OPEN_MPI_FLAGS)
+    assert "send was interrupted True\nreceive was interrupted True" in output
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_worker_that_nothing_refers_to_is_stopped(mpi: str, tmp_path: Path) -> None:
+    assert "it runs: True\nit has ended" in run(launched(mpi, 2, str(PROGRAMS / "abandoned.py"), str(tmp_path)))
+
+
 def test_a_hosted_process_that_ends_when_it_is_overdue() -> None:
     """Its end is said as any other; it costs the rank, and so the job, nothing."""
     assert "[('exited', 7, -9)] {}" in run([PYTHONS["openmpi"], str(PROGRAMS / "overdue.py")])

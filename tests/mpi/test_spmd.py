@@ -50,7 +50,7 @@ def test_seeds_and_files_differ_where_nobody_has_imported_mpi(mpi: str, tmp_path
 @pytest.mark.long
 @pytest.mark.parametrize("mpi", MPIS)
 def test_example_spmd(mpi: str, tmp_path: Path) -> None:
-    arguments = ("--num-iterations", "3", "--num-envs", "2", "--monitor-dir", str(tmp_path))
+    arguments = ("--total-timesteps", "3600", "--num-envs", "2", "--monitor-dir", str(tmp_path))
     output = run(launched(mpi, 3, str(EXAMPLES / "mpi_spmd.py"), *arguments, flags=["--spmd"]))
     assert output.count("mean episode length") == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -60,5 +60,5 @@ def test_example_spmd(mpi: str, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_example_train() -> None:
-    output = run(launched("openmpi", 3, str(EXAMPLES / "mpi_train.py"), "--num-iterations", "2", "--num-envs", "8"))
-    assert output.count("mean return") == 2
+    output = run(launched("openmpi", 3, str(EXAMPLES / "mpi_train.py"), "--total-timesteps", "100", "--num-envs", "8"))
+    assert "mean return" in output

@@ -15,6 +15,7 @@ from vecenvs.backends.ray import RayVecEnv
 from vecenvs.testing.suite import (
     Conformance,
     DeathConformance,
+    InfoConformance,
     RowConformance,
     ScheduleConformance,
     StartConformance,
@@ -42,7 +43,7 @@ class WhereRayMatters(StartConformance, DeathConformance):
     """How actors begin and end; what shared columns and rings do, other engines' tests have."""
 
 
-class WhereMessagesMatter(RowConformance, ScheduleConformance):
+class WhereMessagesMatter(RowConformance, InfoConformance, ScheduleConformance):
     """Rows, and when answers come."""
 
 

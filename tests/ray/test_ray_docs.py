@@ -1,4 +1,4 @@
-"""docs/ray.md: its blocks run."""
+"""Pages about Ray: their blocks run, and print what the page shows."""
 
 from __future__ import annotations
 
@@ -11,5 +11,7 @@ from ray_session import ENVIRONMENT, no_leaks  # noqa: F401
 pytestmark = pytest.mark.long
 
 
-def test_its_blocks_run(tmp_path: Path) -> None:
-    run("docs/ray.md", tmp_path, **ENVIRONMENT)
+@pytest.mark.parametrize("page", ["docs/ray.md", "docs/tutorials/ray.md"])
+@pytest.mark.timeout(150)
+def test_its_blocks_run(page: str, tmp_path: Path) -> None:
+    run(page, tmp_path, timeout=140, **ENVIRONMENT)

@@ -73,6 +73,13 @@ assert not ray.is_initialized(), "close() must not start another one"
     )
 
 
+def test_the_wait_for_an_address_is_short() -> None:
+    """With what importing Ray takes, an address that nobody answers is an error within ten seconds."""
+    from vecenvs.backends.ray import cluster
+
+    assert cluster.KNOCKING <= 5.0
+
+
 def test_nobody_at_the_address() -> None:
     """Said soon, where Ray itself goes on trying for minutes."""
     text = """

@@ -373,6 +373,22 @@ def test_send_and_recv_in_portions() -> None:
         assert vec.step_wait()[0].tolist() == [[0, 2, 1], [1, 1, 2], [2, 2, 1]]
 
 
+def test_recv_of_some_envs() -> None:
+    with from_gymnasium(sync(counting_fns(3), "next_step")) as vec:
+        vec.reset()
+        vec.send([0] * 3)
+        assert vec.recv(indices=[2, 0]).obs.tolist() == [[2, 1, 1], [0, 1, 1]]
+        with pytest.raises(NotSteppingError, match="envs? 0"):
+            vec.recv(indices=[0, 1])
+        with pytest.raises(ValueError, match="at least one"):
+            vec.recv(indices=[])
+        assert vec.recv(indices=[1]).indices.tolist() == [1]
+        with pytest.raises(NotSteppingError):
+            vec.recv(indices=[1])
+        with pytest.raises(ValueError, match="steps all its 3 envs"):
+            vec.groups(2)
+
+
 @every_source
 def test_asking_between_portions(source: str) -> None:
     """Calls are allowed on the envs whose rows have been received, not on the others."""

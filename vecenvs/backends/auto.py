@@ -1,7 +1,7 @@
-"""The rule behind backend="auto": by the launcher, the cores and the number of envs. Nothing is measured at run time.
+"""The rule of make_vec_env where no backend is named: by the launcher, the cores, the number of envs and their cost.
 
-The rule knows nothing of an env's cost: where the caller steps a share, it matters less whether steps are cheap.
-docs/tuning.md has the measurements, and where the rule held or did not.
+Nothing is measured at run time. Of an env's cost the rule knows only whether it is one of Gymnasium's simplest: where
+the caller steps a share, the cost matters less. docs/tuning.md has measurements, and where the rule held or did not.
 """
 
 from __future__ import annotations
@@ -14,11 +14,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gymnasium.envs.registration import EnvSpec
+
 from vecenvs.cpus import usable_cores
 
 # Set by a launcher that knows MPI: the number of ranks of the job, and of those on this node.
 _RANKS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+
+# Up to this many envs whose steps take some 10 us are stepped in process: a worker that sleeps beside a learner takes
+# about as long to wake up as all of them together.
+_FEW = 16
+_CHEAP = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
 
 
 @dataclass(frozen=True)
@@ -29,20 +36,31 @@ class Choice:
     reason: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def told(self) -> str:
+        """The engine and the arguments, as text."""
+        return ", ".join([self.backend, *(f"{name}={value}" for name, value in self.options.items())])
+
 
 def choose(
-    num_envs: int, *, num_workers: int | None = None, keep_caller_free: bool = False, own_processes: bool = False
+    num_envs: int,
+    *,
+    num_workers: int | None = None,
+    keep_caller_free: bool = False,
+    own_processes: bool = False,
+    cheap: bool = False,
+    ranks: bool = True,
 ) -> Choice:
     """Choose an engine for so many envs in this process.
 
     * "mpi" on the ranks of a job that mpirun has started, unless the program itself has begun to use MPI (SPMD);
-    * "dummy" for one env, on one core, and in a daemonic process, which may not start others;
+    * "dummy" for one env, for a few `cheap` ones, on one core, and in a daemonic process, which may not start others;
     * else "subproc", a worker per core, one of them the caller itself unless `keep_caller_free`.
 
     Never "ray", which has to be chosen. `num_workers` is what the user has asked for. `own_processes`: no two
-    envs may share a process.
+    envs may share a process. `ranks`: whether "mpi" may be chosen.
     """
-    if _serves_by_mpi():
+    if ranks and _serves_by_mpi():
         return Choice("mpi", "mpirun has started ranks to serve")
     cores = max(1, usable_cores() // _local_ranks())
     if multiprocessing.current_process().daemon:
@@ -53,6 +71,8 @@ def choose(
         return Choice("subproc", "each env needs a process")
     if num_workers is None and cores == 1:
         return Choice("dummy", "one core")
+    if num_workers is None and not keep_caller_free and cheap and num_envs <= _FEW:
+        return Choice("dummy", "few and cheap envs")
     workers = min(num_envs, cores) if num_workers is None else num_workers
     caller_steps = not keep_caller_free and workers > 1
     return Choice(
@@ -60,6 +80,12 @@ def choose(
         f"{num_envs} envs, {cores} cores",
         {"num_workers": workers, "caller_steps": caller_steps},
     )
+
+
+def is_cheap(spec: EnvSpec) -> bool:
+    """Tell whether a step of this env is known to take some 10 us: Gymnasium's classic control and toy text."""
+    entry = spec.entry_point
+    return isinstance(entry, str) and entry.startswith(_CHEAP) and spec.kwargs.get("render_mode") is None
 
 
 def _serves_by_mpi() -> bool:

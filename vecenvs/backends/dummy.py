@@ -7,6 +7,7 @@ from typing import Any
 
 from vecenvs.backends.in_process import LocalTransport
 from vecenvs.batch.batch_columns import Allocator, BatchColumns
+from vecenvs.batch.infos import blank_info, copies
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
 from vecenvs.vec_env import StepReturn
@@ -19,18 +20,18 @@ class DummyVecEnv(PoolVecEnv):
         env_fns: functions that make one env each.
         **common: the arguments that every engine takes. The last four have no effect here, where nothing is waited for.
 
-            autoreset: what follows the end of an episode: "same_step", "next_step", "async" or "disabled"; see
-                `vecenvs.vec_env`.
-            info_attrs: names of env attributes that are read after each step, for `infos` and `info_array`.
-            copy: False lets `step` return views, valid until the next call.
-            observation_mode: "different", as in Gymnasium, accepts envs whose observation spaces differ in their
-                bounds. The space of env 0 is used.
-            step_timeout: raise StepTimeout if no env of a worker finishes a step, a reset or a call for so many
-                seconds. Envs in the caller's process never time out.
-            on_failure: "restart" replaces a worker that died, or exceeds `step_timeout`. Its envs return a truncated
-                row with `info["worker_restarted"]` and begin new episodes.
-            max_restarts: how many workers are replaced in all before a failure is raised.
-            start_timeout: raise StartTimeout if a worker has not made its envs after so many seconds.
+            * `autoreset`: what follows the end of an episode: "same_step", "next_step", "async" or "disabled"; see
+              `vecenvs.vec_env`.
+            * `info_attrs`: names of env attributes that are read after each step, for `infos` and `info_array`.
+            * `copy`: False lets `step` return views, valid until the next call.
+            * `observation_mode`: "different", as in Gymnasium, accepts envs whose observation spaces differ in their
+              bounds. The space of env 0 is used.
+            * `step_timeout`: raise StepTimeout if no env of a worker finishes a step, a reset or a call for so many
+              seconds. Envs in the caller's process never time out.
+            * `on_failure`: "restart" replaces a worker that died, or exceeds `step_timeout`. Its envs return a
+              truncated row with `info["worker_restarted"]` and begin new episodes.
+            * `max_restarts`: how many workers are replaced in all before a failure is raised.
+            * `start_timeout`: raise StartTimeout if a worker has not made its envs after so many seconds.
 
     Raises:
         EnvError: an env could not be made.
@@ -41,21 +42,26 @@ class DummyVecEnv(PoolVecEnv):
 
     def __init__(self, env_fns: Iterable[EnvFn], **common: Any) -> None:
         super().__init__(env_fns, 1, **common)
-        # Whether rows without flags and infos are all that a step leaves behind.
+        self._take_actions = self._batch.actions.take
+        self._blank = blank_info()
+        # Whether rows without infos are all that a step leaves behind.
         self._direct = not (self._asynchronous or self._info_attrs or self._step_results.keep_rows)
 
     def step(self, actions: Any) -> StepReturn:
-        """Step every env once. A step that ends no episode, mostly, takes the direct way below.
+        """Step every env once. A step in which no env fails or gives an info takes the direct way below.
 
-        It is recorded like any other, so after an exception or at an episode's end the usual way goes on with it.
+        It is recorded like any other, so after an exception the usual way goes on with it.
         """
-        if not (self._free and self._direct and self._batch.actions.take(actions)):
+        if not (self._free and self._direct and self._take_actions(actions)):
             return super().step(actions)
         self._free = False
         commands = self._commands
         if not self._local.step_all(commands.record_step()):
             return self.step_wait()
-        result = self._step_results.plain(self._infos.blank(), copy=self.copy)
+        if self._local.has_flags():
+            result = self._step_results.with_flags(copies(self._blank, self.num_envs), copy=self.copy)
+        else:
+            result = self._step_results.plain(self._blank, copy=self.copy)
         self._steps += 1
         self._free = True
         commands.stepping = None  # nothing is called after this: a signal's handler may raise when a call ends
@@ -69,7 +75,7 @@ class DummyVecEnv(PoolVecEnv):
         return self._local.envs()
 
     def _launch(self, worker: int, shard: range) -> Transport:
-        self._local = LocalTransport([self._env_fns[slot] for slot in shard], shard.start, self.autoreset)
+        self._local = LocalTransport(self._hosts.functions_of(shard), shard.start, self.autoreset)
         return self._local
 
     def _lay_out(self) -> BatchColumns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,8 +13,9 @@ from gymnasium import Env
 
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.transport import Message, Transport
-from vecenvs.transport.protocol import Answer, Command
+from vecenvs.transport.protocol import OF_SOME, Answer, Command, addressed
 from vecenvs.worker.make_envs import make_envs
+from vecenvs.worker.portions import TOGETHER
 from vecenvs.worker.worker import Worker, close_envs
 
 _STEP, _AWAIT_RESET = int(Command.STEP), int(Command.AWAIT_RESET)
@@ -36,7 +38,7 @@ class LocalTransport(Transport):
         # signal raised in it.
         self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._worker: Worker | None = None
-        self._envs, made = make_envs(env_fns, first, remote=False)
+        self._envs, made = make_envs(env_fns, first, autoreset, remote=False)
         self._answers.append((0, int(Answer.MADE), made))
 
     def attach(self, batch: BatchColumns) -> None:
@@ -60,6 +62,10 @@ class LocalTransport(Transport):
         """
         return self._worker is not None and self._worker.step_all(number)
 
+    def has_flags(self) -> bool:
+        """Tell whether a row of the last step has flags: that of an ended episode, say."""
+        return self._worker is None or self._worker.env_shard.flags.some
+
     def put(self, number: int, tag: int, body: object = None) -> None:
         self._commands.append((number, tag, body))
         self.sent = number
@@ -68,33 +74,58 @@ class LocalTransport(Transport):
         answers, commands, worker = self._answers, self._commands, self._worker
         if worker is None or (answers and self._begun is None):
             return answers[0] if answers else None
-        if self._begun is not None and any(number == self._begun for number, _, _ in answers):
-            self._begun = None  # an exception came after the command had been answered
-            commands.popleft()
-        env_shard = worker.env_shard
+        if self._begun is not None:
+            self._break_off(worker)
+        env_shard, end = worker.env_shard, 0.0
         while True:
-            if env_shard.unsettled:
+            # What a step has left that an exception broke off waits until that step has been answered.
+            if env_shard.unsettled and not (commands and env_shard.has_begun(commands[0][0])):
                 worker.settle()
             if answers:
-                return answers[0]
+                if not commands:
+                    return answers[0]
+                # The rows of several commands are returned together, too.
+                end = end or time.perf_counter() + TOGETHER / 2
+                if worker.subset is not None or time.perf_counter() > end:
+                    return answers[0]
             if not commands:
                 break
             number, tag, body = commands[0]
             if timeout == 0 and tag & 0xFF != _AWAIT_RESET:  # this one only asks for the result of a thread
                 break
-            if number == self._begun:  # ended by an exception that no env raised
-                worker.break_off(number, tag)
-            else:
-                self._begun = number
-                if tag == _STEP and number > worker.number:
-                    answers.append(worker.step(number, body))
-                else:
-                    worker.handle(number, tag, body)
-            self._begun = None
-            commands.popleft()
+            self._carry_out(worker, number, tag, body)
         if timeout != 0:
             self._wait_for_threads(timeout)
         return answers[0] if answers else None
+
+    def _carry_out(self, worker: Worker, number: int, tag: int, body: Any) -> None:
+        """Carry out the oldest command; of one about some slots a portion, so that its rows can be returned."""
+        self._begun = number
+        if tag == _STEP and number > worker.number:
+            self._answers.append(worker.step(number, body))
+        elif tag & 0xFF in OF_SOME:
+            if number > worker.number:
+                worker.begin_some(number, tag, body)
+            worker.proceed()
+        else:
+            worker.handle(number, tag, body)
+        self._end_command(worker)
+
+    def _break_off(self, worker: Worker) -> None:
+        """Answer what an exception that no env raised has left unanswered of the command under way."""
+        number, tag, body = self._commands[0]
+        answers = [answer for answer in self._answers if answer[0] == number]
+        if tag & 0xFF in OF_SOME:
+            answered = {slot for _, kind, rows in answers for slot in addressed(kind, rows)[0]}
+            worker.break_off(number, tag, body, answered)
+        elif not answers:
+            worker.break_off(number, tag, body, ())
+        self._end_command(worker)
+
+    def _end_command(self, worker: Worker) -> None:
+        self._begun = None
+        if worker.subset is None:
+            self._commands.popleft()
 
     def _wait_for_threads(self, timeout: float | None) -> None:
         with suppress(queue.Empty):

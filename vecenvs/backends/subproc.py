@@ -16,11 +16,12 @@ from vecenvs.cpus import allowed_cpus, usable_cores
 from vecenvs.errors import GUARD, UNGUARDED, BackendUnavailable, VecEnvError
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
+from vecenvs.transport.memory import check_system
 from vecenvs.transport.protocol import pickle_env_fns
 from vecenvs.transport.shared import Names, SharedTransport
 from vecenvs.transport.spinning import Spin, spins
 from vecenvs.worker import preload
-from vecenvs.worker.process import child_environment, find_thread_pools
+from vecenvs.worker.process import HeldSignals, child_environment, find_thread_pools
 from vecenvs.worker.serve import serve_worker
 
 START_METHODS = ("fork", "forkserver", "spawn")
@@ -43,7 +44,7 @@ class SubprocVecEnv(PoolVecEnv):
         **common: the arguments that every engine takes (see `DummyVecEnv`).
 
     Raises:
-        BackendUnavailable: `pin_workers` needs Linux.
+        BackendUnavailable: on Windows; or `pin_workers` elsewhere than on Linux.
         ValueError: `pin_workers` with more worker processes than CPUs.
     """
 
@@ -56,6 +57,7 @@ class SubprocVecEnv(PoolVecEnv):
         pin_workers: bool = False,
         **common: Any,
     ) -> None:
+        check_system("SubprocVecEnv")
         fns: list[EnvFn] = listed(env_fns)
         check_env_fns(fns)
         if start_method is not None:
@@ -76,7 +78,7 @@ class SubprocVecEnv(PoolVecEnv):
         return {**super().stats(), "start_method": method, "caller_steps": bool(self._caller_steps)}
 
     def _launch(self, worker: int, shard: range) -> Transport:
-        env_fns = [self._env_fns[slot] for slot in shard]
+        env_fns = self._hosts.functions_of(shard)
         if self._caller_steps and worker == len(self._shards) - 1:
             return LocalTransport(env_fns, shard.start, self.autoreset)
         cpu = self._cpus[worker] if self._cpus else None
@@ -124,7 +126,8 @@ class ProcessTransport(SharedTransport):
             )
         self._stopped = False
         self._lost = False  # whether other code has waited for it, and knows its exit code
-        self._pipe, theirs = context.Pipe()
+        with HeldSignals():  # what a handler raises within multiprocessing's own code leaves descriptors open
+            self._pipe, theirs = context.Pipe()
         _caller_ends.add(self._pipe)
         self._process = context.Process(
             target=_main,
@@ -202,7 +205,8 @@ class ProcessTransport(SharedTransport):
         if self._lost:
             self._process._popen.returncode = UNKNOWN  # noqa: SLF001  else it is kept for ever
         self._stopped = True
-        self._process.close()
+        with HeldSignals():
+            self._process.close()
         self._finalizer.detach()
 
 
@@ -212,7 +216,8 @@ def _end(process: Any, pipe: Connection, caller: int) -> None:
     if process.pid is not None and os.getpid() == caller:
         process.kill()
         process.join()
-        process.close()
+        with HeldSignals():
+            process.close()
 
 
 # The caller's ends of all pipes: a fork closes them, else it would keep them open when the caller has gone.
@@ -230,7 +235,8 @@ def _disown() -> None:
     _children.clear()
 
 
-os.register_at_fork(after_in_child=_disown)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_disown)
 
 
 def _leave_if_unguarded() -> None:

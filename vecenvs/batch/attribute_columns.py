@@ -86,7 +86,7 @@ class AttributeColumn:
         return True
 
     def put_all(self, slots: Sequence[int], values: list[Any]) -> bool:
-        """Write values to these rows, in ascending order. Return False if the column does not take all in one block.
+        """Write values to these rows. Return False if the column does not take all in one block.
 
         Values that are taken in one block are also taken one by one, so that an env's value does not depend on the
         others in its shard.
@@ -108,9 +108,8 @@ class AttributeColumn:
                 return False
             if given.dtype != block.dtype and not np.array_equal(block, given, equal_nan=True):  # another value
                 return False
-        adjacent = slots[-1] - slots[0] == len(slots) - 1
         try:
-            self._array[slice(slots[0], slots[-1] + 1) if adjacent else slots] = block
+            self._array[slice(slots.start, slots.stop) if isinstance(slots, range) else slots] = block
         except OverflowError:  # an int of more than 64 bits
             return False
         return True

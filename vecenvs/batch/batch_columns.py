@@ -21,6 +21,7 @@ FIRST = 4  # its observation is the first of an episode
 FINAL = 8  # the last observation of the ended episode is in `BatchColumns.finals`
 
 FINAL_BYTES = 4096  # terminal observations have columns if a row is not larger; others travel pickled
+INFO_NUMBERS = 64  # infos of at most so many numbers have columns; others travel pickled
 INFO_BYTES = 256  # room per env for one attribute of the info channel; larger ones travel pickled
 
 # Attribute name -> dtype and shape of one env's value.
@@ -78,6 +79,9 @@ class BatchColumns:
         self.finals: Columns | None = None
         if finals and not layout.has_objects and layout.row_bytes <= FINAL_BYTES:
             self.finals = Columns(layout, n, allocator.take)
+        # Columns of infos of numbers, and how many of them this worker uses: see `infos.InfoForm`.
+        self.info_numbers = allocator.take((INFO_NUMBERS, n), np.dtype(np.int64))
+        self.info_width = 0
         self._info_room = [allocator.take((2, n * INFO_BYTES), np.dtype(np.uint8)) for _ in self.info_attrs]
 
     def forget(self, *, memory: bool = True) -> None:

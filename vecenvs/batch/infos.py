@@ -1,106 +1,109 @@
 """The infos of a whole shard's rows on their way to the caller.
 
-Most envs with infos return the same keys with numbers of the same types at every step. Such infos travel as bare
-numbers, behind a head with their keys and types. All other infos travel pickled, as `protocol.RowExtras`.
+Most envs with infos return the same keys with numbers of the same types at every step. Such infos travel in columns:
+the worker reports their keys and types, an `InfoForm`, once. All other infos travel pickled, as `protocol.RowExtras`.
 """
 
 from __future__ import annotations
 
-import functools
-import pickle
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from vecenvs.batch.batch_columns import INFO_NUMBERS, BatchColumns
 from vecenvs.batch.values import IMMUTABLE, copy_containers
 
 TRUNCATED_KEY = "TimeLimit.truncated"
 
-Make = Callable[[Iterable[tuple[Any, ...]]], list[dict[str, Any]]]
-
-# How `struct` writes a value of each type. Read again and passed to its type, it is the same value.
-_CODES: dict[type, str] = {
-    float: "d",
-    int: "q",
-    bool: "?",
-    np.float64: "d",
-    np.float32: "f",
-    np.int64: "q",
-    np.int32: "i",
-    np.uint8: "B",
-    np.bool_: "?",
-}
-_PYTHON = frozenset({float, int, bool})  # what `struct` reads
-_SIZE = struct.Struct("=I")  # of the head, which it precedes
+_PYTHON = frozenset({float, int, bool})
+_TYPES = _PYTHON | {np.dtype(code).type for code in "?bBhHiIlLqQefd"}  # those which an array keeps, bit for bit
 
 
-class InfoPacker:
-    """Packs the infos of one worker's envs, if they have the same keys and types as at the step before."""
+class InfoForm(NamedTuple):
+    """The keys of infos of numbers, and the types of their values."""
 
-    def __init__(self) -> None:
+    keys: tuple[str, ...]
+    types: tuple[type, ...]
+
+
+class InfoWriter:
+    """Writes the infos of one worker's envs to columns, if they have the same keys and types as at the step before."""
+
+    def __init__(self, batch: BatchColumns, shard: slice) -> None:
+        self._batch = batch
+        self._shard = shard
         self._keys: list[Any] = []  # of the last step, one env's after another's; so are the types
         self._types: list[type] = []
-        self._head: bytes | None = None  # None as long as the keys and types have come only once
-        self._values: struct.Struct | None = None  # None if they cannot be packed
+        self._new = False  # whether columns have yet to be opened for these
+        self._values: struct.Struct | None = None  # None if they get none
+        self._cells: NDArray[np.int64] = batch.info_numbers[:0, shard]
 
-    def pack(self, infos: Sequence[dict[Any, Any]]) -> bytes | None:
-        """Return the infos of all envs as bytes, or None if they have to be pickled."""
+    def write(self, infos: Sequence[dict[Any, Any]]) -> InfoForm | bool:
+        """Write the infos of all envs.
+
+        Returns:
+            False if they have to be pickled. Otherwise the form of the columns that the caller has to open, or True if
+            that has been returned before.
+        """
         values = list(chain.from_iterable(map(dict.values, infos)))
         keys, types = list(chain.from_iterable(infos)), list(map(type, values))
         if keys != self._keys or types != self._types:
-            self._keys, self._types, self._head = keys, types, None
-            return None  # the next step's may differ again, and to read a new head takes longer than to unpickle
-        if self._head is None:
-            self._head, self._values = _form_of(infos, keys, types)
+            self._keys, self._types, self._values, self._new = keys, types, None, True
+            return False  # the next step's may differ again
+        form = self._open(infos) if self._new else None
+        if self._values is None:
+            return False
         try:
-            return None if self._values is None else self._head + self._values.pack(*values)
+            self._cells.T[:] = np.frombuffer(self._values.pack(*values), np.int64).reshape(len(infos), -1)
         except struct.error:  # an integer beyond 64 bits
+            self._new = form is not None
+            return False
+        return form or True
+
+    def report_again(self) -> None:
+        """Let the next infos in these columns come with their form."""
+        self._new = True
+
+    def _open(self, infos: Sequence[dict[Any, Any]]) -> InfoForm | None:
+        """Open columns and return their form; None if envs differ in keys or types, or a value is no number."""
+        self._new = False
+        count, form = len(infos), InfoForm(tuple(infos[0]), tuple(map(type, infos[0].values())))
+        if self._keys != list(form.keys) * count or self._types != list(form.types) * count:
             return None
+        if len(form.keys) > INFO_NUMBERS or not _TYPES.issuperset(form.types) or {*map(type, form.keys)} != {str}:
+            return None
+        # Each value in 8 bytes, as in the columns.
+        values = "".join(f"{dtype.char}{8 - dtype.itemsize}x" for dtype in map(np.dtype, form.types))
+        self._values = struct.Struct("@" + values * count)
+        self._cells = self._batch.info_numbers[: len(form.keys), self._shard]
+        self._batch.info_width = len(form.keys)
+        return form
 
 
-def _form_of(infos: Sequence[dict[Any, Any]], keys: list[Any], types: list[type]) -> tuple[bytes, struct.Struct | None]:
-    """Return the head of packed infos and what packs all values; None if envs differ or a value is no number."""
-    form = tuple(infos[0]), tuple(map(type, infos[0].values()))
-    same = keys == list(form[0]) * len(infos) and types == list(form[1]) * len(infos)
-    if not same or not _CODES.keys() >= set(form[1]) or {*map(type, form[0])} != {str}:
-        return b"", None
-    head = pickle.dumps(form, protocol=5)
-    return _SIZE.pack(len(head)) + head, _struct_of(types)
+class InfoTable:
+    """Makes dicts of what InfoWriters have written to columns of these rows."""
 
+    def __init__(self, batch: BatchColumns, form: InfoForm, rows: slice) -> None:
+        self.form = form
+        self._blank = blank_info(form.keys)
+        self._count = len(batch.rewards[rows])
+        self._columns: list[tuple[str, Callable[[Any], list[Any]], NDArray[Any]]] = []
+        for key, kind, cells in zip(*form, batch.info_numbers, strict=False):
+            dtype = np.dtype(kind)
+            read = np.ndarray.tolist if kind in _PYTHON else list  # which has the dtype's own scalars
+            self._columns.append((key, read, cells[rows].view(dtype)[:: cells.itemsize // dtype.itemsize]))
 
-def unpack_infos(packed: bytes | memoryview) -> list[dict[str, Any]]:
-    """Return what `InfoPacker.pack` was given, with TRUNCATED_KEY False in every info."""
-    start = _SIZE.size + _SIZE.unpack_from(packed)[0]
-    row, make = _reader(bytes(packed[_SIZE.size : start]))
-    return make(row.iter_unpack(packed[start:]))
-
-
-@functools.lru_cache(maxsize=64)
-def _reader(head: bytes) -> tuple[struct.Struct, Make]:
-    keys, types = pickle.loads(head)
-    return _struct_of(types), maker(keys, types)
-
-
-def _struct_of(types: Iterable[type]) -> struct.Struct:
-    return struct.Struct("=" + "".join(_CODES[kind] for kind in types))
-
-
-def maker(keys: Sequence[str], types: Sequence[type] = ()) -> Make:
-    """Make a function which turns rows of values into infos, with values of `types` that are not Python's own.
-
-    The function is generated code with the keys in it, which makes a dict in a third of the time of a loop over keys.
-    """
-    values = [f"v{k}" for k in range(len(keys))]
-    others = {f"t{k}": kind for k, kind in enumerate(types) if kind not in _PYTHON}
-    made = [f"t{k}({value})" if f"t{k}" in others else value for k, value in enumerate(values)]
-    items = dict(zip(keys, made, strict=True)) | {TRUNCATED_KEY: "False"}
-    display = ", ".join(f"{key!r}: {value}" for key, value in items.items())
-    row = f"({', '.join(values)}{',' if values else ''})"
-    make: Make = eval(f"lambda rows: [{{{display}}} for {row} in rows]", others)  # noqa: S307  keys are quoted
-    return make
+    def infos(self) -> list[dict[str, Any]]:
+        """Return what was written, with TRUNCATED_KEY False in every info."""
+        infos = copies(self._blank, self._count)
+        for key, read, column in self._columns:
+            if key != TRUNCATED_KEY:
+                fill_in(infos, key, read(column))
+        return infos
 
 
 def blank_info(keys: Iterable[str] = ()) -> dict[str, Any]:
@@ -120,7 +123,7 @@ def fill_in(infos: list[dict[str, Any]], key: str, values: Iterable[Any]) -> Non
 
 
 def own_complete(infos: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Copy infos that stay in this process; add what `unpack_infos` adds."""
+    """Copy infos that stay in this process; add what `InfoTable` adds."""
     if IMMUTABLE.issuperset(map(type, chain.from_iterable(map(dict.values, infos)))):
         return [{**info, TRUNCATED_KEY: False} for info in infos]
     return [{**copy_containers(info), TRUNCATED_KEY: False} for info in infos]

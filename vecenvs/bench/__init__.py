@@ -5,6 +5,7 @@
     limit             the bare loops which measure the limit
     contest           turns in rounds: the limit, A, B, the limit, B, A, the limit
     contestants       backends as contestants, parsed from their names
+    mpi_job           MPI jobs as contestants
     learner           backends as contestants, with a caller that computes between steps
     loop_contestants  bare loops as contestants
     stand_ins         envs that replay recorded transitions at no cost

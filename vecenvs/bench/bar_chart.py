@@ -43,7 +43,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Panel:
-    """Bars on one axis from 0 to `reach`; longer ones are cut off. `marks` are labelled vertical lines.
+    """Bars on one axis from 0 to `reach`, the longest of them. `marks` are labelled vertical lines.
 
     All panels of a picture have the same contestants in the same order.
     """
@@ -82,10 +82,16 @@ def _bar(name: str, row: Row | None, colour: str) -> Bar:
     return Bar(name, row.share, colour, f"{count(row.rate.median)} steps/s")
 
 
-def draw(found: Sequence[Panel], path: Path, *, title: str, subtitle: str = "") -> None:
-    """Write a PNG, or the format that the suffix of `path` names. This needs no display."""
+def draw(
+    found: Sequence[Panel], path: Path, *, title: str, subtitle: str = "", legend: Mapping[str, str] | None = None
+) -> None:
+    """Write a PNG, or the format that the suffix of `path` names. This needs no display.
+
+    `legend` has the colour of each group of bars, by its name.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
     names = [bar.name for bar in found[0].bars]
     columns = min(_PER_LINE, len(found))
@@ -99,6 +105,12 @@ def draw(found: Sequence[Panel], path: Path, *, title: str, subtitle: str = "") 
     FigureCanvasAgg(figure)
     figure.text(_EDGE / width, 1 - 0.2 / height, title, size=13, weight="bold", color=_INK, va="top")
     figure.text(_EDGE / width, 1 - 0.5 / height, subtitle, size=8.5, color=_FAINT, va="top")
+    if legend:
+        squares = [Patch(color=colour, label=name) for name, colour in legend.items()]
+        corner = ((_EDGE - 0.05) / width, 0.08 / height)
+        figure.legend(
+            handles=squares, loc="lower left", bbox_to_anchor=corner, ncols=len(squares), fontsize=8.5, frameon=False
+        )
     for index, panel in enumerate(found):
         line, column = divmod(index, columns)
         bottom = height - _HEADER - (line + 1) * (_HEADING + panel_height)
@@ -128,7 +140,15 @@ def _draw_frame(axes: Axes, panel: Panel, names: Sequence[str]) -> None:
     for x, label in panel.marks.items():
         style = "-" if x == 1.0 else (0, (3, 2))
         axes.axvline(x, color=_INK, linewidth=1.0, linestyle=style, zorder=1.5)
-        axes.text(x, top, label if panel.reach < _FAR else "", size=7, color=_FAINT, ha="center", va="bottom")
+        axes.text(
+            x,
+            top,
+            label if panel.reach < _FAR or len(panel.marks) == 1 else "",
+            size=7,
+            color=_FAINT,
+            ha="center",
+            va="bottom",
+        )
 
 
 def _draw_bar(axes: Axes, panel: Panel, row: int, bar: Bar) -> None:
@@ -136,12 +156,12 @@ def _draw_bar(axes: Axes, panel: Panel, row: int, bar: Bar) -> None:
     if share is None:
         axes.text(0.02 * reach, row, bar.text, size=8, color=_FAINT, style="italic", va="center")
         return
-    axes.barh(row, min(share.median, 1.14 * reach), height=0.66, color=bar.colour, zorder=2)
+    axes.barh(row, share.median, height=0.66, color=bar.colour, zorder=2)
     whiskers = [[share.median - share.min], [share.max - share.median]]
     axes.errorbar(share.median, row, xerr=whiskers, color=_INK, linewidth=0.9, capsize=2, zorder=3)
     inside = share.min > 0.55 * reach  # otherwise there is no room for both numbers in the bar
     axes.text(
-        min(share.min, reach) - 0.025 * reach if inside else share.max + 0.025 * reach,
+        share.min - 0.025 * reach if inside else share.max + 0.025 * reach,
         row,
         f"{share.median:.2f}",
         size=8.5,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import abc
 import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from vecenvs.bench.weigh import Footprint
@@ -41,6 +43,18 @@ class Stepper(Protocol):
         """Close the envs and end every process they started."""
 
 
+class SelfTimedStepper(abc.ABC):
+    """Envs that another process steps. It reads the clock itself, so that the way to it does not count."""
+
+    @abc.abstractmethod
+    def run(self, seconds: float) -> Timing:
+        """Step until `seconds` are over, as `run_for` does."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Close the envs and end the process."""
+
+
 class Contestant(Protocol):
     """A library, or one of its backends, in one configuration."""
 
@@ -48,7 +62,7 @@ class Contestant(Protocol):
     def name(self) -> str:
         """The name in tables and charts."""
 
-    def make(self, num_envs: int) -> Stepper:
+    def make(self, num_envs: int) -> Stepper | SelfTimedStepper:
         """Make `num_envs` envs and reset them. The duration of this call is the start-up time."""
 
 
@@ -92,8 +106,9 @@ def take_turn(contestant: Contestant, num_envs: int, seconds: float) -> Turn:
         stepper = contestant.make(num_envs)
         try:
             startup = time.perf_counter() - start
-            run_for(stepper.step, warmup_for(seconds))
-            timing = run_for(stepper.step, seconds)
+            run = stepper.run if isinstance(stepper, SelfTimedStepper) else partial(run_for, stepper.step)
+            run(warmup_for(seconds))
+            timing = run(seconds)
         finally:
             stepper.close()
     except ImportError as error:

@@ -21,7 +21,7 @@ from gymnasium.vector.utils import batch_space
 
 from vecenvs.arguments import arguments_of
 from vecenvs.backends import BACKENDS, backend_class, unknown_backend
-from vecenvs.bench.contest import Stepper
+from vecenvs.bench.contest import SelfTimedStepper, Stepper
 from vecenvs.bench.workloads import BadRequest, Workload
 
 _WORDS: dict[str, tuple[str, Any]] = {
@@ -31,6 +31,15 @@ _WORDS: dict[str, tuple[str, Any]] = {
     "spawn": ("start_method", "spawn"),
 }
 _SHORT = {"w": "num_workers"}
+# The rows of the table in words, by backend.
+_MEANINGS = {
+    "dummy": "all envs in the calling process",
+    "subproc": "worker processes on this machine step the envs, the calling process none",
+    "subproc caller": "the calling process steps a share of the envs itself, worker processes the others",
+    "mpi": "ranks of an MPI job step the envs, rank 0 none",
+    "ray": "Ray actors step the envs, the calling process none",
+    "ray caller": "the calling process steps a share of the envs itself, Ray actors the others",
+}
 _CONSTANTS = {"true": True, "false": False, "none": None}
 _BATCHES = 256  # batches of actions, drawn beforehand
 _MAX_BYTES = 8 << 20  # of all batches
@@ -65,6 +74,15 @@ def parse(text: str) -> Backend:
             raise BadRequest(f"{text!r}: {key} is {inspect.formatannotation(known[key])}, not {value!r}")
         options[key] = value
     return Backend(text, name, options)
+
+
+def meanings(backends: Sequence[Backend]) -> list[str]:
+    """Return for each backend a line that says where its envs are stepped, as far as this is known."""
+    found = []
+    for backend in backends:
+        text = _MEANINGS.get(backend.backend + " caller" * bool(backend.options.get("caller_steps")))
+        found += [f"{backend.name}: {text}."] if text is not None else []
+    return found
 
 
 def choose(texts: Sequence[str] | None) -> tuple[list[Backend], dict[str, str]]:
@@ -108,7 +126,7 @@ class VecContestant:
         self._backend = backend
         self._make_vec = make_vec
 
-    def make(self, num_envs: int) -> Stepper:
+    def make(self, num_envs: int) -> Stepper | SelfTimedStepper:
         """Construct and reset the VecEnv."""
         vec = self._make_vec(num_envs, self._backend)
         try:

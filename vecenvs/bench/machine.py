@@ -7,7 +7,8 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-from vecenvs import __version__
+from vecenvs import _native
+from vecenvs._version import __version__
 
 _LIBRARIES = ("numpy", "gymnasium", "mujoco", "ale-py", "box2d", "mpi4py", "ray", "stable-baselines3")
 
@@ -25,6 +26,7 @@ def facts(cores: int) -> dict[str, object]:
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
         "python": platform.python_version(),
+        "compiled": _native.is_compiled(),
     }
 
 

@@ -43,18 +43,16 @@ def table(found: Search, title: str) -> Table:
     return result
 
 
-def notes(found: Search, learner_ms: float | None) -> list[str]:
-    """Explain the table, and name what could not be measured."""
+def notes(found: Search, between: float, learner: bool) -> list[str]:
+    """Explain the table, and name what could not be measured. The program computes for `between` seconds per step."""
     said = [
         f"The limit: {count(statistics.median(found.limit))} steps/s by one bare env.step loop per core, all at once.",
         f"=> is the simplest of those within {TOLERANCE:.0%} of the best: few envs, few processes.",
     ]
     said += unsteady(Spread.of(found.limit), _UNSTEADY, "the choice")
-    if learner_ms is not None:
-        said.append(
-            f"The program computes for {learner_ms:g} ms per batch of all envs, half as long per half; meanwhile "
-            "only workers run."
-        )
+    if between:
+        half = ", half as long per half; meanwhile only workers run." if learner else " (--gap-us), as for a policy."
+        said.append(f"The program computes for {duration(between)} per batch of all envs{half}")
     if found.left_out:
         sizes = ", ".join(map(str, found.left_out))
         said.append(f"Left out, since one step of them would take too long: {sizes} envs. A longer --budget helps.")

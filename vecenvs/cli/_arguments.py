@@ -35,6 +35,11 @@ def milliseconds(text: str) -> float:
     return _above_zero(text, "milliseconds")
 
 
+def microseconds(text: str) -> float:
+    """Parse a number of microseconds of at least 0."""
+    return 0.0 if text == "0" else _above_zero(text, "microseconds")
+
+
 def json_object(text: str) -> dict[str, Any]:
     """Parse a JSON object."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from vecenvs.cli import UsageError
+from vecenvs.cli._load import Loads, percent
 from vecenvs.cli._policies import Policy
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv
@@ -18,6 +20,7 @@ from vecenvs.wrappers.vec_video_writer import VideoWriter
 _RECENT_EPISODES = 100
 _RECENT_SECONDS = 3.0
 _SHOW_EVERY = 0.25
+_LINE_EVERY = 10.0
 
 
 class Tally:
@@ -88,11 +91,13 @@ class Play:
         video_steps: int,
         *,
         live: bool,
+        load: bool = False,
         title: str,
     ) -> None:
         self._vec, self._policy, self._tally = vec, policy, tally
         self._writer, self._frames_wanted = writer, video_steps + 1
-        self._live, self._title = live, title
+        self._live, self._title, self._next_line = live, title, _LINE_EVERY
+        self._loads = Loads(vec) if load else None
         if live:
             try:
                 import_module("rich")
@@ -105,6 +110,8 @@ class Play:
         obs = self._vec.reset()
         self._film()
         tally.begin()
+        if self._loads is not None:
+            self._loads.lines()  # the next reading is compared with this one
         next_show = 0.0
         with self._shown() as show:
             while (steps is None or tally.steps < steps) and (episodes is None or tally.episodes < episodes):
@@ -141,6 +148,25 @@ class Play:
             if self._writer.frames == self._frames_wanted:
                 self._writer.close()
 
+    def _state(self) -> dict[str, str]:
+        """Describe the run so far, by name."""
+        tally = self._tally
+        state = {"steps": f"{tally.steps}", "steps/s": f"{tally.rate():.0f}", "episodes": f"{tally.episodes}"}
+        for name, value in tally.recent().items():
+            state[name] = f"{value} of the last {len(tally.returns)}" if tally.returns else value
+        if restarts := self._vec.stats().get("restarts", 0):
+            state["restarts"] = f"{restarts}"
+        if self._loads is not None:
+            state |= {name: percent(load) for name, load in self._loads.lines()}
+        return {**state, "time": f"{tally.seconds:.0f} s"}
+
+    def _show_line(self) -> None:
+        """Write a line now and then, where there is no terminal."""
+        if self._tally.seconds >= self._next_line:
+            self._next_line = self._tally.seconds + _LINE_EVERY
+            sys.stderr.write(", ".join(f"{name} {value}" for name, value in self._state().items()) + "\n")
+            sys.stderr.flush()
+
     @contextmanager
     def _shown(self) -> Iterator[Any]:
         if not self._live:
@@ -153,18 +179,13 @@ class Play:
 
         def table() -> Group:
             grid = Table.grid(padding=(0, 2))
-            tally = self._tally
-            grid.add_row("steps", f"{tally.steps}")
-            grid.add_row("steps/s", f"{tally.rate():.0f}")
-            grid.add_row("episodes", f"{tally.episodes}")
-            for name, value in tally.recent().items():
-                grid.add_row(name, f"{value} of the last {len(tally.returns)}" if tally.returns else value)
-            grid.add_row("time", f"{tally.seconds:.0f} s")
+            for name, value in self._state().items():
+                grid.add_row(name, value)
             return Group(Text(self._title, overflow="ellipsis", no_wrap=True), grid)
 
         console = Console(stderr=True)  # stdout has the summary alone
         if not console.is_terminal:
-            yield lambda: None
+            yield self._show_line
             return
         with Live(table(), console=console, auto_refresh=False, transient=True) as live:
             yield lambda: live.update(table(), refresh=True)

@@ -8,7 +8,8 @@ or a synthetic workload: spin:100us   rows:84x84x4   nested:10us   sleep:1ms   s
 BACKEND is a name, optionally with options after a colon:
     subproc   subproc:caller   subproc:w=4,spawn   subproc:num_workers=1,caller_steps=true
 With --breakdown it also shows the parts of a step's time, by stepping stand-ins of the env beside the backends.
-The mpi backend needs ranks: python -m vecenvs.mpi -n 3 -m vecenvs bench ENV
+Each turn of mpi starts an MPI job of this machine, and each turn of ray a Ray. To measure over several nodes, start it
+as a job: python -m vecenvs.mpi -n 5 --mpirun-args "--hostfile nodes" -m vecenvs bench ENV
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
         machine,
         measurement,
         monitored,
+        mpi_job,
         report,
         workloads,
     )
@@ -77,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         names = {backend.name: None for backend in chosen}
         probes = breakdown.probes(env_fn, make_vec, names, cores) if args.breakdown else []
         every = measurement.measure(
-            [*(contestants.VecContestant(backend, make_vec) for backend in chosen), *probes],
+            [*(mpi_job.contestant(backend, make_vec) for backend in chosen), *probes],
             env_fn,
             cores=cores,
             num_envs=args.num_envs,
@@ -91,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     found = report.rows(held.turns)
     if found:
         unavailable.update(report.unavailable(held))
-        notes = report.notes(held, _how(args))
+        notes = [*contestants.meanings(chosen), *report.notes(held, _how(args))]
         notes += [f"{name} is not available here: {reason}" for name, reason in unavailable.items()]
         report.show(found, f"{args.env} on {cores} core{'s' * (cores > 1)}", notes)
         header = {"command": command(args), "env": args.env, "machine": facts, "versions": machine.versions()}

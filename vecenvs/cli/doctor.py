@@ -51,6 +51,15 @@ def _python() -> Iterator[Finding]:
     yield Finding(OK, "libraries", ", ".join(f"{name} {version}" for name, version in versions().items()))
 
 
+def _native() -> Iterator[Finding]:
+    from vecenvs import _native
+
+    if _native.is_compiled():
+        yield Finding(OK, "compiled core", "runs the loop over the envs; VECENVS_NATIVE=0 turns it off")
+    else:
+        yield Finding(ABSENT, "compiled core", f"Python runs in its place: {_native.why_not}")
+
+
 def _cores() -> Iterator[Finding]:
     from vecenvs.cpus import allowed_cpus, usable_cores
 
@@ -126,7 +135,7 @@ def _ray() -> Iterator[Finding]:
     yield Finding(OK, "ray", f"{ray.__version__}; {where}")
 
 
-EXAMINATIONS: list[Callable[[], Iterator[Finding]]] = [_python, _cores, _threads, _processes, _mpi, _ray]
+EXAMINATIONS: list[Callable[[], Iterator[Finding]]] = [_python, _native, _cores, _threads, _processes, _mpi, _ray]
 
 
 def _line(error: Exception) -> str:

@@ -8,7 +8,9 @@ ENV is an id (CartPole-v1, package.module:Env-v0). POLICY is one of
     model.zip                 a model that Stable-Baselines3 saved; like any pickle, it can run code when it is loaded
 
 Dict observations are flattened, unless the model or the --normalize file was made with Dict observations.
-The run goes on for --steps or --episodes of all envs together, or until Ctrl-C.
+The run goes on for --steps or --episodes of all envs together, or until Ctrl-C. Meanwhile a terminal shows steps/s,
+episodes, returns, workers that were replaced (--restart), and the load of each worker (--load). Without a terminal
+it is a line every ten seconds. On MPI: python -m vecenvs.mpi -n 5 -m vecenvs run ENV --backend mpi
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", metavar="BACKEND", help="dummy, subproc (default for several), mpi, ray, auto")
     parser.add_argument("--num-envs", metavar="N", type=count, default=8, help="default: 8")
     parser.add_argument("--num-workers", metavar="N", type=count, help="default: one per core")
+    parser.add_argument("--restart", action="store_true", help="replace workers that die, at most ten")
     parser.add_argument("--env-kwargs", metavar="JSON", type=json_object, default={}, help="for gym.make")
     parser.add_argument("--seed", metavar="N", type=seed, help="of env 0 and of random actions (default: none)")
     parser.add_argument("--steps", metavar="N", type=count, help="stop after this many steps of all envs together")
@@ -44,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--monitor-dir", metavar="DIR", type=Path, help="write monitor files there (see plot)")
     parser.add_argument("--video", metavar="FILE", type=output_ending_in(*_VIDEOS), help="film all envs, tiled")
     parser.add_argument("--video-steps", metavar="N", type=count, default=500, help="length (default: 500)")
+    parser.add_argument("--load", action="store_true", help="show how much of a core each worker uses")
     parser.add_argument("--quiet", action="store_true", help="no live progress")
 
 
@@ -68,8 +72,12 @@ def run(args: argparse.Namespace) -> int:
             play.close()
     finally:
         vec.close()
+    restarts = vec.stats().get("restarts", 0)
     files = {"monitor files": args.monitor_dir, "video": args.video}
-    print(tally.summary(), *(f"{name}: {path}" for name, path in files.items() if path is not None), sep="\n")
+    replaced = f"; workers replaced: {restarts}" if restarts else ""
+    print(
+        tally.summary() + replaced, *(f"{name}: {path}" for name, path in files.items() if path is not None), sep="\n"
+    )
     if interrupted:
         print("interrupted", file=sys.stderr)
     return INTERRUPTED if interrupted else 0
@@ -92,6 +100,7 @@ def _make_vec(args: argparse.Namespace) -> VecEnv:
             num_workers=args.num_workers,
             monitor_dir=args.monitor_dir,
             flatten_dict_observations=not as_dicts,
+            on_failure="restart" if args.restart else "raise",
         )
     except Exception as error:  # an unknown env or backend, or a keyword that the env does not take
         raise UsageError(_line(error)) from None
@@ -128,7 +137,9 @@ def _make_play(args: argparse.Namespace, vec: VecEnv, tally: Any, play: type[Any
             if vec.render_mode != "rgb_array":
                 raise UsageError(f"{args.env} renders no images: leave --video out")
             writer = VideoWriter(args.video, (vec.metadata or {}).get("render_fps") or 30)
-        return play(vec, policy, tally, writer, args.video_steps, live=not args.quiet, title=_title(args, vec))
+        return play(
+            vec, policy, tally, writer, args.video_steps, live=not args.quiet, load=args.load, title=_title(args, vec)
+        )
     except (ImportError, ValueError, OSError) as error:
         raise UsageError(_line(error)) from None
 

@@ -5,8 +5,9 @@ recommends the simplest of those that are about as fast as the best: few envs, f
 make_vec_env, Monitor and preprocessing included.
 
 ENV is an id (CartPole-v1, ALE/Pong-v5, package.module:Env-v0) or a synthetic workload (spin:100us, sleep:1ms).
-With --learner-ms the program computes for this long between steps. Stepping half of the envs while it computes on the
-other half is tried, too.
+The program computes for --gap-us between steps, as a learner does for its policy: in an empty loop other settings win.
+With --learner-ms it computes for this long instead. Stepping half of the envs while it computes on the other half is
+tried, too.
 The mpi backend needs ranks: python -m vecenvs.mpi -n 5 -m vecenvs tune ENV --backends mpi
 """
 
@@ -17,7 +18,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from vecenvs.cli import INTERRUPTED, UsageError
-from vecenvs.cli._arguments import count, json_object, milliseconds, output, seconds
+from vecenvs.cli._arguments import count, json_object, microseconds, milliseconds, output, seconds
 
 if TYPE_CHECKING:
     from vecenvs.bench.tuning import Search
@@ -31,7 +32,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("env", metavar="ENV", help="env id or synthetic workload")
     parser.add_argument("--num-envs", metavar="N", type=count, nargs="+", help=f"numbers to try (default: {sizes})")
     parser.add_argument("--backends", metavar="NAME", nargs="+", default=[], help="further backends to try: mpi ray")
-    parser.add_argument("--learner-ms", metavar="MS", type=milliseconds, help="your program's CPU time per N rows")
+    between = parser.add_mutually_exclusive_group()
+    between.add_argument(
+        "--gap-us",
+        metavar="US",
+        type=microseconds,
+        default=300.0,
+        help="your program's CPU time per step (default: 300)",
+    )
+    between.add_argument("--learner-ms", metavar="MS", type=milliseconds, help="your program's CPU time per N rows")
     parser.add_argument("--budget", metavar="S", type=seconds, default=45.0, help="seconds to spend (default: 45)")
     parser.add_argument("--env-kwargs", metavar="JSON", type=json_object, default={}, help="for gym.make")
     parser.add_argument("--json", metavar="FILE", type=output, help="write every reading to FILE")
@@ -51,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         facts = machine.facts(cores)
         learner = args.learner_ms is not None
         entrants = tuning.candidates(args.num_envs or _SIZES, cores, learner=learner, more=args.backends)
-        iterations = workloads.iterations_for(args.learner_ms / 1e3) if learner else 0
+        iterations = workloads.iterations_for(_between(args))
         with (
             limit.BareLoops(monitored.monitored(workload), cores) as loops,
             progress.progress(tuning.total(entrants, args.budget)) as display,
@@ -62,7 +71,13 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(str(error)) from None
     _show(args, found, cores)
     if args.json is not None:
-        header = {"format": 1, "env": args.env, "env_kwargs": args.env_kwargs, "learner_ms": args.learner_ms}
+        header = {
+            "format": 1,
+            "env": args.env,
+            "env_kwargs": args.env_kwargs,
+            "gap_us": args.gap_us,
+            "learner_ms": args.learner_ms,
+        }
         facts_of = {"machine": facts, "versions": machine.versions()}
         args.json.write_text(report.to_json({**header, **facts_of, **found.record()}), encoding="utf-8")
         sys.stdout.write(f"readings: {args.json}\n")
@@ -72,13 +87,18 @@ def run(args: argparse.Namespace) -> int:
     return 0 if found.best() else 1
 
 
+def _between(args: argparse.Namespace) -> float:
+    """Return for how many seconds the program computes between two steps."""
+    return float(args.gap_us / 1e6 if args.learner_ms is None else args.learner_ms / 1e3)
+
+
 def _show(args: argparse.Namespace, found: Search, cores: int) -> None:
     from vecenvs.bench import report, tuning, tuning_table
     from vecenvs.bench.workloads import SYNTHETIC
 
-    chosen = found.recommended()
+    chosen, learner = found.recommended(), args.learner_ms is not None
     title = f"{args.env} on {cores} core{'s' * (cores > 1)}"
-    report.print_table(tuning_table.table(found, title), tuning_table.notes(found, args.learner_ms))
+    report.print_table(tuning_table.table(found, title), tuning_table.notes(found, _between(args), learner))
     if chosen is None:
         return
     env = "make_env" if args.env.partition(":")[0] in SYNTHETIC else f'"{args.env}"'

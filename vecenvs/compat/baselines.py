@@ -2,9 +2,9 @@
 
 These are the names that programs import from its `common.vec_env`, `common.cmd_util`, `bench` and
 `common.atari_wrappers`, with the same arguments, for Gymnasium envs; docs/migrating.md has the imports line by line.
-What differs: infos have the keys of every VecEnv of this library, `reset` takes seeds, and there is no viewer: an env
-shows itself if it is made with `render_mode="human"`. Wrappers do not forward attributes of the wrapped VecEnv:
-`env.ob_rms` of an inner wrapper is `env.venv.ob_rms`.
+What differs: infos have the keys of every VecEnv of this library, `reset` takes seeds, and `render` needs envs made
+with `render_mode="rgb_array"`, which `render("human")` shows in a window. Wrappers do not forward attributes of the
+wrapped VecEnv: `env.ob_rms` of an inner wrapper is `env.venv.ob_rms`.
 
 Your own wrappers work as they are. Your own VecEnv that is not a wrapper, but steps a batch by itself, is best written
 as a `gymnasium.vector.VectorEnv` and passed to `vecenvs.views.from_gymnasium`.

@@ -58,9 +58,11 @@ class VecEnvWrapper(base.VecEnvWrapper):
         self._check_recv("reset_async")
         super().reset_async(indices, seed=seed, options=options)
 
-    def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
+    def recv(
+        self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None, indices: Indices = None
+    ) -> Batch:
         self._check_recv("recv")
-        return super().recv(min_envs, max_envs, timeout)
+        return super().recv(min_envs, max_envs, timeout, indices)
 
     def _check_recv(self, what: str) -> None:
         """Raise VecEnvError if rows of `recv` would bypass the subclass's `step_wait` or `reset`."""

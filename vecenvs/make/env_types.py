@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+from difflib import get_close_matches
 from typing import Any
 
 import gymnasium as gym
@@ -36,12 +38,18 @@ def find_spec(env_id: str) -> EnvSpec:
     """
     module, _, name = env_id.rpartition(":")
     if module:
-        importlib.import_module(module)
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name != module.partition(".")[0]:
+                raise
+            told = f"env_id {env_id!r}: {error}. Install it, or start in the directory where it is"
+            raise ModuleNotFoundError(told, name=error.name) from error
     try:
         return _registered(name)
-    except gym.error.UnregisteredEnv:
+    except gym.error.UnregisteredEnv as error:
         if not (name.startswith("ALE/") or "NoFrameskip-" in name):
-            raise
+            raise type(error)(_unknown(name)) from None
         try:
             importlib.import_module("ale_py")
         except ImportError as error:
@@ -89,6 +97,19 @@ def _module(spec: EnvSpec) -> str:
     """Return the dotted name of the module of a spec's entry point."""
     entry = spec.entry_point
     return entry.partition(":")[0] if isinstance(entry, str) else str(getattr(entry, "__module__", ""))
+
+
+def _unknown(name: str) -> str:
+    """Return that there is no env of this name, and which ones are close to it, also in other namespaces."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("ale_py")  # which registers Atari's ids
+    ids = {env_id.rpartition("/")[2].lower(): env_id for env_id in sorted(gym.registry, key=len, reverse=True)}
+    close = [repr(ids[found]) for found in get_close_matches(name.lower(), ids, n=3, cutoff=0.8)]
+    hint = f"did you mean {' or '.join(close)}?" if close else "no id that is known here is like it."
+    return (
+        f"unknown env id {name!r}: {hint} Ids of a package are known once it was imported: write 'package:{name}', or "
+        "give a function that makes the env"
+    )
 
 
 def _registered(name: str) -> EnvSpec:

@@ -22,9 +22,11 @@ from vecenvs.arguments import (
     parse_int,
 )
 from vecenvs.backends import BACKENDS, backend_class, unknown_backend
-from vecenvs.backends.auto import choose
+from vecenvs.backends.auto import choose, is_cheap
+from vecenvs.cpus import usable_cores
 from vecenvs.make.env_fn import EnvFn, Recipe, Wrap, this_process
 from vecenvs.make.env_types import check_env_type, find_spec
+from vecenvs.make.native import mode_of, native_fns, wants_native
 from vecenvs.make.preprocessing import Source, check_game, preprocessing
 from vecenvs.vec_env import VecEnv, way_of_several
 from vecenvs.wrappers.reward import check_scale
@@ -52,7 +54,8 @@ def make_vec_env(
     *,
     backend: str | None = None,
     num_workers: int | None = None,
-    autoreset: str = "same_step",
+    autoreset: str | None = None,
+    vectorization: str | None = None,
     monitor_dir: str | os.PathLike[str] | None = None,
     monitor_kwargs: Mapping[str, Any] | None = None,
     wrapper_class: Wrap | Sequence[Wrap] | None = None,
@@ -86,11 +89,15 @@ def make_vec_env(
         initializer: called as `initializer(mpi_rank=..., subrank=start_index + i)` before env i is made, in its worker
             process. As in baselines it is not called for envs that the calling process steps itself.
         force_dummy: use the backend "dummy".
-        backend: "dummy", "subproc", "mpi" or "ray"; None for "dummy" if there is one env or with `force_dummy`, else
-            "subproc", as in baselines. "auto" chooses by the launcher, the cores and the number of envs, by the rule in
-            vecenvs/backends/auto.py, and logs its choice to "vecenvs"; it takes no arguments of one backend alone.
+        backend: "dummy", "subproc", "mpi" or "ray". None chooses the one that is fast beside a learner: "dummy" for one
+            env, for a few of Gymnasium's cheapest, on one core or with `force_dummy`, else "subproc", where the caller
+            steps a share unless an argument needs a worker process for every env. "auto" also chooses "mpi" in an MPI
+            job. docs/backends.md describes the rule; the choice is logged to "vecenvs".
         num_workers: the number of workers of the backend. It has no effect if None or "auto" leads to "dummy".
-        autoreset: the autoreset mode: see vecenvs/vec_env.py.
+        autoreset: the autoreset mode: see vecenvs/vec_env.py. None is "same_step", or what a batched env does itself.
+        vectorization: "native" makes one batched env per worker by the id's `vector_entry_point` (see docs/batched.md),
+            "auto" does so if the id has one and no argument is about single envs; None makes single envs. Batched envs
+            have no Monitor: put VecMonitor around the VecEnv.
         monitor_dir: the directory for the files `<mpi_rank>.<start_index + i>.monitor.csv`; None for no files.
         monitor_kwargs: the other arguments of Monitor.
         wrapper_class: one function that wraps an env, or several, the first innermost.
@@ -110,10 +117,51 @@ def make_vec_env(
     """
     _check_type(env_type)
     sources = _sources(env_id, parse_count("num_env", num_env), env_type)
-    chosen = _backend(backend, len(sources), parse_flag("force_dummy", force_dummy))
+    about_single_envs = {
+        "env_type": env_type,
+        "wrapper_kwargs": wrapper_kwargs,
+        "reward_scale": None if reward_scale == 1.0 else reward_scale,
+        "gamestate": gamestate,
+        "initializer": initializer,
+        "monitor_dir": monitor_dir,
+        "monitor_kwargs": monitor_kwargs,
+        "wrapper_class": wrapper_class,
+    }
+    if wants_native(vectorization, sources[0], about_single_envs) and isinstance(sources[0], EnvSpec):
+        engine = _backend(backend, len(sources), parse_flag("force_dummy", force_dummy), backend_kwargs)
+        engine = "subproc" if engine is None or engine == AUTO else engine
+        cores = min(len(sources), usable_cores())
+        count = 1 if engine == "dummy" else parse_int("num_workers", num_workers or cores, 1)
+        native: dict[str, Any] = {
+            **backend_kwargs,
+            "info_attrs": info_attrs,
+            "autoreset": autoreset or mode_of(sources[0]),
+            **({} if engine == "dummy" else {"num_workers": count}),
+        }
+        _check_arguments(backend_class(engine), engine, native)
+        env_fns = native_fns(sources[0], len(sources), count, _mapping("env_kwargs", env_kwargs))
+        vec = backend_class(engine)(env_fns, **native)
+        if seed is not None:
+            rank = 0 if engine == "mpi" else spmd_rank()
+            vec.seed(parse_int("seed", seed, 0) + RANK_STRIDE * rank + parse_int("start_index", start_index, 0))
+        return vec
+    autoreset = "same_step" if autoreset is None else autoreset
+    chosen = _backend(backend, len(sources), parse_flag("force_dummy", force_dummy), backend_kwargs)
     options: dict[str, Any] = {}
-    if chosen == AUTO:
-        chosen, options = _choose(len(sources), num_workers, env_type, autoreset, initializer, backend_kwargs)
+    if chosen is None or chosen == AUTO:
+        _check_arguments(backend_class("dummy"), AUTO, backend_kwargs)
+        choice = choose(
+            len(sources),
+            num_workers=None if num_workers is None else min(len(sources), parse_int("num_workers", num_workers, 1)),
+            keep_caller_free=autoreset == "async" or initializer is not None or _needs_workers(backend_kwargs),
+            own_processes=env_type == "retro",
+            cheap=wrapper_class is None
+            and _mapping("env_kwargs", env_kwargs).get("render_mode") is None
+            and all(isinstance(each, EnvSpec) and is_cheap(each) for each in sources),
+            ranks=chosen == AUTO,
+        )
+        _log.info("backend=%r: %s (%s)", backend, choice.told, choice.reason)
+        chosen, options = choice.backend, dict(choice.options)
     num_workers = _workers(num_workers, backend, chosen, len(sources), env_type)
     start_index = parse_int("start_index", start_index, 0)
     mpi_rank = 0 if chosen == "mpi" else spmd_rank()
@@ -134,14 +182,14 @@ def make_vec_env(
         home=this_process(),
         begun=time.time(),
     )
-    env_fns = [EnvFn(recipe, source, start_index + i) for i, source in enumerate(sources)]
+    single_fns = [EnvFn(recipe, source, start_index + i) for i, source in enumerate(sources)]
 
     cls = backend_class(chosen)
     optional = {"num_workers": num_workers, "info_attrs": check_names("info_attrs", info_attrs) or None}
     given = {name: value for name, value in optional.items() if value is not None}
     kwargs = {**backend_kwargs, **given, **options}
     _check_arguments(cls, chosen, kwargs)
-    vec = cls(env_fns, autoreset=autoreset, **kwargs)
+    vec = cls(single_fns, autoreset=autoreset, **kwargs)
     if base is not None:
         vec.seed(base + start_index)
     return vec
@@ -191,9 +239,12 @@ def _sources(env_id: Any, num_env: int, env_type: Any) -> list[Source]:
     return list(env_id)
 
 
-def _backend(backend: Any, num_env: int, force_dummy: bool) -> str:
+def _backend(backend: Any, num_env: int, force_dummy: bool, kwargs: Mapping[str, Any]) -> str | None:
+    """Return the backend that the user has chosen. None: the rule is to choose one."""
     if backend is None:
-        return "dummy" if force_dummy or num_env == 1 else "subproc"
+        if force_dummy or num_env == 1:
+            return "dummy"
+        return "subproc" if kwargs.keys() - arguments_of(backend_class("dummy")).keys() else None
     if not isinstance(backend, str) or backend not in (*BACKENDS, AUTO):
         raise ValueError(unknown_backend(backend, [AUTO]))
     if force_dummy and backend not in ("dummy", AUTO):
@@ -201,21 +252,9 @@ def _backend(backend: Any, num_env: int, force_dummy: bool) -> str:
     return "dummy" if force_dummy else str(backend)
 
 
-def _choose(
-    num_env: int, num_workers: Any, env_type: Any, autoreset: str, initializer: Any, common: Mapping[str, Any]
-) -> tuple[str, dict[str, Any]]:
-    """Return the backend and options that "auto" means. The caller steps no envs if an argument needs workers."""
-    _check_arguments(backend_class("dummy"), AUTO, common)
-    needs_workers = common.get("on_failure") == "restart" or common.get("step_timeout") is not None
-    choice = choose(
-        num_env,
-        num_workers=None if num_workers is None else min(num_env, parse_int("num_workers", num_workers, 1)),
-        keep_caller_free=needs_workers or autoreset == "async" or initializer is not None,
-        own_processes=env_type == "retro",
-    )
-    options = "".join(f", {name}={value}" for name, value in choice.options.items())
-    _log.info('backend="auto": %s%s (%s)', choice.backend, options, choice.reason)
-    return choice.backend, dict(choice.options)
+def _needs_workers(common: Mapping[str, Any]) -> bool:
+    """Tell whether these arguments have no effect on envs that the caller steps."""
+    return common.get("on_failure") == "restart" or common.get("step_timeout") is not None
 
 
 def _workers(num_workers: Any, backend: str | None, chosen: str, num_env: int, env_type: Any) -> int | None:

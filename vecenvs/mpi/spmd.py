@@ -198,7 +198,7 @@ class RunningMeanStd:
         """Add a batch of this rank's values. The other ranks add theirs in the same call.
 
         Args:
-            values: the values (n, *shape); n may be 0.
+            values: the values `(n, *shape)`; n may be 0.
 
         Raises:
             ValueError: no rank has any values, or they have another shape.

@@ -7,14 +7,14 @@ from typing import Any
 
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError
-from vecenvs.pool.commands import Commands
+from vecenvs.pool.commands import Commands, remove
 from vecenvs.pool.timeouts import StepTimeouts
 from vecenvs.pool.workers import Workers
 from vecenvs.transport import Message
-from vecenvs.transport.protocol import Answer, RemoteFailure, RowExtras, RowsBody, slot_of
+from vecenvs.transport.protocol import Answer, RemoteFailure, RowExtras, RowsBody, Slots, addressed, rows_of
 
 # Plain ints compare faster.
-_ROW, _PLAIN, _INFO_ROWS = int(Answer.ROW), int(Answer.PLAIN_ROWS), int(Answer.INFO_ROWS)
+_SOME_ROWS, _PLAIN, _INFO_ROWS = int(Answer.SOME_ROWS), int(Answer.PLAIN_ROWS), int(Answer.INFO_ROWS)
 _OF_SHARD = frozenset({int(Answer.ROWS), _PLAIN, _INFO_ROWS})
 
 
@@ -45,8 +45,8 @@ class Answers:
         kind, commands = tag & 0xFF, self._commands
         if self._timed:
             self._timeouts.hear(worker)
-        if kind == _ROW:
-            self._record_row(worker, slot_of(tag), number, body)
+        if kind == _SOME_ROWS:
+            self._record_rows(worker, number, *addressed(tag, body))
         elif kind in _OF_SHARD:
             if commands.stepping and worker in commands.stepping and number == commands.step_answers.number:
                 self._record_shard(worker, kind, body)
@@ -64,26 +64,29 @@ class Answers:
         elif kind != Answer.PROGRESS:
             raise VecEnvError(f"worker {worker} sent an answer of kind {kind} out of turn")
 
-    def _record_row(self, worker: int, slot: int, number: int, body: Any) -> None:
-        commands = self._commands
-        pending = commands.pending[worker].get(slot)
-        if pending is None or pending.number != number:
-            return
-        rows = self._readable(worker, [slot], body)
-        self._batch.observations.take_objects(slot, 1, rows.objects)
-        commands.ready[slot] = rows.extras[0] if rows.extras else None
-        commands.pending[worker].pop(slot, None)
+    def _record_rows(self, worker: int, number: int, slots: Slots, body: Any) -> None:
+        pending = self._commands.pending[worker]
+        expected = {*map(pending.get, slots)}
+        if not all(each is not None and each.number == number for each in expected):
+            return  # recorded already: a portion is recorded as a whole
+        ready: dict[int, RowExtras | None] = dict.fromkeys(slots)
+        if body is not None:
+            rows = self._readable(worker, slots, body)
+            self._batch.observations.take_objects(rows_of(slots), rows.objects)
+            ready.update((extra.slot, extra) for extra in rows.extras)
+        self._commands.ready.update(ready)
+        remove(pending, slots)
 
     def _record_shard(self, worker: int, kind: int, body: Any) -> None:
         commands = self._commands
         shard, answers = commands.shards[worker], commands.step_answers
         if kind == _INFO_ROWS:
-            answers.add_infos(worker, body)
+            answers.add_infos(worker, True if body is None else body)
         elif body is None:
             answers.add(worker, None, plain=kind == _PLAIN)
         else:
             rows = self._readable(worker, shard, body)
-            self._batch.observations.take_objects(shard.start, len(shard), rows.objects)
+            self._batch.observations.take_objects(rows_of(shard), rows.objects)
             answers.add(worker, rows, plain=False)
         if commands.recovery.lost:  # the step has failed
             commands.split_step([worker])

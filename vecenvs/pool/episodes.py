@@ -6,9 +6,11 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vecenvs.batch.batch_columns import FIRST, Allocator, BatchColumns
 from vecenvs.batch.columns import Columns
+from vecenvs.batch.info_batches import BegunInfos
 from vecenvs.pool.info_columns import InfoColumns
 from vecenvs.transport.protocol import Command
 
@@ -16,8 +18,8 @@ from vecenvs.transport.protocol import Command
 class Episodes:
     """The episodes of all slots. `reset_infos` has the info of each slot's last reset, {} before the first."""
 
-    def __init__(self, shards: Sequence[range], batch: BatchColumns, infos: InfoColumns) -> None:
-        self.reset_infos: list[dict[str, Any]] = [{} for _ in range(batch.n)]
+    def __init__(self, shards: Sequence[range], batch: BatchColumns, infos: InfoColumns, *, lazy: bool) -> None:
+        self.reset_infos: Any = BegunInfos(batch.n) if lazy else [{} for _ in range(batch.n)]
         self._shards = shards
         self._batch = batch
         self._infos = infos
@@ -39,6 +41,14 @@ class Episodes:
                 held.pop(slot, None)
         info["episode_start"] = True
         self.reset_infos[slot] = info
+
+    def begin_all(self, rows: NDArray[np.int64], infos: dict[int, dict[str, Any]]) -> None:
+        """Record episodes of batched envs whose first rows have come; `infos` has those that are not empty."""
+        if infos or self._infos.names or self._begun_before or any(self._held):
+            for slot in rows.tolist():
+                self.begin(slot, infos.get(slot))
+        else:
+            self.reset_infos.begin(rows)
 
     def drop_first_rows(self, slots: Iterable[int]) -> None:
         """Note that first rows of these slots which have come will not be returned: a reset overtakes them."""

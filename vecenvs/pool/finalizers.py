@@ -95,4 +95,5 @@ def _call_on_fork() -> None:
 
 
 close_before_hooks()  # multiprocessing's is one of them: it joins its children
-os.register_at_fork(after_in_child=_call_on_fork)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_call_on_fork)

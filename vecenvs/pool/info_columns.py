@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from vecenvs.batch.attribute_columns import specs_of, stack
 from vecenvs.batch.batch_columns import BatchColumns, Specs
-from vecenvs.batch.infos import blank_info, copies, fill_in, maker
+from vecenvs.batch.infos import blank_info, copies, fill_in
 from vecenvs.batch.values import copy_containers
 from vecenvs.env_calls import check_name
 from vecenvs.errors import VecEnvError
@@ -29,8 +29,8 @@ class InfoColumns:
         self.whole = False  # whether there are attributes, each with a column
         self._batch = batch
         self._odd: dict[str, dict[int, Any]] = {name: {} for name in names}
-        self.blank = partial(copies, blank_info(), batch.n)  # makes an info for each env
-        self._make = maker(())
+        self.blank: Callable[[], Any] = partial(copies, blank_info(), batch.n)  # makes an info for each env
+        self._blank_whole = blank_info()
         self._first_cells: list[tuple[str, memoryview]] = []  # reading an item is faster than with numpy
         self._first_rows: list[tuple[str, NDArray[Any]]] = []
 
@@ -42,7 +42,7 @@ class InfoColumns:
         specs = self.specs or specs_of(self._odd, reset_infos)
         self._batch.open_info(specs)
         self.whole = len(specs) == len(self._odd)
-        self._make = maker(tuple(specs))
+        self._blank_whole = blank_info(specs)
         first_cells, first_rows = [], []
         for name, column in self._batch.first_info.items():
             simple = column.dtype.isnative and column.dtype.kind in "bif" and column.dtype.itemsize in (1, 4, 8)
@@ -63,11 +63,17 @@ class InfoColumns:
 
     def filled(self) -> list[dict[str, Any]]:
         """Return the infos of all rows of a step, if every value is in its column: see `whole`."""
-        values: list[list[Any]] = []
+        infos = copies(self._blank_whole, self._batch.n)
         for name, column in self._batch.info.items():
             self._odd[name].clear()
-            values.append(column.tolist() if column.ndim == 1 else list(column.copy()))
-        return self._make(zip(*values, strict=True))
+            fill_in(infos, name, column.tolist() if column.ndim == 1 else column.copy())
+        return infos
+
+    def copied(self) -> dict[str, NDArray[Any]]:
+        """Return copies of the columns of all rows of a step, if every value is in its column: see `whole`."""
+        for odd in self._odd.values():
+            odd.clear()
+        return {name: column.copy() for name, column in self._batch.info.items()}
 
     def fill(self, slots: Sequence[int], infos: list[dict[str, Any]]) -> None:
         """Add the columns' values to the infos of these slots' rows; keep the values that came with the rows.

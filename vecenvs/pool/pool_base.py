@@ -7,10 +7,11 @@ import errno
 import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from gymnasium import Env
 
+from vecenvs import _native
 from vecenvs.arguments import (
     arguments_of,
     check_arguments,
@@ -25,7 +26,10 @@ from vecenvs.arguments import (
     split,
 )
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.errors import EnvError, VecEnvError
+from vecenvs.batch.info_batches import BatchInfos
+from vecenvs.batched import Hosts
+from vecenvs.errors import VecEnvError
+from vecenvs.pool.batched_results import BatchedResults
 from vecenvs.pool.commands import Commands, Resets
 from vecenvs.pool.episodes import Episodes
 from vecenvs.pool.finalizers import Finalizer
@@ -39,7 +43,7 @@ from vecenvs.transport import Transport
 from vecenvs.transport.memory import new_name
 from vecenvs.transport.protocol import Command
 from vecenvs.transport.shared import SharedBatchColumns
-from vecenvs.vec_env import Batch, StepReturn, VecEnv
+from vecenvs.vec_env import VecEnv, described
 from vecenvs.worker.autoreset import AUTORESET_MODES
 
 EnvFn = Callable[[], "Env[Any, Any]"]
@@ -48,13 +52,11 @@ EnvFn = Callable[[], "Env[Any, Any]"]
 _SCARCE = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EFBIG, errno.EROFS}
 _REPORTS = 4  # from each worker in `step_timeout` seconds, at least
 
-_T = TypeVar("_T")
 
-
-class Result(NamedTuple, Generic[_T]):
+class Result(NamedTuple):
     """What a call will return or raise, the slots whose rows that returns, and the async resets that begin then."""
 
-    value: _T | EnvError
+    value: Any  # what the call returns, or an EnvError; no type variable: Python 3.10 has no generic NamedTuple
     slots: Collection[int]
     resets: Resets
 
@@ -97,19 +99,22 @@ class PoolBase(VecEnv):
         self._asynchronous = autoreset == "async"
         self._info_attrs = check_names("info_attrs", info_attrs)
         self.copy = parse_flag("copy", copy)
+        self._compiled = _native.is_compiled()
         self.observation_mode = observation_mode
         restarts = parse_int("max_restarts", max_restarts, 0) * (on_failure == "restart")
         fns: Sequence[EnvFn] = listed(env_fns)
         num_workers = self._begin(fns, num_workers)
         check_env_fns(fns)
-        self.num_envs = n = len(fns)
-        self._env_fns = list(fns)
-        self._shards = split(n, num_workers)
+        self._hosts = Hosts(fns)
+        if self._asynchronous and self._hosts.batched:
+            raise ValueError("autoreset='async' with a Batched: its envs cannot be reset while others are stepped")
+        self.num_envs = n = self._hosts.num_envs
+        self._shards = self._hosts.shards_of(split(len(fns), num_workers))
         self._wake = new_name()  # of a shared batch's semaphore: workers get it before the semaphore exists
-        self._step_result: Result[StepReturn] | None = None  # of a step_wait that has not returned it yet
+        self._step_result: Result | None = None  # of a step_wait that has not returned it yet
         # Whether the last call was a step of all envs that has ended well: then each of them can take a command.
         self._free = False
-        self._held: Result[Batch] | None = None  # of a recv or reset that has not returned it yet
+        self._held: Result | None = None  # of a recv or reset that has not returned it yet
         self._report = None if step_timeout is None else (Command.REPORT, step_timeout / _REPORTS)
         self._steps = 0
         self._counters = dict.fromkeys(("received", "resets"), 0)
@@ -129,12 +134,15 @@ class PoolBase(VecEnv):
             workers.attach(batch, batch.wake if isinstance(batch, SharedBatchColumns) else None)
             batch.forget(memory=not restarts)  # a replacement has to open the memory
             self._infos = InfoColumns(self._info_attrs, batch)
-            self._episodes = Episodes(self._shards, batch, self._infos)
+            if self._hosts.batched:
+                self._infos.blank = partial(BatchInfos, n)
+            self._episodes = Episodes(self._shards, batch, self._infos, lazy=bool(self._hosts.batched))
             self.reset_infos = self._episodes.reset_infos
             self._recovery = Recovery(workers, batch, restarts, self._first_commands)
             self._commands = Commands(workers, batch, self._recovery, timed=step_timeout is not None)
             self._waiting = Waiting(self._commands, workers, batch, step_timeout)
-            self._step_results = StepResults(
+            results = BatchedResults if self._hosts.batched else StepResults
+            self._step_results = results(
                 batch, self._commands, self._infos, self._episodes, asynchronous=self._asynchronous
             )
             self._calls = RemoteCalls(self._commands, self._waiting, self._shards)
@@ -151,7 +159,7 @@ class PoolBase(VecEnv):
             self._finalizer.cancel()
             if batch is not None:
                 batch.forget()
-            if isinstance(exc, OSError) and exc.errno in _SCARCE:
+            if isinstance(exc, MemoryError) or (isinstance(exc, OSError) and exc.errno in _SCARCE):
                 raise VecEnvError(
                     f"the system does not give {called.__name__} what {n} envs in {num_workers} workers need ({exc}): "
                     "take fewer, or raise its limits (ulimit -n for open files, -u for processes, -v for memory; room "
@@ -194,10 +202,16 @@ class PoolBase(VecEnv):
             "num_envs": self.num_envs,
             "num_workers": len(self._shards),
             "autoreset": self.autoreset,
+            "compiled": self._compiled,
             "restarts": self._recovery.restarts,
             "steps": self._steps,
             **self._counters,
         }
+
+    def __repr__(self) -> str:
+        if "render_mode" not in vars(self):  # the constructor goes on, or has raised
+            return f"<{type(self).__name__}: its envs are not made>"
+        return described(self, len(self._shards))
 
     def __reduce__(self) -> Any:
         raise TypeError(
@@ -209,6 +223,7 @@ class PoolBase(VecEnv):
         if self.closed:
             return
         self.closed, self._free = True, False
+        self._close_window()
         if not self._finalizer.cancel():  # in a fork of the caller: the workers are not its own
             return
         try:

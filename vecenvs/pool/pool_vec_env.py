@@ -23,9 +23,9 @@ from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, NotStepp
 from vecenvs.pool.commands import NO_RESETS
 from vecenvs.pool.pool_base import EnvFn, PoolBase, Result
 from vecenvs.pool.recovery import copied
-from vecenvs.pool.step_results import Row, env_error
+from vecenvs.pool.step_results import env_error
 from vecenvs.transport.protocol import Command
-from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn
+from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, grouped
 
 __all__ = ["EnvFn", "PoolVecEnv"]
 
@@ -75,7 +75,7 @@ class PoolVecEnv(PoolBase):
         commands.stepping = None
         return rows
 
-    def _end_step(self, result: Result[StepReturn]) -> StepReturn:
+    def _end_step(self, result: Result) -> StepReturn:
         """Return the result of a step, or raise it. After an exception in here, the next step_wait does that."""
         value, slots, resets = result
         failed = isinstance(value, EnvError)
@@ -86,10 +86,10 @@ class PoolVecEnv(PoolBase):
         self._free = not failed
         self._step_result = None  # nothing is called after this: a signal's handler may raise when a call ends
         if failed:
-            raise value  # type: ignore[misc]
-        return value  # type: ignore[return-value]
+            raise value
+        return value  # type: ignore[no-any-return]
 
-    def _finish_some(self, deadline: float | None, timeout: float | None) -> Result[StepReturn]:
+    def _finish_some(self, deadline: float | None, timeout: float | None) -> Result:
         """Finish a step in which some envs take no part, since they are being reset."""
         commands = self._commands
         if commands.step_slots:
@@ -108,26 +108,33 @@ class PoolVecEnv(PoolBase):
     def send(self, actions: Any, indices: Indices = None) -> None:
         slots = self._parse_slots("send", indices)
         self._check_free("send", slots)
+        self._hosts.check_whole("send", slots)
         parts = self._parse_actions(actions, len(slots))
         if self._infos.closed and not self._commands.due:
             self._open_infos()
         self._batch.actions.assign(parts, np.array(slots, dtype=np.int64))
-        self._commands.send(self._commands.step_commands(slots))
+        self._commands.send(self._commands.numbered(Command.STEP_SOME, self._hosts.together(slots)))
 
     def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
-        slots = self._parse_slots("reset", indices)
+        self._begin_resets(self._parse_slots("reset", indices), seed, options)
+
+    def _begin_resets(self, slots: list[int], seed: Seeds, options: Options) -> None:
         seeds, all_options = parse_seeds(seed, slots), parse_options(options, slots)
         self._check_free("reset", slots, autoresets=False)
         if options is not None:
             self._workers.check_portable("options", all_options)
         self._waiting.finish_resets(slots, forget=True)
         self._episodes.drop_first_rows(slots)
-        self._episodes.record_seeds(seeds)
-        wanted = {slot: (Command.RESET, {slot: (seeds[slot], all_options[slot])}) for slot in slots}
-        self._commands.send(self._commands.numbered(wanted))
+        given = None
+        if not (seed is None and options is None):
+            self._episodes.record_seeds(seeds)
+            given = {slot: (seeds[slot], all_options[slot]) for slot in slots}
+        self._commands.send(self._commands.numbered(Command.RESET, self._hosts.together(slots), given))
         self._counters["resets"] += len(slots)
 
-    def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
+    def recv(
+        self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None, indices: Indices = None
+    ) -> Batch:
         self._check_open("recv")
         self._free = False
         if self._calls.slots is not None:
@@ -136,27 +143,61 @@ class PoolVecEnv(PoolBase):
         if self._step_result is not None or (commands.in_step and not self._recovery.lost):
             raise NotSteppingError("recv after step_async: finish it with step_wait, or use send instead")
         if self._held is None:
-            due = commands.due
-            if type(min_envs) is not int or not 1 <= min_envs <= due or max_envs is not None:
-                if type(min_envs) is int and min_envs > due > 0:
-                    for error in self._recovery.lost.values():  # a death of which a Ctrl-C has kept the caller to hear
-                        raise copied(error)
-                check_portion(due, min_envs, max_envs)
-            deadline = deadline_of(timeout)
-            self._waiting.wait_until(lambda: len(commands.ready) >= min_envs, range(self.num_envs), deadline, timeout)
-            rows: list[Row] = []
-            for slot, extra in list(commands.ready.items())[:max_envs]:
-                if extra is not None and extra.failure is not None:
-                    if not rows:
-                        self._held = Result(extra.failure.to_error(), [slot], NO_RESETS)
-                    break
-                rows.append((slot, extra))
-            if self._held is None:
-                batch = self._step_results.batch_of(rows)
-                self._held = Result(batch, [slot for slot, _ in rows], self._step_results.resets)
+            if indices is None:
+                self._hold_first(min_envs, max_envs, timeout)
+            else:
+                self._hold_group(indices, min_envs, max_envs, timeout)
+        assert self._held is not None
         return self._return_held(self._held)
 
-    def _return_held(self, held: Result[Batch]) -> Batch:
+    def _hold_first(self, min_envs: int, max_envs: int | None, timeout: float | None) -> None:
+        """Wait for some rows, and copy those that are ready."""
+        commands = self._commands
+        due = commands.due
+        if type(min_envs) is not int or not 1 <= min_envs <= due or max_envs is not None:
+            if type(min_envs) is int and min_envs > due > 0:
+                for error in self._recovery.lost.values():  # a death of which a Ctrl-C has kept the caller to hear
+                    raise copied(error)
+            check_portion(due, min_envs, max_envs)
+        deadline = deadline_of(timeout)
+        self._waiting.wait_until(lambda: len(commands.ready) >= min_envs, range(self.num_envs), deadline, timeout)
+        slots, extras = [*commands.ready][:max_envs], [*commands.ready.values()][:max_envs]
+        failure = next((extra.failure for extra in extras if extra and extra.failure), None) if any(extras) else None
+        if failure is not None:  # the rows before it come first
+            position = slots.index(failure.slot)
+            slots, extras = slots[:position], extras[:position]
+            if not slots:
+                self._held = Result(failure.to_error(), [failure.slot], NO_RESETS)
+                return
+        batch = self._step_results.batch_of(slots, extras)
+        self._held = Result(batch, slots, self._step_results.resets)
+
+    def _hold_group(self, indices: Indices, min_envs: int, max_envs: int | None, timeout: float | None) -> None:
+        """Wait for the rows of these envs and copy them."""
+        slots = self._parse_slots("recv", indices)
+        if not slots:
+            raise ValueError("recv(indices=...) of no env: give at least one")
+        if not (type(min_envs) is int and min_envs == 1 and max_envs is None):
+            raise ValueError("recv(indices=...) waits for all of these envs: leave out min_envs and max_envs")
+        deadline = deadline_of(timeout)
+        self._waiting.check_pending("recv", slots)
+        self._waiting.await_rows(slots, deadline, timeout)
+        self._hold_rows(slots)
+
+    def _hold_rows(self, slots: list[int]) -> None:
+        """Copy the rows of these envs, which are ready. If envs raised, keep one error for all of them."""
+        ready = self._commands.ready
+        extras = [*map(ready.get, slots)]
+        error = env_error(extra for extra in extras if extra is not None) if any(extras) else None
+        if error is None:
+            batch = self._step_results.batch_of(slots, extras)
+        else:
+            failed = {each.index for each in error.errors}
+            whole = [slot for slot in slots if slot not in failed]
+            error.batch = batch = self._step_results.batch_of(whole, [*map(ready.get, whole)])
+        self._held = Result(error or batch, slots, self._step_results.resets)
+
+    def _return_held(self, held: Result) -> Batch:
         """Return rows that have been copied, or raise. After an exception in here, the next recv does that."""
         result, slots, resets = held
         self._commands.forget_rows(slots)
@@ -165,21 +206,19 @@ class PoolVecEnv(PoolBase):
         failed = isinstance(result, EnvError)
         self._held = None  # nothing is called after this: a signal's handler may raise when a call ends
         if failed:
-            raise result  # type: ignore[misc]
-        return result  # type: ignore[return-value]
+            raise result
+        return result  # type: ignore[no-any-return]
 
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
         slots = self._parse_slots("reset", indices)
-        self.reset_async(slots, seed=seed, options=options)
+        self._begin_resets(slots, seed, options)
         self._waiting.await_rows(slots)
-        ready = self._commands.ready
-        error = env_error(extra for slot in slots if (extra := ready[slot]) is not None)
-        failed = {each.index for each in error.errors} if error else ()
-        batch = self._step_results.batch_of([(slot, ready[slot]) for slot in slots if slot not in failed])
-        if error is not None:
-            error.batch = batch
-        self._held = held = Result(error or batch, slots, self._step_results.resets)
-        return self._return_held(held).obs
+        self._hold_rows(slots)
+        assert self._held is not None
+        return self._return_held(self._held).obs
+
+    def groups(self, count: int) -> list[NDArray[np.int64]]:
+        return grouped(self._shards, count)
 
     def info_array(self, name: str) -> NDArray[Any]:
         return self._infos.stacked(name)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vecenvs import _native
 from vecenvs.batch.batch_columns import DONE, FINAL, FIRST, TERMINATED, TRUNCATED, BatchColumns
 from vecenvs.batch.infos import TRUNCATED_KEY, blank_info, copies
 from vecenvs.errors import EnvError
@@ -18,7 +19,7 @@ from vecenvs.transport.protocol import RowExtras
 from vecenvs.vec_env import Batch, StepReturn
 
 Infos = list[dict[str, Any]]
-Row = tuple[int, "RowExtras | None"]  # a slot whose row has come, and what came with it
+Extras = Sequence["RowExtras | None"]  # what came with some rows, besides columns
 
 _ALL = slice(None)
 _NONE: list[int] = []
@@ -43,6 +44,8 @@ class StepResults:
         self._infos = infos
         self._episodes = episodes
         self._asynchronous = asynchronous
+        self._copied, self._views, self._rewards = batch.observations.copied, batch.observations.views, batch.rewards
+        self._plain_result = _native.chosen.plain_result
         self._informed = False  # whether the last step brought infos of whole shards
         self._no_flags = bytes(batch.n)
         self._no_dones: NDArray[np.bool_] = np.zeros(batch.n, bool)  # faster to copy than to make
@@ -62,7 +65,7 @@ class StepResults:
 
     def flagged(self, flag: int) -> NDArray[np.bool_]:
         """Return which rows of the last step have this flag."""
-        return np.frombuffer(bytearray(self._flags.translate(_WHETHER[flag])), bool)
+        return whether(self._flags, flag)
 
     @property
     def rewards64(self) -> NDArray[np.float64]:
@@ -90,12 +93,18 @@ class StepResults:
             columns.fill(range(batch.n), infos)
         return self.plain(infos, copy=copy)
 
-    def plain(self, infos: Infos, *, copy: bool) -> StepReturn:
-        """Return the result of a step in which no episode has ended, as in most steps."""
+    def plain(self, infos: Infos | dict[str, Any], *, copy: bool) -> StepReturn:
+        """Return the result of a step in which no episode has ended, as in most steps.
+
+        `infos` may be one info, of which each env gets a copy.
+        """
         self._flags, self._inactive, self._rewards64, self.resets = self._no_flags, _NONE, None, NO_RESETS
-        batch = self._batch
-        observations = batch.observations.copies() if copy else batch.observations.views()
-        return observations, batch.rewards.astype(_FLOAT32), self._no_dones.copy(), infos
+        result: StepReturn = self._plain_result(self._copied if copy else self._views, self._rewards, infos)
+        return result
+
+    def with_flags(self, infos: Infos, *, copy: bool) -> StepReturn:
+        """Return the result of a step in which episodes have ended, of envs that have given no infos."""
+        return self._complete([], infos, {}, filled=False, copy=copy)
 
     def take_some(self, *, copy: bool) -> StepReturn:
         """Return the result of a step in which some envs took no part, since they are being reset: see `take`."""
@@ -154,7 +163,7 @@ class StepResults:
         if self._infos.names and not filled:
             self._infos.fill(range(batch.n), infos)
         if asynchronous:
-            self._begin_autoresets(flagged, [infos[slot] for slot in flagged])
+            self._begin_autoresets((slot, infos[slot]) for slot in flagged if of_all[slot] & DONE)
         return observations, rewards, dones, infos
 
     def _take_extras(self, extras: list[RowExtras], infos: Infos, resetting: Collection[int]) -> None:
@@ -166,32 +175,35 @@ class StepResults:
         if error is not None:
             failed = {e.index for e in error.errors} | set(resetting)
             slots = [slot for slot in range(self._batch.n) if slot not in failed]
-            error.batch = self._batch_of([(slot, RowExtras(slot, infos[slot])) for slot in slots])
+            error.batch = self.batch_of(slots, [RowExtras(slot, infos[slot]) for slot in slots], begin=False)
             raise error
 
-    def batch_of(self, rows: list[Row]) -> Batch:
-        """Return rows of some envs as a batch, in the order given."""
-        for slot, extra in rows:
-            if self._batch.flags[slot] & FIRST:
-                self._episodes.begin(slot, extra.reset_info if extra is not None else None)
-        return self._batch_of(rows)
+    def batch_of(self, slots: Sequence[int], extras: Extras, *, begin: bool = True) -> Batch:
+        """Return the rows of some envs as a batch, in the order given, and what came with each.
 
-    def _batch_of(self, rows: Sequence[Row]) -> Batch:
-        batch, slots = select(self._batch, rows), [slot for slot, _ in rows]
+        With `begin` record the episodes that begin with them.
+        """
+        batch, flags = select(self._batch, slots, extras)
+        if any(flags) and begin:
+            for slot, extra, flag in zip(slots, extras, flags, strict=True):
+                if flag & FIRST:
+                    self._episodes.begin(slot, extra.reset_info if extra is not None else None)
         if self.keep_rows:
             self._episodes.record_rows(slots)
         if self._infos.names:
             self._infos.fill(slots, batch.infos)
         if self._asynchronous:
-            self._begin_autoresets(slots, batch.infos)
+            rows = zip(slots, batch.infos, flags, strict=True)
+            self._begin_autoresets((slot, info) for slot, info, flag in rows if flag & DONE)
         return batch
 
-    def _begin_autoresets(self, slots: Sequence[int], infos: Sequence[dict[str, Any]]) -> None:
+    def _begin_autoresets(self, ended: Iterable[tuple[int, dict[str, Any]]]) -> None:
         """In async mode, prepare the resets of envs whose episodes end with these rows, which have been copied."""
-        for slot, info in zip(slots, infos, strict=True):
-            if self._batch.flags[slot] & DONE:
-                self._infos.keep(slot, info)
-        self.resets = self._commands.first_rows_of(slots)
+        slots = []
+        for slot, info in ended:
+            slots.append(slot)
+            self._infos.keep(slot, info)
+        self.resets = self._commands.first_rows_of(slots) if slots else NO_RESETS
 
 
 def complete(infos: Iterable[dict[str, Any]], batch: BatchColumns, slots: Iterable[int], flags: Iterable[int]) -> None:
@@ -205,22 +217,35 @@ def complete(infos: Iterable[dict[str, Any]], batch: BatchColumns, slots: Iterab
             info["episode_start"] = True
 
 
-def select(batch: BatchColumns, rows: Sequence[Row]) -> Batch:
-    """Copy some rows, in the order given."""
-    slots = [slot for slot, _ in rows]
+def select(batch: BatchColumns, slots: Sequence[int], extras: Extras) -> tuple[Batch, bytes]:
+    """Copy some rows, in the order given; return them and their flags."""
     indices = np.array(slots, dtype=np.int64)
-    flags = batch.flags[indices]
-    infos: list[dict[str, Any]] = [{**extra.info} if extra else {} for _, extra in rows]
-    complete(infos, batch, slots, flags.tolist())
-    return Batch(
+    infos = copies(blank_info(), len(slots))
+    if any(extras):
+        for j, extra in enumerate(extras):
+            if extra is not None and extra.info:
+                infos[j] = {**extra.info, TRUNCATED_KEY: False}
+    flags = batch.flags.take(indices).tobytes()
+    active = np.ones(len(slots), bool)
+    if any(flags):
+        flagged = [j for j, flag in enumerate(flags) if flag]
+        active[[j for j in flagged if flags[j] & (FIRST | DONE) == FIRST]] = False
+        complete([infos[j] for j in flagged], batch, [slots[j] for j in flagged], [flags[j] for j in flagged])
+    rows = Batch(
         indices,
         batch.observations.batch(indices),
-        batch.rewards[indices].astype(_FLOAT32),
-        (flags & TERMINATED) != 0,
-        (flags & TRUNCATED) != 0,
+        batch.rewards.take(indices).astype(_FLOAT32),
+        whether(flags, TERMINATED),
+        whether(flags, TRUNCATED),
         infos,
-        active=((flags & DONE) != 0) | ((flags & FIRST) == 0),
+        active=active,
     )
+    return rows, flags
+
+
+def whether(flags: bytes, flag: int) -> NDArray[np.bool_]:
+    """Return which of these rows have this flag."""
+    return np.frombuffer(bytearray(flags.translate(_WHETHER[flag])), bool)
 
 
 def env_error(extras: Iterable[RowExtras]) -> EnvError | None:

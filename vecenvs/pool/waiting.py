@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.errors import AlreadySteppingError, StepTimeout, describe_indices
+from vecenvs.errors import AlreadySteppingError, NotSteppingError, StepTimeout, describe_indices
 from vecenvs.pool.answers import Answers
 from vecenvs.pool.commands import Commands, Request
 from vecenvs.pool.recovery import copied
@@ -14,8 +14,9 @@ from vecenvs.pool.timeouts import StepTimeouts
 from vecenvs.pool.workers import LIVENESS, Workers
 from vecenvs.transport.protocol import Answer
 
-_ROWS, _PLAIN = int(Answer.ROWS), int(Answer.PLAIN_ROWS)  # plain ints compare faster
-_BARE = frozenset({_ROWS, _PLAIN})
+# Plain ints compare faster.
+_ROWS, _INFO_ROWS, _PLAIN = int(Answer.ROWS), int(Answer.INFO_ROWS), int(Answer.PLAIN_ROWS)
+_BARE = frozenset({_ROWS, _INFO_ROWS, _PLAIN})
 
 
 class Waiting:
@@ -49,7 +50,9 @@ class Waiting:
             if message is not None:
                 number, kind, body = message
                 if body is None and kind in _BARE and number == answers.number and not self._timed:  # nearly always
-                    if kind != _PLAIN:
+                    if kind == _INFO_ROWS:
+                        answers.add_infos(worker, True)
+                    elif kind != _PLAIN:
                         answers.plain = False
                     stepping.pop(worker, None)
                 else:
@@ -94,17 +97,19 @@ class Waiting:
 
     def await_rows(self, slots: Collection[int], deadline: float | None = None, timeout: float | None = None) -> None:
         """Wait until all of these slots have a row ready."""
-        place = {worker: k for k, worker in enumerate(self._workers.order)}
-        owner, ready = self._commands.owner, self._commands.ready
-        waiting = sorted(slots, key=lambda slot: place[owner[slot]])
+        commands, missing = self._commands, {*slots}
 
         def enough() -> bool:
-            while waiting and waiting[-1] in ready:
-                waiting.pop()
-            return not waiting
+            missing.difference_update(commands.ready)
+            return not missing
 
-        # One worker after another, as in `finish_step`: a wait for several would be woken for each row.
-        self.wait_until(enough, slots, deadline, timeout, next_workers=lambda: [owner[waiting[-1]]])
+        def next_workers() -> list[int]:
+            pending = commands.pending
+            order = reversed(self._workers.order)
+            return [next((worker for worker in order if not pending[worker].keys().isdisjoint(missing)), 0)]
+
+        # One worker after another, as in `finish_step`: a wait for several would be woken for each message.
+        self.wait_until(enough, slots, deadline, timeout, next_workers=next_workers)
 
     def await_replies(self, request: Request, deadline: float | None = None, timeout: float | None = None) -> None:
         """Wait until every worker has replied to the request."""
@@ -119,7 +124,7 @@ class Waiting:
 
     def finish_resets(self, slots: Iterable[int], *, forget: bool) -> None:
         """Wait for the async autoresets of some slots. With `forget`, remove their first rows: a reset follows."""
-        waiting = self._commands.resetting.keys() & set(slots)
+        waiting = self._commands.resetting and self._commands.resetting.keys() & set(slots)
         if waiting:
             self.await_rows(waiting)
             if forget:
@@ -143,10 +148,25 @@ class Waiting:
                     raise copied(lost[owner[slot]])
             owners = {owner[slot] for slot in slots}
             self.wait_until(lambda: not owners & (commands.stepping or {}).keys(), slots)
+        if commands.ready.keys().isdisjoint(slots) and all(some.keys().isdisjoint(slots) for some in commands.pending):
+            return  # nearly always
         free = commands.orphaned if autoresets else commands.orphaned | commands.resetting.keys()
         busy = [s for s in slots if (s in commands.ready or s in commands.pending[owner[s]]) and s not in free]
         if busy:
             raise AlreadySteppingError(f"{what} while envs {describe_indices(busy)} have a command: recv first")
+
+    def check_pending(self, what: str, slots: Sequence[int]) -> None:
+        """Raise unless each of these slots has a row or a command that will bring one."""
+        commands = self._commands
+        commands.send_unsent()
+        missing = {*slots}.difference(commands.ready, *commands.pending)
+        if missing:
+            for slot in missing:
+                if commands.owner[slot] in commands.recovery.lost:
+                    raise copied(commands.recovery.lost[commands.owner[slot]])
+            raise NotSteppingError(
+                f"{what} of envs {describe_indices(sorted(missing))}, which have no command: send first"
+            )
 
     # Deaths and time-outs
 

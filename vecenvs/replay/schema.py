@@ -133,7 +133,7 @@ class Schema:
             rows: rows, uint64 (n, words).
 
         Returns:
-            An array (n, *leaf.shape) for each label, such as "obs['image']": views of `rows`, if these are contiguous.
+            An array `(n, *leaf.shape)` for each label, such as "obs['image']": views of `rows` if these are contiguous.
         """
         records = np.ascontiguousarray(rows).view(self.dtype)[:, 0]
         return {column.label: records[f"c{k}"] for k, column in enumerate(self.columns)}
@@ -186,7 +186,7 @@ class Schema:
         """Build a batch, with the dicts and tuples of the spaces.
 
         Args:
-            arrays: one array (n, *leaf.shape) for each of `columns`.
+            arrays: one array `(n, *leaf.shape)` for each of `columns`.
 
         Returns:
             The batch, made of these arrays.

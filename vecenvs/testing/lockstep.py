@@ -21,7 +21,7 @@ class Lockstep:
     Actions are drawn from the action space (its generator seeded with 0) and passed in turn as a list and as a batch.
 
     Args:
-        make: makes the VecEnv: called as make(env_fns, autoreset=autoreset, **kwargs).
+        make: makes the VecEnv: called as `make(env_fns, autoreset=autoreset, **kwargs)`.
         env_fns: one env function per env.
         autoreset: "same_step", "next_step" or "disabled".
         **kwargs: further arguments of `make`.
@@ -120,7 +120,7 @@ class Lockstep:
         self.check_obs(obs, [row.obs for row in rows], where + "obs")
         assert_same(rewards, np.array([row.reward for row in rows], np.float32), where + "rewards")
         assert_same(dones, np.array([row.terminated or row.truncated for row in rows]), where + "dones")
-        assert_same(infos, [row.info for row in rows], where + "infos")
+        assert_same(list(infos), [row.info for row in rows], where + "infos")
         assert_same(self.vec.terminated, np.array([row.terminated for row in rows]), where + "terminated")
         assert_same(self.vec.truncated, np.array([row.truncated for row in rows]), where + "truncated")
         assert_same(list(self.vec.reset_infos), self.plain.reset_infos, where + "reset_infos")

@@ -94,6 +94,8 @@ class Player:
             number: a number that chooses its actions, values or limits.
         """
         chosen = [i for i in range(len(self.slots)) if mask >> i & 1]
+        if kind != "step" and number % 2:  # in another order
+            chosen = chosen[number % 3 :: -1] + chosen[number % 3 + 1 :]
         getattr(self, f"_{kind}")(chosen, number)
 
     def drain(self) -> None:
@@ -134,6 +136,27 @@ class Player:
         least = 1 + number % due
         most = least + len(chosen) if chosen else None
         self._receive(least, most, None)
+
+    def _recv_group(self, chosen: list[int], number: int) -> None:
+        chosen = [i for i in chosen if self.slots[i].due]
+        others = [i for i, slot in enumerate(self.slots) if not slot.due]
+        if others:
+            self._refused(lambda: self.vec.recv(indices=[*chosen, others[0]]), NotSteppingError)
+        if not chosen:
+            return
+        failing = {i for i in chosen if (due := self.slots[i].due) and due.obs is None}
+        try:
+            batch = self.vec.recv(indices=chosen)
+        except EnvError as error:
+            if {e.index for e in error.errors} != failing or error.batch is None:
+                raise AssertionError(f"recv failed for {error.errors}, not for {failing}") from error
+            for index in failing:
+                self._check_failed(index)
+            batch = error.batch
+            chosen = [i for i in chosen if i not in failing]
+        if batch.indices.tolist() != chosen:
+            raise AssertionError(f"rows of {batch.indices} where {chosen} were asked for")
+        self._check_batch(batch)
 
     def _recv_timeout(self, _: list[int], number: int) -> None:
         due = sum(slot.due is not None for slot in self.slots)

@@ -17,7 +17,7 @@ class Transport(abc.ABC):
     same number, and an answer stays until `take` confirms that it has been recorded.
     """
 
-    # Whether a ROW releases the batch's `wake`; a wait for several workers polls the others.
+    # Whether SOME_ROWS releases the batch's `wake`; a wait for several workers polls the others.
     wakes = False
     # Whether commands cannot time out: the worker is still starting, or works only while it is waited for.
     untimed = False

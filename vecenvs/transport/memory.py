@@ -4,17 +4,46 @@ from __future__ import annotations
 
 # CPython's own semaphores. By name any process of the machine can open them, not only a child of this one.
 import _multiprocessing
+import contextlib
 import errno
+import io
 import mmap
 import os
 import secrets
 import tempfile
 import weakref
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
+
+from vecenvs.errors import BackendUnavailable
 
 _SEMAPHORE = 1  # the kind that counts, as in multiprocessing.synchronize
 _MAX = _multiprocessing.SemLock.SEM_VALUE_MAX
+
+
+_LARGE = 64 << 20  # bytes; less than that is not worth a look at what is free
+
+
+def free_memory() -> float:
+    """Return how many bytes of memory this process can still get, swap included; infinity where this is unknown."""
+    found = float("inf")
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        kibibytes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
+        found = 1024.0 * (kibibytes["MemAvailable"] + kibibytes["SwapFree"])
+    with contextlib.suppress(OSError, ValueError):  # of a container; "max" where it has no limit
+        found = min(found, float(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    return found
+
+
+def check_system(engine: str) -> None:
+    """Raise BackendUnavailable where a process cannot open the semaphores of another one: on Windows."""
+    if not hasattr(os, "fork"):  # Windows
+        raise BackendUnavailable(
+            f"{engine} needs named POSIX semaphores, which Windows does not have. Use backend='dummy' there, or the "
+            "Windows Subsystem for Linux"
+        )
 
 
 class Address(NamedTuple):
@@ -34,22 +63,31 @@ class Segment:
 
     def __init__(self, size: int) -> None:
         size = max(size, mmap.PAGESIZE)
-        if hasattr(os, "memfd_create") and _shows_descriptors():
-            fd = os.memfd_create("vecenvs", os.MFD_CLOEXEC)
-            path = f"/proc/{os.getpid()}/fd/{fd}"
+        if size > _LARGE and size > (free := free_memory()):  # the system would only notice when it is written to
+            raise OSError(
+                errno.ENOMEM, f"{size / 2**30:.1f} GiB of shared memory, where {free / 2**30:.1f} GiB are free"
+            )
+        # A file object closes its descriptor, and it has it from the call into C on that makes it. So an exception of a
+        # signal's handler (Ctrl-C) leaves none open.
+        files: list[io.FileIO] = []
+        unlinked = hasattr(os, "memfd_create") and _shows_descriptors()
+        if unlinked:
+            files.extend(map(io.FileIO, map(os.memfd_create, ("vecenvs",)), ("r+",)))
+            path = f"/proc/{os.getpid()}/fd/{files[0].fileno()}"
         else:
             fd, path = tempfile.mkstemp(prefix="vecenvs-")
+            files.append(io.FileIO(fd, "r+"))
         self.address = Address(path, size)
-        # Also runs where an exception (Ctrl-C) keeps the caller from it.
-        self.forget = weakref.finalize(self, _close, fd, path, os.getpid())
-        os.ftruncate(fd, size)
-        self.buffer = memoryview(mmap.mmap(fd, size))
+        # Also runs where an exception keeps the caller from it.
+        self.forget = weakref.finalize(self, _close, files[0], None if unlinked else path, os.getpid())
+        files[0].truncate(size)
+        self.buffer = memoryview(mmap.mmap(files[0].fileno(), size))
 
 
-def _close(fd: int, path: str, maker: int) -> None:
-    """Close a segment's descriptor, and unlink its file: `Segment.forget`."""
-    os.close(fd)
-    if not path.startswith("/proc/") and os.getpid() == maker:
+def _close(file: io.FileIO, path: str | None, maker: int) -> None:
+    """Close a segment's descriptor, and unlink its file, if it has one: `Segment.forget`."""
+    file.close()
+    if path is not None and os.getpid() == maker:
         os.unlink(path)
 
 

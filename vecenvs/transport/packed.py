@@ -17,23 +17,29 @@ from numpy.typing import NDArray
 
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.transport import Message, Transport
-from vecenvs.transport.protocol import Answer, Command, decode, encode, kind_of, slot_of
+from vecenvs.transport.protocol import Answer, Command, addressed, decode, encode, kind_of, rows_of
 from vecenvs.transport.tcp import TcpConnection
 
 _HEADER = struct.Struct("=qqq")  # number, tag, bytes of rows; the pickled body is the rest
 _OF_SHARD = frozenset({int(Command.STEP), int(Answer.ROWS), int(Answer.INFO_ROWS), int(Answer.PLAIN_ROWS)})
-_OF_SLOT = frozenset({int(Command.STEP_ONE), int(Answer.ROW)})
+_OF_SOME = frozenset({int(Command.STEP_SOME), int(Answer.SOME_ROWS)})
 
 
 class Packer:
     """Packs the messages of one direction, with the rows of `arrays` where a message is about rows.
 
-    `more` has further arrays by name. Some may be added to it later.
+    `more` has further arrays by name. Some may be added to it later. Answers about the whole shard also have as many of
+    `batch.info_numbers` as the worker uses.
     """
 
     def __init__(
-        self, arrays: Sequence[NDArray[Any]], shard: range, more: Sequence[Mapping[str, NDArray[Any]]] = ()
+        self,
+        batch: BatchColumns,
+        arrays: Sequence[NDArray[Any]],
+        shard: range,
+        more: Sequence[Mapping[str, NDArray[Any]]] = (),
     ) -> None:
+        self._batch = batch
         self._fixed = [array for array in arrays if array.dtype != object]
         self._more = more
         self._shard = shard
@@ -41,12 +47,13 @@ class Packer:
     @classmethod
     def of_commands(cls, batch: BatchColumns, shard: range) -> Packer:
         """Return the packer of commands, which have actions."""
-        return cls(batch.actions.arrays, shard)
+        return cls(batch, batch.actions.arrays, shard)
 
     @classmethod
     def of_answers(cls, batch: BatchColumns, shard: range) -> Packer:
         """Return the packer of answers, which have all other columns."""
-        return cls([*batch.observations.arrays, batch.rewards, batch.flags], shard, (batch.info, batch.first_info))
+        columns = [*batch.observations.arrays, batch.rewards, batch.flags]
+        return cls(batch, columns, shard, (batch.info, batch.first_info))
 
     @property
     def _arrays(self) -> Iterator[NDArray[Any]]:
@@ -54,32 +61,37 @@ class Packer:
 
     def pack(self, number: int, tag: int, body: object) -> bytes:
         """Return a message as bytes."""
-        rows = self._rows(tag)
-        packed = b"".join([array[rows].tobytes() for array in self._arrays]) if rows is not None else b""
-        return b"".join([_HEADER.pack(number, tag, len(packed)), packed, encode(tag, body)])
+        rows = self._rows(tag, body)
+        blocks = [array[rows] for array in self._arrays] if rows is not None else []
+        if tag in _OF_SHARD:
+            blocks.append(self._batch.info_numbers[: self._batch.info_width, rows])
+        packed = b"".join([block.tobytes() for block in blocks])
+        return b"".join([_HEADER.pack(number, tag, len(packed)), packed, encode(body)])
 
     def unpack(self, data: bytes | bytearray | memoryview) -> Message:
         """Write the message's rows into the columns; return its number, tag and body."""
         view = memoryview(data)
         number, tag, length = _HEADER.unpack_from(view)
         at = _HEADER.size
-        rows = self._rows(tag)
+        body = decode(tag, view[at + length :])
+        rows = self._rows(tag, body)
         if rows is not None:
             for array in self._arrays:
                 block = array[rows]
                 if block.nbytes:
-                    block[...] = np.frombuffer(view, block.dtype, block.size, at).reshape(block.shape)
+                    array[rows] = np.frombuffer(view, block.dtype, block.size, at).reshape(block.shape)
                     at += block.nbytes
-        rest = view[_HEADER.size + length :]
-        return number, tag, decode(tag, rest)
+            left = view[at : _HEADER.size + length]
+            if left:
+                numbers = np.frombuffer(left, np.int64).reshape(-1, len(self._shard))
+                self._batch.info_numbers[: len(numbers), rows] = numbers
+        return number, tag, body
 
-    def _rows(self, tag: int) -> slice | None:
+    def _rows(self, tag: int, body: object) -> slice | list[int] | None:
         kind = kind_of(tag)
         if kind in _OF_SHARD:
             return slice(self._shard.start, self._shard.stop)
-        if kind in _OF_SLOT:
-            return slice(slot_of(tag), slot_of(tag) + 1)
-        return None
+        return rows_of(addressed(tag, body)[0]) if kind in _OF_SOME else None
 
 
 class TcpTransport(Transport):

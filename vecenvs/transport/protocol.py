@@ -10,25 +10,29 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import struct
 import traceback
+from array import array
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 import cloudpickle
 
+from vecenvs.batch.infos import InfoForm
+from vecenvs.batched import Batched, width
 from vecenvs.errors import EnvError, RemoteError, VecEnvError
 
 Message = tuple[int, int, Any]  # a number, a tag and a body
 
 
 class Command(IntEnum):
-    """Tags of commands, with their answers. The slot is in the upper bits: see `tag`."""
+    """Tags of commands, with their answers. SOME_ROWS answer those about some slots, which name these (`address`)."""
 
     STEP = 1  # step every slot of the shard -> one ROWS
-    STEP_ONE = 2  # step one slot -> ROW
-    RESET = 3  # body {slot: (seed, options)} -> a ROW each
-    AWAIT_RESET = 4  # async: report the first row of the next episode; begin the reset if it has not begun -> ROW
+    STEP_SOME = 2  # step some slots, in this order; body: the rows of object leaves of their actions
+    RESET = 3  # reset some slots, in this order; body {slot: (seed, options)} for those that have some
+    AWAIT_RESET = 4  # async: report the first rows of next episodes; begin the resets that have not begun
     CALL = 5  # body (function, slots, args, kwargs) -> REPLY with a list of results or Failures
     PREPARE = 6  # body ({slot: seed}, {slot: options}) for the next reset of each slot -> REPLY None
     RESUME = 7  # body {slot: (last row, seed)}: this worker replaces another, whose episodes are lost -> REPLY None
@@ -41,10 +45,10 @@ class Command(IntEnum):
 class Answer(IntEnum):
     """Tags of answers."""
 
-    INFO_ROWS = 30  # as ROWS, and every env has an info; body: InfoPacker's bytes, never pickled; in process a list
+    INFO_ROWS = 30  # as PLAIN_ROWS, and every env has an info; body as `RowsBody.infos`, or None for True
     PLAIN_ROWS = 31  # every slot of the shard has its row, with no flags and nothing besides its columns
     ROWS = 32  # the same where there is more; body None or RowsBody
-    ROW = 33  # one slot has its row; body None or RowsBody
+    SOME_ROWS = 33  # some slots of one command have their rows; body None or RowsBody
     REPLY = 34  # body as the command says
     MADE = 35  # body ShardSpec or RemoteFailure: unasked, the first message of every worker
     CLOSED = 36  # body: a list of Failures, of what envs raised in close()
@@ -54,19 +58,55 @@ class Answer(IntEnum):
     NOT_STARTED = 39  # there is none; body: the exception that says why
 
 
-def tag(kind: IntEnum, slot: int = 0) -> int:
-    """Put a message's kind and slot into one integer."""
-    return int(kind) | slot << 8
+Slots = range | list[int]  # a range if they are adjacent and ascending, see `slots_of`
+
+
+class Scattered(NamedTuple):
+    """The body of a message about slots that are no range, and these slots."""
+
+    slots: list[int]
+    body: Any
+
+
+def slots_of(slots: list[int]) -> Slots:
+    """Return slots as a range if they are one: then their rows are slices of the columns."""
+    if not slots:
+        return slots
+    adjacent = range(slots[0], slots[0] + len(slots))
+    return adjacent if slots[-1] == adjacent[-1] and slots == list(adjacent) else slots
+
+
+def shifted(slots: Slots, by: int) -> Slots:
+    """Return slots as envs of a shard, or the other way round: each number plus `by`."""
+    if isinstance(slots, range):
+        return range(slots.start + by, slots.stop + by)
+    return [slot + by for slot in slots]
+
+
+def rows_of(slots: Slots) -> slice | list[int]:
+    """Return what indexes the columns at these slots."""
+    return slice(slots.start, slots.stop) if type(slots) is range else slots
+
+
+def address(kind: int, slots: Slots, body: Any = None) -> tuple[int, Any]:
+    """Return the tag and the body of a message about some slots. A range fits into the tag, beside the kind."""
+    if type(slots) is range:
+        return int(kind) | slots.start << 8 | len(slots) << 40, body
+    return int(kind), Scattered(slots, body)
+
+
+def addressed(tag: int, body: Any) -> tuple[Slots, Any]:
+    """Undo `address`: return the slots and the body."""
+    if tag >> 40:
+        first = tag >> 8 & 0xFFFFFFFF
+        return range(first, first + (tag >> 40)), body
+    slots, inner = body
+    return slots, inner
 
 
 def kind_of(tag: int) -> int:
     """Return the kind of message that a tag has."""
     return tag & 0xFF
-
-
-def slot_of(tag: int) -> int:
-    """Return the slot that a tag has."""
-    return tag >> 8
 
 
 class RowExtras(NamedTuple):
@@ -79,16 +119,19 @@ class RowExtras(NamedTuple):
 
 
 class RowsBody(NamedTuple):
-    """Body of ROW and ROWS: extras of some slots, and the rows of object leaves if the space has any.
+    """Body of SOME_ROWS and ROWS: extras of some slots, and the rows of object leaves if the space has any.
 
-    `infos` are those of all slots of the shard, if every one has some: in process a list of dicts, else packed
-    (`infos.InfoPacker`).
+    `infos` are those of all slots of the shard, if every one has some. In process that is a list of dicts; otherwise
+    they lie in columns, and it is the columns' InfoForm, or True if that has been sent before. `columns` are those of
+    batched envs, by name (`info_batches.InfoColumn`), and those of the resets among these rows; rows count from the
+    shard's first slot.
     """
 
     extras: list[RowExtras]
     objects: list[Any] | None = None
-    infos: Any = None
+    infos: list[dict[str, Any]] | InfoForm | bool = False
     unread: tuple[int, ...] = ()  # slots whose extras the caller could not unpickle: they are failures here
+    columns: Any = None
 
 
 class ShardSpec(NamedTuple):
@@ -160,20 +203,25 @@ def dumps(value: object) -> bytes:
     return data
 
 
-def pickle_env_fns(env_fns: Sequence[Callable[[], Any]], first: int, remedy: str = "") -> list[bytes]:
-    """Pickle the functions of the envs `first`, `first + 1`, ... by cloudpickle.
+def pickle_env_fns(env_fns: Sequence[Callable[[], Any]], first: int, remedy: str = "") -> list[Any]:
+    """Pickle the functions of the envs `first`, `first + 1`, ... by cloudpickle. A Batched keeps bytes as its function.
 
     Raises:
         VecEnvError: a function cannot be pickled. The message names its env, and ends with `remedy`.
     """
-    pickled = []
-    for slot, env_fn in enumerate(env_fns, first):
+    pickled: list[Any] = []
+    slot = first
+    for env_fn in env_fns:
         try:
-            pickled.append(cloudpickle.dumps(env_fn, protocol=5))
+            if isinstance(env_fn, Batched):
+                pickled.append(Batched(cloudpickle.dumps(env_fn.make, protocol=5), env_fn.num_envs))
+            else:
+                pickled.append(cloudpickle.dumps(env_fn, protocol=5))
         except Exception as exc:  # whatever a __reduce__ raises
             raise VecEnvError(
                 f"the env function of env {slot} cannot be pickled ({exc}): make everything it needs inside it{remedy}"
             ) from exc
+        slot += width(env_fn)
     return pickled
 
 
@@ -214,18 +262,18 @@ def can_pickle(value: object) -> bool:
 loads: Callable[[Any], Any] = pickle.loads
 
 
-def encode(tag: int, body: object) -> bytes:
-    """Turn a message's body into bytes. Those of INFO_ROWS stay as they are; None has none.
+def encode(body: object) -> bytes:
+    """Turn a message's body into bytes. None has none.
 
     Every extra of a RowsBody is pickled by itself, so that one which cannot be read costs its own env alone.
     """
     if body is None:
         return b""
-    if tag == _INFO_ROWS:
-        return body  # type: ignore[return-value]  # INFO_ROWS has bytes
+    if type(body) is Scattered:
+        return _COUNT.pack(len(body.slots)) + array("i", body.slots).tobytes() + encode(body.body)
     if type(body) is RowsBody:
         extras = [(extra.slot, dumps(extra[1:])) for extra in body.extras]
-        return dumps((extras, body.objects, body.infos))
+        return dumps((extras, body.objects, body.infos, body.columns))
     return dumps(body)
 
 
@@ -233,15 +281,24 @@ def decode(tag: int, data: Any) -> Any:
     """Undo `encode`. A RemoteFailure takes the place of what cannot be unpickled."""
     if not data:
         return None
-    if tag == _INFO_ROWS:
-        return data
+    if tag in OF_SOME:  # nothing but a kind: the slots are in the body
+        (count,), slots = _COUNT.unpack_from(data), array("i")
+        end = _COUNT.size + count * slots.itemsize
+        slots.frombytes(data[_COUNT.size : end])
+        return Scattered(slots.tolist(), _decode_body(tag, data[end:]))
+    return _decode_body(tag, data)
+
+
+def _decode_body(tag: int, data: Any) -> Any:
+    if not data:
+        return None
     try:
         body = loads(data)
     except Exception as exc:  # whatever a __setstate__ or an __init__ raises, or a module that is not here
         return _unreadable(-1, "what was sent", data, exc)
     if tag & 0xFF not in _WITH_ROWS or type(body) is not tuple:
         return body
-    pickled, objects, infos = body
+    pickled, objects, infos, columns = body
     extras, unread = [], []
     for slot, item in pickled:
         try:
@@ -249,7 +306,7 @@ def decode(tag: int, data: Any) -> Any:
         except Exception as exc:  # as above
             extras.append(RowExtras(slot, {}, None, _unreadable(slot, "its info", item, exc)))
             unread.append(slot)
-    return RowsBody(extras, objects, infos, tuple(unread))
+    return RowsBody(extras, objects, infos, tuple(unread), columns)
 
 
 def _unreadable(slot: int, what: str, data: Any, exc: Exception) -> RemoteFailure:
@@ -267,5 +324,6 @@ def _unreadable(slot: int, what: str, data: Any, exc: Exception) -> RemoteFailur
     return RemoteFailure.capture(slot, "unpickling", problem, portable=True)
 
 
-_WITH_ROWS = frozenset({int(Answer.ROWS), int(Answer.ROW)})
-_INFO_ROWS = int(Answer.INFO_ROWS)
+OF_SOME = frozenset(map(int, (Command.STEP_SOME, Command.RESET, Command.AWAIT_RESET, Answer.SOME_ROWS)))
+_COUNT = struct.Struct("=i")
+_WITH_ROWS = frozenset({int(Answer.ROWS), int(Answer.SOME_ROWS)})

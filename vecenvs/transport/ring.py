@@ -7,13 +7,11 @@ number. Each side writes to cache lines of its own, and reads the other's as rar
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
 from vecenvs.batch.batch_columns import Allocator
 from vecenvs.transport.memory import Semaphore
-from vecenvs.transport.spinning import NEVER, Spin
+from vecenvs.transport.spinning import NEVER, Rhythm, Spin
 
 PAYLOAD = 1 << 16  # bytes
 PIECE = PAYLOAD // 2  # bytes; longer messages travel in pieces of this size
@@ -135,9 +133,9 @@ class RingReader(_Ring):
         self, allocator: Allocator, capacity: int, name: str, spin: Spin = NEVER, *, create: bool = False
     ) -> None:
         super().__init__(allocator, capacity, name, create=create)
-        self._spin = spin
-        self._usual = 0.0  # running mean of the waits, in seconds
+        self._wait = Rhythm(self._written.acquire, spin).wait
         self._serial = 1  # of the next entry
+        self._seen = 0  # serial number of an entry that has been returned, whose semaphore is not waited for again
         self._pieces = 0, bytearray()  # a message's number, and what has come of it
 
     def get(self, timeout: float | None) -> tuple[int, int, bytes | None] | None:
@@ -148,16 +146,18 @@ class RingReader(_Ring):
         while True:
             entries, serial = self._entries, self._serial
             at = serial % self._capacity * _FIELDS
-            found = self._written.acquire(False)
-            if not found:
-                if entries[at + _SERIAL] == serial:  # its semaphore is about to be released, or was acquired before
-                    self._written.acquire(True, _MOMENT)
-                elif timeout != 0:
-                    found = self._wait(timeout)
-            if entries[at + _SERIAL] != serial:
+            if self._seen != serial:
+                found = self._written.acquire(False)
                 if not found:
-                    return None
-                continue  # it was of an entry that has been taken without it
+                    if entries[at + _SERIAL] == serial:  # its semaphore is about to be released, or was acquired before
+                        self._written.acquire(True, _MOMENT)
+                    elif timeout != 0:
+                        found = self._wait(timeout)
+                if entries[at + _SERIAL] != serial:
+                    if not found:
+                        return None
+                    continue  # it was of an entry that has been taken without it
+                self._seen = serial
             tag, number, length = entries[at], entries[at + 1], entries[at + 3]
             if not length:
                 return number, tag, None
@@ -181,17 +181,3 @@ class RingReader(_Ring):
             self._told[_POSITION] = entries[at + 2] + self._piece_at(at)
         self._serial = serial + 1
         self._told[_READ] = serial
-
-    def _wait(self, timeout: float | None) -> bool:
-        acquire, clock, (least, most) = self._written.acquire, time.perf_counter, self._spin
-        if not least:
-            return bool(acquire(True) if timeout is None else acquire(True, timeout))
-        start = now = clock()
-        end = start + (most if self._usual < most else least)
-        while not (found := acquire(False)) and now < end:
-            now = clock()
-        if not found:
-            found = acquire(True) if timeout is None else acquire(True, timeout)
-            now = clock()
-        self._usual += (min(now - start, 4 * most) - self._usual) / 8
-        return bool(found)

@@ -149,7 +149,7 @@ class SharedTransport(Transport):
         if self._down is None:
             raise VecEnvError("a command for a worker that is not attached")
         if body is not None or self._outbox or not self._down.enter(number, tag):
-            self._outbox.append((number, tag, encode(tag, body)))
+            self._outbox.append((number, tag, encode(body)))
             self.send_rest()
         self.sent = number
 

@@ -85,6 +85,9 @@ class PfrlView:
         self._ended: set[int] = set()  # slots that pfrl has to reset before the next step
         self._first_obs: dict[int, Any] = {}  # first observations of the ended slots that have been reset already
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} around {self.vec!r}>"
+
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""

@@ -69,6 +69,9 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
         self.reset_infos = vec.reset_infos
         self._begun = False
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} around {self.vec!r}>"
+
     def reset(self) -> Any:
         """Reset all envs with the seeds and options of `seed` and `set_options`. `reset_infos` has the infos.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 import time
 from collections.abc import Callable
@@ -32,7 +33,7 @@ class AsyncResets:
         self._lock = threading.Lock()
         self._first_rows: dict[int, ResetOutcome] = {}
         self._asked: dict[int, int] = {}  # env -> number of the command that asks for its first row
-        self._threads: dict[int, threading.Thread] = {}  # of resets whose first row has not been sent
+        self._threads: dict[int, _ResetThread] = {}  # of resets whose first row has not been sent
         self._left: set[int] = set()  # envs to be closed by the thread of their reset
 
     def begin(self, local: int) -> None:
@@ -40,17 +41,28 @@ class AsyncResets:
         if not self._use_threads:
             self._run(local)
             return
-        thread = self._threads.setdefault(local, threading.Thread(target=self._run, args=(local,), daemon=True))
-        if thread.ident is None:
-            thread.start()
+        self._threads.setdefault(local, _ResetThread(self._run, local)).begin()
 
     def ask(self, local: int, number: int) -> None:
         """Send the env's first row as the answer to command `number`, once there is one."""
-        begun = local in self._threads or local in self._first_rows
+        thread = self._threads.get(local)
+        begun = local in self._first_rows if thread is None else thread.begun
         self._asked[local] = number
-        if not begun:  # the reset was begun by a worker that this one replaces
+        if not begun:  # by a worker that this one replaces, or because an exception came before
             self.begin(local)
         self._answer(local)
+
+    def ask_again(self, local: int) -> bool:
+        """Go on with an `ask` that an exception has ended. Return False if it had not begun."""
+        with self._lock:
+            if local not in self._asked:
+                return False
+            thread = self._threads.get(local)
+            begun = local in self._first_rows or (thread is not None and thread.begun)
+        if not begun:
+            self.begin(local)
+        self._answer(local)
+        return True
 
     def drop(self, local: int) -> None:
         """Wait for the end of the env's reset, if one is under way, and drop its first row: another reset follows."""
@@ -67,7 +79,8 @@ class AsyncResets:
         for thread in list(self._threads.values()):
             thread.join(max(deadline - time.monotonic(), 0.0))
         with self._lock:
-            self._left = {local for local in self._threads if local not in self._first_rows}
+            running = {local for local, thread in self._threads.items() if thread.begun}
+            self._left = running - self._first_rows.keys()
         return self._left
 
     def _run(self, local: int) -> None:
@@ -87,3 +100,41 @@ class AsyncResets:
             outcome, number = self._first_rows.pop(local), self._asked.pop(local)
             self._threads.pop(local, None)
         self._send(number, local, outcome)
+
+
+class _ResetThread:
+    """A daemon thread that runs `work(local)` once.
+
+    The handler of a signal may raise at any bytecode. Within `threading.Thread.start` that leaves a thread that can
+    neither be started again nor be joined. So the thread is started, and this is recorded, by one call into C.
+    """
+
+    def __init__(self, work: Callable[[int], object], local: int) -> None:
+        self._work = work
+        self._local = local
+        self._begun: list[int] = []
+        self._ended = False
+        self._running = _thread.allocate_lock()
+        self._running.acquire()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the thread has been started."""
+        return bool(self._begun)
+
+    def begin(self) -> None:
+        """Start the thread if that has not been done."""
+        if not self._begun:
+            self._begun.extend(map(_thread.start_new_thread, (self._run,), ((),)))
+
+    def join(self, timeout: float = -1) -> None:
+        """Wait for the end of the thread, up to `timeout` seconds if that is not -1."""
+        if self._begun and not self._ended and self._running.acquire(timeout=timeout):
+            self._running.release()
+
+    def _run(self) -> None:
+        try:
+            self._work(self._local)
+        finally:
+            self._ended = True
+            self._running.release()

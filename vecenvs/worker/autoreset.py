@@ -11,12 +11,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from vecenvs._native.twin import StepResult
 from vecenvs.batch.batch_columns import FINAL, FIRST, TERMINATED, TRUNCATED, BatchColumns
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.batch.values import copy_containers
 from vecenvs.errors import ResetNeededError
+from vecenvs.transport.protocol import Slots
 from vecenvs.worker.info_reader import InfoReader
-from vecenvs.worker.step_loop import StepResult
 
 AUTORESET_MODES = ("same_step", "next_step", "async", "disabled")
 RESET_FIRST = "reset([{}]) it first"  # views say it in words of their own: `EnvError.tell_reset`
@@ -37,11 +38,15 @@ class RowFlags:
         self._cells[local] = flags
         self.some = True
 
-    def clear(self, shard: range) -> None:
+    def clear(self, rows: Slots) -> None:
         """Remove all flags of these rows."""
         self.some = False  # first of all: the thread of an async reset may set it at any time
-        self._cells[shard.start : shard.stop] = bytes(len(shard))
-        if len(shard) < len(self._none) and self._cells != self._none:
+        if type(rows) is range:
+            self._cells[rows.start : rows.stop] = bytes(len(rows))
+        else:
+            for local in rows:
+                self._cells[local] = 0
+        if len(rows) < len(self._none) and self._cells != self._none:
             self.some = True
 
 

@@ -7,25 +7,25 @@ besides. `Autoreset` resets the envs.
 from __future__ import annotations
 
 import threading
-from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from vecenvs import _native
+from vecenvs._native.twin import number_of
 from vecenvs.batch.batch_columns import FIRST, BatchColumns, Specs
-from vecenvs.batch.infos import InfoPacker, own_complete
+from vecenvs.batch.infos import InfoForm, InfoWriter, own_complete
 from vecenvs.batch.values import copy_containers, shown
 from vecenvs.errors import VecEnvError
-from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody
+from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots, rows_of, shifted
 from vecenvs.worker.autoreset import Autoreset, RowFlags
 from vecenvs.worker.info_reader import InfoReader
 from vecenvs.worker.old_gym import remedy
-from vecenvs.worker.step_loop import number_of, step_envs
 
 ENV_ERRORS = (Exception, SystemExit)  # an env that calls sys.exit() has failed; it does not end the program
-INFO_BODIES = (bytes, list)  # the body of INFO_ROWS, from another process and in process
 
-Body = RowsBody | bytes | list[Any] | None
+Infos = list[dict[str, Any]] | InfoForm | bool  # see `RowsBody.infos`
+Body = RowsBody | Infos | None
 
 ResetOutcome = RemoteFailure | tuple[Any, dict[str, Any]]
 
@@ -42,18 +42,33 @@ class EnvShard:
 
     `step_all` steps all envs in as few calls as possible. Mostly that is all; otherwise `end_step` does the rest.
 
+    `whole` tells whether these are all envs of the worker: then their infos may travel together.
+
     `unsettled` is what has to wait until the step has been answered: envs whose async reset is to begin, and
     exceptions to raise that are not an env's own, such as a Ctrl-C.
     """
 
-    def __init__(self, envs: Sequence[Any], first: int, batch: BatchColumns, autoreset: str, *, remote: bool) -> None:
+    def __init__(
+        self,
+        envs: Sequence[Any],
+        first: int,
+        batch: BatchColumns,
+        autoreset: str,
+        *,
+        remote: bool,
+        whole: bool = True,
+    ) -> None:
         self.envs = list(envs)
         self.first = first
         self.all = range(len(self.envs))
+        self._whole = whole
+        self.batched: Collection[int] = ()  # it has no batched envs
+        self.part_of: Mapping[int, range] = {}
+        self.read_actions = batch.actions.shard(first, len(self.envs)).given
         self.done: Sequence[Any] = ()  # one item for each env that has done its part of the current command
         # The last step of all envs: the number of its command, where it is, and the exception that has stopped it.
         self._step_number = -1
-        self._actions: Sequence[Any] = ()
+        self._actions: Any = ()
         self._stepped: list[Any] = []  # the rewards of the envs that have been stepped
         self._infos: list[tuple[int, dict[str, Any]]] = []
         self._stopped: BaseException | None = None
@@ -69,23 +84,26 @@ class EnvShard:
         self._has_objects = batch.observations.layout.has_objects
         self._objects = batch.observations.objects
         self._observations = batch.observations.shard(first, len(self.envs))
-        # A memoryview takes numbers only, where an array would take None for NaN and "1.5" for 1.5.
         self._rewards: Any = batch.rewards[first : first + len(self.envs)].data
-        self._packer = InfoPacker()
-        # The loop writes each observation to its cell, at `_where`. Vectors of numbers are written to the columns at
-        # once, by memoryviews, which refuse another dtype or shape; so are large rows.
-        self._cells: list[Any] = self._observations.cells() or []
+        self._step_envs = _native.chosen.step_envs
+        self._writer = InfoWriter(batch, slice(first, first + len(self.envs)))
+        # The loop writes each observation to its column, or to its cell, at `_where`. In Python, vectors of numbers are
+        # written by memoryviews, which refuse another dtype or shape.
+        column = self._observations.view
+        written = column is not None and _native.chosen.writes_to(column)
+        cells: Any = column if written else self._observations.cells()
+        self._cells = cells
         self._where: Any = _ALL
         self._odd = False  # whether the step under way has had an observation of another dtype or type
         # Whether a row without flags and infos is complete with its columns.
         self._plain = not batch.info_attrs and not self._has_objects
-        if not self._cells:
+        if cells is None:
             self._collect_observations()
 
     # Stepping
 
-    def step_all(self, number: int, actions: Sequence[Any]) -> bool:
-        """Step all envs, for command `number`. Return True if that is all: the rows are plain ones, in the columns.
+    def step_all(self, number: int, actions: Any) -> bool:
+        """Step all envs, for command `number`. Return True if that is all: the rows are complete with their columns.
 
         Otherwise, also after an exception of a signal's handler in here, `end_step` has to follow.
         """
@@ -98,21 +116,15 @@ class EnvShard:
         self._step_number = number
         autoreset = self.autoreset
         try:
-            step_envs(
+            written = self._step_envs(
                 autoreset.acts, actions, self._cells, self._where, rewards, infos, autoreset.end_episode,
-                self._take_odd, 0,
+                self._take_odd, None, self._rewards,
             )  # fmt: skip
         except BaseException as exc:
             self._stopped = exc
             return False
         self._stopped = None
-        if infos or self.flags.some or self._odd or not self._plain:
-            return False
-        try:
-            self._rewards[:] = array("d", rewards)
-        except Exception:  # a reward that is not a plain number
-            return False
-        return True
+        return written and not infos and not self._odd and self._plain and not autoreset.reset_infos
 
     def has_begun(self, number: int) -> bool:
         """Tell whether `step_all` was called for this command."""
@@ -125,57 +137,60 @@ class EnvShard:
             stopped = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
         return self._step(self.all, self._actions, self._stepped, self._infos, stopped)
 
-    def step_one(self, local: int, action: Any) -> Body:
-        """Step one env and write its row; return what there is besides columns: the body of ROW."""
-        self.flags.clear(range(local, local + 1))
+    def step_some(self, some: Slots, actions: Any) -> Body:
+        """Step some envs in this order and write their rows; return what there is besides columns."""
+        if self.flags.some:
+            self.flags.clear(some)
         rewards: list[Any] = []
         self.done = rewards
-        return self._step(range(local, local + 1), [action], rewards, [], None)
+        return self._step(some, actions, rewards, [], None)
 
     def _step(
         self,
-        shard: range,
-        actions: Sequence[Any],
+        shard: Slots,
+        actions: Any,
         rewards: list[Any],
         infos: list[tuple[int, dict[str, Any]]],
         stopped: BaseException | None,
     ) -> Body:
-        """Step those of the adjacent envs `shard` that have not been stepped, and write their rows."""
+        """Step those of the envs `shard` that have not been stepped, and write their rows."""
         extras: list[RowExtras] = []
         autoreset = self.autoreset
-        acts, cells, where = autoreset.acts, self._cells, self._where
-        if shard is not self.all:
-            acts, cells = acts[shard.start : shard.stop], cells[shard.start : shard.stop]
+        chosen = None if shard is self.all else list(shard)
         if stopped is not None:
             self._fail_at(shard, stopped, rewards, infos, extras)
-        while len(rewards) < len(shard):
+        while True:
             try:
-                step_envs(
-                    acts, actions, cells, where, rewards, infos, autoreset.end_episode, self._take_odd, shard.start
-                )
+                written = self._step_envs(
+                    autoreset.acts, actions, self._cells, self._where, rewards, infos, autoreset.end_episode,
+                    self._take_odd, chosen, self._rewards,
+                )  # fmt: skip
+                break
             except BaseException as exc:
                 self._fail_at(shard, exc, rewards, infos, extras)
-        if self._odd:
-            self._odd = False
-            self._collect_observations()
-        if where == 0:
+        if self._where == 0:
+            cells = [self._cells[local] for local in shard]
             self._write(shard, [cell[0] for cell in cells], extras)
             for cell in cells:
                 cell[0] = None  # else the env's array would be kept alive
-        self._write_rewards(shard, rewards, extras)
-        packed = self._take_infos(infos, extras, pack=shard is self.all) if infos else None
+        if self._odd:
+            self._odd = False
+            self._collect_observations()
+        if not written:
+            self._write_rewards(shard, rewards, extras)
+        whole = bool(infos) and self._take_infos(infos, extras, together=shard is self.all and self._whole)
         if self._reader is not None:
             for local, error in self._reader.collect(shard, extras, autoreset.reset_infos):
                 self._fail(local, "step", error, extras)
         if autoreset.reset_infos and not self._asynchronous:  # in async mode resets' own threads take them
             self._add_reset_infos(extras)
-        objects = self._objects(self.first + shard.start, len(shard)) if self._has_objects else None
-        if type(packed) in INFO_BODIES and not (extras or objects or self.flags.some):
-            return packed
-        return RowsBody(extras, objects, packed) if extras or objects or packed else None
+        objects = self._objects(rows_of(shifted(shard, self.first))) if self._has_objects else None
+        if whole and not (extras or objects or self.flags.some):
+            return whole
+        return RowsBody(extras, objects, whole) if extras or objects or whole else None
 
     def _fail_at(
-        self, shard: range, exc: BaseException, rewards: list[Any], infos: list[Any], extras: list[RowExtras]
+        self, shard: Sequence[int], exc: BaseException, rewards: list[Any], infos: list[Any], extras: list[RowExtras]
     ) -> None:
         """Note the exception at which the loop has stopped, as a failure of its env; a Ctrl-C, of all envs left."""
         failed = shard[len(rewards) :]
@@ -211,17 +226,17 @@ class EnvShard:
         """Store observations after the whole shard's step from now on, which casts them to the space's dtype."""
         self._cells, self._where, self._plain = [[None] for _ in self.all], 0, False
 
-    def _take_infos(self, infos: list[tuple[int, dict[str, Any]]], extras: list[RowExtras], *, pack: bool) -> Any:
-        """Return all infos as one body if every env has one and they allow that; else add them to `extras`."""
-        if pack and len(infos) == len(self.envs):
+    def _take_infos(self, infos: list[tuple[int, dict[str, Any]]], extras: list[RowExtras], *, together: bool) -> Infos:
+        """Return `RowsBody.infos` if every env has an info and they can travel together; else add them to `extras`."""
+        if together and len(infos) == len(self.envs):
             own = [info for _, info in infos]
             dicts = {*map(type, own)} == _DICT
             if dicts and self._reader is not None:
                 own = list(map(self._reader.without, own))
             if dicts and all(own):
-                packed = self._packer.pack(own) if self._remote else own_complete(own)
-                if packed is not None:
-                    return packed
+                whole = self._writer.write(own) if self._remote else own_complete(own)
+                if whole:
+                    return whole
         failed = {extra.slot - self.first for extra in extras if extra.failure is not None}
         for local, info in infos:
             if local in failed:
@@ -231,7 +246,7 @@ class EnvShard:
                 extras.append(RowExtras(self.first + local, found if self._remote else copy_containers(found)))
             except Exception as exc:
                 self._fail(local, "step", exc, extras)
-        return None
+        return False
 
     def _add_reset_infos(self, extras: list[RowExtras]) -> None:
         """Add the infos of autoresets to the extras of their rows."""
@@ -266,29 +281,29 @@ class EnvShard:
 
     def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
         """Fail all of these envs for a reason that is not known to be one env's; return the extras that say so."""
+        self._writer.report_again()  # the caller may have been unable to read the last report
         extras: list[RowExtras] = []
         for local in shard:
             self._note_failure(local, why._replace(slot=self.first + local), extras)
         return extras
 
-    def _write(self, shard: range, observations: list[Any], extras: list[RowExtras]) -> None:
+    def _write(self, shard: Slots, observations: list[Any], extras: list[RowExtras]) -> None:
         columns = self._batch.observations
-        try:
-            if len(shard) == len(self.all):
-                self._observations.store(observations)
-            else:
-                columns.store(self.first + shard.start, observations)
-        except Exception:  # a row does not fit its space: find out which one
-            for local, obs in zip(shard, observations, strict=True):
-                try:
-                    columns.store_row(self.first + local, obs)
-                except Exception as exc:
-                    self._fail(local, "step", exc, extras)
+        if isinstance(shard, range):
+            with suppress(Exception):  # a row does not fit its space: find out below which one
+                if shard is self.all:
+                    self._observations.store(observations)
+                else:
+                    columns.store(self.first + shard.start, observations)
+                return
+        for local, obs in zip(shard, observations, strict=True):
+            try:
+                columns.store_row(self.first + local, obs)
+            except Exception as exc:
+                self._fail(local, "step", exc, extras)
 
-    def _write_rewards(self, shard: range, rewards: list[Any], extras: list[RowExtras]) -> None:
-        with suppress(Exception):  # a reward that is not a plain number
-            self._rewards[shard.start : shard.stop] = array("d", rewards)
-            return
+    def _write_rewards(self, shard: Sequence[int], rewards: list[Any], extras: list[RowExtras]) -> None:
+        """Write rewards of which some are not plain numbers."""
         for local, reward in zip(shard, rewards, strict=True):
             try:
                 self._rewards[local] = number_of(reward)
@@ -304,30 +319,35 @@ class EnvShard:
             return self.autoreset.reset(local, given), self.autoreset.reset_infos.pop(local, {})
         except BaseException as exc:
             self.autoreset.refuse(local, "failed in reset")
+            self.autoreset.reset_infos.pop(local, None)
             if not isinstance(exc, ENV_ERRORS):
                 self._interrupted(exc)
             return self._capture(local, "reset", exc)
 
-    def first_row(self, local: int, outcome: ResetOutcome) -> RowsBody | None:
-        """Write the first row of an episode, with reward 0; return the body of its ROW."""
-        slot = self.first + local
-        self.flags.set(local, 0 if isinstance(outcome, RemoteFailure) else FIRST)
-        self._rewards[local] = 0.0
+    def first_rows(self, some: Slots, outcomes: Sequence[ResetOutcome]) -> RowsBody | None:
+        """Write the first rows of episodes, with reward 0; return what there is besides columns."""
         extras: list[RowExtras] = []
-        if isinstance(outcome, RemoteFailure):
-            extras.append(RowExtras(slot, {}, None, outcome))
-        else:
-            obs, info = outcome
-            try:
-                self._batch.observations.store_row(slot, obs)
-                if info:
-                    extras.append(RowExtras(slot, self.autoreset.row_info(info), info))
-                if self._batch.info and self._reader is not None:
-                    self._reader.collect([local], extras, {})
-            except Exception as exc:
-                self._fail(local, "reset", exc, extras)
-        objects = self._objects(slot, 1) if self._has_objects else None
+        for local, outcome in zip(some, outcomes, strict=True):
+            self._rewards[local] = 0.0
+            if isinstance(outcome, RemoteFailure):
+                self.flags.set(local, 0)
+                extras.append(RowExtras(self.first + local, {}, None, outcome))
+            else:
+                self.flags.set(local, FIRST)
+                self._write_first_row(local, *outcome, extras)
+        objects = self._objects(rows_of(shifted(some, self.first))) if self._has_objects else None
         return RowsBody(extras, objects) if extras or objects else None
+
+    def _write_first_row(self, local: int, obs: Any, info: dict[str, Any], extras: list[RowExtras]) -> None:
+        slot = self.first + local
+        try:
+            self._batch.observations.store_row(slot, obs)
+            if info:
+                extras.append(RowExtras(slot, self.autoreset.row_info(info), info))
+            if self._batch.info and self._reader is not None:
+                self._reader.collect([local], extras, {})
+        except Exception as exc:
+            self._fail(local, "reset", exc, extras)
 
     def show_envs(self) -> list[Any]:
         """Return the list of envs itself. From now on steps use the envs that the caller puts into it."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from vecenvs.batch.attribute_columns import AttributeColumn
 from vecenvs.batch.values import copy_containers
 from vecenvs.env_calls import layers
-from vecenvs.transport.protocol import RowExtras
+from vecenvs.transport.protocol import RowExtras, Slots, shifted
 
 Getter = Callable[[Any], Any]
 
@@ -97,7 +97,7 @@ class InfoReader:
         self._stash[local] = self.values(local)
 
     def collect(
-        self, shard: Sequence[int], extras: list[RowExtras], reset_infos: dict[int, dict[str, Any]]
+        self, shard: Slots, extras: list[RowExtras], reset_infos: dict[int, dict[str, Any]]
     ) -> list[tuple[int, Exception]]:
         """Write these rows' values to their columns or to `extras`; return the envs whose attributes could not be read.
 
@@ -126,8 +126,8 @@ class InfoReader:
                     }
         if not shard:
             return failed
-        slots = _shifted(shard, self._first)
-        whole = len(shard) == len(self._envs)
+        slots = shifted(shard, self._first)
+        whole = self._is_whole(shard)
         for name, column, values in zip(self._names, self._columns, columns, strict=True):
             if not (whole and column is not None and column.put_whole(values)):
                 self._store(name, column, slots, values, extras)
@@ -144,11 +144,14 @@ class InfoReader:
 
     def _read(self, shard: Sequence[int]) -> list[list[Any]]:
         """Return each attribute's values, in the order of the shard."""
-        whole = len(shard) == len(self._envs)
+        whole = self._is_whole(shard)
         return [
             read_all(owners if whole else [owners[local] for local in shard])
             for read_all, owners in zip(self._read_all, self._owners, strict=True)
         ]
+
+    def _is_whole(self, shard: Sequence[int]) -> bool:
+        return isinstance(shard, range) and len(shard) == len(self._envs)  # a list may have another order
 
     def _read_each(self, shard: Sequence[int]) -> tuple[list[int], list[list[Any]], list[tuple[int, Exception]]]:
         """Read env by env; return the envs that could be read, their values by attribute, and the failures."""
@@ -221,7 +224,3 @@ def _read_all(path: str) -> Callable[[list[Any]], list[Any]]:
         return lambda owners: list(map(get, owners))
     read: Callable[[list[Any]], list[Any]] = eval(f"lambda owners: [owner.{path} for owner in owners]")  # noqa: S307
     return read
-
-
-def _shifted(shard: Sequence[int], by: int) -> Sequence[int]:
-    return range(shard.start + by, shard.stop + by) if isinstance(shard, range) else [local + by for local in shard]

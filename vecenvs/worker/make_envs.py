@@ -11,23 +11,32 @@ import gymnasium as gym
 from gymnasium.spaces import Space
 
 from vecenvs.batch.space_equality import same_layout, same_space
+from vecenvs.batched import Batched
 from vecenvs.errors import RepeatedEnvError, VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, ShardSpec
 from vecenvs.vec_env import way_of_several
+from vecenvs.worker.batched_host import HostPart
 from vecenvs.worker.env_shard import ENV_ERRORS
+from vecenvs.worker.make_host import make_host
 from vecenvs.worker.old_gym import PACKAGE, seed_remedy
 from vecenvs.worker.worker import close_envs
 
 SPACES = ("observation_space", "action_space")
 MEMBERS = ("reset", "step", "close", *SPACES)  # what an env is used by
+# Members by which envs of other interfaces are known, and what to do with these.
+_OTHERS = {
+    "action_spec": "envs of dm_env and dm_control need shimmy's DmControlCompatibilityV0 around them",
+    "possible_agents": "envs of several agents (PettingZoo) need a wrapper that shows them as one agent, or SuperSuit, "
+    "which makes a vector env of them for vecenvs.from_gymnasium",
+}
 NEW_EACH_TIME = "it must return a new gymnasium.Env each time it is called"
 COMMON = ("observation_space", "action_space", "render_mode")  # what all envs of a VecEnv have alike
 
 
 def make_envs(
-    env_fns: Sequence[Callable[[], Any]], first: int, *, remote: bool
+    env_fns: Sequence[Callable[[], Any]], first: int, autoreset: str, *, remote: bool
 ) -> tuple[list[Any], ShardSpec | RemoteFailure]:
-    """Call every function.
+    """Call every function. What a `Batched` makes counts as so many envs, each with a `HostPart` in its place.
 
     Returns:
         The envs and their description. If a function raises, no envs (those made so far are closed) and its failure.
@@ -36,8 +45,12 @@ def make_envs(
     seen: set[int] = set()
     slot = first
     try:
-        for slot, env_fn in enumerate(env_fns, first):
+        for env_fn in env_fns:
+            slot = first + len(envs)
             env = env_fn()
+            if isinstance(env_fn, Batched):
+                envs += _parts_of(env, env_fn.num_envs, slot, autoreset)
+                continue
             _check_env(env, slot)
             bare = id(getattr(env, "unwrapped", env))
             if bare in seen:
@@ -53,6 +66,23 @@ def make_envs(
             raise
         return [], RemoteFailure.capture(slot, "its env function", exc, portable=remote, remedy=seed_remedy(exc))
     return envs, made
+
+
+def _parts_of(env: Any, num_envs: int, slot: int, autoreset: str) -> list[Any]:
+    """Return what stands for the envs of a batched env. VecEnvError if it cannot be used as one, or in this mode."""
+    try:
+        host = make_host(env, num_envs)
+        possible = {host.autoreset} | ({"same_step"} if host.autoreset == "disabled" and host.takes_masks else set())
+        if autoreset not in possible:
+            wanted = " or ".join(f"autoreset={mode!r}" for mode in sorted(possible))
+            raise VecEnvError(
+                f"{type(env).__name__} cannot be stepped with autoreset={autoreset!r}, since what it does at the end "
+                f"of an episode is {host.autoreset!r}: pass {wanted}, or make it in another mode"
+            )
+    except VecEnvError as exc:
+        close_refused(env)
+        raise VecEnvError(f"env {slot}: {exc}") from None
+    return [HostPart(host, index) for index in range(num_envs)]
 
 
 def _describe(envs: Sequence[Any], first: int, *, remote: bool) -> ShardSpec:
@@ -99,13 +129,16 @@ def problem_of(env: Any) -> str:
     if not faults:
         return ""
     what = f"a {kind}" if isinstance(env, gym.Env) else f"a {kind}, which is no gymnasium.Env,"
-    return f"{what} {' and '.join(faults)}: {NEW_EACH_TIME}"
+    others = [remedy for member, remedy in _OTHERS.items() if hasattr(env, member)]
+    return f"{what} {' and '.join(faults)}: {'; '.join([*others, NEW_EACH_TIME])}"
 
 
 def _mismatch(envs: Sequence[Any], first: int) -> tuple[int, str, Any, Any] | None:
     """Return the first env that differs from the shard's first one, preferably in more than bounds."""
     found = None
     for slot, env in enumerate(envs, first):
+        if isinstance(env, HostPart) and env.index:  # its host has been compared
+            continue
         for which in COMMON:
             theirs, ours = getattr(env, which, None), getattr(envs[0], which, None)
             if not same_space(theirs, ours):

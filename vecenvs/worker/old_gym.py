@@ -19,7 +19,7 @@ _SEED = (
 )
 # Modules which call envs and unpack the results.
 _CALLERS = {
-    "vecenvs": ("worker.autoreset.", "worker.env_shard.", "worker.step_loop.", "wrappers."),
+    "vecenvs": ("worker.autoreset.", "worker.env_shard.", "_native.", "wrappers."),
     "gymnasium": ("core.", "wrappers.", "utils."),
 }
 

@@ -37,7 +37,8 @@ def _begin_anew() -> None:
     _restore_handlers()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _restore_handlers() -> None:
@@ -54,15 +55,20 @@ def _restore_handlers() -> None:
         raise raised
 
 
-class _HeldSignals:
-    """A block in which no signal's handler raises: all are called after it. Has no effect outside the main thread."""
+class HeldSignals:
+    """A block in which no signal's handler raises: all are called after it.
+
+    Has no effect outside the main thread, nor within another such block.
+    """
 
     def __init__(self) -> None:
         self._noted: list[int] = []
+        self._holds = False
 
     def __enter__(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
+        if _handlers or threading.current_thread() is not threading.main_thread():
             return
+        self._holds = True
         try:
             for number in signal.valid_signals():
                 handler = signal.getsignal(number)
@@ -76,7 +82,7 @@ class _HeldSignals:
     def __exit__(self, *_: object) -> None:
         with contextlib.ExitStack() as calls:  # the last one first, and each whatever the others raise
             calls.callback(self._call_handlers)
-            if threading.current_thread() is threading.main_thread():
+            if self._holds:
                 calls.callback(_restore_handlers)
 
     def _call_handlers(self) -> None:
@@ -95,7 +101,7 @@ def child_environment() -> Iterator[None]:
     importing would answer a Ctrl-C with a traceback. What any handler raises in the middle of a fork is lost, or sends
     the child into the caller's program.
     """
-    with _HeldSignals(), _environment_lock, _main_without_false_file():
+    with HeldSignals(), _environment_lock, _main_without_false_file():
         resource_tracker.ensure_running()  # multiprocessing would do so later, and let Ctrl-C through again
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         removed = {k: v for k, v in os.environ.items() if k.startswith(LAUNCHER_VARIABLES)}

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import cloudpickle
 
 from vecenvs.batch.batch_columns import Allocator, BatchColumns
+from vecenvs.batched import Batched, is_pickled
 from vecenvs.transport.channel import Channel
 from vecenvs.transport.memory import Semaphore, open_segment, unlink_semaphores
 from vecenvs.transport.packed import Packer
@@ -61,7 +62,7 @@ def serve_worker(
         signal.signal(signal.SIGTERM, leave_on_sigterm)
         try:
             server = ShardServer(env_fns, first, autoreset)
-            channel.send_bytes(server.describe(forked=not isinstance(env_fns[0], bytes)))
+            channel.send_bytes(server.describe(forked=not is_pickled(env_fns[0])))
             while problem := server.connect(channel.recv_bytes()):
                 channel.send_bytes(problem)
             channel.send_bytes(b"")
@@ -86,10 +87,10 @@ class ShardServer:
     """
 
     def __init__(self, env_fns: Sequence[Any], first: int, autoreset: str) -> None:
-        calls = [partial(_load_and_call, env_fn) if isinstance(env_fn, bytes) else env_fn for env_fn in env_fns]
+        calls = [_loader(env_fn) for env_fn in env_fns]
         self._first = first
         self._autoreset = autoreset
-        self._envs, self._made = make_envs(calls, first, remote=True)
+        self._envs, self._made = make_envs(calls, first, autoreset, remote=True)
         self._run: Callable[[], None] | None = None
 
     def describe(self, *, forked: bool = False) -> bytes:
@@ -132,13 +133,13 @@ class ShardServer:
         return BatchColumns(self._made.observation_space, self._made.action_space, n, allocator, info_attrs, **options)
 
     def _serve_rings(self, batch: BatchColumns, down: RingReader, up: RingWriter) -> None:
-        row = int(Answer.ROW)
+        some_rows = int(Answer.SOME_ROWS)
 
         def answer(number: int, tag: int, body: object) -> None:
-            wakes = tag & 0xFF == row
+            wakes = tag & 0xFF == some_rows
             if body is None and up.enter(number, tag, wakes):
                 return
-            data = encode(tag, body)
+            data = encode(body)
             while not up.put(number, tag, data, wakes):
                 time.sleep(FULL_PAUSE / 10)  # until the caller has read some
 
@@ -179,6 +180,13 @@ def _open_rings(spec: RingsSpec) -> tuple[memoryview, RingReader, RingWriter]:
     down = RingReader(rings, spec.entries, spec.names.down, spin=spec.spin)
     wake = Semaphore(spec.names.wake) if spec.wakes else None
     return memory, down, RingWriter(rings, spec.entries, spec.names.up, wake=wake)
+
+
+def _loader(env_fn: Any) -> Any:
+    """Return a function of what `pickle_env_fns` has made of one."""
+    if isinstance(env_fn, Batched):
+        return Batched(_loader(env_fn.make), env_fn.num_envs)
+    return partial(_load_and_call, env_fn) if isinstance(env_fn, bytes) else env_fn
 
 
 def _load_and_call(env_fn: bytes) -> Any:

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
 
 from vecenvs.batch.batch_columns import BatchColumns, Specs
 from vecenvs.batch.values import copy_containers
 from vecenvs.env_calls import counts_as_reset, name_for
 from vecenvs.errors import VecEnvError
 from vecenvs.transport.protocol import (
+    OF_SOME,
     Answer,
     Command,
     Message,
     RemoteFailure,
     RowExtras,
     RowsBody,
+    Scattered,
+    Slots,
+    address,
+    addressed,
     can_pickle,
     dumps,
     kind_of,
-    slot_of,
-    tag,
+    rows_of,
+    shifted,
 )
 from vecenvs.worker.async_resets import AsyncResets
-from vecenvs.worker.env_shard import ENV_ERRORS, EnvShard, ResetOutcome
+from vecenvs.worker.env_shard import ENV_ERRORS, ResetOutcome
+from vecenvs.worker.mixed_shard import make_shard
+from vecenvs.worker.portions import Portions
 
 Answering = Callable[[int, int, object], None]
 
@@ -34,7 +41,17 @@ CLOSE_WAIT = 5.0  # seconds for async resets to end before their envs are closed
 # Plain ints compare faster.
 _ROWS, _INFO_ROWS, _PLAIN = int(Answer.ROWS), int(Answer.INFO_ROWS), int(Answer.PLAIN_ROWS)
 _CLOSE = int(Command.CLOSE)
-_OF_SLOT = frozenset({int(Command.STEP_ONE), int(Command.RESET), int(Command.AWAIT_RESET)})
+_STEP_SOME, _RESET, _AWAIT_RESET = int(Command.STEP_SOME), int(Command.RESET), int(Command.AWAIT_RESET)
+_SOME_ROWS = int(Answer.SOME_ROWS)
+
+
+class Subset(NamedTuple):
+    """A command about some slots that is being carried out, and the slots that are left of it."""
+
+    number: int
+    kind: int
+    left: Slots
+    given: Any  # the body
 
 
 class Worker:
@@ -48,12 +65,13 @@ class Worker:
     def __init__(
         self, envs: Sequence[Any], first: int, batch: BatchColumns, autoreset: str, answer: Answering, *, remote: bool
     ) -> None:
-        self.env_shard = EnvShard(envs, first, batch, autoreset, remote=remote)
+        self.env_shard = make_shard(envs, first, batch, autoreset, remote=remote)
         self._first = first
         self._batch = batch
         self._remote = remote
         self._answer = answer
-        self._read_actions = batch.actions.shard(first, len(envs)).reader()
+        self._given_actions = batch.actions.shard(first, len(envs))
+        self._read_actions = self.env_shard.read_actions
         self.number = -(2**62)  # of the current command, or of the last one
         self._unanswered = -1  # the same, until it is answered
         # An env that is alone in its process delays no other one while it resets; otherwise each reset gets a thread.
@@ -63,11 +81,10 @@ class Worker:
         self._send = self._send_locked if threads else self._send_now
         self._send_bare = self._send_locked if threads else answer  # a message without a body needs no check
         self._closed = False
-        self._commands: dict[int, Callable[[int, int, Any], None]] = {
+        self.subset: Subset | None = None  # while there is something left of one
+        self._portions = {_STEP_SOME: Portions(), _RESET: Portions()}
+        self._commands: dict[int, Callable[[int, Any], None]] = {
             int(Command.STEP): self._on_step,
-            int(Command.STEP_ONE): self._on_step_one,
-            int(Command.RESET): self._on_reset,
-            int(Command.AWAIT_RESET): self._on_await_reset,
             int(Command.CALL): self._on_call,
             int(Command.PREPARE): self._on_prepare,
             int(Command.RESUME): self._on_resume,
@@ -81,19 +98,86 @@ class Worker:
         """Carry out one command and answer it. Return False after CLOSE: the worker is done."""
         if number <= self.number:
             return True
-        self.number = self._unanswered = number
         kind = tag & 0xFF
+        if kind in OF_SOME:
+            self.begin_some(number, tag, body)
+            while self.subset is not None:
+                self.proceed()
+                if self._remote and self.env_shard.unsettled:
+                    self.settle()
+            return True
+        self.number = self._unanswered = number
         if type(body) is RemoteFailure:  # it could not be unpickled
-            slot = slot_of(tag) if kind in _OF_SLOT else self._first
+            slot = self._first
             self._refuse(number, tag, body._replace(slot=slot, summary=f"env {slot}: {body.summary}"))
         else:
-            self._commands[kind](number, (tag >> 8) - self._first, body)
+            self._commands[kind](number, body)
         if self._remote and self.env_shard.unsettled:
             self.settle()
         return kind != _CLOSE
 
+    def begin_some(self, number: int, tag: int, body: Any) -> None:
+        """Begin a command about some slots. As long as there is a `subset`, `proceed` has to follow."""
+        slots, body = addressed(tag, body)
+        self.subset = Subset(number, tag & 0xFF, slots, body)
+        self.number = self._unanswered = number
+
+    def proceed(self) -> None:
+        """Carry out the next portion of `subset` and answer it."""
+        if self.subset is None:
+            return
+        number, kind, left, given = self.subset
+        count = len(left)
+        if type(given) is RemoteFailure:  # it could not be unpickled
+            self._refuse_some(number, left, given._replace(summary=f"env {left[0]}: {given.summary}"))
+        elif kind == _AWAIT_RESET:
+            for slot in left:
+                self._resets.ask(slot - self._first, number)
+        else:
+            some, portions = shifted(left, -self._first), self._portions[kind]
+            count = self._count_together(some, portions)
+            some, slots = some[:count], left[:count]
+            self._unanswered = number
+            start = time.perf_counter()
+            if kind == _STEP_SOME:
+                if given is not None:
+                    self._batch.actions.take_objects(rows_of(left), given)
+                    given = None
+                body: Any = self.env_shard.step_some(some, self._actions_of(slots))
+            else:
+                body = self._reset_some(some, given or {})
+            if some[0] not in self.env_shard.batched:
+                portions.measured(some, time.perf_counter() - start)
+            self._send(number, *address(_SOME_ROWS, slots, body))
+        self.subset = Subset(number, kind, left[count:], given) if count < len(left) else None
+
+    def _count_together(self, some: Slots, portions: Portions) -> int:
+        """Return how many of these envs, the first ones, are the next portion. A batched env's go together."""
+        env_shard = self.env_shard
+        if not env_shard.batched:
+            return portions.next(some)
+        part = env_shard.part_of[some[0]]
+        count = next((k for k, local in enumerate(some) if local not in part), len(some))
+        return count if some[0] in env_shard.batched else portions.next(some[:count])
+
+    def _actions_of(self, slots: Slots) -> Any:
+        """Return these slots' actions as `step_envs` takes them."""
+        if self._given_actions.view is not None:
+            return self._given_actions.view
+        rows = self._batch.actions.rows_at(rows_of(slots), len(slots))
+        return dict(zip(shifted(slots, -self._first), rows, strict=True))
+
+    def _reset_some(self, some: Slots, given: dict[int, tuple[Any, Any]]) -> RowsBody | None:
+        if some[0] in self.env_shard.batched:
+            return self.env_shard.reset_some(some, given)
+        none, outcomes = (None, None), []
+        for local in some:
+            self._resets.drop(local)
+            outcomes.append(self.env_shard.try_reset(local, given.get(self._first + local, none)))
+        return self.env_shard.first_rows(some, outcomes)
+
     def step_all(self, number: int) -> bool:
-        """Step the whole shard ahead of `step`, which returns the answer. Return True if the rows are plain ones."""
+        """Step the whole shard ahead of `step`, which returns the answer. Return True if that is all."""
         return self.env_shard.step_all(number, self._read_actions())
 
     def step(self, number: int, objects: Any = None) -> Message:
@@ -102,28 +186,47 @@ class Worker:
         env_shard = self.env_shard
         if not env_shard.has_begun(number):
             if objects is not None:
-                self._batch.actions.take_objects(self._first, len(env_shard.envs), objects)
+                rows = slice(self._first, self._first + len(env_shard.envs))
+                self._batch.actions.take_objects(rows, objects)
             if env_shard.step_all(number, self._read_actions()):
                 self._unanswered = -1
-                return number, _PLAIN, None
+                return number, _ROWS if env_shard.flags.some else _PLAIN, None
         body = env_shard.end_step()
         self._unanswered = -1
         if body is None:
             return number, _ROWS if env_shard.flags.some else _PLAIN, None
-        return number, _ROWS if type(body) is RowsBody else _INFO_ROWS, body
+        if type(body) is RowsBody:
+            return number, _ROWS, body
+        return number, _INFO_ROWS, None if body is True else body
 
-    def break_off(self, number: int, tag: int) -> None:
-        """Answer a command that was ended by an exception, not an env's: a KeyboardInterrupt between two steps, say."""
+    def break_off(self, number: int, tag: int, body: Any, answered: Collection[int]) -> None:
+        """Answer a command that was ended by an exception, not an env's: a KeyboardInterrupt between two steps, say.
+
+        `answered` are slots of a command about some slots which are answered.
+        """
         problem = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
-        self._refuse(number, tag, RemoteFailure.capture(self._first, "a command", problem, portable=self._remote))
+        why = RemoteFailure.capture(self._first, "a command", problem, portable=self._remote)
+        if kind_of(tag) not in OF_SOME:
+            self._refuse(number, tag, why)
+            return
+        left, _ = addressed(tag, body)
+        if number <= self.number:  # it was begun
+            left = self.subset.left if self.subset is not None else []
+        left = [slot for slot in left if slot not in answered and not self._resets.ask_again(slot - self._first)]
+        if left:
+            self._refuse_some(number, left, why)
+        self.subset = None
+
+    def _refuse_some(self, number: int, slots: Slots, why: RemoteFailure) -> None:
+        """Answer a command with a failure of each of these slots."""
+        failures = RowsBody(self.env_shard.fail(shifted(slots, -self._first), why))
+        self._send(number, *address(_SOME_ROWS, slots, failures))
 
     def _refuse(self, number: int, command: int, why: RemoteFailure) -> None:
         """Answer a command with a failure instead of carrying it out."""
-        kind, slot = kind_of(command), slot_of(command)
+        kind = kind_of(command)
         if kind == Command.STEP:
             self._send(number, _ROWS, RowsBody(self.env_shard.fail(self.env_shard.all, why)))
-        elif kind in _OF_SLOT:
-            self._send(number, tag(Answer.ROW, slot), RowsBody(self.env_shard.fail([slot - self._first], why)))
         elif kind == Command.CLOSE:
             self._send(number, Answer.CLOSED, [])
         else:
@@ -142,52 +245,40 @@ class Worker:
 
     # Stepping and resetting
 
-    def _on_step(self, number: int, _: int, objects: Any) -> None:
+    def _on_step(self, number: int, objects: Any) -> None:
         _, tag, body = self.step(number, objects)
         if body is None:
             self._send_bare(number, tag, None)
         else:
             self._send(number, tag, body)
 
-    def _on_step_one(self, number: int, local: int, objects: Any) -> None:
-        actions, slot = self._batch.actions, self._first + local
-        actions.take_objects(slot, 1, objects)
-        self._send(number, tag(Answer.ROW, slot), self.env_shard.step_one(local, actions.rows(slot, 1)[0]))
-
-    def _on_reset(self, number: int, _: int, wanted: dict[int, tuple[Any, Any]]) -> None:
-        for slot, given in wanted.items():
-            local = slot - self._first
-            self._resets.drop(local)
-            self._send_first_row(number, local, self.env_shard.try_reset(local, given))
-
     def _send_first_row(self, number: int, local: int, outcome: ResetOutcome) -> None:
-        self._send(number, tag(Answer.ROW, self._first + local), self.env_shard.first_row(local, outcome))
+        slot = self._first + local
+        body = self.env_shard.first_rows([local], [outcome])
+        self._send(number, *address(_SOME_ROWS, range(slot, slot + 1), body))
 
     def _reply(self, number: int, body: Any) -> None:
         self._send(number, int(Answer.REPLY), body)
 
-    def _on_prepare(self, number: int, _: int, body: tuple[dict[int, Any], dict[int, Any]]) -> None:
+    def _on_prepare(self, number: int, body: tuple[dict[int, Any], dict[int, Any]]) -> None:
         seeds, options = body
         for slot in {*seeds, *options}:
             self.env_shard.autoreset.hold(slot - self._first, seeds.get(slot), options.get(slot))
         self._reply(number, None)
 
-    def _on_resume(self, number: int, _: int, lost: dict[int, tuple[Any, int | None]]) -> None:
+    def _on_resume(self, number: int, lost: dict[int, tuple[Any, int | None]]) -> None:
         self.env_shard.autoreset.resume(lost)
         self._reply(number, None)
 
-    def _on_fail(self, _: int, __: int, failures: dict[int, RemoteFailure]) -> None:
+    def _on_fail(self, _: int, failures: dict[int, RemoteFailure]) -> None:
         for slot, why in failures.items():
             self._resets.drop(slot - self._first)
             self.env_shard.fail([slot - self._first], why)
 
-    def _on_await_reset(self, number: int, local: int, _: Any) -> None:
-        self._resets.ask(local, number)
-
     # Everything else
 
     def _on_call(
-        self, number: int, _: int, body: tuple[Callable[..., Any], list[int], tuple[Any, ...], dict[str, Any]]
+        self, number: int, body: tuple[Callable[..., Any], list[int], tuple[Any, ...], dict[str, Any]]
     ) -> None:
         function, slots, args, kwargs = body
         results: list[Any] = []
@@ -209,11 +300,11 @@ class Worker:
             checked = [_portable_result(slot, doing, result) for slot, result in zip(slots, results, strict=True)]
             self._reply(number, checked)
 
-    def _on_open_info(self, number: int, _: int, specs: Specs) -> None:
+    def _on_open_info(self, number: int, specs: Specs) -> None:
         self.env_shard.open_info(specs)
         self._reply(number, None)
 
-    def _on_report(self, number: int, _: int, seconds: float) -> None:
+    def _on_report(self, number: int, seconds: float) -> None:
         self._send = self._send_bare = self._send_locked
         threading.Thread(target=self._report, args=(seconds,), daemon=True).start()
         self._reply(number, None)
@@ -229,7 +320,7 @@ class Worker:
             seen = now
             time.sleep(seconds)
 
-    def _on_close(self, number: int, _: int, __: Any) -> None:
+    def _on_close(self, number: int, _: Any) -> None:
         self._send(number, int(Answer.CLOSED), self.close(CLOSE_WAIT))
 
     def close(self, grace: float) -> list[RemoteFailure]:
@@ -251,9 +342,11 @@ class Worker:
         try:
             self._answer(number, tag, body)
         except Exception:
-            if not isinstance(body, RowsBody):
+            rows = body.body if isinstance(body, Scattered) else body
+            if not isinstance(rows, RowsBody):
                 raise
-            self._answer(number, tag, body._replace(extras=[self._portable(extra) for extra in body.extras]))
+            rows = rows._replace(extras=[self._portable(extra) for extra in rows.extras])
+            self._answer(number, tag, body._replace(body=rows) if isinstance(body, Scattered) else rows)
         if number == self._unanswered:
             self._unanswered = -1
 

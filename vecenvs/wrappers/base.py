@@ -97,8 +97,13 @@ class VecEnvWrapper(VecEnv):
     def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
         self.venv.reset_async(indices, seed=seed, options=options)
 
-    def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
-        return self.venv.recv(min_envs, max_envs, timeout)
+    def recv(
+        self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None, indices: Indices = None
+    ) -> Batch:
+        return self.venv.recv(min_envs, max_envs, timeout, indices)
+
+    def groups(self, count: int) -> list[NDArray[np.int64]]:
+        return self.venv.groups(count)
 
     def seed(self, seed: Seeds = None) -> list[int | None]:
         return self.venv.seed(seed)
@@ -138,8 +143,12 @@ class VecEnvWrapper(VecEnv):
     def get_images(self, indices: Indices = None) -> list[Any]:
         return self.venv.get_images(indices)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} around {self.venv!r}>"
+
     def stats(self) -> dict[str, Any]:
         return self.venv.stats()
 
     def close(self) -> None:
+        self._close_window()
         self.venv.close()

@@ -16,6 +16,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.core import ActType, ObsType
 
+from vecenvs import _native
 from vecenvs.batch.values import shown
 from vecenvs.wrappers.results import EXT
 from vecenvs.wrappers.results_writer import ResultsWriter, check_keywords
@@ -128,19 +129,7 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
         """
         if self.needs_reset:
             raise RuntimeError("step on an env whose episode has ended, or has not begun: reset it first")
-        row = self.env.step(action)
-        try:
-            self._rewards.append(row[1])  # type: ignore[arg-type]  # any SupportsFloat: append converts it
-        except TypeError:  # a number in an array of one item, which VecEnvs take, too
-            try:
-                self._rewards.append(np.asarray(row[1]).item())
-            except (TypeError, ValueError):
-                raise TypeError(f"the reward must be a number, not {shown(row[1])}") from None
-        if row[2] or row[3]:
-            obs, reward, terminated, truncated, info = row
-            # In a new dict: an env that reuses its own would repeat the episode in later infos.
-            return obs, reward, terminated, truncated, {**info, "episode": self._end_episode(info)}
-        return row
+        return self._record(self.env.step(action))
 
     def close(self) -> None:
         """Close the env and the file."""
@@ -171,6 +160,21 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
         """Return the seconds from `t_start` to the end of each finished episode, not rounded."""
         return list(self.episode_times)
 
+    def _record(self, row: Any) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Record a step; return its row. The compiled core does so itself for usual rows that end no episode."""
+        try:
+            self._rewards.append(row[1])
+        except TypeError:  # a number in an array of one item, which VecEnvs take, too
+            try:
+                self._rewards.append(np.asarray(row[1]).item())
+            except (TypeError, ValueError):
+                raise TypeError(f"the reward must be a number, not {shown(row[1])}") from None
+        if row[2] or row[3]:
+            obs, reward, terminated, truncated, info = row
+            # In a new dict: an env that reuses its own would repeat the episode in later infos.
+            return obs, reward, terminated, truncated, {**info, "episode": self._end_episode(info)}
+        return row  # type: ignore[no-any-return]
+
     def _end_episode(self, info: Mapping[str, Any]) -> dict[str, Any]:
         self.needs_reset = True
         # sum() as in Stable-Baselines3, so that both give the same bits on every Python (3.12 changed its rounding).
@@ -191,6 +195,9 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
     def _forget_episode(self) -> None:
         self._steps_before += len(self._rewards)
         del self._rewards[:]
+
+
+_native.know_monitor(Monitor)
 
 
 def _reset_value(keyword: str, kwargs: Mapping[str, Any]) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -97,8 +96,10 @@ class ResultsWriter:
 def _locked(file: TextIO) -> Iterator[None]:
     """Lock the file against other processes that append to it: they would find half a row, and remove it."""
     try:
+        import fcntl
+
         fcntl.flock(file, fcntl.LOCK_EX)
-    except OSError:  # a file system without locks; one writer per file needs none
+    except (ImportError, OSError):  # Windows, or a file system without locks; one writer per file needs none
         yield
         return
     try:

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecenvs.arguments import parse_indices
+from vecenvs.batch.info_batches import BatchInfos
 from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
 from vecenvs.wrappers.base import VecEnvWrapper
@@ -64,8 +65,10 @@ class VecRowsWrapper(VecEnvWrapper):
         self._on_rows(batch, _exact_rewards(venv, rewards), lock_step=True)
         return batch.obs, batch.rewards, dones, batch.infos
 
-    def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
-        batch = self.venv.recv(min_envs, max_envs, timeout)
+    def recv(
+        self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None, indices: Indices = None
+    ) -> Batch:
+        batch = self.venv.recv(min_envs, max_envs, timeout, indices)
         self._on_rows(batch, batch.rewards.astype(np.float64), lock_step=False)
         return batch
 
@@ -76,6 +79,8 @@ class VecRowsWrapper(VecEnvWrapper):
 
 def flagged(batch: Batch, key: str) -> NDArray[np.bool_]:
     """Return whether the info of each row has True under `key`, bool (k,). An env's own value may be a number."""
+    if isinstance(batch.infos, BatchInfos):
+        return batch.infos.flagged(key)
     return np.array([info.get(key) is True for info in batch.infos], dtype=bool)
 
 

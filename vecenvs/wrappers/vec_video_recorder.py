@@ -88,8 +88,10 @@ class VecVideoRecorder(VecEnvWrapper):
         self._after_step(None)
         return result
 
-    def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
-        batch = super().recv(min_envs, max_envs, timeout)
+    def recv(
+        self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None, indices: Indices = None
+    ) -> Batch:
+        batch = super().recv(min_envs, max_envs, timeout, indices)
         self._after_step([int(slot) for slot in batch.indices])
         return batch
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import array
-import fcntl
 import os
 import stat
 import sys
-import termios
 import time
 from typing import Any, NoReturn
 
@@ -36,6 +34,9 @@ def abort(comm: Any) -> NoReturn:
 
 def _unread(descriptor: int) -> int:
     """Count the unread bytes in a pipe; 0 if the descriptor is not a pipe."""
+    import fcntl  # not on Windows, where this module can be imported all the same
+    import termios
+
     try:
         if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             return 0

@@ -21,6 +21,7 @@ from multiprocessing.util import get_temp_dir
 from typing import NamedTuple
 
 from vecenvs.backends.mpi import fork_server
+from vecenvs.batched import width
 from vecenvs.transport.channel import Channel, PolledEnd
 from vecenvs.transport.shared import Names
 from vecenvs.worker.process import child_environment, watch_caller
@@ -40,7 +41,7 @@ class LaunchRequest(NamedTuple):
     @property
     def slots(self) -> range:
         """The slots of the worker's envs."""
-        return range(self.first, self.first + len(self.env_fns))
+        return range(self.first, self.first + sum(map(width, self.env_fns)))
 
 
 def start_server() -> None:

@@ -18,6 +18,7 @@ from vecenvs.backends.mpi.ranks import WorkerRanks
 from vecenvs.backends.mpi.transport import RankTransport
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
+from vecenvs.transport.memory import check_system
 from vecenvs.transport.protocol import pickle_env_fns
 from vecenvs.transport.remote import TRANSPORTS, describe_all
 from vecenvs.transport.shared import Names
@@ -44,7 +45,7 @@ class MpiVecEnv(PoolVecEnv):
         **common: the arguments that every engine takes (see `DummyVecEnv`).
 
     Raises:
-        BackendUnavailable: MPI is missing, or this program was not started by its mpirun.
+        BackendUnavailable: MPI is missing, this is Windows, or this program was not started by its mpirun.
         VecEnvError: a worker can neither open the caller's memory nor connect to the caller.
     """
 
@@ -58,6 +59,7 @@ class MpiVecEnv(PoolVecEnv):
         port: int = 0,
         **common: Any,
     ) -> None:
+        check_system("MpiVecEnv")
         check_choice("transport", transport, TRANSPORTS)
         if address is not None and not isinstance(address, str):
             raise TypeError(f"address must be an IP address of rank 0's host, as text, or None, not {address!r}")
@@ -86,7 +88,7 @@ class MpiVecEnv(PoolVecEnv):
 
     def _launch(self, worker: int, shard: range) -> Transport:
         self._used.pop(worker, None)
-        env_fns = pickle_env_fns([self._env_fns[slot] for slot in shard], shard.start)
+        env_fns = pickle_env_fns(self._hosts.functions_of(shard), shard.start)
         names = Names.new(self._wake)
         while True:
             peer = self._used[worker] = self._ranks.least_busy(list(self._used.values()))

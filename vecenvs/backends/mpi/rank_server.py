@@ -86,7 +86,7 @@ class RankServer:
     def _receive(self) -> bool:
         """Act on every message that has arrived; tell whether there was one."""
         found = False
-        while (message := self._comm.receive()) is not None:
+        while (message := self._comm.first()) is not None:
             found = True
             _, tag, data = message
             if tag == CONTROL:
@@ -94,6 +94,7 @@ class RankServer:
                 self._control(what, *rest)
             elif tag in self._hosted:
                 self._hosted[tag].relay.put(data)
+            self._comm.drop()
         return found
 
     def _control(self, what: str, *rest: Any) -> None:

@@ -70,7 +70,6 @@ class LaunchedWorker:
         """End the worker's process, and wait until it has ended. Repeatable."""
         if self._stopped:
             return
-        self._stopped = True
         if not self.gone:
             grace = max(grace, 0.1)
             with contextlib.suppress(BrokenPipeError):
@@ -80,6 +79,7 @@ class LaunchedWorker:
                 lambda: self.exit_status()[0] or self.ranks.is_silent(self.peer, STOP_MARGIN), 2 * grace + STOP_MARGIN
             )
         self.ranks.forget(self)
+        self._stopped = True
 
 
 class WorkerRanks:
@@ -96,7 +96,8 @@ class WorkerRanks:
         self._comm = NonblockingComm(mpi, private, mpi.ANY_SOURCE)
         self._numbers = itertools.count(1)
         self._most = mpi.COMM_WORLD.Get_attr(mpi.TAG_UB)
-        self._launched: dict[int, LaunchedWorker] = {}
+        self._launched: weakref.WeakValueDictionary[int, LaunchedWorker] = weakref.WeakValueDictionary()
+        self._abandoned: list[tuple[int, int]] = []  # (rank, number) of workers that nothing refers to any more
         self._lost: list[Peer] = []
         self._pinged: dict[int, float] = {}  # ranks that have not answered -> since when
         self._heard: dict[int, float] = {}  # rank -> when its last message came
@@ -119,6 +120,8 @@ class WorkerRanks:
         """Launch a worker on a rank, without waiting for it. BrokenPipeError if the rank is gone."""
         number = 1 + next(self._numbers) % (self._most - 1)
         launched = self._launched[number] = LaunchedWorker(self, number, peer, request.slots)
+        # Where an exception (Ctrl-C) comes before anything else has a reference to it.
+        weakref.finalize(launched, self._abandoned.append, (peer.rank, number)).atexit = False
         try:
             self.control(peer.rank, "launch", number, request)
         except BrokenPipeError:
@@ -193,15 +196,23 @@ class WorkerRanks:
 
     def poll(self) -> bool:
         """Take in what has arrived. Always False, for use in conditions."""
+        while self._abandoned and not self.ended:
+            rank, number = self._abandoned[0]
+            if rank in self.peers:
+                with contextlib.suppress(BrokenPipeError):
+                    self.control(rank, "stop", number, 0.1)  # of no effect if it has ended
+            del self._abandoned[0]
         try:
-            while not self.ended and (message := self._comm.receive()) is not None:
+            while not self.ended and (message := self._comm.first()) is not None:
                 rank, tag, data = message
                 self._pinged.pop(rank, None)
                 self._heard[rank] = time.monotonic()
                 if tag == CONTROL:
                     self._on_control(*loads(data))
                 elif tag in self._launched:
-                    self._launched[tag].inbox.append(data)
+                    self._comm.take_into(self._launched[tag].inbox)
+                    continue
+                self._comm.drop()
         except self._mpi.Exception as exc:
             self._note_failure(exc)
         return False

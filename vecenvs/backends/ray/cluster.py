@@ -17,7 +17,7 @@ from vecenvs.pool.finalizers import close_before_hooks
 
 # A Ray of our own is for these workers alone: no ping home, and workers at the caller's own priority.
 OWN_ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
-KNOCKING = 10.0  # seconds for the head of a cluster to come up
+KNOCKING = 5.0  # seconds for the head of a cluster to come up
 OWN_ARGUMENTS: dict[str, Any] = {"include_dashboard": False, "logging_level": "error"}
 
 _log = logging.getLogger("vecenvs")

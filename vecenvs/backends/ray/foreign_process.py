@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import select
 import signal
@@ -28,6 +27,8 @@ class ForeignProcess:
         """Return its exit code as in `subprocess`, negative for a signal; None while it runs, or if it is unknown."""
         if self._fd < 0:
             return None
+        import fcntl  # not on Windows, where this module can be imported all the same
+
         info = bytearray(_SIZE)
         struct.pack_into("=Q", info, 0, _EXIT)
         try:

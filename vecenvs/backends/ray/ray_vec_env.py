@@ -15,6 +15,7 @@ from vecenvs.backends.ray.transport import ActorTransport
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.pool.workers import EXIT_GRACE
 from vecenvs.transport import Transport
+from vecenvs.transport.memory import check_system
 from vecenvs.transport.protocol import pickle_env_fns
 from vecenvs.transport.remote import TRANSPORTS, describe_all
 from vecenvs.transport.shared import Names
@@ -47,7 +48,7 @@ class RayVecEnv(PoolVecEnv):
         **common: the arguments that every engine takes (see `DummyVecEnv`).
 
     Raises:
-        BackendUnavailable: Ray is missing, cannot be joined, or has no place for the actors.
+        BackendUnavailable: Ray is missing, cannot be joined, this is Windows, or Ray has no place for the actors.
         VecEnvError: an actor can neither open the caller's memory nor connect to the caller.
     """
 
@@ -66,6 +67,7 @@ class RayVecEnv(PoolVecEnv):
         **common: Any,
     ) -> None:
         self.closed = True  # until everything stands
+        check_system("RayVecEnv")
         check_ray()
         fns: list[EnvFn] = listed(env_fns)
         check_env_fns(fns)
@@ -96,7 +98,7 @@ class RayVecEnv(PoolVecEnv):
         return default_workers(len(env_fns), options["num_cpus"]) if num_workers is None else num_workers
 
     def _launch(self, worker: int, shard: range) -> Transport:
-        env_fns = pickle_env_fns([self._env_fns[slot] for slot in shard], shard.start)
+        env_fns = pickle_env_fns(self._hosts.functions_of(shard), shard.start)
         replaces = worker in self._actors.by_worker
         self._actors.reap(worker, time.monotonic())
         launched = ActorTransport(self._actors, shard, env_fns, Names.new(self._wake), replaces=replaces)

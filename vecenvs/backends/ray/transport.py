@@ -19,6 +19,7 @@ from vecenvs.transport.remote import OTHER_NODE, RemoteTransport
 from vecenvs.transport.shared import Names
 from vecenvs.transport.spinning import Spin
 from vecenvs.transport.tcp import CAUSE_TIMEOUT
+from vecenvs.worker.process import HeldSignals
 
 REPLACEMENT_TIMEOUT = 10.0  # seconds for a replacement to find a place of its own, and for its process to start
 EXIT_CODE_TIMEOUT = 0.5  # seconds for a dead process's exit code to be known
@@ -50,7 +51,8 @@ class ActorTransport(RemoteTransport):
         self._start(actors.request, actors.actor_class, REPLACEMENT_TIMEOUT if self._accommodating else None)
 
     def _start(self, request: Request, actor_class: Any, seconds: float | None) -> None:
-        self._actor = actor_class.remote(self.shard.start, self._actors.autoreset, os.getpid())
+        with HeldSignals():  # what a handler raises within Ray's own code leaves an actor that nothing refers to
+            self._actor = actor_class.remote(self.shard.start, self._actors.autoreset, os.getpid())
         self._modest = request.modest
         self._placing = Placing(request, self._actor, self._who, seconds)
         self._answering = self._actor.make.remote(self._env_fns, import_paths())  # the next message of the boot channel

@@ -25,9 +25,11 @@ from vecenvs.testing.suite.arguments import ArgumentConformance
 from vecenvs.testing.suite.attributes import AttributeConformance
 from vecenvs.testing.suite.autoreset import AutoresetConformance
 from vecenvs.testing.suite.base import Conformance, Make
+from vecenvs.testing.suite.batched import BatchedConformance, BatchedRuleConformance, BatchedWorkerConformance
 from vecenvs.testing.suite.deaths import DeathConformance
 from vecenvs.testing.suite.errors import ErrorConformance
 from vecenvs.testing.suite.indices import IndexConformance
+from vecenvs.testing.suite.infos import InfoConformance
 from vecenvs.testing.suite.interfaces import InterfaceConformance
 from vecenvs.testing.suite.interrupts import InterruptConformance
 from vecenvs.testing.suite.lifecycle import LifecycleConformance
@@ -41,6 +43,7 @@ from vecenvs.testing.suite.schedules import ScheduleConformance
 from vecenvs.testing.suite.seeding import SeedingConformance
 from vecenvs.testing.suite.spaces import SpaceConformance
 from vecenvs.testing.suite.starts import StartConformance
+from vecenvs.testing.suite.subsets import SubsetConformance
 from vecenvs.testing.suite.timeouts import PatienceConformance, TimeoutConformance
 from vecenvs.testing.suite.trajectories import RowConformance, WorldConformance
 from vecenvs.testing.suite.values import ValueConformance
@@ -51,10 +54,14 @@ __all__ = [
     "ArgumentConformance",
     "AttributeConformance",
     "AutoresetConformance",
+    "BatchedConformance",
+    "BatchedRuleConformance",
+    "BatchedWorkerConformance",
     "Conformance",
     "DeathConformance",
     "ErrorConformance",
     "IndexConformance",
+    "InfoConformance",
     "InterfaceConformance",
     "InterruptConformance",
     "LifecycleConformance",
@@ -72,6 +79,7 @@ __all__ = [
     "SeedingConformance",
     "SpaceConformance",
     "StartConformance",
+    "SubsetConformance",
     "TimeoutConformance",
     "TrajectoryConformance",
     "ValueConformance",
@@ -88,8 +96,10 @@ class RuleConformance(
     ActionConformance,
     SeedingConformance,
     IndexConformance,
+    SubsetConformance,
     ArgumentConformance,
     AttributeConformance,
+    InfoConformance,
     RenderingConformance,
     ErrorConformance,
     MisfitConformance,
@@ -108,7 +118,7 @@ class TrajectoryConformance(WorldConformance, SpaceConformance, RowConformance):
     """Rows equal those of a plain loop, for every env and space."""
 
 
-class VecEnvConformance(TrajectoryConformance, RuleConformance, ScheduleConformance):
+class VecEnvConformance(TrajectoryConformance, RuleConformance, ScheduleConformance, BatchedConformance):
     """The promises of every VecEnv."""
 
 
@@ -119,5 +129,6 @@ class WorkerConformance(
     RestartConformance,
     RecoveryConformance,
     TimeoutConformance,
+    BatchedWorkerConformance,
 ):
     """The promises of a VecEnv with envs in other processes."""

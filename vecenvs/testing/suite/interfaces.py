@@ -38,6 +38,13 @@ class Bare:
         return 0
 
 
+def make_with(member: str) -> Bare:
+    """Make an object that is no env and has another member."""
+    made = Bare()
+    setattr(made, member, None)
+    return made
+
+
 class OfSeveral(CountingEnv):
     """An object that steps several envs, like a VecEnv of Stable-Baselines3 or baselines."""
 
@@ -114,6 +121,11 @@ class InterfaceConformance(Conformance):
         with pytest.raises(EnvError, match=f"env 1 gave {lacks} is a builtins.str") as caught:
             make([CountingEnv, Bare, CountingEnv])
         assert caught.value.index == 1
+
+    @pytest.mark.parametrize(("member", "way"), [("action_spec", "shimmy's Dm"), ("possible_agents", "SuperSuit")])
+    def test_envs_of_other_interfaces(self, make: Make, member: str, way: str) -> None:
+        with pytest.raises(EnvError, match=f"env 1 gave a .*{way}.*it must return a new gymnasium.Env"):
+            make([CountingEnv, functools.partial(make_with, member), CountingEnv])
 
     @pytest.mark.parametrize("wrapped", [False, True])
     @pytest.mark.parametrize("old", ["seed", "reset", "step"])

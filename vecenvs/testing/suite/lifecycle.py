@@ -49,6 +49,15 @@ class LifecycleConformance(Conformance):
         vec.reset()
         vec.step([0, 0])
 
+    def test_text(self, make: Make) -> None:
+        """`print(vec)` says what it is."""
+        vec = make(counting_fns(3))
+        text = repr(vec)
+        assert all(part in text for part in (type(vec).__name__, "3 envs", "worker", "autoreset='same_step'"))
+        vec.close()
+        assert "closed" not in text
+        assert ", closed>" in repr(vec)
+
     def test_closed(self, make: Make) -> None:
         vec = make(counting_fns(2))
         vec.reset()

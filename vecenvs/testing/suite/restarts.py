@@ -105,6 +105,21 @@ class RestartConformance(Conformance):
         assert [seeds[-1] for seeds in vec.get_attr("seeds")] == [5, 6, 7, 8]
 
     @PROMPT
+    def test_infos_of_numbers(self, make: Make, tmp_path: Path) -> None:
+        """The new worker opens their columns anew."""
+        vec = make(dying_fns(at=5, lives_file=tmp_path / "lives"), on_failure="restart")
+        vec.reset()
+        obs, restarted = None, 0
+        for _ in range(12):
+            obs, _, _, infos = vec.step(ACTIONS)
+            for slot, info in enumerate(infos):
+                if info.get("worker_restarted"):
+                    restarted += 1
+                elif "terminal_observation" not in info:
+                    assert {key: info[key] for key in ("tag", "t")} == {"tag": slot, "t": obs[slot][2]}
+        assert restarted
+
+    @PROMPT
     def test_raises_after_max_restarts(self, make: Make, tmp_path: Path) -> None:
         vec = make(dying_fns(lives_file=tmp_path / "lives", deaths=3), on_failure="restart", max_restarts=2)
         vec.reset()

@@ -13,7 +13,9 @@ from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.worker.autoreset import AUTORESET_MODES
 
 ENVS = 5
-KINDS = ["send", "send", "send", "recv", "recv", "recv_timeout", "reset_async", "step", "get_attr", "set_attr"]
+KINDS = [
+    "send", "send", "send", "recv", "recv", "recv_group", "recv_timeout", "reset_async", "step", "get_attr", "set_attr",
+]  # fmt: skip
 EXAMPLES = int(os.environ.get("VECENVS_SCHEDULES", "25"))  # per mode and configuration; each of up to 50 operations
 
 

@@ -86,8 +86,7 @@ class GymnasiumVecEnv(SendRecv):
         self._observations, self._actions = BatchConverter(self.observation_space), BatchConverter(self.action_space)
         # With `copy` these two return arrays which they do not write into later.
         own = isinstance(vector_env, (SyncVectorEnv, AsyncVectorEnv)) and vector_env.copy
-        self._copy = copy and not own
-        self.copy = copy or own
+        self._copy, self.copy = copy and not own, copy or own
         self._steps_async = hasattr(vector_env, "step_async") and hasattr(vector_env, "step_wait")
         self._takes_masks = self.autoreset == "disabled" or self._has_single_envs
         self._stepping = False
@@ -314,6 +313,7 @@ class GymnasiumVecEnv(SendRecv):
         if self.closed:
             return
         self.closed = True
+        self._close_window()
         if isinstance(self.vector_env, AsyncVectorEnv):
             self.vector_env.close(terminate=self._must_terminate or (self._stepping and not self._step_finished()))
         else:

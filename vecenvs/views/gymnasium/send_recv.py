@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from vecenvs.arguments import check_portion, parse_indices
 from vecenvs.batch.actions import parse_actions
-from vecenvs.errors import VecEnvError
+from vecenvs.errors import NotSteppingError, VecEnvError, describe_indices
 from vecenvs.vec_env import Batch, Indices, Options, Seeds
 from vecenvs.views.gymnasium.batches import BatchConverter
 from vecenvs.views.gymnasium.single_envs import SingleEnvAccess
@@ -42,15 +42,40 @@ class SendRecv(SingleEnvAccess):
             infos = [{**self.reset_infos[slot], "TimeLimit.truncated": False} for slot in slots]
             self._ready = reset_batch(slots, obs, infos)
 
-    def recv(self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None) -> Batch:
+    def groups(self, count: int) -> list[NDArray[np.int64]]:
+        if count != 1:
+            kind = type(self.vector_env.unwrapped).__name__
+            raise ValueError(f"{kind} steps all its {self.num_envs} envs at once: they make 1 group, not {count!r}")
+        return super().groups(count)
+
+    def recv(
+        self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None, indices: Indices = None
+    ) -> Batch:
         self._check_open("recv")
         due = self.num_envs if self._sent else 0 if self._ready is None else len(self._ready)
         check_portion(due, min_envs, max_envs)
+        slots = None if indices is None else parse_indices(indices, self.num_envs)
+        if slots == []:
+            raise ValueError("recv(indices=...) of no env: give at least one")
         if self._sent:
             self._ready = self._stepped(timeout)
         assert self._ready is not None
-        received, self._ready = split_batch(self._observations, self._ready, max_envs)
+        if slots is None:
+            received, self._ready = split_batch(self._observations, self._ready, max_envs)
+        else:
+            received, self._ready = self._chosen(slots, self._ready)
         return received
+
+    def _chosen(self, slots: list[int], ready: Batch) -> tuple[Batch, Batch | None]:
+        """Return the rows of these envs, and the remaining rows or None."""
+        places = {slot: j for j, slot in enumerate(ready.indices.tolist())}
+        missing = [slot for slot in slots if slot not in places]
+        if missing:
+            raise NotSteppingError(f"recv of envs {describe_indices(missing)}, which have no command: send first")
+        rows = [places.pop(slot) for slot in slots]
+        rest = [*places.values()]
+        form = self._observations
+        return _slice_batch(form, ready, rows), _slice_batch(form, ready, rest) if rest else None
 
     def _stepped(self, timeout: float | None) -> Batch:
         obs, infos = self._finish(timeout)
@@ -83,13 +108,13 @@ def split_batch(form: BatchConverter, batch: Batch, k: int | None) -> tuple[Batc
     return _slice_batch(form, batch, slice(k)), _slice_batch(form, batch, slice(k, None))
 
 
-def _slice_batch(form: BatchConverter, batch: Batch, rows: slice) -> Batch:
+def _slice_batch(form: BatchConverter, batch: Batch, rows: slice | list[int]) -> Batch:
     return Batch(
         batch.indices[rows],
         form.rows(batch.obs, rows),
         batch.rewards[rows],
         batch.terminated[rows],
         batch.truncated[rows],
-        batch.infos[rows],
+        batch.infos[rows] if isinstance(rows, slice) else [batch.infos[row] for row in rows],
         batch.active[rows],
     )

@@ -13,7 +13,7 @@ from vecenvs.arguments import check_function, parse_indices, parse_timeout
 from vecenvs.env_calls import check_name, name_for
 from vecenvs.errors import EnvError, NotSteppingError, VecEnvError, describe_indices
 from vecenvs.transport.protocol import safe_text
-from vecenvs.vec_env import Indices, VecEnv
+from vecenvs.vec_env import Indices, VecEnv, described
 from vecenvs.views.gymnasium.calls import RESERVED, GymnasiumCalls
 from vecenvs.views.gymnasium.errors import OutOfReachError
 
@@ -32,6 +32,9 @@ class SingleEnvAccess(VecEnv):
     _call_results: list[Any] | None = None  # of a call_async whose call_wait has not been called
     _broken: VecEnvError | None = None  # why the vector env can only be closed
     _must_terminate = False  # whether the vector env waits for the answer of a dead worker
+
+    def __repr__(self) -> str:
+        return described(self)
 
     def call(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
         check_function(function)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vecenvs.batch.info_batches import Columns
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.batch.values import copy_containers
 from vecenvs.errors import VecEnvError
@@ -41,6 +43,29 @@ def infos_to_list(infos: dict[str, Any], rows: list[dict[str, Any]]) -> list[dic
         for i in range(n) if mask is None else np.flatnonzero(mask).tolist():
             rows[i][key] = copy_containers(values[i])
     return rows
+
+
+def vector_infos(columns: Columns, n: int, put: Callable[[dict[str, Any], int], None]) -> dict[str, Any]:
+    """Return Gymnasium's dict of arrays and masks, of columns with numbers; all else is passed to `put`, row by row."""
+    found: dict[str, Any] = {}
+    for name, column in columns.items():
+        if name in VEC_ENV_KEYS:
+            continue
+        rows = slice(None) if column.rows is None else column.rows
+        if isinstance(column.values, dict):
+            found[name] = vector_infos(column.values, n, lambda info, i, name=name: put({name: info}, i))  # type: ignore[misc]
+        elif isinstance(column.values, np.ndarray) and column.values.dtype != object:
+            array = np.zeros((n, *column.values.shape[1:]), column.values.dtype)
+            array[rows] = column.values
+            found[name] = array
+        else:
+            for i in range(n) if column.rows is None else column.rows.tolist():
+                put({name: column.value(i)}, i)
+            continue
+        mask = np.zeros(n, bool)
+        mask[rows] = True
+        found[f"_{name}"] = mask
+    return found
 
 
 def episode_statistics_keys(info: dict[str, Any]) -> list[str]:

@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 
 from vecenvs.arguments import check_vec_env, deadline_of
 from vecenvs.batch.actions import whole_numbers
+from vecenvs.batch.info_batches import BatchInfos, info_of, parts
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, describe_indices
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.views.gymnasium.batches import BatchConverter, observation_batch_space
 from vecenvs.views.gymnasium.calls import GymnasiumCalls
 from vecenvs.views.gymnasium.errors import CallTimeout, raise_as_gymnasium
 from vecenvs.views.gymnasium.resets import PendingReset, parse_reset
-from vecenvs.views.gymnasium.vector_infos import check_wrapped, without_vec_env_keys
+from vecenvs.views.gymnasium.vector_infos import check_wrapped, vector_infos, without_vec_env_keys
 
 AUTORESET_MODES = {
     "next_step": AutoresetMode.NEXT_STEP,
@@ -270,16 +271,19 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         terminated, truncated = vec.terminated, vec.truncated
         if self._wrapped:
             check_wrapped(dones, terminated | truncated, infos)
-        vector_infos: dict[str, Any] = {}
-        for i, info in enumerate(infos):
-            if len(info) > 1:  # more than "TimeLimit.truncated"
-                vector_infos = self._add_row(vector_infos, info, i, dones)
+        if isinstance(infos, BatchInfos) and infos.untouched:
+            found = self._from_columns(infos, dones)
+        else:
+            found = {}
+            for i, info in enumerate(infos):
+                if len(info) > 1:  # more than "TimeLimit.truncated"
+                    found = self._add_row(found, info, i, dones)
         return (
             self._observations.to_gymnasium(observations),
             self._float64(rewards),
             terminated,
             truncated,
-            vector_infos,
+            found,
         )
 
     def _add_row(self, infos: dict[str, Any], info: dict[str, Any], i: int, dones: NDArray[np.bool_]) -> dict[str, Any]:
@@ -299,6 +303,21 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
             infos["_final_obs"][i] = infos["_final_info"][i] = True
             own = without_vec_env_keys(self.vec.reset_infos[i])
         return self._add_info(infos, own, i) if own else infos
+
+    def _from_columns(self, infos: Any, dones: NDArray[np.bool_]) -> dict[str, Any]:
+        """Return the infos of envs that are batched already, without work for each env but those that have ended."""
+        columns = infos.columns
+        ended: list[int] = []
+        if self.autoreset_mode is AutoresetMode.SAME_STEP and "terminal_observation" in columns:
+            ended = np.flatnonzero(dones).tolist()
+            columns = parts(columns, ~dones)
+        rest: list[tuple[dict[str, Any], int]] = []
+        found = vector_infos(columns, self.num_envs, lambda info, i: rest.append((info, i)))
+        for info, i in rest:
+            found = self._add_info(found, info, i)
+        for i in ended:
+            found = self._add_row(found, info_of(infos.columns, i), i, dones)
+        return found
 
     def _float64(self, rewards: NDArray[np.float32]) -> NDArray[np.float64]:
         exact = self.vec.rewards64

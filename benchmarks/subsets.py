@@ -1,0 +1,153 @@
+"""Compare subsets of the envs with lock-step, by turns on the same VecEnvs, and write the readings as JSON.
+
+    python benchmarks/subsets.py                   a few minutes on an idle machine
+    python benchmarks/subsets.py --only dummy
+
+For each engine: two halves in rotation (`groups`), whichever rows are ready first (`recv()`), both as a share of the
+rate of lock-step in the same round; and the time of a bare loop over 8 resets as a share of a masked reset of 8 envs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vecenvs import DummyVecEnv, SubprocVecEnv
+from vecenvs.bench.machine import facts, versions
+from vecenvs.bench.workloads import workload
+from vecenvs.cpus import usable_cores
+from vecenvs.vec_env import VecEnv
+
+RESULTS = Path(__file__).parent / "results"
+ENGINES: dict[str, Callable[[Sequence[Any]], VecEnv]] = {
+    "dummy": DummyVecEnv,
+    "subproc": lambda fns: SubprocVecEnv(fns, start_method="fork"),
+    "caller": lambda fns: SubprocVecEnv(fns, start_method="fork", caller_steps=True),
+}
+RESETS = 8
+WAYS = ("halves", "first ready")
+
+
+class Sides:
+    """One VecEnv, which is stepped in several ways by turns, and bare envs."""
+
+    def __init__(self, vec: VecEnv, env: Any) -> None:
+        self.vec, self.env = vec, env
+        self.actions = np.zeros(vec.num_envs, dtype=np.int64)
+        self.groups = vec.groups(2)
+        self.masks = [np.arange(vec.num_envs) % (vec.num_envs // RESETS) == k for k in range(vec.num_envs // RESETS)]
+        vec.reset(seed=0)
+        env.reset(seed=0)
+
+    def lock_step(self, end: float) -> int:
+        rows = 0
+        while time.perf_counter() < end:
+            self.vec.step(self.actions)
+            rows += self.vec.num_envs
+        return rows
+
+    def halves(self, end: float) -> int:
+        vec, rows = self.vec, 0
+        actions = [self.actions[group] for group in self.groups]
+        for group, chosen in zip(self.groups, actions, strict=True):
+            vec.send(chosen, group)
+        while time.perf_counter() < end:
+            for group, chosen in zip(self.groups, actions, strict=True):
+                rows += len(vec.recv(indices=group))
+                vec.send(chosen, group)
+        for group in self.groups:
+            vec.recv(indices=group)
+        return rows
+
+    def first_ready(self, end: float) -> int:
+        vec, rows = self.vec, 0
+        vec.send(self.actions)
+        while time.perf_counter() < end:
+            ready = vec.recv().indices
+            rows += len(ready)
+            vec.send(self.actions[: len(ready)], ready)
+        vec.recv(vec.num_envs)
+        return rows
+
+    def bare_resets(self, end: float) -> int:
+        resets, env = 0, self.env
+        while time.perf_counter() < end:
+            for _ in range(RESETS):
+                env.reset()
+            resets += RESETS
+        return resets
+
+    def masked_resets(self, end: float) -> int:
+        resets, vec = 0, self.vec
+        while time.perf_counter() < end:
+            for mask in self.masks:
+                vec.reset(mask)
+            resets += RESETS * len(self.masks)
+        return resets
+
+
+def rate(side: Callable[[float], int], seconds: float) -> float:
+    """Return how many rows, or resets, a side makes per second."""
+    start = time.perf_counter()
+    count = side(start + seconds)
+    return count / (time.perf_counter() - start)
+
+
+def measure(engine: str, env_id: str, num_envs: int, seconds: float, rounds: int) -> dict[str, Any]:
+    """Measure all sides by turns; return their shares."""
+    fn = workload(env_id)
+    found: dict[str, list[float]] = {name: [] for name in (*WAYS, "masked reset")}
+    with ENGINES[engine]([fn] * num_envs) as vec:
+        sides = Sides(vec, fn())
+        for k in range(rounds + 1):
+            whole = rate(sides.lock_step, seconds)
+            shares = {
+                "halves": rate(sides.halves, seconds) / whole,
+                "first ready": rate(sides.first_ready, seconds) / whole,
+                "masked reset": rate(sides.masked_resets, seconds) / rate(sides.bare_resets, seconds),
+            }
+            for name, share in shares.items():
+                found[name] += [share] * (k > 0)  # the first round warms up
+    return {
+        name: {"median": statistics.median(shares), "range": [min(shares), max(shares)], "shares": shares}
+        for name, shares in found.items()
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure, print and write the shares."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=[*ENGINES], default=[*ENGINES])
+    parser.add_argument("--env", default="CartPole-v1")
+    parser.add_argument("--num-envs", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=0.5, help="per reading")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", type=Path, default=RESULTS / "subsets.json")
+    args = parser.parse_args(argv)
+    results = {}
+    print(f"{args.env}, {args.num_envs} envs; shares of lock-step's rate, and of {RESETS} bare resets'")
+    for engine in args.only:
+        results[engine] = found = measure(engine, args.env, args.num_envs, args.seconds, args.rounds)
+        shares = "  ".join(f"{name} {each['median']:.2f}" for name, each in found.items())
+        print(f"{engine:10}{shares}", flush=True)
+    record = {
+        "command": f"python benchmarks/subsets.py --seconds {args.seconds:g} --rounds {args.rounds}",
+        "env": args.env,
+        "num_envs": args.num_envs,
+        "machine": facts(usable_cores()),
+        "versions": versions(),
+        "results": results,
+    }
+    args.json.parent.mkdir(parents=True, exist_ok=True)
+    args.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Threads of async resets, begun while an exception, as of a signal's handler, comes at any bytecode."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from vecenvs.backends.dummy import DummyVecEnv
+from vecenvs.errors import EnvError
+from vecenvs.testing.envs import CountingEnv
+from vecenvs.worker import async_resets, env_shard
+from vecenvs.worker.async_resets import AsyncResets
+
+FILES = {async_resets.__file__, threading.__file__}
+
+
+class HandlerError(Exception):
+    """What the handler of a signal raises."""
+
+
+def interrupted(call: Callable[[], object], bytecodes: int) -> bool:
+    """Call, and raise after so many bytecodes; tell whether that many came."""
+    left = bytecodes
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename not in FILES:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left < 0:
+                raise HandlerError
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except HandlerError:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+@pytest.mark.timeout(60)
+def test_a_reset_begun_again_after_an_exception_is_carried_out_once() -> None:
+    bytecodes, more = 0, True
+    while more:
+        begun: list[int] = []
+        sent: list[tuple[int, int, object]] = []
+        closed: list[int] = []
+
+        def reset(local: int, begun: list[int] = begun) -> Any:
+            begun.append(local)
+            return local, {}
+
+        def send(*row: Any, sent: list[Any] = sent) -> None:
+            sent.append(row)
+
+        resets = AsyncResets(reset, send, closed.append, threads=True)
+        more = interrupted(lambda resets=resets: resets.begin(3), bytecodes)  # type: ignore[misc]
+        if bytecodes % 2:  # else the one that asks for the row begins the reset
+            resets.begin(3)
+        resets.ask(3, 7)
+        assert not resets.leave(20.0)
+        assert (begun, sent, closed) == ([3], [(7, 3, (3, {}))], []), f"after {bytecodes} bytecodes"
+        bytecodes += 1
+    assert bytecodes > 30
+
+
+def test_what_still_runs_at_the_end_closes_its_env_itself() -> None:
+    gate, closed = threading.Event(), threading.Event()
+    resets = AsyncResets(lambda _: (gate.wait(20.0), {}), lambda *_: None, lambda _: closed.set(), threads=True)
+    resets.begin(0)
+    assert resets.leave(0.0) == {0}
+    assert not closed.is_set()
+    gate.set()
+    assert closed.wait(20.0)
+
+
+def test_a_reset_that_could_not_begin_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise RuntimeError("can't start new thread")
+
+    resets = AsyncResets(lambda _: (0, {}), lambda *_: None, lambda _: None, threads=True)
+    monkeypatch.setattr("_thread.start_new_thread", fail)
+    with pytest.raises(RuntimeError):
+        resets.begin(0)
+    assert resets.leave(20.0) == set()
+    resets.drop(0)
+
+
+@pytest.mark.timeout(60)
+def test_an_episode_whose_end_was_broken_off_is_not_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its env is reported as failed, and so is not to be in another episode by itself."""
+
+    def interrupt(_: object) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with DummyVecEnv([lambda: CountingEnv(length=1)], autoreset="async") as vec:
+        vec.reset(seed=0)
+        monkeypatch.setattr(env_shard, "own_complete", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            vec.step([0])
+        with pytest.raises(EnvError, match="KeyboardInterrupt"):
+            vec.step_wait()
+        with pytest.raises(EnvError, match="failed before"):
+            vec.step([0])
+        vec.reset()
+        assert vec.get_attr("episode") == [2]

@@ -1,0 +1,588 @@
+"""The compiled core against its Python twin: the same results, exceptions and calls, whatever envs do."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import gc
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from array import array
+from collections.abc import Callable, Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import Env, Wrapper, spaces
+from gymnasium.error import ResetNeeded
+from gymnasium.wrappers import OrderEnforcing, TimeLimit
+
+import vecenvs._native
+from vecenvs import DummyVecEnv, SubprocVecEnv
+from vecenvs._native import known, twin
+from vecenvs.errors import EnvError
+from vecenvs.testing.envs import CountingEnv
+from vecenvs.wrappers import Monitor, monitor
+
+ROUNDS = int(os.environ.get("VECENVS_NATIVE_ROUNDS", "60"))
+Triple = collections.namedtuple("Triple", "obs reward terminated truncated info")
+
+if shutil.which("cc") is None and not vecenvs._native.is_compiled():
+    pytest.skip("no C compiler", allow_module_level=True)
+
+
+def core() -> ModuleType:
+    from vecenvs._native import core
+
+    return core
+
+
+class OddFlag:
+    def __bool__(self) -> bool:
+        raise RuntimeError("this flag is neither")
+
+    def __repr__(self) -> str:
+        return "an odd flag"
+
+
+class Info(dict[str, Any]):
+    """A subclass."""
+
+
+class Array(np.ndarray[Any, Any]):
+    """A subclass."""
+
+
+class Real(float):
+    """A subclass."""
+
+
+SPACES: dict[str, spaces.Space[Any]] = {
+    "vector": spaces.Box(-9, 9, (3,), np.float32),
+    "double": spaces.Box(-9, 9, (2,), np.float64),
+    "image": spaces.Box(0, 255, (4, 5, 2), np.uint8),
+    "flags": spaces.MultiBinary(4),
+    "empty": spaces.Box(-9, 9, (0,), np.float32),
+    "whole": spaces.Discrete(50, start=-10),
+    "scalar": spaces.Box(-9, 9, (), np.float32),
+    "dict": spaces.Dict({"a": spaces.Discrete(5), "b": spaces.Box(0, 1, (2, 2), np.float32)}),
+    "text": spaces.Text(4),
+    "large": spaces.Box(0, 255, (80, 80), np.uint8),
+}
+
+
+def observations(rng: random.Random, space: spaces.Space[Any]) -> Any:
+    """Return an observation, mostly one of the space; a new object each time, as an env may keep and change its own."""
+    good = space.sample()
+    if rng.random() < 0.6 or not isinstance(good, np.ndarray):
+        return rng.choice([good, good, good, good, int(good), 10**30, True, None]) if np.isscalar(good) else good
+    wide = np.repeat(good, 2, axis=-1)[..., ::2] if good.ndim else good
+    return rng.choice(
+        [
+            wide,
+            np.asfortranarray(good),
+            good.astype(np.float64),
+            good.astype(np.int64),
+            good.astype(good.dtype.newbyteorder()),
+            good.view(Array),
+            good.tolist(),
+            good[None],
+            good.ravel()[:-1],
+            np.full_like(good, 7, dtype=object),
+            np.full(good.shape, 1e300),
+            good.astype(str),
+            None,
+            "text",
+            {},
+            np.ma.masked_array(good),
+        ]
+    )
+
+
+def rewards(rng: random.Random) -> Any:
+    if rng.random() < 0.6:
+        return rng.choice([0.0, 1.5, -3, 1])
+    odd = [
+        True, 10**400, 2**63, np.float32(0.1), np.float64(0.1), np.float16(0.5), np.int64(3), np.array([2.5]),
+        np.array(2.5), np.array([1.0, 2.0]), Real(2), float("nan"), float("inf"), -0.0, None, "1.5", 1j, [1.0], 1e300,
+    ]  # fmt: skip
+    return rng.choice(odd)
+
+
+def flags(rng: random.Random) -> Any:
+    if rng.random() < 0.7:
+        return False
+    odd = [np.False_, True, np.True_, 0, 1, np.array(True), np.array([False]), None, "", 2, OddFlag(), np.int64(1), 0.0]
+    return rng.choice(odd)
+
+
+def infos(rng: random.Random) -> Any:
+    return rng.choice([{}, {}, {}, {"t": rng.random()}, {"a": [1], "t": 2}, Info(), Info(x=1), None, 0, [("k", 1)], 5])
+
+
+ERRORS = [ValueError("bad"), RecursionError("deep"), StopIteration("over"), SystemExit(3), KeyboardInterrupt("no key")]
+
+
+def outcomes(rng: random.Random, space: spaces.Space[Any], tame: float) -> Callable[[], Any]:
+    """Return a function that does what a step may do."""
+    if rng.random() < tame:
+        row = space.sample(), rng.choice([0.5, 1]), rng.random() < 0.1, False, rng.choice([{}, {}, {"t": 1}])
+        return lambda: row
+    if rng.random() < 0.15:
+        error = rng.choice(ERRORS)
+
+        def fail() -> Any:
+            raise type(error)(*error.args)
+
+        return fail
+    row = observations(rng, space), rewards(rng), flags(rng), flags(rng), infos(rng)
+    shaped = rng.choice(
+        [row, row, row, row, row, row, list(row), Triple(*row), row[:4], (*row, 1), None, 7, dict.fromkeys("abcde")]
+    )
+    return lambda: shaped
+
+
+def as_seen(value: Any) -> Any:
+    """Return something that compares equal if and only if the values are the same, bit for bit and type for type."""
+    if isinstance(value, np.ndarray):
+        return (
+            type(value).__name__,
+            str(value.dtype),
+            value.shape,
+            value.tolist() if value.dtype == object else bytes(value.tobytes()),
+        )
+    if isinstance(value, (list, tuple)):
+        return type(value).__name__, [as_seen(item) for item in value]
+    if isinstance(value, dict):
+        return type(value).__name__, [(key, as_seen(item)) for key, item in value.items()]
+    return type(value).__name__, repr(value)
+
+
+# The function by itself
+
+
+def played(module: ModuleType, seed: int, space: spaces.Box, *, subset: bool) -> list[Any]:
+    """Step a shard until it is done, going on after each exception; return all that could be seen of it."""
+    rng = random.Random(seed)
+    space.seed(seed)
+    n = rng.randint(1, 5)
+    seen: list[Any] = []
+    column = np.zeros((n + 2, *space.shape), space.dtype)[1:-1]
+    cells: Any = column
+    if not module.writes_to(column):
+        cells = list(map(Cell, column))
+    kinds = [spaces.Discrete(5, dtype=np.int32), spaces.Box(-1, 1, (2,), np.float32), spaces.MultiDiscrete([3, 4])]
+    action_space = rng.choice(kinds)
+    action_space.seed(seed)
+    actions: Any = np.stack([action_space.sample() for _ in range(n)])
+    if rng.random() < 0.3:
+        actions = list(actions)
+    doings = [outcomes(rng, space, 0.3) for _ in range(n)]
+    ends = [rng.choice([None, None, ValueError, KeyboardInterrupt]) for _ in range(n)]
+
+    def act(local: int, action: Any) -> Any:
+        seen.append(("act", local, as_seen(action)))
+        if isinstance(action, np.ndarray):
+            action[...] = 0  # which must not reach the batch of actions
+        return doings[local]()
+
+    def end_episode(local: int, obs: Any, terminated: Any, truncated: Any, info: Any) -> Any:
+        seen.append(("end", local, as_seen((obs, terminated, truncated, info))))
+        error = ends[local]
+        if error is not None:
+            raise error("in the reset")
+        return np.ones(space.shape, space.dtype), {"ended": local}
+
+    def take_odd(local: int, obs: Any) -> None:
+        seen.append(("odd", local, as_seen(obs)))
+        if obs is None:
+            raise TypeError("no row")
+
+    acts = [lambda action, local=local: act(local, action) for local in range(n)]
+    chosen = rng.sample(range(n), rng.randint(1, n)) if subset else None
+    column64 = np.full(n, -1.0)
+    given: list[Any] = []
+    found: list[Any] = []
+    before = as_seen(actions)
+    while len(given) < (n if chosen is None else len(chosen)):
+        try:
+            written = module.step_envs(
+                acts, actions, cells, slice(None), given, found, end_episode, take_odd, chosen, column64.data
+            )
+            if written:  # the twin takes more types as plain numbers
+                assert [column64[k] for k in chosen or range(n)] == pytest.approx(array("d", given), rel=0, nan_ok=True)
+        except BaseException as exc:
+            seen.append((type(exc), str(exc), len(given)))
+            given.append(0.0)
+    assert as_seen(actions) == before or isinstance(actions, list)
+    return [*seen, as_seen(given), as_seen(found), as_seen(column)]
+
+
+class Cell:
+    """Takes exactly the rows that the compiled loop writes itself."""
+
+    def __init__(self, row: Any) -> None:
+        self.row = row
+
+    def __setitem__(self, _: Any, value: Any) -> None:
+        if type(value) is not np.ndarray or value.dtype != self.row.dtype or value.shape != self.row.shape:
+            raise TypeError
+        self.row[...] = value
+
+
+@pytest.mark.parametrize("subset", [False, True])
+@pytest.mark.parametrize("name", ["vector", "double", "image", "flags"])
+def test_the_loop(name: str, subset: bool) -> None:
+    space: Any = SPACES[name]
+    for seed in range(ROUNDS):
+        here, there = (played(module, seed, space, subset=subset) for module in (core(), twin))
+        assert here == there, seed
+
+
+def test_arguments_of_other_types_are_refused() -> None:
+    column = np.zeros(2).data
+    for given in (
+        [],
+        [1] * 10,
+        [[], [], [], 0, (), [], None, None, None, column],
+        [[1], [], [], 0, [], [], 0, 0, None, b""],
+    ):
+        with pytest.raises(TypeError):
+            core().step_envs(*given)
+
+
+@pytest.mark.parametrize("places", [[7], [-1], [10**30], ["x"]])
+def test_an_index_out_of_bounds_is_an_error(places: list[Any]) -> None:
+    row = np.zeros(3, np.float32), 0.0, False, False, {}
+    columns = np.zeros((2, 3), np.float32), np.zeros(2)
+    with pytest.raises((IndexError, OverflowError, TypeError)):
+        core().step_envs(
+            [lambda _: row] * 2, [0, 0], columns[0], 0, [], [], None, None, places, columns[1].data
+        )  # fmt: skip
+
+
+# Whole VecEnvs
+
+
+class OddEnv(Env[Any, Any]):
+    """Does at each step what its random generator says."""
+
+    def __init__(self, seed: int, name: str) -> None:
+        self.observation_space = SPACES[name]
+        self.action_space = spaces.Discrete(3)
+        self.rng = random.Random(seed)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.observation_space.seed(self.rng.randrange(2**31))
+        return self.observation_space.sample(), {} if self.rng.random() < 0.7 else {"first": 1}
+
+    def step(self, action: Any) -> Any:
+        if not isinstance(action, np.int64):
+            raise AssertionError(action)
+        self.observation_space.seed(self.rng.randrange(2**31))
+        return outcomes(self.rng, self.observation_space, 0.9)()
+
+
+def story(make: Callable[[], Any], steps: int) -> list[Any]:
+    """Return what a VecEnv has returned and raised."""
+    told: list[Any] = []
+    with np.errstate(all="ignore"), make() as vec:
+        vec.reset()
+        for k in range(steps):
+            try:
+                result = vec.step(np.arange(vec.num_envs) + k & 1)
+            except EnvError as exc:
+                errors = [(each.index, str(each).partition("Traceback")[0]) for each in exc.errors]
+                told.append((errors, None if exc.batch is None else as_seen(tuple(vars_of(exc.batch)))))
+                vec.reset([each.index for each in exc.errors])
+            except KeyboardInterrupt:
+                told.append("Ctrl-C")
+                try:
+                    vec.step_wait()
+                except EnvError as exc:
+                    vec.reset([each.index for each in exc.errors])
+            else:
+                told.append(as_seen((*result, vec.rewards64)))
+        told.append(as_seen(vec.reset_infos))
+    return told
+
+
+def vars_of(batch: Any) -> Iterator[Any]:
+    return (getattr(batch, name) for name in ("indices", "obs", "rewards", "terminated", "truncated", "infos"))
+
+
+@pytest.fixture
+def by_twin(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    return lambda python: monkeypatch.setattr(vecenvs._native, "chosen", twin if python else core())
+
+
+def wrapped(env: Env[Any, Any], how: int) -> Env[Any, Any]:
+    if how:
+        env = TimeLimit(OrderEnforcing(env), 7)
+    return Monitor(env) if how == 2 else env
+
+
+def state_of(env: Any) -> list[Any]:
+    """Return what wrappers remember of the steps."""
+    found = []
+    while isinstance(env, Wrapper):
+        names = ("_elapsed_steps", "_has_reset", "needs_reset", "total_steps", "episode_returns", "episode_lengths")
+        found.append([getattr(env, name, None) for name in names])
+        env = env.env
+    return found
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
+@pytest.mark.parametrize("name", SPACES)
+def test_envs_that_return_anything(
+    name: str, autoreset: str, by_twin: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(monitor, "time", SimpleNamespace(time=lambda: 1.0))
+    for seed in range(max(ROUNDS // 20, 3)):
+        stories = []
+        for python in (False, True):
+            by_twin(python)
+            envs = [wrapped(OddEnv(seed * 8 + k, name), seed % 3) for k in range(seed % 4 + 1)]
+            fns = [lambda env=env: env for env in envs]  # type: ignore[misc]
+            stories.append([story(lambda: DummyVecEnv(fns, autoreset=autoreset), 40), as_seen([*map(state_of, envs)])])  # noqa: B023
+        assert stories[0] == stories[1], seed
+
+
+class Louder(TimeLimit):
+    """A subclass, whose `step` is its own."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, *rest = super().step(action)
+        return obs, reward + 100.0, *rest
+
+
+class Quieter(OrderEnforcing):
+    """A subclass with the `step` of its base."""
+
+
+def louder(step: Callable[..., Any]) -> Callable[..., Any]:
+    def patched(*args: Any) -> Any:
+        obs, reward, *rest = step(*args)
+        return obs, reward + 100.0, *rest
+
+    return patched
+
+
+@pytest.mark.parametrize("python", [False, True])
+@pytest.mark.parametrize("what", ["class", "base", "instance", "innermost", "innermost class", "subclass"])
+def test_a_patched_step_is_called(
+    what: str, python: bool, by_twin: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the next step on, if it is the step of what a wrapper wraps."""
+    by_twin(python)
+    env = CountingEnv(0, 9)
+    below = Louder(Quieter(env), 9) if what == "subclass" else TimeLimit(OrderEnforcing(env), 9)
+    with DummyVecEnv([lambda: Monitor(below)]) as vec:
+        vec.reset()
+        usual = vec.step([0])[1][0] - 100.0 * (what == "subclass")
+        of_class = {"class": TimeLimit, "base": Wrapper, "innermost class": CountingEnv}
+        of_object = {"instance": below, "innermost": env}
+        if what in of_class:
+            monkeypatch.setattr(of_class[what], "step", louder(of_class[what].step))
+        elif what in of_object:
+            of_object[what].step = louder(of_object[what].step)  # type: ignore[method-assign]
+        later = [vec.step([0])[1][0] for _ in range(3)]
+        assert all(reward - usual > 90 for reward in later)
+
+
+@pytest.mark.parametrize("python", [False, True])
+@pytest.mark.parametrize("wrap", [OrderEnforcing, Monitor, lambda env: TimeLimit(env, 5)])
+def test_what_a_wrapper_refuses(wrap: Any, python: bool, by_twin: Callable[[bool], None]) -> None:
+    """An env that nobody has reset: the errors are those of the wrappers' own code."""
+    by_twin(python)
+    env = wrap(CountingEnv(0, 9))
+
+    class Unready(Wrapper[Any, Any, Any, Any]):
+        def reset(self, **_: Any) -> Any:
+            return np.zeros(3, np.int64), {}
+
+        @property
+        def step(self) -> Any:
+            return self.env.step
+
+    with pytest.raises((ResetNeeded, RuntimeError, TypeError)) as plain:
+        env.step(0)
+    with DummyVecEnv([lambda: Unready(env)]) as vec:
+        vec.reset()
+        with pytest.raises(EnvError) as caught:
+            vec.step([0])
+        assert type(caught.value.__cause__) is plain.type
+        assert str(caught.value.__cause__) == str(plain.value)
+
+
+def test_only_code_that_is_known_is_done_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    listener = SimpleNamespace(know=lambda kind, *_: told.append(kind))
+    known.know_wrappers(listener)  # type: ignore[arg-type]
+    assert told == [known.TIME_LIMIT, known.ORDER_ENFORCING]
+    told.clear()
+    monkeypatch.setattr(TimeLimit, "step", louder(TimeLimit.step))
+    monkeypatch.setattr(Wrapper, "step", lambda self, action: self.env.step(action))
+    known.know_wrappers(listener)  # type: ignore[arg-type]
+    assert not told
+
+
+# The caller's side
+
+
+def test_results_and_batches() -> None:
+    rng = random.Random(0)
+    for seed in range(ROUNDS * 5):
+        space: Any = SPACES[rng.choice(["vector", "double", "image", "flags", "whole", "text"])]
+        space.seed(seed)
+        n = rng.randint(1, 9)
+        samples = [space.sample() for _ in range(n)]
+        column = np.array(samples, dtype=object if isinstance(samples[0], str) else None)
+        numbers = np.array([rng.choice([0.0, 1.5, -1e38, float("inf"), float("nan"), 3.5e38, 1e-60]) for _ in samples])
+        infos = rng.choice([{"k": False}, [{"own": k} for k in range(n)]])
+        whole = rng.choice([column, lambda: {"made": 1}])
+        seen = []
+        for module in (core(), twin):
+            with np.errstate(over="ignore"):
+                result = module.plain_result(whole, numbers, infos)
+            assert not np.shares_memory(result[1], numbers)
+            assert result[0] is not column
+            assert len({*map(id, result[3])}) == n
+            seen.append(as_seen(result))
+        assert seen[0] == seen[1]
+        for batch in (
+            column,
+            column[::-1],
+            column.astype(object),
+            column.tolist(),
+            column[:-1],
+            column.view(Array),
+            None,
+        ):
+            written = [np.zeros_like(column), np.zeros_like(column)]
+            assert core().take_batch(written[0], batch) is twin.take_batch(written[1], batch)
+            assert as_seen(written[0]) == as_seen(written[1])
+
+
+def test_rewards_beyond_float32_warn_as_with_numpy() -> None:
+    for module in (core(), twin):
+        with pytest.warns(RuntimeWarning, match="overflow"):
+            module.plain_result(np.zeros(1), np.array([1e300]), {})
+
+
+# Both ends
+
+
+def test_workers_that_run_python_while_the_caller_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the other way round: rows do not depend on which end is compiled."""
+    here = os.getpid()
+
+    def make(k: int, python: bool) -> Env[Any, Any]:
+        if os.getpid() != here:
+            vecenvs._native.chosen = twin if python else core()
+        return TimeLimit(CountingEnv(k, 5), 3 + k)
+
+    stories = []
+    for caller, worker in [(False, False), (False, True), (True, False), (True, True)]:
+        monkeypatch.setattr(vecenvs._native, "chosen", twin if caller else core())
+        fns = [functools.partial(make, k, worker) for k in range(4)]
+        with SubprocVecEnv(fns, 2, "fork", caller_steps=True) as vec:
+            assert vec.stats()["compiled"] is not caller
+            rows = [as_seen(vec.reset(seed=3))]
+            stories.append([*rows, *(as_seen(vec.step([0, 1, 0, 1])) for _ in range(12))])
+    assert stories.count(stories[0]) == 4
+
+
+# Signals, threads and memory
+
+
+def test_a_ctrl_c_in_an_env_leaves_the_rows_of_the_others() -> None:
+    class Interrupted(CountingEnv):
+        def step(self, action: Any) -> Any:
+            if self.tag == 1:
+                signal.raise_signal(signal.SIGINT)
+            return super().step(action)
+
+    with DummyVecEnv([lambda k=k: Interrupted(k, 9) for k in range(3)]) as vec:  # type: ignore[misc]
+        vec.reset()
+        with pytest.raises(KeyboardInterrupt):
+            vec.step([0] * 3)
+        with pytest.raises(EnvError) as caught:
+            vec.step_wait()
+        assert caught.value.batch is not None
+        assert caught.value.batch.indices.tolist() == [0]
+
+
+def test_several_threads_step_vec_envs_of_their_own() -> None:
+    problems: list[BaseException] = []
+
+    def play(seed: int) -> None:
+        try:
+            make = functools.partial(DummyVecEnv, [functools.partial(CountingEnv, k, 3 + k) for k in range(3)])
+            stories = [story(make, 200) for _ in range(2)]
+            assert stories[0] == stories[1]
+        except BaseException as exc:
+            problems.append(exc)
+
+    threads = [threading.Thread(target=play, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_no_reference_is_lost_or_kept() -> None:
+    """After a million steps, and after rounds of odd ones, there are as many objects and references as before."""
+    row = np.ones(3, np.float32), 0.5, False, False, {}
+    told = np.ones(3, np.float32), 0.5, False, False, {"t": 1}
+    columns, column64 = np.zeros((2, 3), np.float32), np.zeros(2)
+    actions = np.zeros((2, 2))
+    counted = [row, told, row[0], row[4], columns, column64, actions, None, 0.5, False]
+
+    def run(rounds: int) -> None:
+        acts = [lambda _: row, lambda _: told]
+        for _ in range(rounds):
+            core().step_envs(
+                acts, actions, columns, slice(None), [], [], None, None, None, memoryview(column64)
+            )  # fmt: skip
+
+    run(10)
+    before = [sys.getrefcount(each) for each in counted]
+    blocks = sys.getallocatedblocks()
+    run(500_000)
+    assert abs(sys.getallocatedblocks() - blocks) < 500
+    after = [sys.getrefcount(each) for each in counted]
+    assert max(abs(x - y) for x, y in zip(before, after, strict=True)) < 50
+    spaces_: Any = SPACES["vector"]
+    blocks = 0
+    for k in range(4):  # the same rounds again and again
+        for seed in range(200):
+            played(core(), seed, spaces_, subset=bool(seed % 2))
+        gc.collect()
+        if k == 1:
+            blocks = sys.getallocatedblocks()
+    assert abs(sys.getallocatedblocks() - blocks) < 2000
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_python_runs_if_asked_to_or_if_nothing_was_built(broken: bool) -> None:
+    code = (
+        "import sys\n"
+        f"if {broken}: sys.modules['vecenvs._native.core'] = None\n"
+        "import vecenvs._native as n, vecenvs\n"
+        "print(n.is_compiled(), n.chosen.__name__, n.why_not)"
+    )
+    environment = {**os.environ, "VECENVS_NATIVE": "1" if broken else "0"}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert run.stdout.startswith("False vecenvs._native.twin ")
+    assert ("not built" if broken else "VECENVS_NATIVE=0") in run.stdout

@@ -1,0 +1,74 @@
+"""`make_vec_env(vectorization=...)`: batched envs by an id's vector_entry_point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vecenvs import VecMonitor, as_gymnasium, make_vec_env
+
+
+@pytest.mark.parametrize("backend", ["dummy", "subproc"])
+def test_an_id_with_batched_envs(backend: str) -> None:
+    kwargs: dict[str, Any] = {} if backend == "dummy" else {"num_workers": 2}
+    with make_vec_env("CartPole-v1", num_env=7, seed=3, vectorization="native", backend=backend, **kwargs) as vec:
+        assert vec.autoreset == "next_step"
+        assert vec.num_envs == 7
+        first = vec.reset()
+        vec.seed(3)
+        np.testing.assert_array_equal(vec.reset(), first)
+        ends = 0
+        for _ in range(60):
+            _, rewards, dones, infos = vec.step([1] * 7)
+            ends += int(dones.sum())
+            assert all("terminal_observation" in infos[k] for k in np.flatnonzero(dones))
+            assert set(rewards.tolist()) <= {0.0, 1.0}
+        assert ends > 7
+
+
+def test_it_equals_the_batched_env_itself() -> None:
+    import gymnasium
+
+    bare = gymnasium.make_vec("CartPole-v1", num_envs=5, vectorization_mode="vector_entry_point")
+    view = as_gymnasium(make_vec_env("CartPole-v1", num_env=5, vectorization="native", backend="dummy"))
+    rng = np.random.default_rng(0)
+    np.testing.assert_array_equal(view.reset(seed=4)[0], bare.reset(seed=4)[0])
+    for _ in range(80):
+        actions = rng.integers(0, 2, 5)
+        ours, theirs = view.step(actions), bare.step(actions)
+        for mine, other in zip(ours[:4], theirs[:4], strict=True):
+            np.testing.assert_array_equal(mine, other)
+        assert ours[4] == theirs[4] == {}
+    view.close()
+    bare.close()
+
+
+def test_a_monitor_around_batched_envs() -> None:
+    with VecMonitor(make_vec_env("CartPole-v1", num_env=4, vectorization="native", backend="dummy")) as vec:
+        vec.reset(seed=0)
+        episodes = []
+        for _ in range(40):
+            *_, infos = vec.step([0] * 4)
+            episodes += [info["episode"]["l"] for info in infos if "episode" in info]
+        assert len(episodes) >= 8
+        assert 5 < min(episodes) <= max(episodes) < 20
+
+
+def test_auto_falls_back_to_single_envs() -> None:
+    with make_vec_env("Pendulum-v1", num_env=2, vectorization="auto", force_dummy=True) as vec:
+        assert vec.autoreset == "same_step"
+    with make_vec_env("CartPole-v1", num_env=2, vectorization="auto", force_dummy=True) as vec:
+        assert vec.autoreset == "next_step"
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(ValueError, match="Pendulum-v1 has no vector_entry_point"):
+        make_vec_env("Pendulum-v1", num_env=2, vectorization="native")
+    with pytest.raises(ValueError, match="no single envs for wrapper_class"):
+        make_vec_env("CartPole-v1", num_env=2, vectorization="native", wrapper_class=lambda env: env)
+    with pytest.raises(ValueError, match="vectorization"):
+        make_vec_env("CartPole-v1", num_env=2, vectorization="yes")
+    with pytest.raises(ValueError, match="needs an env id"):
+        make_vec_env(lambda: None, num_env=2, vectorization="native")

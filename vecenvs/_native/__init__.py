@@ -1,0 +1,39 @@
+"""What each step does for each env, and with each batch: compiled (core.c), or in Python (twin.py).
+
+Both have the same functions; twin.py says what they do. The compiled ones run if they were built when vecenvs was
+installed, unless the environment variable VECENVS_NATIVE is "0": `chosen` is the module. Each process chooses for
+itself, and rows are the same bit for bit. Debuggers and profilers see the loop over the envs only with
+VECENVS_NATIVE=0.
+"""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+
+from vecenvs._native import known, twin
+
+chosen: ModuleType = twin
+why_not = ""  # why Python runs
+
+if os.environ.get("VECENVS_NATIVE") == "0":
+    why_not = "VECENVS_NATIVE=0"
+else:
+    try:
+        from vecenvs._native import core
+    except ImportError as problem:
+        why_not = f"it was not built when vecenvs was installed, which takes a C compiler: {problem}"
+    else:
+        chosen = core
+        known.know_wrappers(core)
+
+
+def know_monitor(monitor: type) -> None:
+    """Tell the compiled core the class `Monitor`, whose `step` it does itself."""
+    if is_compiled():
+        chosen.know(known.MONITOR, monitor)
+
+
+def is_compiled() -> bool:
+    """Tell whether compiled functions run in this process."""
+    return chosen is not twin

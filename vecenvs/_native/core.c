@@ -1,0 +1,770 @@
+/* The compiled core: what each step does for each env, and what the caller does with each batch.
+
+   twin.py beside this file has the same functions in Python, and says what they do. What is here takes only values of
+   exactly the usual types; for all others it calls the Python that is there for them. It checks for no signals, so the
+   handler of one runs in the envs' own Python code or after a function of this file has returned. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#define NPY_TARGET_VERSION NPY_1_22_API_VERSION
+#include <numpy/arrayobject.h>
+#include <numpy/arrayscalars.h>
+
+#include <math.h>
+#include <string.h>
+
+/* Wrappers of envs whose `step` is done here: see known.py. */
+enum { TIME_LIMIT, ORDER_ENFORCING, MONITOR, KINDS };
+
+/* Names of attributes */
+enum { ENV, STEP, ELAPSED, LIMIT, HAS_RESET, NEEDS_RESET, REWARDS, APPEND, RECORD, NAMES };
+static const char *const spelled[NAMES] = {
+    "env", "step", "_elapsed_steps", "_max_episode_steps", "_has_reset", "needs_reset", "_rewards", "append",
+    "_record",
+};
+
+typedef struct {
+    PyObject *cls, *step;   /* a class, and its `step` */
+    PyObject *base, *below; /* the class whose `step` that one calls, or NULL, and that `step` */
+} Known;
+
+typedef struct {
+    PyObject *is_over; /* Python functions of twin.py, for values of other types */
+    PyObject *unpack_row;
+    PyObject *no; /* numpy's False, of which there is one */
+    PyObject *one;
+    PyObject *float32;
+    PyObject *names[NAMES];
+    Known known[KINDS];
+} State;
+
+/* What an env's step has returned. */
+typedef struct {
+    PyObject *obs, *reward, *terminated, *truncated, *info;
+} Row;
+
+static void
+row_clear(Row *row)
+{
+    Py_CLEAR(row->obs);
+    Py_CLEAR(row->reward);
+    Py_CLEAR(row->terminated);
+    Py_CLEAR(row->truncated);
+    Py_CLEAR(row->info);
+}
+
+static int
+is_five(PyObject *result)
+{
+    return PyTuple_CheckExact(result) && PyTuple_GET_SIZE(result) == 5;
+}
+
+static PyObject *
+five(State *state, PyObject *result)
+/* Return a tuple of five for what a step has returned, and give up the reference to that. */
+{
+    if (result != NULL && !is_five(result)) {
+        Py_SETREF(result, PyObject_CallOneArg(state->unpack_row, result));
+    }
+    return result;
+}
+
+static int
+row_take(Row *row, PyObject *result)
+/* Unpack a tuple of five, and give up the reference to it. */
+{
+    if (result == NULL) {
+        return -1;
+    }
+    row->obs = Py_NewRef(PyTuple_GET_ITEM(result, 0));
+    row->reward = Py_NewRef(PyTuple_GET_ITEM(result, 1));
+    row->terminated = Py_NewRef(PyTuple_GET_ITEM(result, 2));
+    row->truncated = Py_NewRef(PyTuple_GET_ITEM(result, 3));
+    row->info = Py_NewRef(PyTuple_GET_ITEM(result, 4));
+    Py_DECREF(result);
+    return 0;
+}
+
+static int
+is_false(State *state, PyObject *flag)
+{
+    return flag == Py_False || flag == state->no;
+}
+
+/* Known wrappers */
+
+static PyObject *call_step(State *, PyObject *act, PyObject *action);
+
+static int
+kind_of(State *state, PyObject *env)
+/* Return which known wrapper this is, or -1. */
+{
+    for (int kind = 0; kind < KINDS; kind++) {
+        if ((PyObject *)Py_TYPE(env) == state->known[kind].cls) {
+            return kind;
+        }
+    }
+    return -1;
+}
+
+static PyObject *
+step_below(State *state, PyObject *wrapper, PyObject *action)
+/* Do `wrapper.env.step(action)`. */
+{
+    PyObject *env = PyObject_GetAttr(wrapper, state->names[ENV]);
+    PyObject *result = NULL;
+    if (env != NULL && kind_of(state, env) >= 0) {
+        PyObject *act = PyObject_GetAttr(env, state->names[STEP]);
+        if (act != NULL) {
+            result = call_step(state, act, action);
+            Py_DECREF(act);
+        }
+    }
+    else if (env != NULL) {
+        result = PyObject_CallMethodOneArg(env, state->names[STEP], action);
+    }
+    Py_XDECREF(env);
+    return result;
+}
+
+static int
+count_step(State *state, PyObject *wrapper)
+/* Return whether this step of a TimeLimit is the last one, or -1. */
+{
+    int over = -1;
+    PyObject *elapsed = PyObject_GetAttr(wrapper, state->names[ELAPSED]);
+    PyObject *now = elapsed == NULL ? NULL : PyNumber_InPlaceAdd(elapsed, state->one);
+    if (now != NULL && PyObject_SetAttr(wrapper, state->names[ELAPSED], now) == 0) {
+        PyObject *limit = PyObject_GetAttr(wrapper, state->names[LIMIT]);
+        if (limit != NULL) {
+            over = PyObject_RichCompareBool(now, limit, Py_GE);
+            Py_DECREF(limit);
+        }
+    }
+    Py_XDECREF(elapsed);
+    Py_XDECREF(now);
+    return over;
+}
+
+static PyObject *
+step_time_limit(State *state, PyObject *wrapper, PyObject *action)
+{
+    PyObject *row = five(state, step_below(state, wrapper, action));
+    int over = row == NULL ? -1 : count_step(state, wrapper);
+    if (over) {
+        PyObject *last = over < 0 ? NULL
+                                  : PyTuple_Pack(5, PyTuple_GET_ITEM(row, 0), PyTuple_GET_ITEM(row, 1),
+                                                 PyTuple_GET_ITEM(row, 2), Py_True, PyTuple_GET_ITEM(row, 4));
+        Py_XDECREF(row);
+        return last;
+    }
+    return row;
+}
+
+static PyObject *
+step_monitor(State *state, PyObject *monitor, PyObject *action)
+{
+    PyObject *result = step_below(state, monitor, action);
+    if (result == NULL) {
+        return NULL;
+    }
+    if (is_five(result) && is_false(state, PyTuple_GET_ITEM(result, 2)) &&
+        is_false(state, PyTuple_GET_ITEM(result, 3))) {
+        PyObject *rewards = PyObject_GetAttr(monitor, state->names[REWARDS]);
+        PyObject *none = rewards == NULL ? NULL
+                                         : PyObject_CallMethodOneArg(
+                                               rewards, state->names[APPEND], PyTuple_GET_ITEM(result, 1));
+        Py_XDECREF(rewards);
+        if (none != NULL) {
+            Py_DECREF(none);
+            return result;
+        }
+        if (rewards == NULL || !PyErr_ExceptionMatches(PyExc_TypeError)) {
+            Py_DECREF(result);
+            return NULL;
+        }
+        PyErr_Clear();
+    }
+    Py_SETREF(result, PyObject_CallMethodOneArg(monitor, state->names[RECORD], result));
+    return result;
+}
+
+static int
+attribute_is(State *state, PyObject *wrapper, int name, PyObject *value)
+/* Tell whether the attribute is this very object; -1 after an exception. */
+{
+    PyObject *found = PyObject_GetAttr(wrapper, state->names[name]);
+    Py_XDECREF(found);
+    return found == NULL ? -1 : found == value;
+}
+
+static PyObject *
+call_step(State *state, PyObject *act, PyObject *action)
+/* Do `act(action)`: here if it is the `step` of a known wrapper that is ready to be stepped. */
+{
+    int kind = PyMethod_Check(act) ? kind_of(state, PyMethod_GET_SELF(act)) : -1;
+    if (kind < 0 || PyMethod_GET_FUNCTION(act) != state->known[kind].step) {
+        return PyObject_CallOneArg(act, action);
+    }
+    Known *known = &state->known[kind];
+    PyObject *wrapper = PyMethod_GET_SELF(act);
+    int ready = 1;
+    if (kind == MONITOR) {
+        ready = attribute_is(state, wrapper, NEEDS_RESET, Py_False);
+    }
+    else if (kind == ORDER_ENFORCING) {
+        ready = attribute_is(state, wrapper, HAS_RESET, Py_True);
+        if (ready == 1) {
+            ready = attribute_is(state, known->base, STEP, known->below);
+        }
+    }
+    if (ready <= 0) {
+        return ready < 0 ? NULL : PyObject_CallOneArg(act, action);
+    }
+    if (Py_EnterRecursiveCall(" in the step of a wrapper")) {
+        return NULL;
+    }
+    PyObject *result = kind == TIME_LIMIT ? step_time_limit(state, wrapper, action)
+                       : kind == MONITOR  ? step_monitor(state, wrapper, action)
+                                          : step_below(state, wrapper, action);
+    Py_LeaveRecursiveCall();
+    return result;
+}
+
+static PyObject *
+know(PyObject *module, PyObject *args)
+{
+    State *state = PyModule_GetState(module);
+    int kind;
+    PyObject *cls, *base = NULL;
+    if (!PyArg_ParseTuple(args, "iO!|O!", &kind, &PyType_Type, &cls, &PyType_Type, &base)) {
+        return NULL;
+    }
+    if (kind < 0 || kind >= KINDS) {
+        PyErr_SetString(PyExc_ValueError, "there is no such kind of wrapper");
+        return NULL;
+    }
+    PyObject *step = PyObject_GetAttr(cls, state->names[STEP]);
+    PyObject *below = base == NULL || step == NULL ? NULL : PyObject_GetAttr(base, state->names[STEP]);
+    if (step == NULL || (base != NULL && below == NULL)) {
+        Py_XDECREF(step);
+        return NULL;
+    }
+    Known *known = &state->known[kind];
+    Py_XSETREF(known->cls, Py_NewRef(cls));
+    Py_XSETREF(known->step, step);
+    Py_XSETREF(known->base, Py_XNewRef(base));
+    Py_XSETREF(known->below, below);
+    Py_RETURN_NONE;
+}
+
+/* One env */
+
+static PyObject *
+action_at(PyObject *actions, Py_ssize_t local, PyObject *number)
+/* Return an action that shares no memory with `actions`, as the twin does. */
+{
+    if (PyArray_CheckExact(actions)) {
+        PyArrayObject *array = (PyArrayObject *)actions;
+        if (PyArray_NDIM(array) == 0 || local >= PyArray_DIM(array, 0)) {
+            PyErr_SetString(PyExc_IndexError, "there is no action for this env");
+            return NULL;
+        }
+        char *place = PyArray_BYTES(array) + local * PyArray_STRIDE(array, 0);
+        if (PyArray_NDIM(array) == 1) {
+            return PyArray_Scalar(place, PyArray_DESCR(array), actions);
+        }
+        if (PyArray_IS_C_CONTIGUOUS(array) && !PyDataType_REFCHK(PyArray_DESCR(array))) {
+            PyArray_Descr *dtype = PyArray_DESCR(array);
+            Py_INCREF(dtype);
+            PyObject *row = PyArray_NewFromDescr(
+                &PyArray_Type, dtype, PyArray_NDIM(array) - 1, PyArray_DIMS(array) + 1, NULL, NULL, 0, NULL);
+            if (row != NULL) {
+                memcpy(PyArray_DATA((PyArrayObject *)row), place, PyArray_NBYTES((PyArrayObject *)row));
+            }
+            return row;
+        }
+        PyErr_SetString(PyExc_TypeError, "actions must be in a contiguous array of numbers");
+        return NULL;
+    }
+    return PyObject_GetItem(actions, number);
+}
+
+static int
+has_ended(State *state, const Row *row)
+/* Return whether an episode has ended, or -1. */
+{
+    if (is_false(state, row->terminated) && is_false(state, row->truncated)) {
+        return 0;
+    }
+    PyObject *over = PyObject_CallFunctionObjArgs(state->is_over, row->terminated, row->truncated, NULL);
+    if (over == NULL) {
+        return -1;
+    }
+    int answer = PyObject_IsTrue(over);
+    Py_DECREF(over);
+    return answer;
+}
+
+static int
+end_row(PyObject *end_episode, PyObject *local, Row *row)
+/* Replace observation and info by those that `end_episode` returns. */
+{
+    PyObject *both = PyObject_CallFunctionObjArgs(
+        end_episode, local, row->obs, row->terminated, row->truncated, row->info, NULL);
+    if (both == NULL) {
+        return -1;
+    }
+    if (!PyTuple_CheckExact(both) || PyTuple_GET_SIZE(both) != 2) {
+        Py_DECREF(both);
+        PyErr_SetString(PyExc_TypeError, "end_episode must return a tuple of two");
+        return -1;
+    }
+    Py_SETREF(row->obs, Py_NewRef(PyTuple_GET_ITEM(both, 0)));
+    Py_SETREF(row->info, Py_NewRef(PyTuple_GET_ITEM(both, 1)));
+    Py_DECREF(both);
+    return 0;
+}
+
+static int
+write_whole_number(PyArrayObject *column, Py_ssize_t local, PyObject *obs)
+/* Write an int to a column of int64. Return 1 if done, 0 if `obs` is something else. */
+{
+    long long number;
+    if (PyLong_CheckExact(obs)) {
+        int overflow;
+        number = PyLong_AsLongLongAndOverflow(obs, &overflow);
+        if (overflow) {
+            return 0;
+        }
+    }
+    else if (Py_TYPE(obs) == &PyInt64ArrType_Type) {
+        number = (long long)PyArrayScalar_VAL(obs, Int64);
+    }
+    else {
+        return 0;
+    }
+    *(npy_int64 *)(PyArray_BYTES(column) + local * PyArray_STRIDE(column, 0)) = (npy_int64)number;
+    return 1;
+}
+
+static int
+write_to_column(PyArrayObject *column, Py_ssize_t local, PyObject *obs)
+/* Return 1 if the observation is written, 0 if it is not exactly a row of this column, -1 after an exception. */
+{
+    if (local >= PyArray_DIM(column, 0)) {
+        PyErr_SetString(PyExc_IndexError, "there is no row for this env");
+        return -1;
+    }
+    int ndim = PyArray_NDIM(column) - 1;
+    if (ndim == 0) {
+        return write_whole_number(column, local, obs);
+    }
+    if (!PyArray_CheckExact(obs)) {
+        return 0;
+    }
+    PyArrayObject *given = (PyArrayObject *)obs;
+    if (PyArray_NDIM(given) != ndim ||
+        !PyArray_CompareLists(PyArray_DIMS(given), PyArray_DIMS(column) + 1, ndim) ||
+        (PyArray_DESCR(given) != PyArray_DESCR(column) &&
+         !PyArray_EquivTypes(PyArray_DESCR(given), PyArray_DESCR(column)))) {
+        return 0;
+    }
+    char *place = PyArray_BYTES(column) + local * PyArray_STRIDE(column, 0);
+    if (PyArray_IS_C_CONTIGUOUS(given)) {
+        memmove(place, PyArray_DATA(given), PyArray_NBYTES(given));
+        return 1;
+    }
+    PyArray_Descr *dtype = PyArray_DESCR(column);
+    Py_INCREF(dtype);
+    PyObject *row = PyArray_NewFromDescr(
+        &PyArray_Type, dtype, ndim, PyArray_DIMS(column) + 1, NULL, place, NPY_ARRAY_CARRAY, NULL);
+    if (row == NULL) {
+        return -1;
+    }
+    int failed = PyArray_CopyInto((PyArrayObject *)row, given);
+    Py_DECREF(row);
+    return failed ? -1 : 1;
+}
+
+static int
+write_obs(PyObject *cells, PyObject *where, Py_ssize_t local, PyObject *obs)
+/* Return 1 if the observation is written, 0 if `take_odd` is to do that, -1 after an exception. */
+{
+    if (PyArray_CheckExact(cells)) {
+        return write_to_column((PyArrayObject *)cells, local, obs);
+    }
+    PyObject *cell = PySequence_GetItem(cells, local);
+    if (cell == NULL) {
+        return -1;
+    }
+    int failed = PyObject_SetItem(cell, where, obs);
+    Py_DECREF(cell);
+    if (!failed) {
+        return 1;
+    }
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) {
+        return -1;
+    }
+    PyErr_Clear();
+    return 0;
+}
+
+static int
+add_info(PyObject *infos, PyObject *local, PyObject *info)
+{
+    int some = PyDict_CheckExact(info) ? PyDict_GET_SIZE(info) > 0 : PyObject_IsTrue(info);
+    if (some <= 0) {
+        return some;
+    }
+    PyObject *both = PyTuple_Pack(2, local, info);
+    if (both == NULL) {
+        return -1;
+    }
+    int failed = PyList_Append(infos, both);
+    Py_DECREF(both);
+    return failed;
+}
+
+/* The loop */
+
+typedef struct {
+    PyObject *acts, *actions, *cells, *where, *rewards, *infos, *end_episode, *take_odd, *chosen, *column;
+} Step;
+
+static int
+step_one(State *state, const Step *step, Py_ssize_t local, Row *row)
+{
+    int answer = -1;
+    PyObject *number = PyLong_FromSsize_t(local);
+    PyObject *act = number == NULL ? NULL : PyList_GetItem(step->acts, local);
+    Py_XINCREF(act);
+    PyObject *action = act == NULL ? NULL : action_at(step->actions, local, number);
+    if (action == NULL || row_take(row, five(state, call_step(state, act, action)))) {
+        goto done;
+    }
+    int over = has_ended(state, row);
+    if (over < 0 || (over && end_row(step->end_episode, number, row))) {
+        goto done;
+    }
+    int written = write_obs(step->cells, step->where, local, row->obs);
+    if (written < 0) {
+        goto done;
+    }
+    if (!written) {
+        PyObject *none = PyObject_CallFunctionObjArgs(step->take_odd, number, row->obs, NULL);
+        if (none == NULL) {
+            goto done;
+        }
+        Py_DECREF(none);
+    }
+    if (add_info(step->infos, number, row->info) == 0 && PyList_Append(step->rewards, row->reward) == 0) {
+        answer = 0;
+    }
+done:
+    Py_XDECREF(number);
+    Py_XDECREF(act);
+    Py_XDECREF(action);
+    return answer;
+}
+
+static Py_ssize_t
+local_at(PyObject *chosen, Py_ssize_t position)
+/* Return the index of an env in its shard, or -1 after an exception. */
+{
+    if (chosen == Py_None) {
+        return position;
+    }
+    PyObject *number = PyList_GetItem(chosen, position);
+    if (number == NULL) {
+        return -1;
+    }
+    Py_ssize_t local = PyLong_AsSsize_t(number);
+    if (local < 0 && !PyErr_Occurred()) {
+        PyErr_SetString(PyExc_IndexError, "the index of an env is negative");
+    }
+    return local;
+}
+
+static int
+plain_number(PyObject *reward, double *number)
+/* Return 1 and the number if the reward is one of the usual types, else 0. */
+{
+    if (PyFloat_CheckExact(reward) || Py_TYPE(reward) == &PyDoubleArrType_Type) {
+        *number = PyFloat_AS_DOUBLE(reward);
+        return 1;
+    }
+    if (PyLong_CheckExact(reward)) {
+        *number = PyLong_AsDouble(reward);
+        if (*number == -1.0 && PyErr_Occurred()) { /* too large */
+            PyErr_Clear();
+            return 0;
+        }
+        return 1;
+    }
+    if (Py_TYPE(reward) == &PyFloatArrType_Type) {
+        *number = (double)PyArrayScalar_VAL(reward, Float);
+        return 1;
+    }
+    return 0;
+}
+
+static int
+write_rewards(PyObject *rewards, PyObject *chosen, const Py_buffer *column)
+/* Return 1 if all rewards are written, 0 if one is of another type, -1 after an exception. */
+{
+    Py_ssize_t n = PyList_GET_SIZE(rewards);
+    for (Py_ssize_t position = 0; position < n; position++) {
+        Py_ssize_t local = local_at(chosen, position);
+        if (local < 0) {
+            return -1;
+        }
+        double number;
+        if (local >= column->shape[0] || !plain_number(PyList_GET_ITEM(rewards, position), &number)) {
+            return 0;
+        }
+        ((double *)column->buf)[local] = number;
+    }
+    return 1;
+}
+
+static PyObject *
+step_envs(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    State *state = PyModule_GetState(module);
+    if (count != 10) {
+        PyErr_Format(PyExc_TypeError, "step_envs takes 10 arguments, not %zd", count);
+        return NULL;
+    }
+    Step step = {args[0], args[1], args[2], args[3], args[4], args[5], args[6], args[7], args[8], args[9]};
+    if (!PyList_CheckExact(step.acts) || !PyList_CheckExact(step.rewards) || !PyList_CheckExact(step.infos) ||
+        !(step.chosen == Py_None || PyList_CheckExact(step.chosen))) {
+        PyErr_SetString(PyExc_TypeError, "step_envs takes lists");
+        return NULL;
+    }
+    const Py_buffer *column = PyMemoryView_Check(step.column) ? PyMemoryView_GET_BUFFER(step.column) : NULL;
+    if (column == NULL || column->ndim != 1 || column->itemsize != sizeof(double) || column->readonly ||
+        strcmp(column->format, "d") != 0 || !PyBuffer_IsContiguous(column, 'C')) {
+        PyErr_SetString(PyExc_TypeError, "rewards are written to a contiguous memoryview of float64");
+        return NULL;
+    }
+    for (;;) {
+        Py_ssize_t position = PyList_GET_SIZE(step.rewards);
+        if (position >= PyList_GET_SIZE(step.chosen == Py_None ? step.acts : step.chosen)) {
+            break;
+        }
+        Py_ssize_t local = local_at(step.chosen, position);
+        Row row = {NULL, NULL, NULL, NULL, NULL};
+        int failed = local < 0 ? -1 : step_one(state, &step, local, &row);
+        if (failed && PyErr_Occurred()) { /* an env's object that is deleted may run Python code */
+            PyObject *type, *value, *trace;
+            PyErr_Fetch(&type, &value, &trace);
+            row_clear(&row);
+            PyErr_Restore(type, value, trace);
+            return NULL;
+        }
+        row_clear(&row);
+    }
+    int written = write_rewards(step.rewards, step.chosen, column);
+    return written < 0 ? NULL : PyBool_FromLong(written);
+}
+
+static PyObject *
+writes_to(PyObject *module, PyObject *column)
+{
+    (void)module;
+    if (!PyArray_CheckExact(column)) {
+        Py_RETURN_FALSE;
+    }
+    PyArrayObject *array = (PyArrayObject *)column;
+    int scalars = PyArray_NDIM(array) == 1 && PyArray_TYPE(array) == NPY_INT64;
+    return PyBool_FromLong(PyArray_ISCARRAY(array) && (PyArray_ISNUMBER(array) || PyArray_ISBOOL(array)) &&
+                           (scalars || PyArray_NDIM(array) > 1));
+}
+
+/* The caller's side */
+
+static PyObject *
+take_batch(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 2 || !PyArray_CheckExact(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "take_batch takes an array and a batch");
+        return NULL;
+    }
+    PyArrayObject *column = (PyArrayObject *)args[0], *batch = (PyArrayObject *)args[1];
+    if (!PyArray_CheckExact(args[1]) || !PyArray_SAMESHAPE(column, batch) ||
+        (PyArray_DESCR(column) != PyArray_DESCR(batch) &&
+         !PyArray_EquivTypes(PyArray_DESCR(column), PyArray_DESCR(batch)))) {
+        Py_RETURN_FALSE;
+    }
+    if (PyArray_CopyInto(column, batch)) {
+        return NULL;
+    }
+    Py_RETURN_TRUE;
+}
+
+static PyObject *
+as_float32(State *state, PyArrayObject *numbers)
+{
+    npy_intp n = PyArray_DIM(numbers, 0);
+    PyObject *copy = PyArray_SimpleNew(1, &n, NPY_FLOAT32);
+    if (copy == NULL) {
+        return NULL;
+    }
+    const double *source = PyArray_DATA(numbers);
+    float *target = PyArray_DATA((PyArrayObject *)copy);
+    int lost = 0;
+    for (npy_intp k = 0; k < n; k++) {
+        lost |= fabs(source[k]) > 3.4028234e38 && !isinf(source[k]);
+        target[k] = lost ? 0.0f : (float)source[k];
+    }
+    if (lost) { /* numpy warns of numbers that become infinite, if it is to */
+        Py_SETREF(copy, PyObject_CallMethod((PyObject *)numbers, "astype", "O", state->float32));
+    }
+    return copy;
+}
+
+static PyObject *
+copies(PyObject *infos, npy_intp n)
+{
+    if (!PyDict_CheckExact(infos)) {
+        return Py_NewRef(infos);
+    }
+    PyObject *list = PyList_New(n);
+    for (npy_intp k = 0; list != NULL && k < n; k++) {
+        PyObject *info = PyDict_Copy(infos);
+        if (info == NULL) {
+            Py_CLEAR(list);
+            break;
+        }
+        PyList_SET_ITEM(list, k, info);
+    }
+    return list;
+}
+
+static PyObject *
+plain_result(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    State *state = PyModule_GetState(module);
+    PyArrayObject *rewards = count == 3 && PyArray_CheckExact(args[1]) ? (PyArrayObject *)args[1] : NULL;
+    if (rewards == NULL || PyArray_TYPE(rewards) != NPY_DOUBLE || PyArray_NDIM(rewards) != 1 ||
+        !PyArray_ISCARRAY_RO(rewards)) {
+        PyErr_SetString(PyExc_TypeError, "plain_result takes observations, an array of float64 and infos");
+        return NULL;
+    }
+    npy_intp n = PyArray_DIM(rewards, 0);
+    PyObject *parts[4] = {
+        PyArray_CheckExact(args[0]) ? PyArray_NewCopy((PyArrayObject *)args[0], NPY_CORDER) : PyObject_CallNoArgs(args[0]),
+    };
+    parts[1] = parts[0] == NULL ? NULL : as_float32(state, rewards);
+    parts[2] = parts[1] == NULL ? NULL : PyArray_ZEROS(1, &n, NPY_BOOL, 0);
+    parts[3] = parts[2] == NULL ? NULL : copies(args[2], n);
+    PyObject *result = parts[3] == NULL ? NULL : PyTuple_Pack(4, parts[0], parts[1], parts[2], parts[3]);
+    for (int k = 0; k < 4; k++) {
+        Py_XDECREF(parts[k]);
+    }
+    return result;
+}
+
+/* The module */
+
+static PyMethodDef methods[] = {
+    {"step_envs", (PyCFunction)(void (*)(void))step_envs, METH_FASTCALL, "See twin.py."},
+    {"know", know, METH_VARARGS, "See known.py."},
+    {"plain_result", (PyCFunction)(void (*)(void))plain_result, METH_FASTCALL, "See twin.py."},
+    {"take_batch", (PyCFunction)(void (*)(void))take_batch, METH_FASTCALL, "See twin.py."},
+    {"writes_to", writes_to, METH_O, "See twin.py."},
+    {NULL, NULL, 0, NULL},
+};
+
+static int
+load(PyObject *module)
+{
+    if (PyArray_ImportNumPyAPI() < 0) {
+        return -1;
+    }
+    State *state = PyModule_GetState(module);
+    PyObject *twin = PyImport_ImportModule("vecenvs._native.twin");
+    if (twin == NULL) {
+        return -1;
+    }
+    state->is_over = PyObject_GetAttrString(twin, "is_over");
+    state->unpack_row = PyObject_GetAttrString(twin, "unpack_row");
+    Py_DECREF(twin);
+    state->no = Py_NewRef(PyArrayScalar_False);
+    state->one = PyLong_FromLong(1);
+    state->float32 = (PyObject *)PyArray_DescrFromType(NPY_FLOAT32);
+    for (int k = 0; k < NAMES; k++) {
+        state->names[k] = PyUnicode_InternFromString(spelled[k]);
+        if (state->names[k] == NULL) {
+            return -1;
+        }
+    }
+    return state->is_over == NULL || state->unpack_row == NULL ? -1 : 0;
+}
+
+static int
+traverse(PyObject *module, visitproc visit, void *arg)
+{
+    State *state = PyModule_GetState(module);
+    Py_VISIT(state->is_over);
+    Py_VISIT(state->unpack_row);
+    for (int kind = 0; kind < KINDS; kind++) {
+        Py_VISIT(state->known[kind].cls);
+        Py_VISIT(state->known[kind].step);
+        Py_VISIT(state->known[kind].base);
+        Py_VISIT(state->known[kind].below);
+    }
+    return 0;
+}
+
+static int
+clear(PyObject *module)
+{
+    State *state = PyModule_GetState(module);
+    Py_CLEAR(state->is_over);
+    Py_CLEAR(state->unpack_row);
+    Py_CLEAR(state->no);
+    Py_CLEAR(state->one);
+    Py_CLEAR(state->float32);
+    for (int k = 0; k < NAMES; k++) {
+        Py_CLEAR(state->names[k]);
+    }
+    for (int kind = 0; kind < KINDS; kind++) {
+        Py_CLEAR(state->known[kind].cls);
+        Py_CLEAR(state->known[kind].step);
+        Py_CLEAR(state->known[kind].base);
+        Py_CLEAR(state->known[kind].below);
+    }
+    return 0;
+}
+
+static void
+release(void *module)
+{
+    clear((PyObject *)module);
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, load},
+#if PY_VERSION_HEX >= 0x030C0000
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED}, /* as NumPy */
+#endif
+#if PY_VERSION_HEX >= 0x030D0000
+    {Py_mod_gil, Py_MOD_GIL_USED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "core", NULL, sizeof(State), methods, slots, traverse, clear, release,
+};
+
+PyMODINIT_FUNC
+PyInit_core(void)
+{
+    return PyModuleDef_Init(&definition);
+}

@@ -1,0 +1,6 @@
+from vecenvs._native.twin import plain_result as plain_result
+from vecenvs._native.twin import step_envs as step_envs
+from vecenvs._native.twin import take_batch as take_batch
+from vecenvs._native.twin import writes_to as writes_to
+
+def know(kind: int, wrapper: type, base: type = ..., /) -> None: ...

@@ -1,0 +1,162 @@
+"""The functions of core.c in Python: the library's cost per env, where nothing is compiled."""
+
+from __future__ import annotations
+
+import reprlib
+from array import array
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import repeat
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
+EndEpisode = Callable[[int, Any, Any, Any, dict[str, Any]], tuple[Any, dict[str, Any]]]
+
+_FLOAT32 = np.dtype(np.float32)  # `astype` takes twice as long with the type itself
+_NO = np.bool_(False)  # numpy has only one such object
+
+
+def step_envs(
+    acts: list[Callable[[Any], StepResult]],
+    actions: Any,
+    cells: Any,
+    where: Any,
+    rewards: list[Any],
+    infos: list[tuple[int, dict[str, Any]]],
+    end_episode: EndEpisode,
+    take_odd: Callable[[int, Any], None],
+    chosen: list[int] | None,
+    column: memoryview,
+) -> bool:
+    """Step the envs `chosen` of a shard, None for all of them, from position len(rewards) on.
+
+    If an env raises, len(rewards) is its position. `acts[local](actions[local])` steps the env `local` of the shard.
+    Actions are a sequence, or a contiguous array of which each env gets its row as an array of its own. The observation
+    is written to `cells[local][where]`; if that raises, `take_odd(local, obs)` gets it. A column that `writes_to` takes
+    may stand for the cells. The reward is appended to `rewards`, a non-empty info as (local, info) to `infos`. At the
+    end of an episode, `end_episode(local, obs, terminated, truncated, info)` returns the observation and the info of
+    the row.
+
+    In the end, if all rewards are plain numbers, they are written to `column`, the shard's float64 column. Return
+    whether they are.
+
+    Only flags that are neither Python's nor numpy's False itself are passed to `is_over`. So a flag that is None or ""
+    is an error, and an env with proper flags costs no call.
+    """
+    no = _NO
+    done = len(rewards)
+    numbers_given = type(actions) is np.ndarray
+    if chosen is None:
+        places: Sequence[int] = range(len(acts))
+        if done:
+            acts, actions, cells = acts[done:], actions[done:], cells[done:]
+    else:
+        places, left = chosen, chosen[done:]
+        acts, cells = [acts[local] for local in left], [cells[local] for local in left]
+        actions = actions[left] if numbers_given else [actions[local] for local in left]
+    if numbers_given:
+        actions = rows_of(actions)
+    # A list's method called by its name is faster than one looked up beforehand.
+    for act, action, cell in zip(acts, actions, cells):  # noqa: B905  of equal lengths; strict= costs time here
+        obs, reward, terminated, truncated, info = act(action)
+        if (
+            (terminated is not False and terminated is not no) or (truncated is not False and truncated is not no)
+        ) and is_over(terminated, truncated):
+            obs, info = end_episode(places[len(rewards)], obs, terminated, truncated, info)
+        try:
+            cell[where] = obs
+        except Exception:  # whatever an odd value causes
+            take_odd(places[len(rewards)], obs)
+        if info:
+            infos.append((places[len(rewards)], info))
+        rewards.append(reward)
+    try:
+        numbers = array("d", rewards)
+    except Exception:  # a reward that is not a plain number
+        return False
+    if chosen is None:
+        column[:] = numbers
+    else:
+        for local, number in zip(chosen, numbers, strict=True):
+            column[local] = number
+    return True
+
+
+def writes_to(column: NDArray[Any]) -> bool:  # noqa: ARG001
+    """Tell whether `step_envs` writes rows to this column itself, so that it needs no cells."""
+    return False
+
+
+def take_batch(column: NDArray[Any], batch: Any) -> bool:
+    """Write a batch to a column if it is an array of this very dtype and shape; else return False."""
+    if type(batch) is not np.ndarray or batch.shape != column.shape or batch.dtype != column.dtype:
+        return False
+    column[...] = batch
+    return True
+
+
+def plain_result(
+    observations: NDArray[Any] | Callable[[], Any],
+    rewards: NDArray[np.float64],
+    infos: dict[str, Any] | list[dict[str, Any]],
+) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
+    """Return the result of a step in which no episode has ended: observations, rewards, dones and infos.
+
+    Observations are a column to be copied, or a function that returns them. If `infos` is one info, each env gets a
+    copy of it.
+    """
+    if type(infos) is dict:
+        infos = list(map(dict.copy, repeat(infos, len(rewards))))  # the fastest way to many small dicts
+    given = observations.copy() if type(observations) is np.ndarray else observations()  # type: ignore[operator]
+    return given, rewards.astype(_FLOAT32), np.zeros(len(rewards), np.bool_), infos  # type: ignore[return-value]
+
+
+def rows_of(column: NDArray[Any]) -> Sequence[Any]:
+    """Return the rows, which share no memory with the column: of one dimension, numpy's scalars."""
+    # For few rows this takes a third of the time of list(column), which needs an iterator of numpy's.
+    return _items(len(column))(column if column.ndim == 1 else column.copy())
+
+
+@cache
+def _items(count: int) -> Callable[[NDArray[Any]], Sequence[Any]]:
+    return itemgetter(*range(count)) if count > 1 else lambda rows: tuple(rows[:count])
+
+
+def unpack_row(row: Any) -> StepResult:
+    """Return what an env's step has returned as a tuple. Python's own error says what is wrong with it."""
+    obs, reward, terminated, truncated, info = row
+    return obs, reward, terminated, truncated, info
+
+
+def is_over(terminated: Any, truncated: Any) -> bool:
+    """Tell whether an episode has ended. TypeError for a flag that is neither True nor False, nor 1 nor 0."""
+    ended = _flag("terminated", terminated)
+    return _flag("truncated", truncated) or ended
+
+
+def _flag(name: str, value: Any) -> bool:
+    if value is True or value is False:
+        return value
+    try:
+        given = np.asarray(value)
+        number = given.item() if given.dtype.kind in "biu" else None
+    except Exception:  # several values, or an object that numpy cannot convert
+        number = None
+    if number not in (0, 1):
+        raise TypeError(f"{name} must be True or False, not {reprlib.repr(value)}")
+    return bool(number)
+
+
+def number_of(reward: Any) -> float:
+    """Return a reward as a float. Raise an error if it is not a number, nor an array of one."""
+    try:
+        return float(array("d", [reward])[0])
+    except Exception:  # TypeError; for arrays, before numpy 2.4, a DeprecationWarning if warnings are errors
+        given = np.asarray(reward)
+        if given.dtype.kind not in "biuf":  # text, None
+            raise
+    return float(given.item())

@@ -1,0 +1,276 @@
+"""Infos as columns, name -> rows and values, and the list of dicts that is made of them when a program looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vecenvs.batch.infos import TRUNCATED_KEY
+from vecenvs.batch.values import copy_containers
+
+Rows = NDArray[np.int64]
+Columns = dict[str, "InfoColumn"]
+
+_PYTHON = frozenset({np.dtype(np.float64), np.dtype(np.int64), np.dtype(bool)})  # whose items are Python's own numbers
+
+
+class InfoColumn(NamedTuple):
+    """One key of the infos: value k is that of row `rows[k]`; the rows ascend. Without `rows` all rows have one.
+
+    `values` is an array, a list, or for infos within infos a dict of columns, whose rows are numbered in the same way.
+    """
+
+    rows: Rows | None
+    values: Any
+
+    def has(self, row: int) -> bool:
+        """Tell whether a row has the key."""
+        return self.rows is None or self._position(row) >= 0
+
+    def value(self, row: int) -> Any:
+        """Return the value of a row that has the key: numbers as Python's own where these are the same."""
+        if isinstance(self.values, dict):
+            return info_of(self.values, row)
+        item = self.values[row if self.rows is None else self._position(row)]
+        if isinstance(item, np.generic):
+            return item.item() if item.dtype in _PYTHON else item
+        return copy_containers(item)
+
+    def _position(self, row: int) -> int:
+        if self.rows is None:
+            return row
+        at = int(np.searchsorted(self.rows, row))
+        return at if at < len(self.rows) and self.rows[at] == row else -1
+
+    def part(self, chosen: NDArray[np.bool_]) -> InfoColumn | None:
+        """Return the column of some rows; None if there is nothing left."""
+        rows = np.flatnonzero(chosen) if self.rows is None else self.rows[chosen[self.rows]]
+        if not len(rows):
+            return None
+        if isinstance(self.values, dict):
+            return InfoColumn(rows, parts(self.values, chosen))
+        if self.rows is None:
+            return InfoColumn(rows, _items(self.values, rows))
+        return InfoColumn(rows, _items(self.values, np.flatnonzero(chosen[self.rows])))
+
+
+def _items(values: Any, positions: Rows) -> Any:
+    return values[positions] if isinstance(values, np.ndarray) else [values[k] for k in positions.tolist()]
+
+
+def parts(columns: Columns, chosen: NDArray[np.bool_]) -> Columns:
+    """Return the columns of some rows."""
+    found = ((name, column.part(chosen)) for name, column in columns.items())
+    return {name: column for name, column in found if column is not None}
+
+
+def info_of(columns: Columns, row: int) -> dict[str, Any]:
+    """Return the info of one row."""
+    return {name: column.value(row) for name, column in columns.items() if column.has(row)}
+
+
+def columns_of(infos: dict[str, Any], n: int) -> Columns:
+    """Return the columns of infos as Gymnasium's vector envs give them: name -> values, and "_name" -> mask.
+
+    Without a mask, as from EnvPool, each env has the key if the value has one item per env; any other value is left
+    out. The columns share no memory with `infos`.
+    """
+    found: Columns = {}
+    for name, value in infos.items():
+        if name.startswith("_") and name[1:] in infos:
+            continue
+        mask = infos.get(f"_{name}")
+        rows = None if mask is None else np.flatnonzero(as_array(mask))
+        if rows is not None and len(rows) in (0, n):
+            if not len(rows):
+                continue
+            rows = None
+        if isinstance(value, dict):
+            inner = columns_of(value, n)
+            if inner:
+                found[name] = InfoColumn(rows, inner)
+            continue
+        values = value if isinstance(value, (list, tuple)) else as_array(value)
+        if np.ndim(values) == 0 or len(values) != n:
+            continue
+        if isinstance(values, np.ndarray) and values.dtype != object:
+            found[name] = InfoColumn(rows, values.copy() if rows is None else values[rows])
+        else:
+            chosen = range(n) if rows is None else rows.tolist()
+            found[name] = InfoColumn(rows, [copy_containers(values[row]) for row in chosen])
+    return found
+
+
+def as_array(value: Any) -> NDArray[Any]:
+    """Return an array that shares its memory with a tensor on the CPU where that is possible."""
+    if isinstance(value, np.ndarray):
+        return value
+    detach = getattr(value, "detach", None)  # torch's tensors that require a gradient
+    if detach is not None:
+        value = detach()
+    if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, TypeError, RuntimeError, ValueError):  # bool tensors of some libraries, other devices
+            pass
+    return np.asarray(value)
+
+
+def joined(blocks: Sequence[tuple[int, int, Columns]], n: int) -> Columns:
+    """Return the columns of n rows, of blocks (first row, number of rows, columns)."""
+    if len(blocks) == 1 and blocks[0][:2] == (0, n):
+        return blocks[0][2]
+    names = dict.fromkeys(name for _, _, columns in blocks for name in columns)
+    return {name: _joined([(a, k, each[name]) for a, k, each in blocks if name in each], n) for name in names}
+
+
+def _joined(blocks: list[tuple[int, int, InfoColumn]], n: int) -> InfoColumn:
+    rows: list[Rows] = []
+    for first, count, column in blocks:
+        rows.append((np.arange(count) if column.rows is None else column.rows) + first)
+    values = [column.values for _, _, column in blocks]
+    merged: Any
+    if all(isinstance(each, dict) for each in values):
+        merged = joined([(first, count, column.values) for first, count, column in blocks], n)
+    elif all(isinstance(each, np.ndarray) for each in values) and len({(v.dtype, v.shape[1:]) for v in values}) == 1:
+        merged = np.concatenate(values)
+    else:
+        merged = [column.value(int(row)) for (first, _, column), own in zip(blocks, rows, strict=True)
+                  for row in own - first]  # fmt: skip
+    found = np.concatenate(rows)
+    return InfoColumn(None if len(found) == n else found, merged)
+
+
+def merged(one: InfoColumn, other: InfoColumn) -> InfoColumn:
+    """Return one column of two with different rows."""
+    first, second = (column.rows for column in (one, other))
+    if first is None or second is None:
+        return other if first is None else one
+    rows = np.concatenate([first, second])
+    order = np.argsort(rows, kind="stable")
+    if all(isinstance(column.values, np.ndarray) for column in (one, other)) and one.values.dtype == other.values.dtype:
+        return InfoColumn(rows[order], np.concatenate([one.values, other.values])[order])
+    values = [column.value(row) for column, own in ((one, first), (other, second)) for row in own.tolist()]
+    return InfoColumn(rows[order], [values[k] for k in order.tolist()])
+
+
+def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
+    """Apply a function to each array in dicts and tuples."""
+    if isinstance(value, dict):
+        return {key: map_leaves(function, part) for key, part in value.items()}
+    return tuple(map_leaves(function, part) for part in value) if isinstance(value, tuple) else function(value)
+
+
+class BatchInfos(Sequence[dict[str, Any]]):
+    """The infos of n rows: a list of dicts, each made when it is first looked at.
+
+    A dict belongs to the caller from then on, and what the caller changes in it stays. `columns` has the values by
+    name, as long as nothing else is asked for: see `VecEnv.info_columns`.
+
+    Args:
+        n: the number of rows.
+        columns: what the infos have, beside "TimeLimit.truncated".
+    """
+
+    def __init__(self, n: int, columns: Columns | None = None) -> None:
+        self.columns: Columns = {} if columns is None else columns
+        self._n = n
+        self._made: dict[int, dict[str, Any]] = {}
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, row: Any) -> Any:
+        if isinstance(row, slice):
+            return [self[k] for k in range(*row.indices(self._n))]
+        row = range(self._n)[row]  # IndexError, and negative ones
+        info = self._made.get(row)
+        if info is None:
+            info = info_of(self.columns, row)
+            info.setdefault(TRUNCATED_KEY, False)
+            self._made[row] = info
+        return info
+
+    def __setitem__(self, row: int, info: dict[str, Any]) -> None:
+        self._made[range(self._n)[row]] = info
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return map(self.__getitem__, range(self._n))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (list, BatchInfos)):
+            return NotImplemented
+        return len(other) == self._n and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]  # as a list's
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    @property
+    def untouched(self) -> bool:
+        """Whether no dict was made: then `columns` have everything, and nothing else."""
+        return not self._made
+
+    def flagged(self, key: str) -> NDArray[np.bool_]:
+        """Return which rows have True under a key, as a loop over the dicts would."""
+        if not self.untouched:
+            return np.array([info.get(key) is True for info in self], dtype=bool)
+        found: NDArray[np.bool_] = np.zeros(self._n, bool)
+        column = self.columns.get(key)
+        if column is not None and not isinstance(column.values, dict):
+            trues = [value is True or (isinstance(value, np.bool_) and bool(value)) for value in column.values]
+            found[slice(None) if column.rows is None else column.rows] = trues
+        return found
+
+    def add(self, rows: Iterable[int], infos: Iterable[dict[str, Any]]) -> None:
+        """Add further keys to some rows; those that a row has already stay."""
+        for row, info in zip(rows, infos, strict=True):
+            self._made[row] = {**info, **self[row]}
+
+
+class BegunInfos(Sequence[dict[str, Any]]):
+    """The info of each env's last reset: {} before the first, otherwise a dict with "episode_start"."""
+
+    def __init__(self, n: int) -> None:
+        self._begun: NDArray[np.bool_] = np.zeros(n, bool)
+        self._made: dict[int, dict[str, Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self._begun)
+
+    def __getitem__(self, row: Any) -> Any:
+        if isinstance(row, slice):
+            return [self[k] for k in range(*row.indices(len(self)))]
+        row = range(len(self))[row]
+        if row not in self._made:
+            self._made[row] = {"episode_start": True} if self._begun[row] else {}
+        return self._made[row]
+
+    def __setitem__(self, row: int, info: dict[str, Any]) -> None:
+        self._begun[row] = True
+        self._made[row] = info
+
+    def own(self, row: int) -> dict[str, Any]:
+        """Return the info of a reset that had more than "episode_start", else {}: without making a dict."""
+        return self._made.get(row, {})
+
+    def begin(self, rows: Rows) -> None:
+        """Note episodes that began without an info."""
+        self._begun[rows] = True
+        if self._made:
+            for row in rows.tolist():
+                self._made.pop(row, None)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (list, BegunInfos)):
+            return NotImplemented
+        return len(other) == len(self) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]  # as a list's
+
+    def __repr__(self) -> str:
+        return repr(list(self))

@@ -1,0 +1,107 @@
+"""`Batched`: marks a function that makes one env which steps many envs at once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vecenvs.errors import VecEnvError, describe_indices
+
+
+class Batched:
+    """A function that makes one batched env, as an entry of `env_fns`.
+
+    All engines take a list of these, also mixed with functions that make a single env each. The envs are numbered
+    through: the functions `[Batched(make, 4), make_one]` make the envs 0 to 3 and 4.
+
+    Args:
+        make: a function without arguments that returns a gymnasium.vector.VectorEnv, a VecEnv, or any object with
+            `reset` and `step` over arrays or tensors (see docs/batched.md).
+        num_envs: how many envs the batched env steps at once.
+
+    Raises:
+        TypeError: `make` is not a function, or `num_envs` not an int.
+        ValueError: `num_envs` is less than 1.
+    """
+
+    def __init__(self, make: Callable[[], Any], num_envs: int) -> None:
+        function: Any = make  # bytes, once it is pickled
+        if not (callable(function) or isinstance(function, bytes)):
+            raise TypeError(f"Batched takes a function that makes a batched env (lambda: ...), not {make!r}")
+        given: Any = num_envs
+        if isinstance(given, bool) or not hasattr(given, "__index__"):
+            raise TypeError(f"Batched: num_envs must be an int, not {given!r}")
+        self.make = make
+        self.num_envs: int = given.__index__()
+        if self.num_envs < 1:
+            raise ValueError(f"Batched: num_envs must be at least 1, not {num_envs}")
+
+    def __call__(self) -> Any:
+        """Make the batched env."""
+        return self.make()
+
+    def __repr__(self) -> str:
+        return f"Batched({self.make!r}, {self.num_envs})"
+
+
+def width(env_fn: Any) -> int:
+    """Return how many envs an env function makes."""
+    return env_fn.num_envs if isinstance(env_fn, Batched) else 1
+
+
+def is_pickled(env_fn: Any) -> bool:
+    """Tell whether an env function was pickled for another process."""
+    return isinstance(env_fn.make if isinstance(env_fn, Batched) else env_fn, bytes)
+
+
+class Hosts:
+    """Which slots the entries of `env_fns` make, and which of them are stepped together.
+
+    `ranges` has the slots of each function, `batched` those of each batched env, and `num_envs` is their number.
+    """
+
+    def __init__(self, env_fns: Sequence[Any]) -> None:
+        self.fns = list(env_fns)
+        starts = list(itertools.accumulate(map(width, env_fns), initial=0))
+        self.num_envs = starts[-1]
+        self.ranges = [range(a, b) for a, b in itertools.pairwise(starts)]
+        self.batched = [slots for slots, fn in zip(self.ranges, env_fns, strict=True) if isinstance(fn, Batched)]
+        self._of_slot = {slot: slots for slots in self.batched for slot in slots}
+
+    def functions_of(self, shard: range) -> list[Any]:
+        """Return the functions that make the envs of a shard."""
+        return [fn for slots, fn in zip(self.ranges, self.fns, strict=True) if shard.start <= slots.start < shard.stop]
+
+    def shards_of(self, parts: Sequence[range]) -> list[range]:
+        """Return the slots of groups of adjacent functions."""
+        return [range(self.ranges[part[0]].start, self.ranges[part[-1]].stop) for part in parts]
+
+    def together(self, slots: list[int]) -> list[int]:
+        """Return `slots` in an order in which those of one batched env are adjacent and ascend."""
+        if not self._of_slot:
+            return slots
+        groups = self.groups_of(slots)
+        found: list[int] = []
+        for slot in slots:
+            host = self._of_slot.get(slot)
+            found += [slot] if host is None else sorted(groups.pop(host.start, ()))
+        return found
+
+    def groups_of(self, slots: Sequence[int]) -> dict[int, list[int]]:
+        """Return, for those of `slots` in batched envs, the slots that lie in one of them, by its first slot."""
+        found: dict[int, list[int]] = {}
+        for slot in slots:
+            if slot in self._of_slot:
+                found.setdefault(self._of_slot[slot].start, []).append(slot)
+        return found
+
+    def check_whole(self, what: str, slots: Sequence[int]) -> None:
+        """Raise VecEnvError if `slots` has some of the envs of a batched env, but not all."""
+        for group in self.groups_of(slots).values():
+            host = self._of_slot[group[0]]
+            if len(group) < len(host):
+                raise VecEnvError(
+                    f"{what} for envs {describe_indices(sorted(group))}: envs {describe_indices(host)} are one batched "
+                    "env, which steps all its envs at once: name all of them or none"
+                )

@@ -1,0 +1,69 @@
+"""Env functions for ids whose envs come batched: `make_vec_env(vectorization="native")`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.vector import AutoresetMode
+
+from vecenvs.arguments import check_choice, split
+from vecenvs.batched import Batched
+
+VECTORIZATION = ("native", "auto")
+_MODES = {
+    AutoresetMode.NEXT_STEP: "next_step",
+    AutoresetMode.SAME_STEP: "same_step",
+    AutoresetMode.DISABLED: "same_step",  # by masked resets
+}
+
+
+def wants_native(vectorization: Any, source: Any, others: Mapping[str, Any]) -> bool:
+    """Tell whether batched envs are to be made; "auto" decides for them if the id has some and nothing speaks against.
+
+    Args:
+        vectorization: the argument of make_vec_env.
+        source: the env's spec, or another kind of source.
+        others: further arguments of make_vec_env, which are about single envs: what is not None is an obstacle.
+
+    Returns:
+        Whether to make them.
+
+    Raises:
+        ValueError: the word is unknown, or "native" is impossible.
+    """
+    if vectorization is None:
+        return False
+    check_choice("vectorization", vectorization, VECTORIZATION)
+    given = [name for name, value in others.items() if value is not None]
+    possible = isinstance(source, EnvSpec) and source.vector_entry_point is not None
+    if vectorization == "auto":
+        return possible and not given
+    if not possible:
+        what = f"{source.id} has no vector_entry_point" if isinstance(source, EnvSpec) else "it needs an env id"
+        raise ValueError(f"vectorization='native': {what}; functions of batched envs are marked by vecenvs.Batched")
+    if given:
+        raise ValueError(
+            f"vectorization='native' has no single envs for {' and '.join(given)}: leave them out, or wrap the VecEnv "
+            "(VecMonitor, VecNormalize)"
+        )
+    return True
+
+
+def native_fns(spec: EnvSpec, num_env: int, num_workers: int, kwargs: Mapping[str, Any]) -> list[Callable[[], Any]]:
+    """Return one function per worker, which makes a batched env; sizes differ by at most one."""
+    return [Batched(partial(_make, spec, len(part), dict(kwargs)), len(part)) for part in split(num_env, num_workers)]
+
+
+def mode_of(spec: EnvSpec) -> str:
+    """Return the autoreset mode in which the batched envs of an id are stepped."""
+    creator: Any = load_env_creator(spec.vector_entry_point) if isinstance(spec.vector_entry_point, str) else None
+    declared = (getattr(creator, "metadata", None) or {}).get("autoreset_mode", AutoresetMode.NEXT_STEP)
+    return _MODES[AutoresetMode(declared)]
+
+
+def _make(spec: EnvSpec, num_envs: int, kwargs: dict[str, Any]) -> Any:
+    return gym.make_vec(spec, num_envs=num_envs, vectorization_mode="vector_entry_point", **kwargs)

@@ -1,0 +1,254 @@
+"""Batched envs equal the same envs as single ones, however they are divided into batches."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import SyncVectorEnv
+
+from vecenvs.batched import Batched
+from vecenvs.errors import EnvError, SpaceMismatch, VecEnvError, WorkerDied
+from vecenvs.testing.compare import assert_same
+from vecenvs.testing.envs import NESTED, CountingEnv, DyingEnv, FailingEnv, SampledEnv, counting_fns
+from vecenvs.testing.envs.batches import KINDS, batched_fns
+from vecenvs.testing.lockstep import Lockstep
+from vecenvs.testing.oracle import EnvFn
+from vecenvs.testing.suite.base import Conformance, Make
+
+SPLITS = [(12,), (6, 6), (4, 8), (1, 11), (3, 3, 3, 3), (0, 4, 0, 0, 5), (5, 0, 6), (*[0] * 8, 4)]
+"""Twelve envs as batched envs and single ones: the size of each, 0 for a single one."""
+
+
+def lengthy_fns(num_envs: int = 12) -> list[EnvFn]:
+    """Return functions of CountingEnvs whose episodes have different lengths."""
+    return [functools.partial(CountingEnv, tag, 3 + tag % 4) for tag in range(num_envs)]
+
+
+def both_ways(make: Make, fns: Sequence[EnvFn], sizes: Sequence[int], kind: str, **common: Any) -> Lockstep:
+    """Return a VecEnv of batched envs beside a plain loop over the same envs."""
+
+    def divided(env_fns: Sequence[EnvFn], **rest: Any) -> Any:
+        return make(batched_fns(env_fns, sizes, kind), **rest)
+
+    return Lockstep(divided, fns, autoreset=KINDS[kind][0], **common)
+
+
+def check_rows(make: Make, sizes: Sequence[int], kind: str) -> None:
+    """Compare a VecEnv of batched envs with a plain loop over the same envs, and close it."""
+    both = both_ways(make, lengthy_fns(), sizes, kind)
+    both.reset(seed=3)
+    both.run(11)
+    both.reset()
+    both.run(4)
+    both.vec.close()
+
+
+class BatchedConformance(Conformance):
+    """`Batched` on any engine: rows for every split, and what an engine has to carry for it."""
+
+    @pytest.mark.timeout(300)  # eight VecEnvs, which start slowly on Ray
+    def test_rows_do_not_depend_on_the_split(self, make: Make) -> None:
+        for sizes in SPLITS:
+            check_rows(make, sizes, "same_step")
+
+    def test_a_batch_that_fails_and_is_reset(self, make: Make) -> None:
+        bad = functools.partial(FailingEnv, 1, "step", 2)
+        vec = make(batched_fns([*counting_fns(1), bad, *counting_fns(4)[2:]], (2, 2)))
+        vec.reset(seed=[1, 5, 2, 0], options={"a": 1})
+        vec.step([0] * 4)
+        with pytest.raises(EnvError, match="batched env of envs 0, 1 raised ToyError") as raised:
+            vec.step([0] * 4)
+        assert raised.value.batch is not None
+        assert raised.value.batch.indices.tolist() == [2, 3]
+        vec.reset()
+        vec.send([0, 0], [2, 3])
+        assert sorted(vec.recv(min_envs=2).indices.tolist()) == [2, 3]
+        assert vec.get_attr("seeds") == [[1, None], [5, None], [2, None], [0, None]]
+
+
+class BatchedRuleConformance(Conformance):
+    """The rules of `Batched`: modes, seeds, attributes, failures and restarts."""
+
+    @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("disabled", "same_step")])
+    @pytest.mark.parametrize("sizes", SPLITS, ids=str)
+    def test_every_kind_of_batched_env(self, make: Make, sizes: tuple[int, ...], kind: str) -> None:
+        check_rows(make, sizes, kind)
+
+    @pytest.mark.parametrize("kind", ["same_step", "next_step", "by_masks"])
+    def test_nested_spaces(self, make: Make, kind: str) -> None:
+        fns = [functools.partial(SampledEnv, NESTED, NESTED)] * 6
+        both = both_ways(make, fns, (4, 0, 1), kind)
+        both.reset(seed=11)
+        both.run(25)
+
+    def test_single_envs_are_reset_by_mask(self, make: Make) -> None:
+        vec = make(batched_fns(counting_fns(4), (3, 0), "disabled"), autoreset="disabled")
+        vec.reset(seed=0)
+        for _ in range(5):
+            _, _, dones, infos = vec.step([0] * 4)
+        assert dones.all()
+        assert_same(infos[1]["terminal_observation"], np.array([1, 1, 5]))
+        with pytest.raises(EnvError, match="has ended its episode"):
+            vec.step([0] * 4)
+        vec.reset([0, 2, 3])
+        with pytest.raises(EnvError, match="env 1 has ended its episode"):
+            vec.step([0] * 4)
+        assert_same(vec.reset([1]), np.array([[1, 2, 0]]))
+        obs, *_ = vec.step([0] * 4)
+        assert_same(obs[:3], np.array([[0, 2, 1], [1, 2, 1], [2, 2, 1]]))
+
+    def test_infos_are_made_when_looked_at(self, make: Make) -> None:
+        vec = make(batched_fns(counting_fns(4), (2, 2)))
+        vec.reset(seed=0)
+        *_, infos = vec.step([0] * 4)
+        infos[1]["mine"] = 7
+        assert infos[1] == {"tag": 1, "t": 1, "mine": 7, "TimeLimit.truncated": False}
+        assert infos[-1]["tag"] == 3
+        assert len(infos) == 4
+        assert [info["tag"] for info in infos[1:3]] == [1, 2]
+        with pytest.raises(IndexError):
+            infos[4]
+
+    def test_seeds_and_options(self, make: Make) -> None:
+        vec = make(batched_fns(counting_fns(5), (3, 2)))
+        vec.reset(seed=10, options={"a": 1})
+        vec.reset(seed=[5, 3, 1, None, 0])
+        vec.seed(100)
+        vec.reset()
+        expected = [[10, 5, 100], [11, 3, 101], [12, 1, 102], [13, None, 103], [14, 0, 104]]
+        assert vec.get_attr("seeds") == expected
+        assert vec.get_attr("options")[4] == [{"a": 1}, None, None]
+
+    def test_attributes_and_methods(self, make: Make) -> None:
+        vec = make(batched_fns(counting_fns(5), (3, 0, 0)))
+        vec.reset()
+        assert vec.get_attr("tag", [4, 1]) == [4, 1]
+        vec.set_attr("tag", 40, [1])
+        assert vec.env_method("add", 2, times=3, indices=[1, 3]) == [46, 9]
+        assert vec.has_attr("tag")
+        assert not vec.has_attr("nothing")
+        assert vec.env_is_wrapped(gymnasium.wrappers.TimeLimit) == [False] * 5
+
+    def test_attributes_of_the_whole_batch(self, make: Make) -> None:
+        vec = make(batched_fns(counting_fns(5), (3, 2), "arrays"))
+        vec.reset()
+        assert vec.get_attr("speeds") == [0.0, 0.5, 1.0, 0.0, 0.5]
+        vec.set_attr("speeds", 7.0, [1, 4])
+        assert vec.get_attr("speeds") == [0.0, 7.0, 1.0, 0.0, 7.0]
+        with pytest.raises(EnvError, match="steps all its envs at once"):
+            vec.env_method("close", indices=[0])
+
+    def test_info_attrs(self, make: Make) -> None:
+        vec = make(batched_fns(lengthy_fns(4), (3, 0), "by_masks"), info_attrs=["t", "episode"])
+        vec.reset()
+        for step in range(1, 8):
+            _, _, dones, infos = vec.step([0] * 4)
+            lengths = [3, 4, 5, 6]
+            assert [info["t"] for info in infos] == [(step - 1) % length + 1 for length in lengths]
+            assert_same(vec.info_array("episode"), np.array([(step - 1) // length + 1 for length in lengths]))
+            for slot in np.flatnonzero(dones):
+                assert vec.reset_infos[slot]["t"] == 0
+                assert vec.reset_infos[slot]["episode"] == step // lengths[slot] + 1
+
+    def test_send_of_whole_batches(self, make: Make) -> None:
+        vec = make(batched_fns(counting_fns(5), (2, 0, 2)))
+        vec.reset()
+        vec.send([0, 1, 2], [0, 1, 2])
+        vec.send([1, 2], [3, 4])
+        batches = [vec.recv(max_envs=1) for _ in range(5)]
+        got = sorted(
+            (int(i), obs.tolist()) for batch in batches for i, obs in zip(batch.indices, batch.obs, strict=True)
+        )
+        assert got == [(k, [k, 1, 1]) for k in range(5)]
+
+    def test_a_part_of_a_batch_is_refused(self, make: Make) -> None:
+        vec = make(batched_fns(counting_fns(5), (3, 2), "arrays"))
+        vec.reset()
+        with pytest.raises(VecEnvError, match=r"envs 0, 1: envs 0-2 are one batched env"):
+            vec.send([0, 0], [0, 1])
+        with pytest.raises(EnvError, match="resets all its envs at once"):
+            vec.reset([0])
+        obs, *_ = vec.step([0] * 5)
+        assert obs[:, 2].tolist() == [1] * 5
+
+    def test_the_envs_of_a_batch_fail_together(self, make: Make) -> None:
+        bad = functools.partial(FailingEnv, 1, "step", 2)
+        vec = make(batched_fns([*counting_fns(1), bad, *counting_fns(4)[2:]], (2, 2)))
+        vec.reset()
+        vec.step([0] * 4)
+        with pytest.raises(EnvError, match="batched env of envs 0, 1 raised ToyError") as raised:
+            vec.step([0] * 4)
+        assert [error.index for error in raised.value.errors] == [0, 1]
+        assert raised.value.batch is not None
+        assert raised.value.batch.indices.tolist() == [2, 3]
+        with pytest.raises(EnvError, match="failed before"):
+            vec.step([0] * 4)
+        vec.reset()
+        obs, *_ = vec.step([0] * 4)
+        assert obs[:, 2].tolist() == [1] * 4
+
+    def test_bad_arguments(self, make: Make) -> None:
+        with pytest.raises(EnvError, match=r"Batched says 3 envs, but its function gave a SyncVectorEnv of 2"):
+            make([Batched(functools.partial(SyncVectorEnv, counting_fns(2)), 3)], autoreset="next_step")
+        with pytest.raises(EnvError, match=r"pass autoreset='next_step'"):
+            make([Batched(functools.partial(SyncVectorEnv, counting_fns(2)), 2)])
+        with pytest.raises(EnvError, match=r"vecenvs.Batched\(make, num_envs\)"):
+            make([functools.partial(SyncVectorEnv, counting_fns(2))])
+        with pytest.raises(EnvError, match="does not tell its `num_envs`"):
+            make([Batched(CountingEnv, 2)])
+        with pytest.raises(ValueError, match="async"):
+            make(batched_fns(counting_fns(2), (2,)), autoreset="async")
+        with pytest.raises(SpaceMismatch, match="env 2"):
+            make(batched_fns([*counting_fns(2), *[functools.partial(SampledEnv, NESTED)] * 2], (2, 2)))
+        with pytest.raises(TypeError, match="num_envs must be an int"):
+            Batched(CountingEnv, "2")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="at least 1"):
+            Batched(CountingEnv, 0)
+
+    def test_options_that_differ(self, make: Make) -> None:
+        vec = make(batched_fns(counting_fns(2), (2,)))
+        with pytest.raises(EnvError, match="same options"):
+            vec.reset(options=[{"a": 1}, {"a": 2}])
+
+
+class BatchedWorkerConformance(Conformance):
+    """Batched envs whose worker dies."""
+
+    @pytest.mark.timeout(60)
+    def test_a_batch_that_dies(self, make: Make) -> None:
+        fns: list[EnvFn] = [functools.partial(DyingEnv, 0, "step", 2), *counting_fns(4)[1:]]
+        vec = make(batched_fns(fns, (2, 2)))
+        vec.reset()
+        vec.step([0] * 4)
+        with pytest.raises(WorkerDied) as raised:
+            vec.step([0] * 4)
+        assert list(raised.value.indices[:2]) == [0, 1]
+
+    @pytest.mark.parametrize("kind", ["same_step", "next_step", "disabled"])
+    def test_a_batch_that_is_restarted(self, make: Make, kind: str, tmp_path: Path) -> None:
+        dying = functools.partial(DyingEnv, 0, "step", 2, lives_file=tmp_path / "lives")
+        fns: list[EnvFn] = [dying, *counting_fns(4)[1:]]
+        vec = make(batched_fns(fns, (2, 2), kind), autoreset=KINDS[kind][0], on_failure="restart")
+        vec.reset(seed=0)
+        before, *_ = vec.step([0] * 4)
+        obs, rewards, dones, infos = vec.step([0] * 4)
+        lost = [bool(info.get("worker_restarted")) for info in infos]
+        assert lost[:2] == [True, True]
+        assert dones.tolist() == lost
+        assert rewards[:2].tolist() == [0.0, 0.0]
+        assert_same(infos[1]["terminal_observation"], before[1])
+        if kind == "disabled":
+            vec.reset([slot for slot in range(4) if lost[slot]])
+        elif kind == "next_step":
+            obs, *_ = vec.step([0] * 4)
+        if kind != "disabled":
+            assert obs[:2].tolist() == [[0, 1, 0], [1, 1, 0]]
+        obs, *_ = vec.step([0] * 4)
+        assert obs[:2].tolist() == [[0, 1, 1], [1, 1, 1]]
+        assert vec.stats()["restarts"] == 1

@@ -1,0 +1,275 @@
+"""Batched envs of any kind as hosts: what a worker needs of one that steps all its envs at once.
+
+`make_host` finds the kind: a gymnasium.vector.VectorEnv, a VecEnv of this library, or an object with `reset` and `step`
+over arrays or tensors, as ManiSkill, Brax, Isaac Lab and EnvPool have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from numpy.typing import NDArray
+
+from vecenvs import env_calls
+from vecenvs.batch.info_batches import Columns, as_array, columns_of, map_leaves
+from vecenvs.env_calls import PartOfBatch
+from vecenvs.errors import VecEnvError
+
+MODES = {
+    AutoresetMode.NEXT_STEP: "next_step",
+    AutoresetMode.SAME_STEP: "same_step",
+    AutoresetMode.DISABLED: "disabled",
+}
+MASK = "reset_mask"  # Gymnasium's option that names the envs to reset
+
+Step = tuple[Any, Any, Any, Any, Columns]
+
+
+class BatchedHost:
+    """A batched env. This class is for any object with `reset` and `step` over arrays; others adapt what differs.
+
+    Attributes:
+        env: the batched env.
+        num_envs: how many envs it steps.
+        observation_space: of one env, as is `action_space`.
+        autoreset: what it does itself at the end of an episode: "same_step", "next_step" or "disabled".
+        takes_masks: whether it can reset some of its envs.
+        keeps_finals: whether its infos must have the last observations of episodes after which it resets itself.
+    """
+
+    keeps_finals = False
+
+    def __init__(self, env: Any, num_envs: int) -> None:
+        self.env = env
+        self.num_envs = num_envs
+        self.observation_space = _single(env, "observation_space")
+        self.action_space = _single(env, "action_space")
+        self.spec = getattr(env, "spec", None)
+        self.metadata = {k: v for k, v in (getattr(env, "metadata", None) or {}).items() if k != "autoreset_mode"}
+        self.render_mode = getattr(env, "render_mode", None)
+        self.autoreset = _mode_of(env)
+        self.takes_masks = self.autoreset == "disabled"
+        self._tensors: Any = None  # torch, if the env's own rows are tensors: so are its actions then
+
+    # Stepping
+
+    def step(self, actions: Any) -> Step:
+        """Step every env; return observations, rewards, terminated, truncated and columns of infos."""
+        if self._tensors is not None:
+            actions = map_leaves(self._tensors.from_numpy, actions)
+        obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        return obs, as_array(rewards), as_array(terminated), as_array(truncated), columns_of(infos, self.num_envs)
+
+    def reset(self, mask: NDArray[np.bool_] | None, seeds: list[int | None], options: Any) -> tuple[Any, Columns]:
+        """Reset all envs, or those of `mask`; return the observations of all, and columns of infos."""
+        given: dict[str, Any] = {}
+        if any(seed is not None for seed in seeds):
+            given["seed"] = common_seed(seeds, mask)
+        if mask is not None:
+            options = {**(options or {}), MASK: mask}
+        if options is not None:
+            given["options"] = options
+        obs, infos = self._reset(**given)
+        first = next(iter(obs.values())) if isinstance(obs, dict) else obs
+        if type(first).__module__.partition(".")[0] == "torch":
+            import torch  # the env has imported it
+
+            self._tensors = torch
+        return obs, columns_of(infos, self.num_envs)
+
+    def _reset(self, **given: Any) -> Any:
+        seed = given.get("seed")
+        if not isinstance(seed, list):
+            return self.env.reset(**given)
+        try:
+            return self.env.reset(**given)
+        except Exception as exc:  # whatever a foreign env raises for a list
+            raise VecEnvError(
+                f"{type(self.env).__name__} takes no list of seeds ({type(exc).__name__}: {exc}): give one int for all "
+                "its envs, reset(seed=0)"
+            ) from exc
+
+    # Asking single envs
+
+    def read(self, index: int, name: str) -> Any:
+        """Return env `index`'s item of an attribute."""
+        value = env_calls.get_attr(self.env, name)
+        return value[index] if self._is_batch(value) else value
+
+    def write(self, index: int, name: str, value: Any) -> None:
+        """Write env `index`'s item of an attribute."""
+        held = env_calls.get_attr(self.env, name)
+        if not self._is_batch(held):
+            raise VecEnvError(
+                f"{type(self.env).__name__} has one {name!r} for all its envs: set it on the batched env itself, where "
+                "it is made"
+            )
+        held[index] = value
+
+    def invoke(self, index: int, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Call a method for env `index`."""
+        raise VecEnvError(
+            f"{type(self.env).__name__} steps all its envs at once: there is no env {index} of which to call {name!r}"
+        )
+
+    def read_all(self, name: str) -> Any:
+        """Return an attribute of all envs: an array or a list, one item for each."""
+        value = env_calls.get_attr(self.env, name)
+        return value if self._is_batch(value) else [value] * self.num_envs
+
+    def _is_batch(self, value: Any) -> bool:
+        try:
+            return np.ndim(value) > 0 and len(value) == self.num_envs and not isinstance(value, (str, bytes, dict))
+        except (TypeError, ValueError):
+            return False
+
+    def is_wrapped(self, index: int, names: Sequence[tuple[str, str]]) -> bool:
+        """Tell whether a wrapper around the env, or around the batched env, is of one of these classes."""
+        layer, found = self.env, []
+        while layer is not None:
+            found.append(layer)
+            layer = layer.__dict__.get("env") or layer.__dict__.get("venv") if hasattr(layer, "__dict__") else None
+        return any(env_calls.class_name(cls) in names for each in found for cls in type(each).__mro__)
+
+    def render(self, index: int) -> Any:
+        """Return env `index`'s picture."""
+        frames = self.env.render()
+        return frames[index] if frames is not None and len(frames) == self.num_envs else frames
+
+    def close(self) -> None:
+        """Close the batched env."""
+        close = getattr(self.env, "close", None)
+        if close is not None:
+            close()
+
+
+class GymnasiumHost(BatchedHost):
+    """A gymnasium.vector.VectorEnv. Sync- and AsyncVectorEnv have envs of their own, which can be asked one by one."""
+
+    keeps_finals = True
+
+    def __init__(self, env: Any, num_envs: int) -> None:
+        super().__init__(env, num_envs)
+        bare = env.unwrapped
+        self._singles = getattr(bare, "envs", None) if isinstance(bare, SyncVectorEnv) else None
+        self._asks = isinstance(bare, AsyncVectorEnv) or self._singles is not None
+        self.takes_masks = self.takes_masks or self._asks
+
+    def read(self, index: int, name: str) -> Any:
+        if self._singles is not None:
+            return env_calls.get_attr(self._singles[index], name)
+        return self.env.get_attr(name)[index] if self._asks else super().read(index, name)
+
+    def write(self, index: int, name: str, value: Any) -> None:
+        if self._singles is not None:
+            env_calls.set_attr(self._singles[index], name, value)
+        elif self._asks:
+            values = list(self.env.get_attr(name))
+            values[index] = value
+            self.env.set_attr(name, values)
+        else:
+            super().write(index, name, value)
+
+    def invoke(self, index: int, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if self._singles is not None:
+            return env_calls.env_method(self._singles[index], name, *args, **kwargs)
+        return super().invoke(index, name, args, kwargs)
+
+    def read_all(self, name: str) -> Any:
+        if self._singles is not None:
+            return [env_calls.get_attr(env, name) for env in self._singles]
+        return list(self.env.get_attr(name)) if self._asks else super().read_all(name)
+
+    def is_wrapped(self, index: int, names: Sequence[tuple[str, str]]) -> bool:
+        inner = self._singles is not None and env_calls.env_is_wrapped(self._singles[index], names)
+        return inner or super().is_wrapped(index, names)
+
+    def render(self, index: int) -> Any:
+        return self._singles[index].render() if self._singles is not None else super().render(index)
+
+
+class HostPart(PartOfBatch):
+    """Env `index` of a host. The first one closes the host."""
+
+    __slots__ = ("host", "index")
+
+    def __init__(self, host: BatchedHost, index: int) -> None:
+        self.host = host
+        self.index = index
+
+    def read(self, name: str) -> Any:
+        return self.host.read(self.index, name)
+
+    def write(self, name: str, value: Any) -> None:
+        self.host.write(self.index, name, value)
+
+    def invoke(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        return self.host.invoke(self.index, name, args, kwargs)
+
+    def is_wrapped(self, names: Sequence[tuple[str, str]]) -> bool:
+        return self.host.is_wrapped(self.index, names)
+
+    def render(self) -> Any:
+        return self.host.render(self.index)
+
+    @property
+    def observation_space(self) -> spaces.Space[Any]:
+        return self.host.observation_space
+
+    @property
+    def action_space(self) -> spaces.Space[Any]:
+        return self.host.action_space
+
+    @property
+    def spec(self) -> Any:
+        return self.host.spec
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return self.host.metadata
+
+    @property
+    def render_mode(self) -> str | None:
+        return self.host.render_mode
+
+    def close(self) -> None:
+        """Close the host, if this is its first env."""
+        if self.index == 0:
+            self.host.close()
+
+
+def _single(env: Any, which: str) -> spaces.Space[Any]:
+    """Return the space of one env, whichever way a batched env names it."""
+    space = getattr(env, f"single_{which}", None)
+    if space is None:
+        space = getattr(env, which, None)
+    if not isinstance(space, spaces.Space):
+        raise VecEnvError(
+            f"{type(env).__name__} has neither `single_{which}` nor `{which}` that is a gymnasium.spaces.Space"
+        )
+    return space
+
+
+def _mode_of(env: Any) -> str:
+    metadata = getattr(env, "metadata", None) or {}
+    declared = metadata.get("autoreset_mode") or getattr(env, "autoreset_mode", None)
+    if declared is None:
+        if type(env).__module__.partition(".")[0] == "envpool":  # its documentation says so
+            return "next_step"
+        return "same_step" if not isinstance(env, VectorEnv) else "next_step"
+    return MODES[AutoresetMode(declared)]
+
+
+def common_seed(seeds: Sequence[int | None], mask: NDArray[np.bool_] | None = None) -> int | list[int | None]:
+    """Return one int s if s + i is the seed of every env i that is reset, as in Gymnasium; else the list.
+
+    Batched envs with one random generator take no list.
+    """
+    chosen = range(len(seeds)) if mask is None else np.flatnonzero(mask).tolist()
+    firsts = {None if (seed := seeds[i]) is None else seed - i for i in chosen}
+    first = firsts.pop()
+    return list(seeds) if firsts or first is None or first < 0 else first

@@ -1,0 +1,33 @@
+"""Find out which kind of batched env an object is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gymnasium.vector import VectorEnv
+
+from vecenvs.errors import VecEnvError
+from vecenvs.vec_env import VecEnv
+from vecenvs.worker.batched_host import BatchedHost, GymnasiumHost
+from vecenvs.worker.batched_vec_env import VecEnvHost
+
+
+def make_host(env: Any, num_envs: int) -> BatchedHost:
+    """Return the host of a batched env. VecEnvError, with the remedy, if it is none or has another number of envs."""
+    kind = type(env).__name__
+    missing = [name for name in ("reset", "step") if not callable(getattr(env, name, None))]
+    if missing:
+        raise VecEnvError(f"the function in Batched gave a {kind} without {' and '.join(map(repr, missing))}")
+    found = getattr(env, "num_envs", None)
+    if found is None:
+        found = getattr(getattr(getattr(env, "spec", None), "config", None), "num_envs", None)  # EnvPool's
+    if found is None:
+        raise VecEnvError(
+            f"the function in Batched gave a {kind}, which does not tell its `num_envs`: a single env's function is "
+            "given as it is, without Batched"
+        )
+    if int(found) != num_envs:
+        raise VecEnvError(f"Batched says {num_envs} envs, but its function gave a {kind} of {int(found)}")
+    if isinstance(env, VectorEnv):
+        return GymnasiumHost(env, num_envs)
+    return VecEnvHost(env, num_envs) if isinstance(env, VecEnv) else BatchedHost(env, num_envs)

@@ -1,0 +1,82 @@
+"""What a worker needs of its shard, whichever kind of envs that has: see `EnvShard` for the meaning of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from vecenvs.batch.batch_columns import Specs
+from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots
+
+
+class Flags(Protocol):
+    """Tells whether some row of the shard has flags."""
+
+    @property
+    def some(self) -> bool: ...
+
+
+class Episodes(Protocol):
+    """What commands say about the next episodes."""
+
+    def hold(self, local: int, seed: Any, options: Any) -> None:
+        """Keep seed and options for the env's next reset."""
+
+    def resume(self, lost: dict[int, tuple[Any, int | None]]) -> None:
+        """Take over slots whose episodes ended with another worker."""
+
+    def renew(self, local: int, *, begun: bool = False) -> None:
+        """Take note that a function was called on the env; with `begun`, one that counts as a reset."""
+
+
+class Shard(Protocol):
+    """The envs of one worker, and how their rows are written: `EnvShard`, `BatchedShard` or `MixedShard`.
+
+    `batched` has the envs that are part of a batched env: `reset_some` resets these, `try_reset` and `first_rows` all
+    others. A subset is carried out part by part; `part_of` has the part of each env, if there are batched ones.
+    """
+
+    all: range
+
+    @property
+    def envs(self) -> list[Any]: ...
+
+    @property
+    def unsettled(self) -> list[int | BaseException]: ...
+
+    @property
+    def batched(self) -> Collection[int]: ...
+
+    @property
+    def part_of(self) -> Mapping[int, range]: ...
+
+    @property
+    def flags(self) -> Flags: ...
+
+    @property
+    def autoreset(self) -> Episodes: ...
+
+    done: Sequence[Any]
+
+    @property
+    def read_actions(self) -> Callable[[], Sequence[Any]]: ...
+
+    def step_all(self, number: int, actions: Sequence[Any]) -> bool: ...
+
+    def has_begun(self, number: int) -> bool: ...
+
+    def end_step(self) -> Any: ...
+
+    def step_some(self, some: Slots, actions: Any) -> Any: ...
+
+    def reset_some(self, some: Slots, given: dict[int, tuple[Any, Any]]) -> RowsBody | None: ...
+
+    def try_reset(self, local: int, given: tuple[Any, Any] | None = None) -> Any: ...
+
+    def first_rows(self, some: Slots, outcomes: Sequence[Any]) -> RowsBody | None: ...
+
+    def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]: ...
+
+    def show_envs(self) -> list[Any]: ...
+
+    def open_info(self, specs: Specs) -> None: ...
