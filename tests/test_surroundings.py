@@ -9,6 +9,7 @@ import functools
 import multiprocessing
 import os
 import pickle
+import re
 import resource
 import signal
 import socket
@@ -18,6 +19,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -93,9 +95,28 @@ def test_a_child_of_multiprocessing_that_ends_without_close(target: Callable[[],
         child.join()
 
 
+def send_error(end: Connection) -> None:
+    try:
+        make_and_close()
+    except VecEnvError as error:
+        end.send(str(error))
+
+
 def test_a_daemonic_process() -> None:
-    with FORK.Pool(1) as pool, pytest.raises(VecEnvError, match="daemonic.*DummyVecEnv.*ProcessPoolExecutor"):
-        pool.apply(make_and_close)
+    """As those of `multiprocessing.Pool` are."""
+    ours, theirs = FORK.Pipe(duplex=False)
+    child = FORK.Process(target=send_error, args=[theirs], daemon=True)
+    child.start()
+    theirs.close()
+    try:
+        with ours:
+            assert ours.poll(PATIENCE)
+            assert re.search("daemonic.*DummyVecEnv.*ProcessPoolExecutor", ours.recv())
+        child.join(PATIENCE)
+        assert child.exitcode == 0
+    finally:
+        child.kill()
+        child.join()
 
 
 @PROMPT
