@@ -15,7 +15,7 @@ import importlib.util
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -263,6 +263,17 @@ def group_of(nodeid: str) -> str | None:
     if "sb3" in name or nodeid.startswith(LOAD_TORCH):
         return "torch"
     return None
+
+
+@pytest.hookimpl(wrapper=True)  # around fixtures of classes and modules, too
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """Restore SIGTERM after tests with a Ray: its handler stays after `ray.shutdown`, and every fork inherits it."""
+    try:
+        return (yield)
+    finally:
+        ray = sys.modules.get("ray")
+        if ray is not None and not ray.is_initialized():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

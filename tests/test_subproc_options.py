@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
-from threadpoolctl import threadpool_info, threadpool_limits
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.cpus import usable_cores
@@ -44,18 +44,41 @@ def test_arguments_it_does_not_have(cls: Any, kwargs: dict[str, Any], message: s
         cls(FNS, **kwargs)
 
 
-def thread_counts(env: Any) -> tuple[set[int], int]:
-    """Return the sizes of the libraries' thread pools, and the number of this process's threads after a product."""
+THREADS = """
+import sys
+
+import numpy as np
+import psutil
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from vecenvs import SubprocVecEnv
+from vecenvs.testing.envs import CountingEnv
+
+
+def thread_counts(env):
     np.ones((500, 500)) @ np.ones((500, 500))
     return {pool["num_threads"] for pool in threadpool_info()}, psutil.Process().num_threads()
 
 
+if __name__ == "__main__":
+    with threadpool_limits(2), SubprocVecEnv([CountingEnv] * 3, 2, sys.argv[1]) as vec:
+        print(vec.call(thread_counts, None))
+"""
+
+
 @pytest.mark.parametrize("start_method", ["fork", "forkserver", "spawn"])
-def test_a_worker_computes_with_one_thread(monkeypatch: pytest.MonkeyPatch, start_method: str) -> None:
-    """Idle threads would count as well: OpenBLAS's poll for a tenth of a second after they have begun."""
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    with threadpool_limits(2), SubprocVecEnv(FNS, 2, start_method) as vec:
-        assert vec.call(thread_counts, None) == [({1}, 2)] * len(FNS), "this one, and one that watches the caller"
+def test_a_worker_computes_with_one_thread(start_method: str, tmp_path: Path) -> None:
+    """Idle threads would count as well: OpenBLAS's poll for a tenth of a second after they have begun.
+
+    In a program of its own: torch, once another test has set its number of threads here, starts one in every fork.
+    """
+    script = tmp_path / "script.py"
+    script.write_text(THREADS)
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    environ.pop("OMP_NUM_THREADS", None)
+    command = [sys.executable, str(script), start_method]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=50, check=False)
+    assert done.stdout == f"{[({1}, 2)] * 3}\n", done.stderr  # the main thread, and one that watches the caller
 
 
 def cpus_of(env: Any) -> set[int]:

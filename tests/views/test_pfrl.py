@@ -214,7 +214,7 @@ def test_arguments_it_does_not_have() -> None:
 def test_a_step_that_timed_out_is_finished_later(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     fns = [functools.partial(GatedEnv, i, gate, where, 2) for i, where in enumerate(("never", "step"))]
-    env = MultiprocessVectorEnv(fns, num_workers=2, step_timeout=0.3)
+    env = MultiprocessVectorEnv(fns, num_workers=2, step_timeout=1.0)
     env.reset()
     env.step([0, 0])
     with pytest.raises(StepTimeout, match="Wait again"):

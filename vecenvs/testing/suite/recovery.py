@@ -166,9 +166,9 @@ class RecoveryConformance(Conformance):
 
     def test_many_slow_envs_in_one_worker(self, make: Make) -> None:
         """`step_timeout` holds for each env. A worker may take longer for all of its envs."""
-        vec = make([functools.partial(NappingEnv, tag) for tag in range(8)], step_timeout=0.9, on_failure="restart")
+        vec = make([functools.partial(NappingEnv, tag) for tag in range(8)], step_timeout=1.4, on_failure="restart")
         vec.reset()
-        vec.set_attr("nap", 0.35)
+        vec.set_attr("nap", 0.4)
         for t in (1, 2):
             assert vec.step([0] * 8)[0][:, 2].tolist() == [t] * 8
         assert vec.stats()["restarts"] == 0

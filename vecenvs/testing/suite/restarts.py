@@ -183,7 +183,7 @@ class RestartConformance(Conformance):
             send_on(vec, batch)
             steps += list(batch.indices).count(3)
         with pytest.raises(StepTimeout) as caught:
-            vec.recv(4, timeout=0.1)
+            vec.recv(4, timeout=1.0)
         assert 0 in caught.value.indices
         assert 3 not in caught.value.indices
         (tmp_path / "gate").touch()
@@ -208,7 +208,7 @@ class RestartConformance(Conformance):
     @PROMPT
     def test_starting_is_not_stepping(self, make: Make, tmp_path: Path) -> None:
         """`step_timeout` does not run while the new worker makes its envs."""
-        vec = make(gated_fns(tmp_path), on_failure="restart", step_timeout=0.6)
+        vec = make(gated_fns(tmp_path), on_failure="restart", step_timeout=1.0)
         vec.reset()
         vec.step(ACTIONS)
         timer = open_after(1.5, tmp_path / "gate")
@@ -280,7 +280,7 @@ class RestartConformance(Conformance):
     def test_a_hung_env_beside_others_that_always_have_something(self, make: Make, tmp_path: Path) -> None:
         gate = tmp_path / "gate"
         fns: list[Any] = [functools.partial(GatedEnv, 0, gate, at=1), *counting_fns(4)[1:]]
-        vec = make(fns, on_failure="restart", step_timeout=0.5)
+        vec = make(fns, on_failure="restart", step_timeout=1.0)
         vec.reset()
         vec.send(ACTIONS)
         for _ in range(200):  # for two seconds at least
