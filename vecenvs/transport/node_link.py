@@ -81,14 +81,14 @@ class NodeLink:
 
     def put(self, entry: Entry) -> None:
         """Gather a command; BrokenPipeError if the leader has hung up."""
-        if self.closed:
+        if self._connection.hung_up:
             raise BrokenPipeError("the leader of its node has closed the connection")
         self._outbox.append(entry)
 
     def flush(self) -> None:
         """Send the gathered commands as one message. After an exception in here they may be sent twice."""
         if self._outbox:
-            if not self._connection.closed:
+            if not self._connection.hung_up:
                 self._connection.send(self._commands.pack(self._outbox))
             self._outbox = []
 

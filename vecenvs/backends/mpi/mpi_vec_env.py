@@ -112,7 +112,8 @@ class MpiVecEnv(PoolVecEnv):
 
         Returns:
             Besides the entries of `VecEnv.stats`: `transports`, the number of workers by transport, and `workers`, a
-            dict for each worker of rank, host, pid (the rank's), transport and why.
+            dict for each worker of rank, host, pid (the rank's), transport, why and gathered (whether it shares its
+            node's connection).
         """
         return {**super().stats(), **describe_all(self._workers.launched())}
 
