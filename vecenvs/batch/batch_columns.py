@@ -19,6 +19,7 @@ TRUNCATED = 2
 DONE = TERMINATED | TRUNCATED
 FIRST = 4  # its observation is the first of an episode
 FINAL = 8  # the last observation of the ended episode is in `BatchColumns.finals`
+LAST = 16  # its observation is itself the last one of the ended episode, and nowhere else
 
 FINAL_BYTES = 4096  # terminal observations have columns if a row is not larger; others travel pickled
 INFO_NUMBERS = 64  # infos of at most so many numbers have columns; others travel pickled

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs import _native
-from vecenvs.batch.batch_columns import DONE, FINAL, FIRST, TERMINATED, TRUNCATED, BatchColumns
+from vecenvs.batch.batch_columns import DONE, FINAL, FIRST, LAST, TERMINATED, TRUNCATED, BatchColumns
 from vecenvs.batch.infos import TRUNCATED_KEY, blank_info, copies
 from vecenvs.errors import EnvError
 from vecenvs.pool.commands import NO_RESETS, Commands
@@ -213,6 +213,8 @@ def complete(infos: Iterable[dict[str, Any]], batch: BatchColumns, slots: Iterab
         info[TRUNCATED_KEY] = flag & DONE == TRUNCATED
         if flag & FINAL and finals is not None:
             info["terminal_observation"] = finals.row(slot)
+        elif flag & LAST:
+            info["terminal_observation"] = batch.observations.row(slot)
         if flag & FIRST:
             info["episode_start"] = True
 
