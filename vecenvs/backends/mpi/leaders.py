@@ -11,7 +11,7 @@ from vecenvs.backends.mpi.ranks import LaunchedWorker, WorkerRanks
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.transport.memory import new_name
 from vecenvs.transport.node_link import LeaderSpec, NodeLink
-from vecenvs.transport.remote import RemoteTransport
+from vecenvs.transport.remote import ASKED_FOR, RemoteTransport
 from vecenvs.transport.tcp import TcpConnection
 
 LEAST = 2  # workers of a node by messages that get a leader; one alone connects to the caller itself
@@ -47,6 +47,7 @@ class Leaders:
         if len(there) < LEAST:
             return None
         leader = self._reach(self._ranks.launch(peer, LeaderRequest(list(sys.path))))
+        leader.why = ASKED_FOR if self._everywhere else leader.why_not_shared()  # for an error
         try:
             connection = leader.connect(
                 lambda invitation: LeaderSpec(
