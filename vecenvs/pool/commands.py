@@ -121,6 +121,8 @@ class Commands:
                     transports[worker].put(number, _STEP)
             except ConnectionError:
                 failed = self._on_broken(worker) or failed  # the other workers are sent the command all the same
+        for gathering in self._workers.gathering:
+            gathering.flush()
         self.unsent = None
         if failed is not None:
             raise failed
@@ -155,6 +157,8 @@ class Commands:
                 self._transports[worker].put(*self._message(pending, pending.slots))
             except ConnectionError:
                 failed = self._on_broken(worker) or failed
+        for gathering in self._workers.gathering:
+            gathering.flush()
         self.unsent = None
         if failed is not None:
             raise failed
