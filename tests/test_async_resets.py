@@ -93,7 +93,7 @@ def test_a_reset_that_could_not_begin_is_not_waited_for(monkeypatch: pytest.Monk
     with pytest.raises(RuntimeError):
         resets.begin(0)
     assert resets.leave(20.0) == set()
-    resets.drop(0)
+    resets.drop([0])
 
 
 @pytest.mark.timeout(60)

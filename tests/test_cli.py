@@ -150,6 +150,16 @@ class TestBench:
         assert json.dumps(platform.node())[1:-1] not in text.replace(platform.release(), "")
         assert "gymnasium" in json.loads(text)["versions"]
 
+    def test_native(self, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        few = ["--num-envs", "64", "--seconds", "0.02", "--repeats", "1", "--no-chart", "--json", "found.json"]
+        assert main(["bench", "CartPole-v1", "--native", "--backends", "dummy", *few]) == 0
+        assert "Every row counts" in capsys.readouterr().out
+        record = json.loads(Path("found.json").read_text(encoding="utf-8"))
+        assert record["command"].endswith("--native")
+        assert record["results"][0]["share"]["median"] > 0
+        assert main(["bench", "Acrobot-v1", "--native", "--backends", "dummy", *few]) == 2
+        assert "no vector_entry_point" in capsys.readouterr().err
+
     def test_with_monitor(self, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         arguments = ["--num-envs", "2", "--backends", "dummy", "--monitor", "--no-chart"]
         assert run("bench", "CartPole-v1", *arguments, *QUICK) == 0

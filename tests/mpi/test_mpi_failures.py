@@ -57,6 +57,17 @@ def test_a_hosted_process_dies(mpi: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mpi", SHORT_ON_ONE)
+def test_a_leader(mpi: str) -> None:
+    """A worker's death costs its own envs, the leader's those of its node; a step is one message each way."""
+    output = run(launched(mpi, 2, str(PROGRAMS / "leaders.py")))
+    assert "a worker: (2, 3) [0, 0]" in output
+    assert "a worker restarted: [2, 3]" in output
+    assert "the leader's node restarted: [0, 1, 2, 3, 4, 5]" in output
+    assert "the leader: worker" in output
+    assert "messages: 50 True" in output
+
+
+@pytest.mark.parametrize("mpi", SHORT_ON_ONE)
 def test_an_exception_at_any_bytecode_loses_no_message(mpi: str) -> None:
     output = run(mpirun(mpi, 1, str(PROGRAMS / "interrupted.py")), **OPEN_MPI_FLAGS)
     assert "send was interrupted True\nreceive was interrupted True" in output

@@ -168,17 +168,24 @@ class BatchInfos(Sequence[dict[str, Any]]):
     """The infos of n rows: a list of dicts, each made when it is first looked at.
 
     A dict belongs to the caller from then on, and what the caller changes in it stays. `columns` has the values by
-    name, as long as nothing else is asked for: see `VecEnv.info_columns`.
+    name.
 
     Args:
         n: the number of rows.
-        columns: what the infos have, beside "TimeLimit.truncated".
+        columns: what the infos have, beside "TimeLimit.truncated"; or a function that makes them when they are needed.
     """
 
-    def __init__(self, n: int, columns: Columns | None = None) -> None:
-        self.columns: Columns = {} if columns is None else columns
+    def __init__(self, n: int, columns: Columns | Callable[[], Columns] | None = None) -> None:
+        self._columns = columns
         self._n = n
         self._made: dict[int, dict[str, Any]] = {}
+
+    @property
+    def columns(self) -> Columns:
+        """What the infos have by name."""
+        if not isinstance(self._columns, dict):
+            self._columns = self._columns() if self._columns is not None else {}
+        return self._columns
 
     def __len__(self) -> int:
         return self._n
@@ -252,7 +259,10 @@ class BegunInfos(Sequence[dict[str, Any]]):
 
     def __setitem__(self, row: int, info: dict[str, Any]) -> None:
         self._begun[row] = True
-        self._made[row] = info
+        if len(info) > 1:  # than "episode_start"
+            self._made[row] = info
+        else:
+            self._made.pop(row, None)
 
     def own(self, row: int) -> dict[str, Any]:
         """Return the info of a reset that had more than "episode_start", else {}: without making a dict."""
