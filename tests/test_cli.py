@@ -76,12 +76,17 @@ class TestOutputWithoutReader:
         [
             [],
             ["--help"],
-            ["run", "--help"],
             ["run", *SMALL, "--backend", "dummy", "--steps", "20", "--quiet"],
             ["bench", *SMALL, "--backends", "dummy", *QUICK, "--no-chart", "--json", "out"],
-            ["tune", *SMALL, "--budget", "0.5", "--json", "out"],
-            ["plot", str(Path(__file__).parent / "data" / "monitor"), "--smooth", "1", "--out", "out.png"],
-            ["doctor"],
+            *(
+                pytest.param(arguments, marks=pytest.mark.long)
+                for arguments in (
+                    ["run", "--help"],
+                    ["tune", *SMALL, "--budget", "0.5", "--json", "out"],
+                    ["plot", str(Path(__file__).parent / "data" / "monitor"), "--smooth", "1", "--out", "out.png"],
+                    ["doctor"],
+                )
+            ),
         ],
         ids=" ".join,
     )
@@ -126,16 +131,16 @@ class TestBench:
     ) -> None:
         # By default it is every backend there is; which ones are installed here shall not decide about this test.
         monkeypatch.setattr(contestants, "BACKENDS", {name: BACKENDS[name] for name in ("dummy", "subproc")})
-        code = run("bench", "CartPole-v1", "--num-envs", "2", "4", *QUICK, "--json", "out.json")
+        code = run("bench", "CartPole-v1", "--num-envs", "1", "2", *QUICK, "--json", "out.json")
         out = capsys.readouterr().out
         assert code == 0
         for text in ("dummy", "subproc:caller", "share of the limit", "no Monitor", "chart: bench-CartPole-v1.png"):
             assert text in out
         assert (here / "bench-CartPole-v1.png").read_bytes().startswith(b"\x89PNG")
         data = json.loads((here / "out.json").read_text())
-        assert {(row["contestant"], row["num_envs"]) for row in data["results"]} >= {("dummy", 2), ("subproc", 4)}
-        assert data["settings"] == {"num_envs": [2, 4], "seconds": 0.02, "repeats": 2}
-        expected = "python -m vecenvs bench CartPole-v1 --num-envs 2 4 --seconds 0.02 --repeats 2"
+        assert {(row["contestant"], row["num_envs"]) for row in data["results"]} >= {("dummy", 1), ("subproc", 2)}
+        assert data["settings"] == {"num_envs": [1, 2], "seconds": 0.02, "repeats": 2}
+        expected = "python -m vecenvs bench CartPole-v1 --num-envs 1 2 --seconds 0.02 --repeats 2"
         assert data["command"] == expected
 
     def test_the_record_does_not_identify_the_machine(self, here: Path) -> None:
