@@ -218,19 +218,19 @@ class BatchInfos(Sequence[dict[str, Any]]):
         return repr(list(self))
 
     @property
-    def untouched(self) -> bool:
-        """Whether no dict was made: then `columns` have everything, and nothing else."""
-        return not self._made
+    def looked_at(self) -> dict[int, dict[str, Any]]:
+        """The dicts that were made, by row. `columns` have everything about the other rows."""
+        return self._made
 
     def flagged(self, key: str) -> NDArray[np.bool_]:
         """Return which rows have True under a key, as a loop over the dicts would."""
-        if not self.untouched:
-            return np.array([info.get(key) is True for info in self], dtype=bool)
         found: NDArray[np.bool_] = np.zeros(self._n, bool)
         column = self.columns.get(key)
         if column is not None and not isinstance(column.values, dict):
             trues = [value is True or (isinstance(value, np.bool_) and bool(value)) for value in column.values]
             found[slice(None) if column.rows is None else column.rows] = trues
+        for row, info in self._made.items():
+            found[row] = info.get(key) is True
         return found
 
     def add(self, rows: Iterable[int], infos: Iterable[dict[str, Any]]) -> None:
