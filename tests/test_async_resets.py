@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import pytest
+from bytecodes import interrupted
 
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.errors import EnvError
@@ -17,35 +15,6 @@ from vecenvs.worker import async_resets, env_shard
 from vecenvs.worker.async_resets import AsyncResets
 
 FILES = {async_resets.__file__, threading.__file__}
-
-
-class HandlerError(Exception):
-    """What the handler of a signal raises."""
-
-
-def interrupted(call: Callable[[], object], bytecodes: int) -> bool:
-    """Call, and raise after so many bytecodes; tell whether that many came."""
-    left = bytecodes
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal left
-        if frame.f_code.co_filename not in FILES:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            left -= 1
-            if left < 0:
-                raise HandlerError
-        return trace
-
-    sys.settrace(trace)
-    try:
-        call()
-    except HandlerError:
-        return True
-    finally:
-        sys.settrace(None)
-    return False
 
 
 @pytest.mark.timeout(60)
@@ -64,7 +33,7 @@ def test_a_reset_begun_again_after_an_exception_is_carried_out_once() -> None:
             sent.append(row)
 
         resets = AsyncResets(reset, send, closed.append, threads=True)
-        more = interrupted(lambda resets=resets: resets.begin(3), bytecodes)  # type: ignore[misc]
+        more = interrupted(lambda resets=resets: resets.begin(3), bytecodes, FILES)  # type: ignore[misc]
         if bytecodes % 2:  # else the one that asks for the row begins the reset
             resets.begin(3)
         resets.ask(3, 7)
@@ -93,7 +62,7 @@ def test_a_reset_that_could_not_begin_is_not_waited_for(monkeypatch: pytest.Monk
     with pytest.raises(RuntimeError):
         resets.begin(0)
     assert resets.leave(20.0) == set()
-    resets.drop(0)
+    resets.drop([0])
 
 
 @pytest.mark.timeout(60)

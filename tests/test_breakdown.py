@@ -213,6 +213,7 @@ class TestSubtraction:
 
 
 class TestCommand:
+    @pytest.mark.long
     def test_prints_and_writes(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:

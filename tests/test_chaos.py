@@ -13,13 +13,20 @@ from chaos.rounds import ENGINES
 HERE = Path(__file__).parent
 
 
-SHORT = ["dummy", "subproc-fork", "caller"]
-LONG = [name for name in ENGINES if name not in SHORT]
-RELEASE = [pytest.mark.long, pytest.mark.release]
+SHORT = ["subproc-fork", "caller"]
+LONG = ["dummy"]
+RELEASE = [name for name in ENGINES if name not in SHORT + LONG]
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("engine", [*SHORT, *(pytest.param(name, marks=RELEASE) for name in LONG)])
+@pytest.mark.parametrize(
+    "engine",
+    [
+        *SHORT,
+        *(pytest.param(name, marks=pytest.mark.long) for name in LONG),
+        *(pytest.param(name, marks=[pytest.mark.long, pytest.mark.release]) for name in RELEASE),
+    ],
+)
 def test_a_few_rounds(engine: str) -> None:
     """Nothing is lost, doubled, hung or left behind."""
     found = subprocess.run(

@@ -76,12 +76,17 @@ class TestOutputWithoutReader:
         [
             [],
             ["--help"],
-            ["run", "--help"],
             ["run", *SMALL, "--backend", "dummy", "--steps", "20", "--quiet"],
             ["bench", *SMALL, "--backends", "dummy", *QUICK, "--no-chart", "--json", "out"],
-            ["tune", *SMALL, "--budget", "0.5", "--json", "out"],
-            ["plot", str(Path(__file__).parent / "data" / "monitor"), "--smooth", "1", "--out", "out.png"],
-            ["doctor"],
+            *(
+                pytest.param(arguments, marks=pytest.mark.long)
+                for arguments in (
+                    ["run", "--help"],
+                    ["tune", *SMALL, "--budget", "0.5", "--json", "out"],
+                    ["plot", str(Path(__file__).parent / "data" / "monitor"), "--smooth", "1", "--out", "out.png"],
+                    ["doctor"],
+                )
+            ),
         ],
         ids=" ".join,
     )
@@ -126,16 +131,16 @@ class TestBench:
     ) -> None:
         # By default it is every backend there is; which ones are installed here shall not decide about this test.
         monkeypatch.setattr(contestants, "BACKENDS", {name: BACKENDS[name] for name in ("dummy", "subproc")})
-        code = run("bench", "CartPole-v1", "--num-envs", "2", "4", *QUICK, "--json", "out.json")
+        code = run("bench", "CartPole-v1", "--num-envs", "1", "2", *QUICK, "--json", "out.json")
         out = capsys.readouterr().out
         assert code == 0
         for text in ("dummy", "subproc:caller", "share of the limit", "no Monitor", "chart: bench-CartPole-v1.png"):
             assert text in out
         assert (here / "bench-CartPole-v1.png").read_bytes().startswith(b"\x89PNG")
         data = json.loads((here / "out.json").read_text())
-        assert {(row["contestant"], row["num_envs"]) for row in data["results"]} >= {("dummy", 2), ("subproc", 4)}
-        assert data["settings"] == {"num_envs": [2, 4], "seconds": 0.02, "repeats": 2}
-        expected = "python -m vecenvs bench CartPole-v1 --num-envs 2 4 --seconds 0.02 --repeats 2"
+        assert {(row["contestant"], row["num_envs"]) for row in data["results"]} >= {("dummy", 1), ("subproc", 2)}
+        assert data["settings"] == {"num_envs": [1, 2], "seconds": 0.02, "repeats": 2}
+        expected = "python -m vecenvs bench CartPole-v1 --num-envs 1 2 --seconds 0.02 --repeats 2"
         assert data["command"] == expected
 
     def test_the_record_does_not_identify_the_machine(self, here: Path) -> None:
@@ -144,6 +149,16 @@ class TestBench:
         assert str(here) not in text
         assert json.dumps(platform.node())[1:-1] not in text.replace(platform.release(), "")
         assert "gymnasium" in json.loads(text)["versions"]
+
+    def test_native(self, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        few = ["--num-envs", "64", "--seconds", "0.02", "--repeats", "1", "--no-chart", "--json", "found.json"]
+        assert main(["bench", "CartPole-v1", "--native", "--backends", "dummy", *few]) == 0
+        assert "Every row counts" in capsys.readouterr().out
+        record = json.loads(Path("found.json").read_text(encoding="utf-8"))
+        assert record["command"].endswith("--native")
+        assert record["results"][0]["share"]["median"] > 0
+        assert main(["bench", "Acrobot-v1", "--native", "--backends", "dummy", *few]) == 2
+        assert "no vector_entry_point" in capsys.readouterr().err
 
     def test_with_monitor(self, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         arguments = ["--num-envs", "2", "--backends", "dummy", "--monitor", "--no-chart"]

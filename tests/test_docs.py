@@ -26,9 +26,17 @@ ELSEWHERE = {
 # The site's own: its table of contents has all pages that README has no room for.
 SITE = ("docs/index.md", "docs/changelog.md", "docs/tutorials/")
 WITH_CODE = [page for page in PAGES if blocks(page)]
+SLOW = ("docs/tutorials/ppo_sb3.md", "docs/tutorials/async_resets.md")
 
 
-@pytest.mark.parametrize("page", [page for page in WITH_CODE if page not in ELSEWHERE])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.long] if page in SLOW else [])
+        for page in WITH_CODE
+        if page not in ELSEWHERE
+    ],
+)
 def test_its_blocks_run(page: str, tmp_path: Path) -> None:
     run(page, tmp_path)
 

@@ -340,15 +340,16 @@ def test_a_replacement_killed_while_it_opens_the_memory(
 
 
 @PROMPT
-def test_close_with_a_stopped_worker(worker_pids: Callable[[], list[int]]) -> None:
+def test_close_with_a_stopped_worker(worker_pids: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGTERM waits in a stopped process; SIGKILL does not."""
+    monkeypatch.setattr("vecenvs.pool.pool_base.CLOSE_GRACE", 1.0)  # rather than 5 s
     vec = SubprocVecEnv(counting_fns(4), 2, "fork")
     vec.reset()
     os.kill(worker_pids()[0], signal.SIGSTOP)
     vec.close()
 
 
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+@pytest.mark.parametrize("start_method", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
 def test_launcher_variables_do_not_reach_workers(start_method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An env that imports mpi4py would else take its process for a rank of the job."""
     names = [

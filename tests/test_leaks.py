@@ -24,7 +24,7 @@ import vecenvs
 from vecenvs.testing import leaks
 from vecenvs.testing.envs import counting_fns
 
-matrix = "workers"
+matrix = "programs"
 SCRIPT = Path(__file__).parent / "scripts" / "stepper.py"
 TOKEN = "VECENVS_TEST_TOKEN"
 PATIENCE = 20.0  # seconds until a test gives up; what it waits for takes far less
@@ -263,6 +263,21 @@ def test_dropped_where_warnings_are_errors(configuration: Configuration, monkeyp
         gc.collect()
     assert raised == [ResourceWarning]
     assert not leaks.wait_until_empty(leaks.child_processes, PATIENCE)
+
+
+class TestNotByFork:
+    """What above all differs where the caller steps envs, too, and by the fork server. The long tier has all of it."""
+
+    matrix = "not fork"
+
+    def test_sigkill_of_the_caller(self, run) -> None:
+        test_sigkill_of_the_caller(run, "in_step")
+
+    def test_ctrl_c(self, run) -> None:
+        test_ctrl_c(run, "in_step")
+
+    def test_a_program_without_close(self, run) -> None:
+        test_a_program_without_close(run, "forget_mid_step")
 
 
 class TestTheWatch:

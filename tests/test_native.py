@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import gc
+import math
 import os
 import random
 import shutil
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from array import array
 from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
@@ -213,7 +215,7 @@ def played(module: ModuleType, seed: int, space: spaces.Box, *, subset: bool) ->
     while len(given) < (n if chosen is None else len(chosen)):
         try:
             written = module.step_envs(
-                acts, actions, cells, slice(None), given, found, end_episode, take_odd, chosen, column64.data
+                acts, actions, cells, slice(None), given, found, end_episode, take_odd, chosen, column64.data, math.inf
             )
             if written:  # the twin takes more types as plain numbers
                 assert [column64[k] for k in chosen or range(n)] == pytest.approx(array("d", given), rel=0, nan_ok=True)
@@ -249,9 +251,10 @@ def test_arguments_of_other_types_are_refused() -> None:
     column = np.zeros(2).data
     for given in (
         [],
-        [1] * 10,
-        [[], [], [], 0, (), [], None, None, None, column],
-        [[1], [], [], 0, [], [], 0, 0, None, b""],
+        [1] * 11,
+        [[], [], [], 0, (), [], None, None, None, column, math.inf],
+        [[1], [], [], 0, [], [], 0, 0, None, b"", math.inf],
+        [[], [], [], 0, [], [], None, None, None, column, None],
     ):
         with pytest.raises(TypeError):
             core().step_envs(*given)
@@ -263,8 +266,34 @@ def test_an_index_out_of_bounds_is_an_error(places: list[Any]) -> None:
     columns = np.zeros((2, 3), np.float32), np.zeros(2)
     with pytest.raises((IndexError, OverflowError, TypeError)):
         core().step_envs(
-            [lambda _: row] * 2, [0, 0], columns[0], 0, [], [], None, None, places, columns[1].data
+            [lambda _: row] * 2, [0, 0], columns[0], 0, [], [], None, None, places, columns[1].data, math.inf
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("module", ["core", "twin"])
+def test_the_loop_stops_at_its_time(module: str) -> None:
+    """It stops after the env with which the time has come, and goes on from there when it is called again."""
+    row = np.zeros(3, np.float32), 1.0, False, False, {}
+    columns, column64 = np.zeros((4, 3), np.float32), np.zeros(4)
+    rewards: list[Any] = []
+
+    def slow(_: Any) -> Any:
+        time.sleep(0.02)
+        return row
+
+    cells = columns if module == "core" else [Cell(each) for each in columns]
+
+    def go_on(until: float) -> None:
+        assert (core() if module == "core" else twin).step_envs(
+            [lambda _: row, slow, lambda _: row, slow], [0] * 4, cells,
+            slice(None), rewards, [], None, None, [2, 1, 0, 3], column64.data, until,
+        )  # fmt: skip
+
+    go_on(time.perf_counter() + 0.01)
+    assert len(rewards) == 2
+    assert column64.tolist() == [0, 1, 1, 0]
+    go_on(math.inf)
+    assert column64.tolist() == [1, 1, 1, 1]
 
 
 # Whole VecEnvs
@@ -553,7 +582,7 @@ def test_no_reference_is_lost_or_kept() -> None:
         acts = [lambda _: row, lambda _: told]
         for _ in range(rounds):
             core().step_envs(
-                acts, actions, columns, slice(None), [], [], None, None, None, memoryview(column64)
+                acts, actions, columns, slice(None), [], [], None, None, None, memoryview(column64), math.inf
             )  # fmt: skip
 
     run(10)

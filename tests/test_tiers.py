@@ -18,7 +18,7 @@ def test_programs_that_tests_start_heed_ctrl_c() -> None:
     assert subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, check=True).stdout == "True\n"
 
 
-@pytest.mark.parametrize("processes", ["0", "1"])
+@pytest.mark.parametrize("processes", ["0", pytest.param("1", marks=pytest.mark.long)])
 def test_where_a_script_runs_them_by_an_ampersand(processes: str) -> None:
     """Such a script ignores SIGINT, and so would every program that it starts."""
     test = f"{__file__}::{test_programs_that_tests_start_heed_ctrl_c.__name__}"

@@ -50,6 +50,12 @@ class TestCandidates:
         assert {c.batch for c in halves} == {2}
         assert not [c for c in tuning.candidates([1], 2, learner=True) if c.halves]
 
+    def test_batched_envs(self) -> None:
+        found = [c for c in tuning.candidates([8], 2, learner=False, native=True) if "native" in c.name]
+        assert [c.name for c in found] == ["dummy native", "subproc:w=2 native", "subproc:w=2,caller native"]
+        line = tuning.make_vec_env_line('"CartPole-v1"', found[0], {})
+        assert line == 'env = make_vec_env("CartPole-v1", num_env=8, backend="dummy", vectorization="native")'
+
     def test_the_line_to_paste(self) -> None:
         _, plain, caller, _ = tuning.candidates([8], 2, learner=False)
         assert (

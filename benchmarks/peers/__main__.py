@@ -19,6 +19,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from benchmarks.peers import axis_charts, page
 from benchmarks.peers.budget import Budget, entrants_of
 from benchmarks.peers.figures import best, cell_record, over_peer, shares
 from benchmarks.peers.grid import Cell, choose
-from benchmarks.peers.library_processes import ROOT, LibraryProcesses
+from benchmarks.peers.library_processes import FOLDERS, ROOT, LibraryProcesses
 from benchmarks.peers.lineup import Contestant, Entrant, lineup
 from benchmarks.peers.steppers import Job
 from vecenvs.bench.contest import LIMIT, Limit, Turn, contest, warmup_for
@@ -73,7 +74,14 @@ class Run:
             print("nothing to measure: the cells asked for are in the file (--again measures them anew)")
             return
         command = "python -m benchmarks.peers " + " ".join(self.args.argv)
-        header = {"command": command.strip(), "machine": facts(self.cores), "versions": versions(*LIBRARIES)}
+        apart = {
+            found.name: found.version
+            for folders in FOLDERS.values()
+            for found in distributions(path=[*map(str, folders)])
+        }
+        header = {
+            "command": command.strip(), "machine": facts(self.cores), "versions": versions(*LIBRARIES) | apart,
+        }  # fmt: skip
         self.data["runs"].append(header)
         budget = Budget(None if self.args.minutes is None else 60 * self.args.minutes, len(todo))
         with closing(LibraryProcesses()) as processes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from importlib import metadata
 from itertools import cycle
 from typing import Any
 
@@ -145,15 +146,15 @@ def torchrl(job: Job) -> Stepper:
     return LockStep(job, advance, batches, vec.close)
 
 
-def pufferlib(job: Job, workers: str) -> Stepper:
-    vec = puffer_vec(job, workers)
+def pufferlib(job: Job, workers: str, distribution: str = "pufferlib") -> Stepper:
+    vec = puffer_vec(job, workers, distribution)
     vec.reset()
     return NextStep(job, vec.step, job.actions(vec.single_action_space), vec.close)
 
 
-def pufferlib_in_part(job: Job, workers: str) -> Stepper:
+def pufferlib_in_part(job: Job, workers: str, distribution: str = "pufferlib") -> Stepper:
     half = job.num_envs // 2
-    vec = puffer_vec(job, workers, batch_size=half)
+    vec = puffer_vec(job, workers, distribution, batch_size=half)
     actions = cycle(job.actions(vec.single_action_space, half))
     over = np.zeros(job.num_envs, bool)
     vec.async_reset()
@@ -161,7 +162,7 @@ def pufferlib_in_part(job: Job, workers: str) -> Stepper:
     vec.send(next(actions))
 
     def exchange() -> tuple[int, int]:
-        _, _, terminated, truncated, _, indices, _ = vec.recv()
+        _, _, terminated, truncated, *_, indices, _ = vec.recv()
         resets = int(np.count_nonzero(over[indices]))
         over[indices] = terminated | truncated
         job.learn(half)
@@ -171,7 +172,8 @@ def pufferlib_in_part(job: Job, workers: str) -> Stepper:
     return InPart(job, exchange, vec.close)
 
 
-def puffer_vec(job: Job, workers: str, **kwargs: Any) -> Any:
+def puffer_vec(job: Job, workers: str, distribution: str = "pufferlib", **kwargs: Any) -> Any:
+    metadata.version(distribution)  # PackageNotFoundError, an ImportError, where this version of PufferLib is missing
     from pufferlib import vector
     from pufferlib.emulation import GymnasiumPufferEnv
 

@@ -32,6 +32,8 @@ START = 90.0  # seconds for a process to connect, after it has imported its libr
 TIMEOUT = 60.0  # seconds for a turn besides the measured time, to start and close envs
 SLOW_TIMEOUT = 150.0  # the same for contestants that start slowly
 LEAVE = 15.0  # seconds for a process to end by itself
+# By family; see peers.sh.
+FOLDERS = {"pufferlib3": [Path(sys.prefix) / "pufferlib3"]}
 _SHORT_LIVED = {"ray"}  # its daemons work even when idle: they must not run during other turns
 
 
@@ -55,7 +57,9 @@ class LibraryProcesses:
         found = entrant.contestant
         timeout = 2 * seconds + (SLOW_TIMEOUT if found.slow else TIMEOUT)
         try:
-            process = self._processes.get(found.family) or LibraryProcess(_program(found.family))
+            process = self._processes.get(found.family) or LibraryProcess(
+                _program(found.family), FOLDERS.get(found.family, ())
+            )
         except ProcessLost as lost:
             return Turn(found.name, num_envs, 0, failure=str(lost))
         self._processes[found.family] = process
@@ -79,9 +83,12 @@ class ProcessLost(Exception):
 
 
 class LibraryProcess:
-    """One process with all of its descendants. `program` is its command, which gets the path of a socket as well."""
+    """One process with all of its descendants.
 
-    def __init__(self, program: Sequence[str]) -> None:
+    `program` is its command, which gets the path of a socket as well. `folders` are searched for modules first.
+    """
+
+    def __init__(self, program: Sequence[str], folders: Sequence[Path] = ()) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed in _end)
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
             path = f"{folder}/peers"
@@ -91,7 +98,7 @@ class LibraryProcess:
             self._process = subprocess.Popen(
                 [*program, path],
                 cwd=ROOT,
-                env=_environment(),
+                env=_environment(folders),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
@@ -175,8 +182,8 @@ def _program(family: str) -> list[str]:
     return [sys.executable, *launcher, "-m", "benchmarks.peers.serve_turns", family]
 
 
-def _environment() -> dict[str, str]:
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+def _environment(folders: Sequence[Path]) -> dict[str, str]:
+    path = os.pathsep.join(filter(None, [*map(str, folders), str(ROOT), os.environ.get("PYTHONPATH")]))
     # Ray runs its workers at low priority by default.
     ray = {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")

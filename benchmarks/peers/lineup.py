@@ -78,9 +78,25 @@ def _tianshou(cls: str, text: str, **options: int | bool) -> Contestant:
     return Contestant(f"tianshou {cls}", "tianshou", family, text, build, **options)  # type: ignore[arg-type]
 
 
-def _puffer(name: str, workers: str, text: str) -> Contestant:
-    build = partial(libraries.pufferlib, workers=workers)
-    return Contestant(f"PufferLib {name}", "pufferlib", "pufferlib", text, build, where=_no_attr)
+def _puffer(version: str, family: str, distribution: str) -> list[Contestant]:
+    def contestant(name: str, workers: str, text: str) -> Contestant:
+        build = partial(libraries.pufferlib, workers=workers, distribution=distribution)
+        return Contestant(f"{version} {name}", "pufferlib", family, text, build, where=_no_attr)
+
+    halves = partial(libraries.pufferlib_in_part, workers="cores", distribution=distribution)
+    return [
+        contestant("Serial", "serial", "vector.Serial; its arrays are its own, valid until the next step"),
+        contestant("Multiprocessing, 1 worker", "one", "num_workers=1; arrays as above"),
+        contestant("Multiprocessing, a worker per core", "cores", "num_workers=cores; arrays as above"),
+        Contestant(
+            f"{version} Multiprocessing, halves",
+            "pufferlib",
+            family,
+            "num_workers=cores, batch_size=n/2",
+            halves,
+            where=_with_learner,
+        ),
+    ]
 
 
 BOUND = "bare loops in lock-step"
@@ -147,17 +163,8 @@ CONTESTANTS: Sequence[Contestant] = [
         most=64,
         where=_no_attr,
     ),
-    _puffer("Serial", "serial", "vector.Serial; its arrays are its own, valid until the next step"),
-    _puffer("Multiprocessing, 1 worker", "one", "num_workers=1; arrays as above"),
-    _puffer("Multiprocessing, a worker per core", "cores", "num_workers=cores; arrays as above"),
-    Contestant(
-        "PufferLib Multiprocessing, halves",
-        "pufferlib",
-        "pufferlib",
-        "num_workers=cores, batch_size=n/2",
-        partial(libraries.pufferlib_in_part, workers="cores"),
-        where=_with_learner,
-    ),
+    *_puffer("PufferLib", "pufferlib", "pufferlib"),
+    *_puffer("PufferLib 3", "pufferlib3", "pufferlib-core"),
     Contestant(
         "EnvPool",
         "envpool",

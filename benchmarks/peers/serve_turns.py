@@ -20,6 +20,7 @@ LIBRARIES = {
     "tianshou": "tianshou.env",
     "torchrl": "torchrl.envs",
     "pufferlib": "pufferlib.vector",
+    "pufferlib3": "pufferlib.vector",
     "envpool": "envpool",
     "ray": "tianshou.env",
 }

@@ -130,7 +130,7 @@ class Expected:
             for state in self.states[slot]:
                 if state.auto:
                     for variant in [state, *state.failed()] if not sure else [state]:
-                        done |= {s._replace(due=None) for s in ([variant] if variant.due else [])}
+                        done |= {s.unread(s.due)._replace(due=None) for s in ([variant] if variant.due else [])}
                     if self.causes[self.owner[slot]]:  # or died, and was begun again
                         done |= {s._replace(due=None) for s in state.after_death()}
             if sure:

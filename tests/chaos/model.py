@@ -149,11 +149,15 @@ class State(NamedTuple):
         episode = self.episode + 1
         after = clear._replace(
             episode=episode, t=0, seed=seed, option=option, hash=first_hash(self.slot, episode, seed, option),
-            phase="live", begun=True, blurred=False, replaced=False, held=(MISSING, MISSING), spent=(MISSING, MISSING),
+            phase="live", begun=True, blurred=False, replaced=False, held=(MISSING, MISSING),
         )  # fmt: skip
         if fault == "bad" and self.remote:
-            return after._replace(spent=due.kept)._fail(due)
+            return after.unread(due)._fail(due)
         return after._replace(due=due._replace(start=True, unsure=unsure))
+
+    def unread(self, due: Due) -> State:
+        """Return the state in which the row of a reset will not be returned."""
+        return self._replace(spent=_merged(due.kept, self.spent))
 
     def _fail(self, due: Due) -> State:
         return self._replace(phase="failed", due=due._replace(kind="error", ended=False))
@@ -250,7 +254,7 @@ class State(NamedTuple):
             found = state._started(obs, due, lives)
             if found is None:
                 return None
-            state = found
+            state = found._replace(spent=(MISSING, MISSING))
         if (0, *obs[2:]) != (0, *state.obs[2:]):
             return None
         if due.ended and due.kind == "row":

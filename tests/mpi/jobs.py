@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from vecenvs.testing import leaks
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +25,7 @@ PYTHONS = {
     "mpich": os.environ.get("VECENVS_MPICH_PYTHON", str(ROOT / ".venv/mpich/bin/python")),
 }
 MPIS = tuple(PYTHONS)
+SHORT_ON_ONE = ("openmpi", pytest.param("mpich", marks=pytest.mark.long))  # what MPI can hardly make a difference to
 TOKEN = "VECENVS_TEST_JOB"
 MPI_FILES = ("sm_segment.", "mpich_shm_")
 OPEN_MPI_FLAGS = {  # what `python -m vecenvs.mpi -n` sets, for tests that call mpirun themselves

@@ -65,8 +65,8 @@ def test_a_turn_is_timed_by_rank_0() -> None:
     ("env_fn", "backend", "says"),
     [
         (Breaks(), "mpi:w=1", "ValueError: no such game|EnvError.*no such"),
-        (EndsItsProcess(), "mpi:w=1", "VecEnvError: "),
-        (NOTHING, "mpi:w=1,transport=pigeons", "ValueError: .*transport"),
+        pytest.param(EndsItsProcess(), "mpi:w=1", "VecEnvError: ", marks=pytest.mark.long),
+        pytest.param(NOTHING, "mpi:w=1,transport=pigeons", "ValueError: .*transport", marks=pytest.mark.long),
     ],
 )
 def test_what_fails_is_the_result_of_the_turn(env_fn: Any, backend: str, says: str) -> None:

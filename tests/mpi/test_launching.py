@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from jobs import MPIS, OPEN_MPI_FLAGS, PROGRAMS, PYTHONS, launched, mpirun, run
+from jobs import MPIS, OPEN_MPI_FLAGS, PROGRAMS, PYTHONS, SHORT_ON_ONE, launched, mpirun, run
 
 from vecenvs.backends.mpi import MpiVecEnv
 from vecenvs.testing.envs import CountingEnv
@@ -56,7 +56,7 @@ def test_code_and_module(mpi: str) -> None:
     assert "usage" in run(launched(mpi, 2, "-m", "vecenvs.mpi", "--help"))
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", SHORT_ON_ONE)
 def test_not_launched(mpi: str) -> None:
     output = run([PYTHONS[mpi], TRAIN], expect=1)
     assert "mpirun -n 5 python train.py" in output

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from jobs import MPIS, OPEN_MPI_FLAGS, PROGRAMS, PYTHONS, job, launched, mpirun, run
+from jobs import MPIS, OPEN_MPI_FLAGS, PROGRAMS, PYTHONS, SHORT_ON_ONE, job, launched, mpirun, run
 
 TRAIN = str(PROGRAMS / "train.py")
 ENDLESS = str(PROGRAMS / "endless.py")
@@ -43,7 +43,7 @@ def test_ctrl_c(mpi: str, tmp_path: Path) -> None:
     assert running.process.returncode != 0
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", SHORT_ON_ONE)
 def test_a_hosted_process_dies(mpi: str, tmp_path: Path) -> None:
     """That costs its envs, not the job, whatever the MPI."""
     with job(launched(mpi, 3, ENDLESS, str(tmp_path))) as running:
@@ -56,13 +56,24 @@ def test_a_hosted_process_dies(mpi: str, tmp_path: Path) -> None:
     assert "the others: [0]" in output
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", SHORT_ON_ONE)
+def test_a_leader(mpi: str) -> None:
+    """A worker's death costs its own envs, the leader's those of its node; a step is one message each way."""
+    output = run(launched(mpi, 2, str(PROGRAMS / "leaders.py")))
+    assert "a worker: (2, 3) [0, 0]" in output
+    assert "a worker restarted: [2, 3]" in output
+    assert "the leader's node restarted: [0, 1, 2, 3, 4, 5]" in output
+    assert "the leader: worker" in output
+    assert "messages: 50 True" in output
+
+
+@pytest.mark.parametrize("mpi", SHORT_ON_ONE)
 def test_an_exception_at_any_bytecode_loses_no_message(mpi: str) -> None:
     output = run(mpirun(mpi, 1, str(PROGRAMS / "interrupted.py")), **OPEN_MPI_FLAGS)
     assert "send was interrupted True\nreceive was interrupted True" in output
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", SHORT_ON_ONE)
 def test_a_worker_that_nothing_refers_to_is_stopped(mpi: str, tmp_path: Path) -> None:
     assert "it runs: True\nit has ended" in run(launched(mpi, 2, str(PROGRAMS / "abandoned.py"), str(tmp_path)))
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from jobs import MPIS, OPEN_MPI_FLAGS, PROGRAMS, ROOT, launched, mpirun, run
+from jobs import MPIS, OPEN_MPI_FLAGS, PROGRAMS, ROOT, SHORT_ON_ONE, launched, mpirun, run
 
 EXAMPLES = ROOT / "examples"
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", SHORT_ON_ONE)
 def test_helpers(mpi: str) -> None:
     output = run(launched(mpi, 4, str(PROGRAMS / "spmd.py"), flags=["--spmd"]))
     assert output.count("all helpers agree") == 4
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", SHORT_ON_ONE)
 def test_what_one_rank_gets_wrong_is_an_error_on_all(mpi: str) -> None:
     output = run(launched(mpi, 3, str(PROGRAMS / "spmd_errors.py"), flags=["--spmd"]))
     assert output.count("all errors agree") == 3
@@ -35,7 +35,7 @@ def test_an_exception_on_one_rank_ends_them_all() -> None:
         assert "ZeroDivisionError" in run(launched(mpi, 3, "-c", code, flags=["--spmd"]), expect=1)
 
 
-@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("mpi", SHORT_ON_ONE)
 def test_seeds_and_files_differ_where_nobody_has_imported_mpi(mpi: str, tmp_path: Path) -> None:
     code = (
         "import sys, vecenvs; from vecenvs.testing.envs import CountingEnv; "

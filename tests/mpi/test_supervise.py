@@ -48,10 +48,10 @@ def run(program: str, *arguments: str, alone: bool = True) -> tuple[int, str]:
     ("rest", "expected"),
     [
         ("said.succeed()", 0),
-        ("said.succeed(); sys.exit(3)", 3),  # some rank has failed
+        pytest.param("said.succeed(); sys.exit(3)", 3, marks=pytest.mark.long),  # some rank has failed
         ("said.succeed(); said.incomplete(); sys.exit(3)", 0),  # as ranks are lost; the script is not to blame
         ("sys.exit(3)", 3),
-        ("", 1),
+        pytest.param("", 1, marks=pytest.mark.long),
         ("os.kill(os.getpid(), 9)", 137),
     ],
 )

@@ -15,7 +15,6 @@ from vecenvs.backends.ray import RayVecEnv
 from vecenvs.testing.suite import (
     Conformance,
     DeathConformance,
-    InfoConformance,
     RowConformance,
     ScheduleConformance,
     StartConformance,
@@ -43,7 +42,7 @@ class WhereRayMatters(StartConformance, DeathConformance):
     """How actors begin and end; what shared columns and rings do, other engines' tests have."""
 
 
-class WhereMessagesMatter(RowConformance, InfoConformance, ScheduleConformance):
+class WhereMessagesMatter(RowConformance, ScheduleConformance):
     """Rows, and when answers come."""
 
 

@@ -36,6 +36,7 @@ typedef struct {
     PyObject *no; /* numpy's False, of which there is one */
     PyObject *one;
     PyObject *float32;
+    PyObject *clock;
     PyObject *names[NAMES];
     Known known[KINDS];
 } State;
@@ -530,12 +531,25 @@ write_rewards(PyObject *rewards, PyObject *chosen, const Py_buffer *column)
     return 1;
 }
 
+static int
+is_past(State *state, double time)
+/* Return whether the clock shows this time or a later one, or -1 after an exception. */
+{
+    PyObject *now = PyObject_CallNoArgs(state->clock);
+    if (now == NULL) {
+        return -1;
+    }
+    int past = PyFloat_AsDouble(now) >= time;
+    Py_DECREF(now);
+    return past;
+}
+
 static PyObject *
 step_envs(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     State *state = PyModule_GetState(module);
-    if (count != 10) {
-        PyErr_Format(PyExc_TypeError, "step_envs takes 10 arguments, not %zd", count);
+    if (count != 11) {
+        PyErr_Format(PyExc_TypeError, "step_envs takes 11 arguments, not %zd", count);
         return NULL;
     }
     Step step = {args[0], args[1], args[2], args[3], args[4], args[5], args[6], args[7], args[8], args[9]};
@@ -548,6 +562,10 @@ step_envs(PyObject *module, PyObject *const *args, Py_ssize_t count)
     if (column == NULL || column->ndim != 1 || column->itemsize != sizeof(double) || column->readonly ||
         strcmp(column->format, "d") != 0 || !PyBuffer_IsContiguous(column, 'C')) {
         PyErr_SetString(PyExc_TypeError, "rewards are written to a contiguous memoryview of float64");
+        return NULL;
+    }
+    double until = PyFloat_AsDouble(args[10]);
+    if (until == -1.0 && PyErr_Occurred()) {
         return NULL;
     }
     for (;;) {
@@ -566,6 +584,13 @@ step_envs(PyObject *module, PyObject *const *args, Py_ssize_t count)
             return NULL;
         }
         row_clear(&row);
+        int late = isinf(until) ? 0 : is_past(state, until);
+        if (late < 0) {
+            return NULL;
+        }
+        if (late) {
+            break;
+        }
     }
     int written = write_rewards(step.rewards, step.chosen, column);
     return written < 0 ? NULL : PyBool_FromLong(written);
@@ -693,6 +718,7 @@ load(PyObject *module)
     }
     state->is_over = PyObject_GetAttrString(twin, "is_over");
     state->unpack_row = PyObject_GetAttrString(twin, "unpack_row");
+    state->clock = PyObject_GetAttrString(twin, "clock");
     Py_DECREF(twin);
     state->no = Py_NewRef(PyArrayScalar_False);
     state->one = PyLong_FromLong(1);
@@ -703,7 +729,7 @@ load(PyObject *module)
             return -1;
         }
     }
-    return state->is_over == NULL || state->unpack_row == NULL ? -1 : 0;
+    return state->is_over == NULL || state->unpack_row == NULL || state->clock == NULL ? -1 : 0;
 }
 
 static int
@@ -712,6 +738,7 @@ traverse(PyObject *module, visitproc visit, void *arg)
     State *state = PyModule_GetState(module);
     Py_VISIT(state->is_over);
     Py_VISIT(state->unpack_row);
+    Py_VISIT(state->clock);
     for (int kind = 0; kind < KINDS; kind++) {
         Py_VISIT(state->known[kind].cls);
         Py_VISIT(state->known[kind].step);
@@ -727,6 +754,7 @@ clear(PyObject *module)
     State *state = PyModule_GetState(module);
     Py_CLEAR(state->is_over);
     Py_CLEAR(state->unpack_row);
+    Py_CLEAR(state->clock);
     Py_CLEAR(state->no);
     Py_CLEAR(state->one);
     Py_CLEAR(state->float32);

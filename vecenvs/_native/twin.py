@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
 from array import array
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import repeat
 from operator import itemgetter
+from time import perf_counter as clock
 from typing import Any
 
 import numpy as np
@@ -31,17 +33,19 @@ def step_envs(
     take_odd: Callable[[int, Any], None],
     chosen: list[int] | None,
     column: memoryview,
+    until: float,
 ) -> bool:
     """Step the envs `chosen` of a shard, None for all of them, from position len(rewards) on.
 
-    If an env raises, len(rewards) is its position. `acts[local](actions[local])` steps the env `local` of the shard.
+    Stop after the env at whose end `clock()` has reached `until`: then len(rewards) envs have been stepped. If an env
+    raises, len(rewards) is its position. `acts[local](actions[local])` steps the env `local` of the shard.
     Actions are a sequence, or a contiguous array of which each env gets its row as an array of its own. The observation
     is written to `cells[local][where]`; if that raises, `take_odd(local, obs)` gets it. A column that `writes_to` takes
     may stand for the cells. The reward is appended to `rewards`, a non-empty info as (local, info) to `infos`. At the
     end of an episode, `end_episode(local, obs, terminated, truncated, info)` returns the observation and the info of
     the row.
 
-    In the end, if all rewards are plain numbers, they are written to `column`, the shard's float64 column. Return
+    In the end, if all these rewards are plain numbers, they are written to `column`, the shard's float64 column. Return
     whether they are.
 
     Only flags that are neither Python's nor numpy's False itself are passed to `is_over`. So a flag that is None or ""
@@ -49,6 +53,7 @@ def step_envs(
     """
     no = _NO
     done = len(rewards)
+    timed = until < math.inf
     numbers_given = type(actions) is np.ndarray
     if chosen is None:
         places: Sequence[int] = range(len(acts))
@@ -74,14 +79,16 @@ def step_envs(
         if info:
             infos.append((places[len(rewards)], info))
         rewards.append(reward)
+        if timed and clock() >= until:
+            break
     try:
         numbers = array("d", rewards)
     except Exception:  # a reward that is not a plain number
         return False
     if chosen is None:
-        column[:] = numbers
+        column[: len(numbers)] = numbers
     else:
-        for local, number in zip(chosen, numbers, strict=True):
+        for local, number in zip(chosen, numbers):  # noqa: B905  not all of them may have been stepped
             column[local] = number
     return True
 

@@ -8,6 +8,7 @@ from typing import Any
 from vecenvs.backends.in_process import LocalTransport
 from vecenvs.batch.batch_columns import Allocator, BatchColumns
 from vecenvs.batch.infos import blank_info, copies
+from vecenvs.pool.batched_results import BatchedResults
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
 from vecenvs.vec_env import StepReturn
@@ -44,6 +45,9 @@ class DummyVecEnv(PoolVecEnv):
         super().__init__(env_fns, 1, **common)
         self._take_actions = self._batch.actions.take
         self._blank = blank_info()
+        # Of a single batched env, whose rows need not go through the columns.
+        results, objects = self._step_results, self._batch.observations.layout.has_objects
+        self._results = results if isinstance(results, BatchedResults) and not objects else None
         # Whether rows without infos are all that a step leaves behind.
         self._direct = not (self._asynchronous or self._info_attrs or self._step_results.keep_rows)
 
@@ -57,8 +61,11 @@ class DummyVecEnv(PoolVecEnv):
         self._free = False
         commands = self._commands
         if not self._local.step_all(commands.record_step()):
-            return self.step_wait()
-        if self._local.has_flags():
+            block = self._local.block() if self._results is not None else None
+            if block is None or self._results is None:
+                return self.step_wait()
+            result = self._results.take_block(block)
+        elif self._local.has_flags():
             result = self._step_results.with_flags(copies(self._blank, self.num_envs), copy=self.copy)
         else:
             result = self._step_results.plain(self._blank, copy=self.copy)

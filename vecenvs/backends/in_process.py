@@ -14,6 +14,8 @@ from gymnasium import Env
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.protocol import OF_SOME, Answer, Command, addressed
+from vecenvs.worker.batched_shard import BatchedShard
+from vecenvs.worker.block_writer import Block
 from vecenvs.worker.make_envs import make_envs
 from vecenvs.worker.portions import TOGETHER
 from vecenvs.worker.worker import Worker, close_envs
@@ -61,6 +63,11 @@ class LocalTransport(Transport):
         Otherwise, also after an exception of a signal's handler in here, the command has to be put and answered.
         """
         return self._worker is not None and self._worker.step_all(number)
+
+    def block(self) -> Block | None:
+        """Return the rows of the last step of a worker with one batched env, if that step is complete."""
+        env_shard: object = self._worker and self._worker.env_shard
+        return env_shard.block() if isinstance(env_shard, BatchedShard) else None
 
     def has_flags(self) -> bool:
         """Tell whether a row of the last step has flags: that of an ended episode, say."""

@@ -19,6 +19,7 @@ TRUNCATED = 2
 DONE = TERMINATED | TRUNCATED
 FIRST = 4  # its observation is the first of an episode
 FINAL = 8  # the last observation of the ended episode is in `BatchColumns.finals`
+LAST = 16  # its observation is itself the last one of the ended episode, and nowhere else
 
 FINAL_BYTES = 4096  # terminal observations have columns if a row is not larger; others travel pickled
 INFO_NUMBERS = 64  # infos of at most so many numbers have columns; others travel pickled
@@ -79,10 +80,19 @@ class BatchColumns:
         self.finals: Columns | None = None
         if finals and not layout.has_objects and layout.row_bytes <= FINAL_BYTES:
             self.finals = Columns(layout, n, allocator.take)
-        # Columns of infos of numbers, and how many of them this worker uses: see `infos.InfoForm`.
+        # Columns of infos of numbers: see `infos.InfoForm`.
         self.info_numbers = allocator.take((INFO_NUMBERS, n), np.dtype(np.int64))
-        self.info_width = 0
+        self._info_width = allocator.take((1,), np.dtype(np.int64)).data
         self._info_room = [allocator.take((2, n * INFO_BYTES), np.dtype(np.uint8)) for _ in self.info_attrs]
+
+    @property
+    def info_width(self) -> int:
+        """The most of `info_numbers` that a worker has used: each that uses some sets it."""
+        return self._info_width[0]
+
+    @info_width.setter
+    def info_width(self, width: int) -> None:
+        self._info_width[0] = max(width, self._info_width[0])
 
     def forget(self, *, memory: bool = True) -> None:
         """Remove the names by which other processes find the memory. It may be called again."""

@@ -168,17 +168,24 @@ class BatchInfos(Sequence[dict[str, Any]]):
     """The infos of n rows: a list of dicts, each made when it is first looked at.
 
     A dict belongs to the caller from then on, and what the caller changes in it stays. `columns` has the values by
-    name, as long as nothing else is asked for: see `VecEnv.info_columns`.
+    name.
 
     Args:
         n: the number of rows.
-        columns: what the infos have, beside "TimeLimit.truncated".
+        columns: what the infos have, beside "TimeLimit.truncated"; or a function that makes them when they are needed.
     """
 
-    def __init__(self, n: int, columns: Columns | None = None) -> None:
-        self.columns: Columns = {} if columns is None else columns
+    def __init__(self, n: int, columns: Columns | Callable[[], Columns] | None = None) -> None:
+        self._columns = columns
         self._n = n
         self._made: dict[int, dict[str, Any]] = {}
+
+    @property
+    def columns(self) -> Columns:
+        """What the infos have by name."""
+        if not isinstance(self._columns, dict):
+            self._columns = self._columns() if self._columns is not None else {}
+        return self._columns
 
     def __len__(self) -> int:
         return self._n
@@ -211,19 +218,19 @@ class BatchInfos(Sequence[dict[str, Any]]):
         return repr(list(self))
 
     @property
-    def untouched(self) -> bool:
-        """Whether no dict was made: then `columns` have everything, and nothing else."""
-        return not self._made
+    def looked_at(self) -> dict[int, dict[str, Any]]:
+        """The dicts that were made, by row. `columns` have everything about the other rows."""
+        return self._made
 
     def flagged(self, key: str) -> NDArray[np.bool_]:
         """Return which rows have True under a key, as a loop over the dicts would."""
-        if not self.untouched:
-            return np.array([info.get(key) is True for info in self], dtype=bool)
         found: NDArray[np.bool_] = np.zeros(self._n, bool)
         column = self.columns.get(key)
         if column is not None and not isinstance(column.values, dict):
             trues = [value is True or (isinstance(value, np.bool_) and bool(value)) for value in column.values]
             found[slice(None) if column.rows is None else column.rows] = trues
+        for row, info in self._made.items():
+            found[row] = info.get(key) is True
         return found
 
     def add(self, rows: Iterable[int], infos: Iterable[dict[str, Any]]) -> None:
@@ -252,7 +259,10 @@ class BegunInfos(Sequence[dict[str, Any]]):
 
     def __setitem__(self, row: int, info: dict[str, Any]) -> None:
         self._begun[row] = True
-        self._made[row] = info
+        if len(info) > 1:  # than "episode_start"
+            self._made[row] = info
+        else:
+            self._made.pop(row, None)
 
     def own(self, row: int) -> dict[str, Any]:
         """Return the info of a reset that had more than "episode_start", else {}: without making a dict."""

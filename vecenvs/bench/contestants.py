@@ -119,12 +119,13 @@ def from_env_fn(env_fn: Workload) -> MakesVec:
 
 
 class VecContestant:
-    """A backend as a contestant."""
+    """A backend as a contestant. With `rows` all rows count, also those that are no transitions."""
 
-    def __init__(self, backend: Backend, make_vec: MakesVec) -> None:
+    def __init__(self, backend: Backend, make_vec: MakesVec, *, rows: bool = False) -> None:
         self.name = backend.name
         self._backend = backend
         self._make_vec = make_vec
+        self._rows = rows
 
     def make(self, num_envs: int) -> Stepper | SelfTimedStepper:
         """Construct and reset the VecEnv."""
@@ -136,14 +137,15 @@ class VecContestant:
             raise
 
     def _stepper(self, vec: Any, first: Any) -> Stepper:
-        return VecStepper(vec, first)
+        return VecStepper(vec, first, rows=self._rows)
 
 
 class VecStepper:
     """The loop of a user's program, without the learning. `first` are the first observations."""
 
-    def __init__(self, vec: Any, first: Any) -> None:
+    def __init__(self, vec: Any, first: Any, *, rows: bool = False) -> None:
         self._vec = vec
+        self._rows = rows or vec.autoreset == "same_step"  # where every row is a transition
         self._first = first  # a user holds them, so they count as memory
         self._actions: Iterator[Any] | None = None
 
@@ -152,7 +154,7 @@ class VecStepper:
         if self._actions is None:
             self._actions = cycle(draw_actions(self._vec.action_space, self._vec.num_envs))
         step, made = self._vec.step, 0
-        if self._vec.autoreset == "same_step":  # every row is a transition
+        if self._rows:
             for actions in islice(self._actions, count):
                 step(actions)
             return count * int(self._vec.num_envs)

@@ -10,8 +10,11 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
 
+from gymnasium.vector import VectorEnv
+
 from vecenvs.bench.child import Child
 from vecenvs.bench.contest import Timing, describe, run_for
+from vecenvs.bench.contestants import draw_actions
 from vecenvs.bench.workloads import Workload
 from vecenvs.cpus import allowed_cpus
 
@@ -34,9 +37,10 @@ class EpisodeStats:
 class BareLoops:
     """One process per core, each of which steps one env with the fastest correct loop in Python.
 
-    Actions are drawn beforehand and the env is reset when an episode ends; the loop does nothing else. Each loop is
-    pinned to a core of its own if there are enough. Between runs the processes sleep. The constructor and `run` raise
-    BadRequest if the env cannot be made or fails.
+    A batched env is stepped as it is, resets itself, and each of its rows counts as a step. Actions are drawn
+    beforehand and a single env is reset when an episode ends; the loop does nothing else. Each loop is pinned to a core
+    of its own if there are enough. Between runs the processes sleep. The constructor and `run` raise BadRequest if the
+    env cannot be made or fails.
     """
 
     def __init__(self, env_fn: Workload, loops: int) -> None:
@@ -89,10 +93,14 @@ def _serve(connection: Connection, env_fn: Workload, seed: int, cpu: int | None)
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})
     try:
-        env = env_fn()
+        env: Any = env_fn()
         env.action_space.seed(seed)
         env.reset(seed=seed)
-        loop = BareLoop(env, [env.action_space.sample() for _ in range(_ACTIONS)])
+        loop: BareLoop | BatchedLoop
+        if isinstance(env, VectorEnv):
+            loop = BatchedLoop(env)
+        else:
+            loop = BareLoop(env, [env.action_space.sample() for _ in range(_ACTIONS)])
         reset_seconds = loop.reset_seconds()
     except Exception as error:
         connection.send(f"cannot make the env: {describe(error)}")
@@ -139,3 +147,24 @@ class BareLoop:
             total += time.perf_counter() - start
             resets += 1
         return total / resets
+
+
+class BatchedLoop:
+    """The loop over a batched env which resets ended episodes itself."""
+
+    episodes = 0  # they are not counted
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        self._env = env
+        self._actions = cycle(draw_actions(env.single_action_space, env.num_envs))
+
+    def step(self, count: int) -> int:
+        """Step `count` times; return the number of rows."""
+        step = self._env.step
+        for actions in islice(self._actions, count):
+            step(actions)
+        return count * int(self._env.num_envs)
+
+    def reset_seconds(self) -> float:
+        """Return 0: no loop resets envs."""
+        return 0.0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from vecenvs.bench.contest import Contestant, Turn, contest, warmup_for
 from vecenvs.bench.limit import BareLoops, EpisodeStats
+from vecenvs.bench.native import NativeEnv
 from vecenvs.bench.progress import progress
 from vecenvs.bench.weigh import Footprint, weigh
 from vecenvs.bench.workloads import Workload
@@ -44,14 +46,20 @@ def measure(
 ) -> Measurement:
     """Measure all contestants with each number of envs, in `repeats` rounds. Ctrl-C ends the measurement early.
 
+    The batched envs of a `NativeEnv` share each number of envs among the loops.
+
     Raises:
         BadRequest: the env cannot be made, or fails in a bare loop.
     """
     found = Measurement(cores, num_envs, seconds, repeats)
     total = len(num_envs) * (repeats * (len(contestants) + 1) + 1)
-    with BareLoops(env_fn, cores) as loops, progress(total) as display:
+    with ExitStack() as stack, progress(total) as display:
+        loops = stack.enter_context(BareLoops(env_fn, cores))
         try:
             for size in num_envs:
+                if isinstance(env_fn, NativeEnv):  # each loop has its share of the envs
+                    loops.close()
+                    loops = stack.enter_context(BareLoops(env_fn.of(max(1, size // cores)), cores))
                 envs = f"{size} env{'s' * (size > 1)}"
                 for turn in contest([contestants] * repeats, loops, size, seconds=seconds, weigh=weigh):
                     found.turns.append(turn)

@@ -36,19 +36,19 @@ class MpiContestant(VecContestant):
         workers = min(num_envs, usable_cores()) if asked is None else int(asked)
         job = MpiJob(1 + workers)
         try:
-            job.ask((VecContestant(self._backend, self._make_vec), num_envs))
+            job.ask((VecContestant(self._backend, self._make_vec, rows=self._rows), num_envs))
         except BaseException:
             job.close()
             raise
         return job
 
 
-def contestant(backend: Backend, make_vec: MakesVec) -> VecContestant:
+def contestant(backend: Backend, make_vec: MakesVec, *, rows: bool = False) -> VecContestant:
     """Return a backend as a contestant. One for MPI starts its own job, unless this process is a rank of a job."""
     from vecenvs.backends.mpi.library import was_launched
 
     kind = MpiContestant if backend.backend == "mpi" and not was_launched() else VecContestant
-    return kind(backend, make_vec)
+    return kind(backend, make_vec, rows=rows)
 
 
 class MpiJob(SelfTimedStepper):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from vecenvs.bench.contest import LIMIT, Turn, contest, warmup_for
@@ -60,12 +60,15 @@ def make_vec_env_line(env: str, candidate: Candidate, env_kwargs: Mapping[str, A
     return f"env = make_vec_env({env}, {', '.join(given)})"
 
 
-def candidates(num_envs: Iterable[int], cores: int, *, learner: bool, more: Sequence[str] = ()) -> list[Candidate]:
+def candidates(
+    num_envs: Iterable[int], cores: int, *, learner: bool, more: Sequence[str] = (), native: bool = False
+) -> list[Candidate]:
     """Return what is worth a try with these numbers of envs, the smallest number first.
 
     These are: stepping in process; powers of two of workers up to one per core, and two per core for envs that wait;
     the same with a share for the caller, up to one per core. With a `learner` that computes between steps also one
-    worker, and halves. `more` names further backends, with their options.
+    worker, and halves. `more` names further backends, with their options. With `native` the id has batched envs: one in
+    process, and one per core, of which the caller steps one or none.
     """
     ladder = sorted({2**k for k in range(cores.bit_length()) if 2**k <= cores} | {cores, 2 * cores})
     found = []
@@ -77,9 +80,16 @@ def candidates(num_envs: Iterable[int], cores: int, *, learner: bool, more: Sequ
             if 1 < workers <= cores:
                 texts.append(f"subproc:w={workers},caller")
         found += [Candidate(parse(text), n) for text in texts]
+        if native:
+            ways = ["dummy", f"subproc:w={cores}", f"subproc:w={cores},caller"] if 1 < cores <= n else ["dummy"]
+            found += [Candidate(_native(parse(text)), n) for text in ways]
         if learner and n > 1:
             found += [Candidate(parse(t), n, True) for t in texts if t.startswith("subproc") and "caller" not in t]
     return found
+
+
+def _native(backend: Backend) -> Backend:
+    return replace(backend, name=f"{backend.name} native", options={**backend.options, "vectorization": "native"})
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,8 @@ def notes(found: Search, between: float, learner: bool) -> list[str]:
     if between:
         half = ", half as long per half; meanwhile only workers run." if learner else " (--gap-us), as for a policy."
         said.append(f"The program computes for {duration(between)} per batch of all envs{half}")
+    if any("vectorization" in reading.candidate.backend.options for reading in found.readings):
+        said.append("native: one batched env per worker, without Monitor and in its own autoreset mode.")
     if found.left_out:
         sizes = ", ".join(map(str, found.left_out))
         said.append(f"Left out, since one step of them would take too long: {sizes} envs. A longer --budget helps.")

@@ -35,12 +35,15 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
     parser.add_argument("env", metavar="ENV", help="env id or synthetic workload")
-    parser.add_argument("--num-envs", metavar="N", type=count, nargs="+", default=[8, 64], help="default: 8 64")
+    parser.add_argument("--num-envs", metavar="N", type=count, nargs="+", help="default: 8 64, with --native 1024 4096")
     parser.add_argument("--backends", metavar="BACKEND", nargs="+", help="default: every installed one")
     parser.add_argument("--seconds", metavar="S", type=seconds, default=1.0, help="per reading (default: 1)")
     parser.add_argument("--repeats", metavar="R", type=count, default=5, help="rounds (default: 5)")
     parser.add_argument("--env-kwargs", metavar="JSON", type=json_object, default={}, help="for gym.make")
     parser.add_argument("--monitor", action="store_true", help="wrap the envs as make_vec_env does, Monitor included")
+    parser.add_argument(
+        "--native", action="store_true", help="one batched env per worker, by the id's vector_entry_point"
+    )
     parser.add_argument("--breakdown", action="store_true", help="show the parts of a step's time")
     parser.add_argument("--json", metavar="FILE", type=output, help="write every reading to FILE")
     parser.add_argument(
@@ -60,26 +63,36 @@ def run(args: argparse.Namespace) -> int:
         measurement,
         monitored,
         mpi_job,
+        native,
         report,
         workloads,
     )
     from vecenvs.bench.weigh import weigh
     from vecenvs.cpus import usable_cores
 
+    if args.native and (args.monitor or args.breakdown):
+        raise UsageError("--native has no single envs for --monitor and --breakdown: leave these out")
+    args.num_envs = args.num_envs or ([1024, 4096] if args.native else [8, 64])
     try:
         check_libraries()
         workload = workloads.workload(args.env, args.env_kwargs)
         chosen, unavailable = contestants.choose(args.backends)
         if not chosen:
             raise UsageError("; ".join(unavailable.values()))
-        make_vec = monitored.from_make_vec_env(workload) if args.monitor else contestants.from_env_fn(workload)
         cores = usable_cores()
         facts = machine.facts(cores)
-        env_fn = monitored.monitored(workload) if args.monitor else workload
+        env_fn: workloads.Workload | native.NativeEnv
+        if args.native:
+            batched = native.native(workload, args.env)
+            env_fn, make_vec = batched, native.from_make_vec_env(batched)
+        elif args.monitor:
+            env_fn, make_vec = monitored.monitored(workload), monitored.from_make_vec_env(workload)
+        else:
+            env_fn, make_vec = workload, contestants.from_env_fn(workload)
         names = {backend.name: None for backend in chosen}
         probes = breakdown.probes(env_fn, make_vec, names, cores) if args.breakdown else []
         every = measurement.measure(
-            [*(mpi_job.contestant(backend, make_vec) for backend in chosen), *probes],
+            [*(mpi_job.contestant(backend, make_vec, rows=args.native) for backend in chosen), *probes],
             env_fn,
             cores=cores,
             num_envs=args.num_envs,
@@ -116,7 +129,7 @@ def command(args: argparse.Namespace) -> str:
     words += ["--breakdown"] if args.breakdown else []
     if args.env_kwargs:
         words += ["--env-kwargs", json.dumps(args.env_kwargs)]
-    return shlex.join([*words, *(["--monitor"] if args.monitor else [])])
+    return shlex.join([*words, *["--monitor"] * args.monitor, *["--native"] * args.native])
 
 
 def _break_down(every: Measurement, names: list[str]) -> list[dict[str, Any]]:
@@ -136,6 +149,8 @@ def _break_down(every: Measurement, names: list[str]) -> list[dict[str, Any]]:
 def _how(args: argparse.Namespace) -> str:
     from vecenvs.bench.workloads import SYNTHETIC
 
+    if args.native:
+        return "Batched envs, one per worker and one per bare loop; the loops share the envs. Every row counts."
     if args.monitor:
         return "Envs wrapped as make_vec_env does, Monitor included, also in the bare loops."
     kind = args.env.partition(":")[0]

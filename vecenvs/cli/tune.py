@@ -2,7 +2,8 @@
 
 This measures backends, numbers of workers and numbers of envs: all of them briefly, the better ones for longer. It
 recommends the simplest of those that are about as fast as the best: few envs, few processes. Envs have the wrappers of
-make_vec_env, Monitor and preprocessing included.
+make_vec_env, Monitor and preprocessing included. An id with a vector_entry_point is also tried with
+vectorization="native".
 
 ENV is an id (CartPole-v1, ALE/Pong-v5, package.module:Env-v0) or a synthetic workload (spin:100us, sleep:1ms).
 The program computes for --gap-us between steps, as a learner does for its policy: in an empty loop other settings win.
@@ -59,7 +60,9 @@ def run(args: argparse.Namespace) -> int:
         cores = usable_cores()
         facts = machine.facts(cores)
         learner = args.learner_ms is not None
-        entrants = tuning.candidates(args.num_envs or _SIZES, cores, learner=learner, more=args.backends)
+        native = isinstance(workload, workloads.GymEnv) and workload.spec.vector_entry_point is not None
+        sizes = args.num_envs or _SIZES
+        entrants = tuning.candidates(sizes, cores, learner=learner, more=args.backends, native=native)
         iterations = workloads.iterations_for(_between(args))
         with (
             limit.BareLoops(monitored.monitored(workload), cores) as loops,

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from vecenvs.wrappers.results import LoadMonitorResultsError, MonitorResults, get_monitor_files, load_results
 
 AXES = ("steps", "episodes", "time")
-SPREADS = ("std", "sem", "range", "none")
 POINTS = 400
 
 Floats = NDArray[np.float64]

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from vecenvs.batch.batch_columns import DONE, FINAL, FIRST, TRUNCATED
-from vecenvs.batch.info_batches import BatchInfos, Columns, InfoColumn, info_of, joined
+from vecenvs.batch.batch_columns import DONE, FINAL, FIRST, LAST, TRUNCATED
+from vecenvs.batch.columns import Columns as BatchRows
+from vecenvs.batch.info_batches import BatchInfos, Columns, InfoColumn, info_of, joined, merged
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.pool.step_results import StepResults
 from vecenvs.transport.protocol import RowExtras
 from vecenvs.vec_env import StepReturn
+from vecenvs.worker.block_writer import Block
 
-_FLOAT32 = np.dtype(np.float32)
+_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+_DONE, _FIRST = np.uint8(DONE), np.uint8(FIRST)
+_ACTIVE = bytes(flag & (FIRST | DONE) != FIRST for flag in range(256))  # a reset took the place of the step otherwise
 
 
 class BatchedResults(StepResults):
     """Makes the results of steps. Infos are a `BatchInfos`: columns, and dicts as soon as they are looked at."""
+
+    @property
+    def active(self) -> NDArray[np.bool_]:
+        return np.frombuffer(bytearray(self._flags.translate(_ACTIVE)), bool)
 
     def take(self, prepared: Any, *, copy: bool) -> StepReturn:
         """Return the result of a step of all envs. Raise EnvError if an env has failed."""
@@ -26,21 +36,18 @@ class BatchedResults(StepResults):
             if self.keep_rows:
                 self._episodes.record_rows(slice(None))
             return self.plain(self._infos.blank(), copy=copy)
-        flags = batch.flags
-        rows = flags.nonzero()[0]
-        of_rows = flags[rows]
-        first, ended = rows[(of_rows & FIRST) != 0], (of_rows & DONE) != 0
-        dones = self._no_dones.copy()
-        dones[rows[ended]] = True
-        columns, resets = self._columns()
+        flags = batch.flags.copy()
+        dones = (flags & _DONE) != 0
+        ended, first = dones.nonzero()[0], ((flags & _FIRST) != 0).nonzero()[0]
+        given, resets = self._columns()
         extras = came.extras()
-        if len(rows):
-            self._add_flags(columns, rows, of_rows, first)
-        infos = BatchInfos(batch.n, columns)
+        finals = [self._finals(held, ended[(flags[ended] & flag) != 0])
+                  for flag, held in ((FINAL, batch.finals), (LAST, batch.observations))
+                  if held is not None] if len(ended) else []  # fmt: skip
+        infos = BatchInfos(batch.n, partial(_with_flags, given, flags, ended, first, finals))
         for worker in came.infos:
             infos.add(came.shard(worker), came.infos_of(worker))
         self._flags, self._rewards64, self._informed = flags.tobytes(), None, False
-        self._inactive = rows[~ended].tolist() if len(rows) else []
         observations = batch.observations.copies() if copy else batch.observations.views()
         rewards = batch.rewards.astype(_FLOAT32)
         if len(first):
@@ -52,6 +59,29 @@ class BatchedResults(StepResults):
         if self._infos.names and not self._infos.whole:
             self._infos.fill(range(batch.n), infos)  # type: ignore[arg-type]  # used like a list
         return observations, rewards, dones, infos  # type: ignore[return-value]  # used like a list
+
+    def take_block(self, block: Block) -> StepReturn:
+        """Return the result of a step of one batched env, whose rows are not in the columns. It shares no memory."""
+        layout = self._batch.observations.layout
+        ended, began = block.ended, block.began
+        flags, rewards = block.flags(), block.rewards.astype(_FLOAT64)
+        if block.last and len(began):
+            rewards[began] = 0.0
+        assert block.parts is not None
+        parts = [part.astype(leaf.dtype) for part, leaf in zip(block.parts, layout.leaves, strict=True)]
+        finals = []
+        if len(ended) and block.last:
+            finals.append(InfoColumn(ended, FinalRows(layout, [part[ended] for part in parts])))
+        elif block.finals:
+            finals.append(InfoColumn(ended, [layout.copied(each) for each in block.finals]))
+        if len(began):
+            self._episodes.begin_all(began, self._reset_infos([], block.resets or {}, began))
+        self._flags, self._rewards64 = flags.tobytes(), rewards
+        infos = BatchInfos(self._batch.n, partial(_with_flags, block.infos, flags, ended, began, finals))
+        return layout.unflatten(parts), rewards.astype(_FLOAT32), block.done, infos  # type: ignore[return-value]
+
+    def _finals(self, held: BatchRows, rows: NDArray[np.int64]) -> InfoColumn:
+        return InfoColumn(rows, FinalRows(held.layout, held.at(rows)))
 
     def _columns(self) -> tuple[Columns, Columns]:
         """Return the columns of infos that the workers have sent, and those of resets."""
@@ -72,22 +102,24 @@ class BatchedResults(StepResults):
             return {}
         return {name: InfoColumn(None, values) for name, values in self._infos.copied().items()}
 
-    def _add_flags(self, columns: Columns, rows: Any, flags: Any, first: Any) -> None:
-        """Add what these rows' flags say. What is False is added by `BatchInfos`."""
-        finals = self._batch.finals
-        columns[TRUNCATED_KEY] = InfoColumn(rows, (flags & DONE) == TRUNCATED)
-        kept = rows[(flags & FINAL) != 0]
-        if len(kept) and finals is not None:
-            columns["terminal_observation"] = InfoColumn(kept, FinalRows(finals.layout, finals.at(kept)))
-        if len(first):
-            columns["episode_start"] = InfoColumn(first, np.ones(len(first), bool))
-
     def _reset_infos(self, extras: list[RowExtras], resets: Columns, first: Any) -> dict[int, dict[str, Any]]:
         """Return the infos of the resets in this step, where there are some."""
         found = {extra.slot: extra.reset_info for extra in extras if extra.reset_info}
         if resets:
             found.update((slot, info_of(resets, slot)) for slot in first.tolist() if slot not in found)
         return found
+
+
+def _with_flags(infos: Columns, flags: NDArray[np.uint8], ended: Any, first: Any, finals: list[InfoColumn]) -> Columns:
+    """Return the columns of infos with what the rows' flags say. What is False is added by `BatchInfos`."""
+    found = {**infos, TRUNCATED_KEY: InfoColumn(ended, (flags[ended] & DONE) == TRUNCATED)}
+    for column in finals:
+        if len(column.values):
+            before = found.get("terminal_observation")
+            found["terminal_observation"] = column if before is None else merged(before, column)
+    if len(first):
+        found["episode_start"] = InfoColumn(first, np.ones(len(first), bool))
+    return found
 
 
 class FinalRows:

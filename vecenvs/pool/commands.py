@@ -23,6 +23,7 @@ from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError, WorkerDied
 from vecenvs.pool.recovery import Recovery, copied
 from vecenvs.pool.step_answers import StepAnswers
+from vecenvs.pool.subsets import divided
 from vecenvs.pool.workers import Workers
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.protocol import Command, RemoteFailure, RowExtras, Slots, address, rows_of, slots_of
@@ -36,7 +37,7 @@ class Pending:
 
     __slots__ = ("body", "kind", "number", "since", "slots", "worker")
 
-    def __init__(self, number: int, worker: int, slots: list[int], kind: Command, since: float) -> None:
+    def __init__(self, number: int, worker: int, slots: Slots, kind: Command, since: float) -> None:
         self.number = number
         self.worker = worker
         self.slots = slots
@@ -120,28 +121,26 @@ class Commands:
                     transports[worker].put(number, _STEP)
             except ConnectionError:
                 failed = self._on_broken(worker) or failed  # the other workers are sent the command all the same
+        for gathering in self._workers.gathering:
+            gathering.flush()
         self.unsent = None
         if failed is not None:
             raise failed
 
     def step_some(self, slots: Collection[int]) -> None:
         """Begin a step of the envs that are not being reset."""
-        self.send(self.numbered(Command.STEP_SOME, sorted(slots)), slots)
+        self.send(self.numbered(Command.STEP_SOME, divided(sorted(slots), self.owner)), slots)
 
-    def numbered(self, kind: Command, slots: Iterable[int], bodies: Mapping[int, Any] | None = None) -> list[Pending]:
-        """Return commands about some slots, one for each worker: for `send`.
+    def numbered(
+        self, kind: Command, parts: Sequence[tuple[int, Slots]], bodies: Mapping[int, Any] | None = None
+    ) -> list[Pending]:
+        """Return commands about some slots, one for each worker (see `subsets.divided`): for `send`.
 
         With `bodies`, which have something for some slots, a command's body has what concerns its own.
         """
-        groups: dict[int, list[int]] = {}
-        for worker, run in itertools.groupby(slots, self.owner.__getitem__):
-            if worker in groups:
-                groups[worker].extend(run)
-            else:
-                groups[worker] = list(run)
         now, number = time.monotonic() if self._timed else 0.0, self._number
-        self._number += len(groups)
-        found = [Pending(number + k, *group, kind, now) for k, group in enumerate(groups.items(), 1)]
+        self._number += len(parts)
+        found = [Pending(number + k, *part, kind, now) for k, part in enumerate(parts, 1)]
         if bodies:
             for each in found:
                 each.body = {slot: bodies[slot] for slot in each.slots if slot in bodies}
@@ -155,9 +154,11 @@ class Commands:
         for pending in commands:
             worker = pending.worker
             try:
-                self._transports[worker].put(*self._message(pending, slots_of(pending.slots)))
+                self._transports[worker].put(*self._message(pending, pending.slots))
             except ConnectionError:
                 failed = self._on_broken(worker) or failed
+        for gathering in self._workers.gathering:
+            gathering.flush()
         self.unsent = None
         if failed is not None:
             raise failed
@@ -301,7 +302,7 @@ class Commands:
         `begin_resets` takes both once the present rows have been copied: only then may a worker overwrite them.
         """
         rows = {slot: self._batch.observations.parts(slot) for slot in ended}
-        return rows, self.numbered(Command.AWAIT_RESET, rows)
+        return rows, self.numbered(Command.AWAIT_RESET, divided(rows, self.owner))
 
     def begin_resets(self, rows: dict[int, list[Any]], commands: list[Pending]) -> None:
         """Ask for the first rows of episodes; the slots repeat `rows` until these come. Lost workers are left out."""

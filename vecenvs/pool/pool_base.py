@@ -37,6 +37,7 @@ from vecenvs.pool.info_columns import InfoColumns
 from vecenvs.pool.recovery import Recovery
 from vecenvs.pool.remote_calls import RemoteCalls
 from vecenvs.pool.step_results import StepResults
+from vecenvs.pool.subsets import Subsets
 from vecenvs.pool.waiting import Waiting
 from vecenvs.pool.workers import CLOSE_GRACE, EXIT_GRACE, Workers
 from vecenvs.transport import Transport
@@ -140,6 +141,7 @@ class PoolBase(VecEnv):
             self.reset_infos = self._episodes.reset_infos
             self._recovery = Recovery(workers, batch, restarts, self._first_commands)
             self._commands = Commands(workers, batch, self._recovery, timed=step_timeout is not None)
+            self._subsets = Subsets(self._commands.owner, self._hosts)
             self._waiting = Waiting(self._commands, workers, batch, step_timeout)
             results = BatchedResults if self._hosts.batched else StepResults
             self._step_results = results(

@@ -13,7 +13,6 @@ from vecenvs.arguments import (
     check_function,
     check_portion,
     deadline_of,
-    parse_indices,
     parse_options,
     parse_seeds,
 )
@@ -24,6 +23,7 @@ from vecenvs.pool.commands import NO_RESETS
 from vecenvs.pool.pool_base import EnvFn, PoolBase, Result
 from vecenvs.pool.recovery import copied
 from vecenvs.pool.step_results import env_error
+from vecenvs.pool.subsets import Subset
 from vecenvs.transport.protocol import Command
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, grouped
 
@@ -106,19 +106,20 @@ class PoolVecEnv(PoolBase):
     # Any subset
 
     def send(self, actions: Any, indices: Indices = None) -> None:
-        slots = self._parse_slots("send", indices)
+        slots, array, parts = self._parse_slots("send", indices)
         self._check_free("send", slots)
         self._hosts.check_whole("send", slots)
-        parts = self._parse_actions(actions, len(slots))
+        given = self._parse_actions(actions, len(slots))
         if self._infos.closed and not self._commands.due:
             self._open_infos()
-        self._batch.actions.assign(parts, np.array(slots, dtype=np.int64))
-        self._commands.send(self._commands.numbered(Command.STEP_SOME, self._hosts.together(slots)))
+        self._batch.actions.assign(given, array)
+        self._commands.send(self._commands.numbered(Command.STEP_SOME, parts))
 
     def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
         self._begin_resets(self._parse_slots("reset", indices), seed, options)
 
-    def _begin_resets(self, slots: list[int], seed: Seeds, options: Options) -> None:
+    def _begin_resets(self, subset: Subset, seed: Seeds, options: Options) -> None:
+        slots = subset.slots
         seeds, all_options = parse_seeds(seed, slots), parse_options(options, slots)
         self._check_free("reset", slots, autoresets=False)
         if options is not None:
@@ -129,7 +130,7 @@ class PoolVecEnv(PoolBase):
         if not (seed is None and options is None):
             self._episodes.record_seeds(seeds)
             given = {slot: (seeds[slot], all_options[slot]) for slot in slots}
-        self._commands.send(self._commands.numbered(Command.RESET, self._hosts.together(slots), given))
+        self._commands.send(self._commands.numbered(Command.RESET, subset.parts, given))
         self._counters["resets"] += len(slots)
 
     def recv(
@@ -174,7 +175,8 @@ class PoolVecEnv(PoolBase):
 
     def _hold_group(self, indices: Indices, min_envs: int, max_envs: int | None, timeout: float | None) -> None:
         """Wait for the rows of these envs and copy them."""
-        slots = self._parse_slots("recv", indices)
+        subset = self._parse_slots("recv", indices)
+        slots = subset.slots
         if not slots:
             raise ValueError("recv(indices=...) of no env: give at least one")
         if not (type(min_envs) is int and min_envs == 1 and max_envs is None):
@@ -182,15 +184,15 @@ class PoolVecEnv(PoolBase):
         deadline = deadline_of(timeout)
         self._waiting.check_pending("recv", slots)
         self._waiting.await_rows(slots, deadline, timeout)
-        self._hold_rows(slots)
+        self._hold_rows(subset)
 
-    def _hold_rows(self, slots: list[int]) -> None:
+    def _hold_rows(self, subset: Subset) -> None:
         """Copy the rows of these envs, which are ready. If envs raised, keep one error for all of them."""
-        ready = self._commands.ready
+        slots, ready = subset.slots, self._commands.ready
         extras = [*map(ready.get, slots)]
         error = env_error(extra for extra in extras if extra is not None) if any(extras) else None
         if error is None:
-            batch = self._step_results.batch_of(slots, extras)
+            batch = self._step_results.batch_of(slots, extras, subset.array.copy())
         else:
             failed = {each.index for each in error.errors}
             whole = [slot for slot in slots if slot not in failed]
@@ -210,10 +212,10 @@ class PoolVecEnv(PoolBase):
         return result  # type: ignore[no-any-return]
 
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
-        slots = self._parse_slots("reset", indices)
-        self._begin_resets(slots, seed, options)
-        self._waiting.await_rows(slots)
-        self._hold_rows(slots)
+        subset = self._parse_slots("reset", indices)
+        self._begin_resets(subset, seed, options)
+        self._waiting.await_rows(subset.slots)
+        self._hold_rows(subset)
         assert self._held is not None
         return self._return_held(self._held).obs
 
@@ -253,9 +255,9 @@ class PoolVecEnv(PoolBase):
         for error in self._recovery.lost.values():  # the step has failed: recv returns what is left of it
             raise copied(error)
 
-    def _parse_slots(self, what: str, indices: Indices) -> list[int]:
+    def _parse_slots(self, what: str, indices: Indices) -> Subset:
         self._check_open(what)
-        return parse_indices(indices, self.num_envs)
+        return self._subsets.of(indices)
 
     def _check_free(self, what: str, slots: Sequence[int], *, autoresets: bool = True) -> None:
         """Raise unless these slots can take a command."""
@@ -301,7 +303,7 @@ class PoolVecEnv(PoolBase):
     def call_async(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> None:
         check_function(function)
         what = env_calls.name_for(function)
-        slots = self._parse_slots(what, indices)
+        slots = self._parse_slots(what, indices).slots
         self._check_free(what, slots, autoresets=False)
         self._workers.check_portable(f"the function {what}", function)
         self._workers.check_portable(f"an argument of {what}", (args, kwargs))

@@ -59,6 +59,7 @@ class Recovery:
     def started(self, worker: int, transport: Transport) -> None:
         """Put a new worker in place: it has been sent its first commands, and those that were unanswered."""
         self._workers.transports[worker] = transport
+        self._workers.find_gathering()
 
     def failed(self, worker: int, why: Exception) -> Exception | None:
         """Try a failed start once more; return the error if that is pointless or no restart is left."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs import _native
-from vecenvs.batch.batch_columns import DONE, FINAL, FIRST, TERMINATED, TRUNCATED, BatchColumns
+from vecenvs.batch.batch_columns import DONE, FINAL, FIRST, LAST, TERMINATED, TRUNCATED, BatchColumns
 from vecenvs.batch.infos import TRUNCATED_KEY, blank_info, copies
 from vecenvs.errors import EnvError
 from vecenvs.pool.commands import NO_RESETS, Commands
@@ -23,6 +23,7 @@ Extras = Sequence["RowExtras | None"]  # what came with some rows, besides colum
 
 _ALL = slice(None)
 _NONE: list[int] = []
+_BLANK = blank_info()
 
 _FLOAT32 = np.dtype(np.float32)  # `astype` takes twice as long with the type itself
 # For each flag: whether a byte has it, by the byte's value. For few rows faster than numpy's operators.
@@ -178,13 +179,16 @@ class StepResults:
             error.batch = self.batch_of(slots, [RowExtras(slot, infos[slot]) for slot in slots], begin=False)
             raise error
 
-    def batch_of(self, slots: Sequence[int], extras: Extras, *, begin: bool = True) -> Batch:
+    def batch_of(
+        self, slots: Sequence[int], extras: Extras, indices: NDArray[np.int64] | None = None, *, begin: bool = True
+    ) -> Batch:
         """Return the rows of some envs as a batch, in the order given, and what came with each.
 
-        With `begin` record the episodes that begin with them.
+        `indices` are the slots as an array for the batch, if there is one. With `begin` record the episodes that begin
+        with them.
         """
-        batch, flags = select(self._batch, slots, extras)
-        if any(flags) and begin:
+        batch, flags = select(self._batch, slots, extras, np.array(slots, np.int64) if indices is None else indices)
+        if begin and flags.count(0) < len(flags):
             for slot, extra, flag in zip(slots, extras, flags, strict=True):
                 if flag & FIRST:
                     self._episodes.begin(slot, extra.reset_info if extra is not None else None)
@@ -213,21 +217,26 @@ def complete(infos: Iterable[dict[str, Any]], batch: BatchColumns, slots: Iterab
         info[TRUNCATED_KEY] = flag & DONE == TRUNCATED
         if flag & FINAL and finals is not None:
             info["terminal_observation"] = finals.row(slot)
+        elif flag & LAST:
+            info["terminal_observation"] = batch.observations.row(slot)
         if flag & FIRST:
             info["episode_start"] = True
 
 
-def select(batch: BatchColumns, slots: Sequence[int], extras: Extras) -> tuple[Batch, bytes]:
+def select(
+    batch: BatchColumns, slots: Sequence[int], extras: Extras, indices: NDArray[np.int64]
+) -> tuple[Batch, bytes]:
     """Copy some rows, in the order given; return them and their flags."""
-    indices = np.array(slots, dtype=np.int64)
-    infos = copies(blank_info(), len(slots))
+    infos = copies(_BLANK, len(slots))
     if any(extras):
         for j, extra in enumerate(extras):
             if extra is not None and extra.info:
                 infos[j] = {**extra.info, TRUNCATED_KEY: False}
     flags = batch.flags.take(indices).tobytes()
-    active = np.ones(len(slots), bool)
-    if any(flags):
+    terminated, truncated = np.zeros((2, len(slots)), bool)
+    active = ~terminated
+    if flags.count(0) < len(flags):
+        terminated, truncated = whether(flags, TERMINATED), whether(flags, TRUNCATED)
         flagged = [j for j, flag in enumerate(flags) if flag]
         active[[j for j in flagged if flags[j] & (FIRST | DONE) == FIRST]] = False
         complete([infos[j] for j in flagged], batch, [slots[j] for j in flagged], [flags[j] for j in flagged])
@@ -235,8 +244,8 @@ def select(batch: BatchColumns, slots: Sequence[int], extras: Extras) -> tuple[B
         indices,
         batch.observations.batch(indices),
         batch.rewards.take(indices).astype(_FLOAT32),
-        whether(flags, TERMINATED),
-        whether(flags, TRUNCATED),
+        terminated,
+        truncated,
         infos,
         active=active,
     )

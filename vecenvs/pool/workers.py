@@ -12,7 +12,7 @@ from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.batch.space_equality import same_layout, same_space
 from vecenvs.cpus import cpu_of
 from vecenvs.errors import ClosedError, SpaceMismatch, StartTimeout, VecEnvError, WorkerDied, describe_indices
-from vecenvs.transport import Transport
+from vecenvs.transport import Gathers, Transport
 from vecenvs.transport.memory import Semaphore
 from vecenvs.transport.protocol import Answer, Command, RemoteFailure, ShardSpec, kind_of
 from vecenvs.transport.tcp import wait_for_any
@@ -45,6 +45,8 @@ class Workers:
         self.wake: Semaphore | None = None  # released by workers whose transport `wakes`
         # The order in which workers are sent a step; they are waited for in the reverse order. See `arrange`.
         self.order: Sequence[int] = range(len(shards))
+        # What gathers the commands of several workers: to be flushed when all have been put.
+        self.gathering: tuple[Gathers, ...] = ()
         self._any_bounds = any_bounds
         self._batch: BatchColumns | None = None
         self._attached = False
@@ -86,7 +88,12 @@ class Workers:
         self._batch = batch
         for worker, transport in enumerate(self.transports):
             self.attach_one(worker, transport, batch)
+        self.find_gathering()
         self._attached = True
+
+    def find_gathering(self) -> None:
+        """Find out what gathers commands, now that a worker has been attached."""
+        self.gathering = tuple(dict.fromkeys(each.gathers for each in self.transports if each.gathers is not None))
 
     def attach_one(self, worker: int, transport: Transport, batch: BatchColumns) -> None:
         """Connect one worker to the columns. Raise WorkerDied if it is gone."""
@@ -165,6 +172,8 @@ class Workers:
                 asked.append(transport)
             except Exception:  # the worker is gone, or has never started: `stop` frees what is left
                 continue
+        for transport in asked:
+            transport.send_rest()
         failures: list[RemoteFailure] = []
         for transport in asked:
             while True:

@@ -6,8 +6,6 @@ Rows are stored, and are sent to the server: one array per fragment, one gather 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -85,11 +83,6 @@ class Schema:
             "gamma": self.gamma if self.n_step > 1 else None,  # without n steps, rows do not depend on it
             "columns": [[column.label, column.leaf.dtype.str, list(column.leaf.shape)] for column in self.columns],
         }
-
-    @property
-    def fingerprint(self) -> str:
-        """A digest of `describe()`, 16 hexadecimal digits."""
-        return hashlib.sha256(json.dumps(self.describe()).encode()).hexdigest()[:16]
 
     def difference(self, other: Mapping[str, Any]) -> str | None:
         """Compare this layout with another one.

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import abc
+from typing import Protocol
 
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.transport.protocol import Message, dumps, loads, safe_text
 
 __all__ = ["Message", "Transport"]
+
+
+class Gathers(Protocol):
+    """What gathers the commands of several workers, to send them in one message."""
+
+    def flush(self) -> None:
+        """Send them."""
 
 
 class Transport(abc.ABC):
@@ -23,6 +31,8 @@ class Transport(abc.ABC):
     untimed = False
     # Whether the worker has yet to be given a place to run in: its start has not begun, and cannot time out.
     unplaced = False
+    # What gathers this worker's commands with those of others, until its `flush`; None if `put` sends them.
+    gathers: Gathers | None = None
     # Whether a fork of the caller has the worker, too: it is part of the caller's process.
     forks = False
     # Where the worker is, for errors, e.g. " on rank 2 of node7".

@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.transport import Message, Transport
-from vecenvs.transport.protocol import Answer, Command, addressed, decode, encode, kind_of, rows_of
+from vecenvs.transport.protocol import OF_SHARD, Answer, Command, addressed, decode, encode, kind_of, rows_of
 from vecenvs.transport.tcp import TcpConnection
 
 _HEADER = struct.Struct("=qqq")  # number, tag, bytes of rows; the pickled body is the rest
-_OF_SHARD = frozenset({int(Command.STEP), int(Answer.ROWS), int(Answer.INFO_ROWS), int(Answer.PLAIN_ROWS)})
 _OF_SOME = frozenset({int(Command.STEP_SOME), int(Answer.SOME_ROWS)})
 
 
@@ -63,7 +62,7 @@ class Packer:
         """Return a message as bytes."""
         rows = self._rows(tag, body)
         blocks = [array[rows] for array in self._arrays] if rows is not None else []
-        if tag in _OF_SHARD:
+        if tag in OF_SHARD:
             blocks.append(self._batch.info_numbers[: self._batch.info_width, rows])
         packed = b"".join([block.tobytes() for block in blocks])
         return b"".join([_HEADER.pack(number, tag, len(packed)), packed, encode(body)])
@@ -89,7 +88,7 @@ class Packer:
 
     def _rows(self, tag: int, body: object) -> slice | list[int] | None:
         kind = kind_of(tag)
-        if kind in _OF_SHARD:
+        if kind in OF_SHARD:
             return slice(self._shard.start, self._shard.stop)
         return rows_of(addressed(tag, body)[0]) if kind in _OF_SOME else None
 

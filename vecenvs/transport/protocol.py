@@ -282,11 +282,22 @@ def decode(tag: int, data: Any) -> Any:
     if not data:
         return None
     if tag in OF_SOME:  # nothing but a kind: the slots are in the body
-        (count,), slots = _COUNT.unpack_from(data), array("i")
-        end = _COUNT.size + count * slots.itemsize
-        slots.frombytes(data[_COUNT.size : end])
-        return Scattered(slots.tolist(), _decode_body(tag, data[end:]))
+        slots, rest = _scattered(data)
+        return Scattered(slots, _decode_body(tag, rest))
     return _decode_body(tag, data)
+
+
+def slots_in(tag: int, data: Any) -> Slots:
+    """Return the slots of a message about some slots, whose body is encoded."""
+    return _scattered(data)[0] if tag in OF_SOME else addressed(tag, None)[0]
+
+
+def _scattered(data: Any) -> tuple[list[int], Any]:
+    """Return the slots of an encoded Scattered, and what follows them."""
+    (count,), slots = _COUNT.unpack_from(data), array("i")
+    end = _COUNT.size + count * slots.itemsize
+    slots.frombytes(data[_COUNT.size : end])
+    return slots.tolist(), data[end:]
 
 
 def _decode_body(tag: int, data: Any) -> Any:
@@ -324,6 +335,8 @@ def _unreadable(slot: int, what: str, data: Any, exc: Exception) -> RemoteFailur
     return RemoteFailure.capture(slot, "unpickling", problem, portable=True)
 
 
+# Messages about every slot of a shard; those about some of them.
+OF_SHARD = frozenset(map(int, (Command.STEP, Answer.ROWS, Answer.INFO_ROWS, Answer.PLAIN_ROWS)))
 OF_SOME = frozenset(map(int, (Command.STEP_SOME, Command.RESET, Command.AWAIT_RESET, Answer.SOME_ROWS)))
 _COUNT = struct.Struct("=i")
 _WITH_ROWS = frozenset({int(Answer.ROWS), int(Answer.SOME_ROWS)})

@@ -7,16 +7,19 @@ which port has to be opened.
 from __future__ import annotations
 
 import abc
+import socket
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
+from functools import partial
 from typing import Any, NamedTuple
 
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError
 from vecenvs.transport import Message, Transport
+from vecenvs.transport.node_link import NodeLink, NodeTransport
 from vecenvs.transport.packed import TcpTransport
 from vecenvs.transport.protocol import Command, decode_made, dumps
 from vecenvs.transport.shared import BOOT_TIMEOUT, MemoryUnreachable, Names, SharedBatchColumns, SharedTransport
@@ -24,6 +27,7 @@ from vecenvs.transport.spinning import Spin
 from vecenvs.transport.tcp import CAUSE_TIMEOUT, Invitation, Listener
 
 TRANSPORTS = ("auto", "messages")
+BY_MESSAGES = TcpTransport, NodeTransport  # each has a `fileno`
 OTHER_NODE = "on another node"
 ASKED_FOR = "asked for"
 _CLOSE = int(Command.CLOSE)
@@ -56,7 +60,7 @@ class RemoteTransport(Transport):
         self._wanted = wanted
         self._port = port
         self._made: Message | None = None
-        self._link: _Rings | TcpTransport | None = None
+        self._link: _Rings | TcpTransport | NodeTransport | None = None
         self._disconnected = 0.0  # when the connection was first seen to have ended
 
     @abc.abstractmethod
@@ -87,9 +91,14 @@ class RemoteTransport(Transport):
     def about_address(self) -> str:
         """Return what chooses the address that `address` returns, for an error: a clause."""
 
+    def node_link(self, batch: BatchColumns) -> NodeLink | None:
+        """Return the link to the leader of the worker's node; None if the worker is to connect by itself."""
+        return None
+
     def describe(self) -> dict[str, Any]:
         """Return where the worker is, how it is reached, and why."""
-        return {**self.place(), "transport": self.way, "why": self.why}
+        gathered = isinstance(self._link, NodeTransport)
+        return {**self.place(), "transport": self.way, "why": self.why, "gathered": gathered}
 
     def attach(self, batch: BatchColumns) -> None:
         self.why = ASKED_FOR if self._wanted == "messages" else self.why_not_shared()
@@ -101,8 +110,13 @@ class RemoteTransport(Transport):
                 return
             except MemoryUnreachable as exc:
                 self.why = f"on the caller's node, but {exc}"
-        self._link = link = self._connect(batch)  # from now on `stop` closes it, whatever comes
-        link.attach(batch)
+        node = self.node_link(batch)
+        if node is None or not self._join(node):
+            # From now on `stop` closes it, whatever comes.
+            self._link = link = TcpTransport(
+                self.connect(partial(TcpSpec, n=batch.n, info_attrs=batch.info_attrs)), self.shard
+            )
+            link.attach(batch)
         self.way = "messages"
 
     def put(self, number: int, tag: int, body: object = None) -> None:
@@ -128,6 +142,9 @@ class RemoteTransport(Transport):
         if self._link is not None:
             self._link.take()
 
+    def work(self) -> bool:
+        return self._link is not None and self._link.work()
+
     def watch(self) -> tuple[int, int] | None:
         return None if self._link is None else self._link.watch()
 
@@ -139,7 +156,7 @@ class RemoteTransport(Transport):
 
     def disconnected(self) -> bool:
         """Tell whether the worker's connection has ended."""
-        return isinstance(self._link, TcpTransport) and self._link.exit_status()[0]
+        return isinstance(self._link, BY_MESSAGES) and self._link.exit_status()[0]
 
     def disconnected_for_long(self) -> bool:
         """Tell whether its engine has had the time to say why the worker's connection has ended, and has not."""
@@ -153,17 +170,39 @@ class RemoteTransport(Transport):
         if self._link is not None:
             self._link.stop(0.0)
 
-    def _connect(self, batch: BatchColumns) -> TcpTransport:
-        """Have the worker connect to this process. VecEnvError, with the remedy, if it cannot."""
+    def _join(self, node: NodeLink) -> bool:
+        """Have the leader of the worker's node serve it. Return False if it cannot open the leader's memory."""
+        member, inbox, spec = node.open(self.shard, self._names, self.spins()[1])
+        self._link = NodeTransport(node, member, inbox)
+        try:
+            self.boot_send(dumps(spec))
+            problem = self._boot_answer()
+        finally:
+            if not node.closed:
+                node.tell("opened", member)
+        if not problem:
+            self.gathers = node
+            return True
+        self._link.stop(0.0)
+        self._link = None
+        self.why = f"{self.why}, and cannot open the memory of its node's leader: {problem}"
+        return False
+
+    def connect(self, spec: Callable[[Invitation], Any]) -> socket.socket:
+        """Have the process connect to this one, by what `spec` makes of an invitation.
+
+        Raises:
+            VecEnvError: it cannot. The message has the remedy.
+        """
         host, port = "the caller", self._port
         try:
             host = self.address()
             with closing(Listener(host, port)) as listener:
                 port = listener.invitation.port
-                self.boot_send(dumps(TcpSpec(listener.invitation, batch.n, batch.info_attrs)))
+                self.boot_send(dumps(spec(listener.invitation)))
                 problem = self._boot_answer()
                 if not problem:
-                    return TcpTransport(listener.accept(), self.shard)
+                    return listener.accept()
         except ConnectionError:
             raise
         except OSError as exc:

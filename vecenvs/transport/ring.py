@@ -57,7 +57,7 @@ class RingWriter(_Ring):
         self._begun = 0, 0  # a message's number, and how many of its pieces are written
         self._room = capacity  # up to which serial number there is surely room
 
-    def put(self, number: int, tag: int, payload: bytes, wake: bool = False) -> bool:
+    def put(self, number: int, tag: int, payload: bytes | memoryview, wake: bool = False) -> bool:
         """Append a message. Return False if there is no room for all of it: call again with the same arguments."""
         view, length = memoryview(payload), len(payload)
         begun, pieces = self._begun

@@ -56,6 +56,8 @@ class RingsSpec(NamedTuple):
     wakes: bool  # whether the batch's semaphore can still be opened
     info_attrs: tuple[str, ...]
     spin: Spin
+    finals: bool  # whether terminal observations have columns, if they are small enough
+    always: bool  # whether each answer releases the batch's semaphore, not only rows of some slots
 
 
 class MemoryUnreachable(VecEnvError):
@@ -65,14 +67,22 @@ class MemoryUnreachable(VecEnvError):
 class SharedBatchColumns(BatchColumns):
     """Columns in a segment, and the semaphore `wake`, on which a caller waits for any of several workers."""
 
-    def __init__(self, observation_space: Any, action_space: Any, n: int, info_attrs: Sequence[str], wake: str) -> None:
+    def __init__(
+        self,
+        observation_space: Any,
+        action_space: Any,
+        n: int,
+        info_attrs: Sequence[str],
+        wake: str,
+        finals: bool = True,
+    ) -> None:
         sizing = Allocator()
-        BatchColumns(observation_space, action_space, n, sizing, info_attrs)
+        BatchColumns(observation_space, action_space, n, sizing, info_attrs, finals)
         self.segment = Segment(sizing.size)
         try:
             self.wake = Semaphore(wake, create=True)
             self.named = True
-            super().__init__(observation_space, action_space, n, Allocator(self.segment.buffer), info_attrs)
+            super().__init__(observation_space, action_space, n, Allocator(self.segment.buffer), info_attrs, finals)
         except BaseException:
             self.segment.forget()
             unlink_semaphores([wake])
@@ -90,6 +100,39 @@ class SharedBatchColumns(BatchColumns):
             self.segment.forget()
 
 
+class Rings:
+    """The memory of a worker's two rings, the caller's ends of them, and what the worker needs to open them.
+
+    `spin` has how long the caller and the worker try a semaphore before they sleep. Call `forget` once the worker has
+    opened the rings.
+    """
+
+    def __init__(
+        self, batch: SharedBatchColumns, shard: range, names: Names, spin: tuple[Spin, Spin], *, always: bool = False
+    ) -> None:
+        entries = 3 * len(shard) + 64
+        self._names = names
+        self._segment = segment = Segment(256 + 2 * (entries * ENTRY_BYTES + PAYLOAD + 256))
+        self.wakes = batch.named
+        self.spec = RingsSpec(
+            batch.segment.address, batch.n, segment.address, entries, names, batch.named, batch.info_attrs, spin[1],
+            batch.finals is not None, always,
+        )  # fmt: skip
+        try:
+            allocator = Allocator(segment.buffer)
+            self.pid = pid_cell(allocator)  # a cell in which the worker writes its process id
+            self.down = RingWriter(allocator, entries, names.down, create=True)
+            self.up = RingReader(allocator, entries, names.up, spin[0], create=True)
+        except BaseException:
+            self.forget()
+            raise
+
+    def forget(self) -> None:
+        """Remove the names by which the worker finds the rings. Repeatable."""
+        self._segment.forget()
+        unlink_semaphores([self._names.down, self._names.up])
+
+
 class SharedTransport(Transport):
     """The caller's end of a worker's rings.
 
@@ -100,42 +143,32 @@ class SharedTransport(Transport):
     """
 
     def __init__(self, shard: range, names: Names, spin: tuple[Spin, Spin] = (NEVER, NEVER)) -> None:
-        self._first = shard.start
-        self._entries = 3 * len(shard) + 64
+        self._shard = shard
         self._names = names
         self._spin = spin
         self._down: RingWriter | None = None
         self._up: RingReader | None = None
         self._made: Message | None = None
         self._outbox: deque[tuple[int, int, bytes]] = deque()  # messages for which the ring has had no room yet
-        self._pid: NDArray[np.int64] | None = None  # a cell in which the worker writes its process id
+        self._pid: NDArray[np.int64] | None = None
 
     def attach(self, batch: BatchColumns) -> None:
         if not isinstance(batch, SharedBatchColumns):
             raise TypeError("a worker in another process needs a SharedBatchColumns")
-        segment = Segment(256 + 2 * (self._entries * ENTRY_BYTES + PAYLOAD + 256))
-        names = self._names
-        spec = RingsSpec(
-            batch.segment.address, batch.n, segment.address, self._entries, names, batch.named, batch.info_attrs,
-            self._spin[1],
-        )  # fmt: skip
+        rings = Rings(batch, self._shard, self._names, self._spin)
         try:
-            allocator = Allocator(segment.buffer)
-            self._pid = pid_cell(allocator)
-            down = RingWriter(allocator, self._entries, names.down, create=True)
-            up = RingReader(allocator, self._entries, names.up, self._spin[0], create=True)
-            self.boot_send(dumps(spec))
+            self._pid = rings.pid
+            self.boot_send(dumps(rings.spec))
             problem = self.boot_get(BOOT_TIMEOUT)
         finally:
-            segment.forget()
-            unlink_semaphores([names.down, names.up])
+            rings.forget()
         if problem is None:
             raise BrokenPipeError("the worker is gone, or has not opened the shared memory in time")
         if problem:
             raise MemoryUnreachable(f"the worker cannot open the caller's shared memory ({bytes(problem).decode()})")
-        self.wakes = batch.named
-        self._down, self._up = down, up
-        self.take = up.take  # type: ignore[method-assign]  # called for every worker and step
+        self.wakes = rings.wakes
+        self._down, self._up = rings.down, rings.up
+        self.take = rings.up.take  # type: ignore[method-assign]  # called for every worker and step
 
     @abc.abstractmethod
     def boot_send(self, data: bytes) -> None:
@@ -162,7 +195,7 @@ class SharedTransport(Transport):
         if self._up is None:
             if self._made is None:
                 data = self.boot_get(timeout)
-                self._made = None if data is None else decode_made(data, self._first)
+                self._made = None if data is None else decode_made(data, self._shard.start)
             return self._made
         message = self._up.get(timeout) if not self._outbox else self._get_beside_outbox(timeout)
         if message is None or message[2] is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import _thread
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from vecenvs.worker.env_shard import ResetOutcome
 
@@ -64,14 +64,17 @@ class AsyncResets:
         self._answer(local)
         return True
 
-    def drop(self, local: int) -> None:
-        """Wait for the end of the env's reset, if one is under way, and drop its first row: another reset follows."""
-        thread = self._threads.get(local)
-        if thread is not None:
-            thread.join()
-        self._threads.pop(local, None)
-        self._asked.pop(local, None)
-        self._first_rows.pop(local, None)
+    def drop(self, some: Iterable[int]) -> None:
+        """Wait for the end of these envs' resets, if some are under way, and drop their first rows: others follow."""
+        if not (self._threads or self._asked or self._first_rows):
+            return
+        for local in some:
+            thread = self._threads.get(local)
+            if thread is not None:
+                thread.join()
+            self._threads.pop(local, None)
+            self._asked.pop(local, None)
+            self._first_rows.pop(local, None)
 
     def leave(self, grace: float) -> set[int]:
         """Wait up to `grace` seconds for the resets; return the envs whose threads are left to close them."""

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from vecenvs.batch.batch_columns import FIRST, TERMINATED, TRUNCATED, BatchColumns, Specs
+from vecenvs.batch.batch_columns import FIRST, TRUNCATED, BatchColumns, Specs
 from vecenvs.batch.info_batches import Columns, InfoColumn, merged, parts
 from vecenvs.batch.values import copy_containers
 from vecenvs.errors import ResetNeededError, VecEnvError, describe_indices
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, safe_text
 from vecenvs.worker.batched_host import BatchedHost, HostPart
-from vecenvs.worker.block_writer import BlockWriter, Mask, Rows
+from vecenvs.worker.block_writer import Block, BlockWriter, Mask, Rows
 from vecenvs.worker.env_shard import ENV_ERRORS
 
 _BROKEN_OFF = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
@@ -43,17 +42,18 @@ class BatchedShard:
         self.some = False
         self._host: BatchedHost = envs[0].host
         self._mode = autoreset
+        self._refuses = autoreset == "disabled"
         self._batch = batch
         self._remote = remote
         self._slots = slice(first, first + len(envs))
         self._writer = BlockWriter(batch, first, len(envs))
-        self._columns = batch.observations.arrays
         self._rewards = batch.rewards[self._slots]
         self._flags = batch.flags[self._slots]
         self._reading = batch.info_attrs
         self._number = -1
-        self._body: Any = None  # of the last step of all envs: the body of its answer, or an exception
+        self._body: Any = None  # of the last step of all envs: its rows, the body of its answer, or an exception
         self._ended = _NONE  # whose episodes have ended in the last step
+        self._detained = True  # whether the next step may have to be refused, or end or begin episodes by itself
         self._refused: Mask = np.ones(len(envs), bool)  # who need a reset
         self._begun_next: Mask = np.zeros(len(envs), bool)  # next_step: whose lost episodes a reset follows
         self._why = "has not been reset"
@@ -75,21 +75,29 @@ class BatchedShard:
     # Stepping
 
     def step_all(self, number: int, actions: Sequence[Any]) -> bool:
-        """Step the host for command `number`: see `EnvShard.step_all`."""
+        """Step the host for command `number`. `end_step` writes the rows: return False."""
         self._number, self._body = number, _BROKEN_OFF
         try:
             self._body = self._step()
         except BaseException as exc:
             self._body = exc
-        return self._body is None and not self.some
+        return False
 
     def has_begun(self, number: int) -> bool:
         """Tell whether `step_all` was called for this command."""
         return self._number == number
 
-    def end_step(self) -> RowsBody | None:
-        """Return what there is besides the columns of the last `step_all`."""
+    def block(self) -> Block | None:
+        """Return the rows of the last `step_all`, if they are complete and not in the columns yet."""
         body = self._body
+        return body if type(body) is Block and body.parts is not None else None
+
+    def end_step(self) -> RowsBody | None:
+        """Write the rows of the last `step_all` to the columns; return what there is besides."""
+        body = self._body
+        if type(body) is Block:
+            self.some = bool(len(body.ended) or len(body.began))
+            body = self._writer.write_block(body)
         if isinstance(body, BaseException):
             return self._fail_all("step", body)
         rows: RowsBody | None = body
@@ -101,64 +109,68 @@ class BatchedShard:
         body = self.end_step()
         return body if body is None or body.columns is None else self._writer.with_extras(some, body)
 
-    def _step(self) -> RowsBody | None:
-        self.some = False
-        self._flags[:] = 0
-        if self._lost:
-            return self._end_lost_episodes()
-        if self._begun_next.any():
-            return self._begin_after_loss()
-        if self._refused.any():
-            return self._refuse()
-        obs, rewards, terminated, truncated, infos = self._host.step(self._writer.actions())
-        self._writer.write(obs)
-        self._rewards[:] = self._writer.checked(rewards, "rewards", "biuf")
-        terminated = self._writer.checked(terminated, "terminated", "biu")
-        truncated = self._writer.checked(truncated, "truncated", "biu")
-        ended = np.flatnonzero(terminated | truncated)
+    def _step(self) -> Block | RowsBody | None:
+        if self._detained:
+            self.some = False
+            self._flags[:] = 0
+            if self._lost:
+                return self._end_lost_episodes()
+            if self._begun_next.any():
+                return self._begin_after_loss()
+            if self._refused.any():
+                return self._refuse()
+            self._detained = False
+        writer = self._writer
+        obs, rewards, terminated, truncated, infos = self._host.step(writer.actions())
+        parts = writer.parts(obs)
+        rewards = writer.checked(rewards, "rewards", "biuf")
+        terminated = writer.bools(terminated, "terminated")
+        truncated = writer.bools(truncated, "truncated")
+        done = terminated | truncated
+        ended: Rows = done.nonzero()[0]
+        began, self._ended = (self._ended if self._mode == "next_step" else _NONE), ended
+        last = self._mode != "same_step"
+        block = Block(parts, rewards, terminated, truncated, done, ended, began, last, infos)
+        if not (self._reading or infos or len(ended)) or (last and not (self._reading or infos or self._refuses)):
+            return block
+        return self._end_episodes(block)
+
+    def _end_episodes(self, block: Block) -> Block:
+        """Return a step's rows with what the mode says: resets, last observations, whose infos are whose."""
+        _, _, _, _, _, ended, began, last, infos, finals, resets = block
         if self._reading:  # an attribute has precedence
             infos = {name: column for name, column in infos.items() if name not in self._reading}
-        began = self._ended if self._mode == "next_step" else _NONE
-        self._ended = ended
-        if not (infos or self._reading or len(ended) or len(began)):
-            return self._writer.with_objects(None)
-        flags = np.zeros(len(self.all), np.uint8)
-        flags[ended] = (terminated[ended] != 0) * np.uint8(TERMINATED) | (truncated[ended] != 0) * np.uint8(TRUNCATED)
-        return self._end_episodes(flags, ended, began, infos)
-
-    def _end_episodes(self, flags: NDArray[np.uint8], ended: Rows, began: Rows, infos: Columns) -> RowsBody | None:
-        """Write flags and terminal observations, and reset what the mode says; return the body of the answer."""
-        resets: Columns = {}
         attributes = self._attributes()  # before a reset, unless the host has done that itself
-        if len(ended) and self._mode == self._host.autoreset == "same_step":
-            infos, resets = self._split(infos, ended, flags)
-            began = ended
+        parts_ = block.parts
+        if last:
+            if self._refuses and len(ended):
+                self._refused, self._why, self._detained = self._mask(ended), "has ended its episode", True
+            resets = parts(infos, self._mask(began)) if infos and len(began) else {}
         elif len(ended):
-            slots = ended + self.first
-            self._writer.keep_final(tuple(column[slots] for column in self._columns), ended, infos, flags)
-        if self._mode == "same_step" != self._host.autoreset and len(ended):
-            resets, began = self._reset(self._mask(ended)), ended
-        elif self._mode == "disabled" and len(ended):
-            self._refused, self._why = self._mask(ended), "has ended its episode"
-        elif self._mode == "next_step" and len(began):
-            self._rewards[began] = 0.0
-            resets = parts(infos, self._mask(began)) if infos else {}
-        if len(began):
-            flags[began] |= FIRST
-            if self._reading:
-                resets.update(self._first_attributes(self._mask(began)))
-        infos.update(self._writer.put(self._batch.info, attributes))
-        self._flags[:] = flags
-        self.some = bool(len(ended) or len(began))
-        return self._writer.with_objects(RowsBody([], columns=(infos, resets)) if infos or resets else None)
+            began = ended
+            if self._host.autoreset == "same_step":
+                infos, resets, finals = self._split(infos, ended)
+            else:
+                assert parts_ is not None
+                finals = tuple(_rows_of(part, ended) for part in parts_)
+                self._writer.write(parts_)
+                resets, parts_ = self._reset(self._mask(ended)), None
+        if self._reading:
+            if len(began):
+                resets = {**(resets or {}), **self._first_attributes(self._mask(began))}
+            infos.update(self._writer.put(self._batch.info, attributes))
+        return block._replace(parts=parts_, began=began, infos=infos, finals=finals, resets=resets)
 
     def _mask(self, rows: Rows) -> Mask:
         mask = np.zeros(len(self.all), bool)
         mask[rows] = True
         return mask
 
-    def _split(self, infos: Columns, rows: Rows, flags: NDArray[np.uint8]) -> tuple[Columns, Columns]:
-        """Take the last observations and infos of ended episodes out of infos, which have those of new ones beside."""
+    def _split(self, infos: Columns, rows: Rows) -> tuple[Columns, Columns, list[Any] | None]:
+        """Take last infos and observations of ended episodes out of infos, which have those of new ones beside.
+
+        Return the infos of the step, those of the new episodes, and the last observations if there are some.
+        """
         done = self._mask(rows)
         finals = next((column for name in _FINAL_NAMES if (column := infos.pop(name, None)) is not None), None)
         last = infos.pop("final_info", None)
@@ -167,12 +179,9 @@ class BatchedShard:
         kept = parts({name: column for name, column in infos.items() if name not in statistics}, ~done)
         for name, column in {**(last.values if last is not None else {}), **statistics}.items():
             kept[name] = column if name not in kept else merged(kept[name], column)
-        if finals is None:
-            if self._host.keeps_finals:
-                raise VecEnvError(f"the batched env's infos have no 'final_obs' for env {self.first + int(rows[0])}")
-        else:
-            self._writer.keep_final([finals.value(row) for row in rows.tolist()], rows, kept, flags)
-        return kept, resets
+        if finals is None and self._host.keeps_finals:
+            raise VecEnvError(f"the batched env's infos have no 'final_obs' for env {self.first + int(rows[0])}")
+        return kept, resets, None if finals is None else [finals.value(row) for row in rows.tolist()]
 
     def _end_lost_episodes(self) -> RowsBody | None:
         """Return truncated rows for episodes that were lost with another worker; begin the next ones in same_step."""
@@ -234,6 +243,7 @@ class BatchedShard:
 
     def resume(self, lost: dict[int, tuple[Any, int | None]]) -> None:
         """Take over slots whose episodes ended with another worker: their next step returns a truncated row."""
+        self._detained = True
         for slot, (row, seed) in lost.items():
             self._lost[slot - self.first] = row
             self.hold(slot - self.first, seed, None)
@@ -285,7 +295,7 @@ class BatchedShard:
         whole = bool(mask.all())
         common = None if options[0] is None else copy_containers(dict(options[0]))
         obs, infos = self._host.reset(None if whole else mask, seeds, common)
-        self._writer.write(obs, None if whole else mask)
+        self._writer.write(self._writer.parts(obs), None if whole else mask)
         for local in chosen:
             self._held.pop(local, None)
             self._lost.pop(local, None)
@@ -309,7 +319,7 @@ class BatchedShard:
             if self._remote and threading.current_thread() is threading.main_thread():
                 raise exc
             self.unsettled.append(exc)
-        self._refused[:], self._why = True, "failed before"
+        self._refused[:], self._why, self._detained = True, "failed before", True
         self._ended, self._begun_next, self._lost = _NONE, self._begun_next & False, {}
         self._flags[:] = 0
         self.some = True
@@ -325,7 +335,7 @@ class BatchedShard:
 
     def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
         """Fail envs for a reason from outside; the whole host needs a reset then."""
-        self._refused[:], self._why = True, "failed before"
+        self._refused[:], self._why, self._detained = True, "failed before", True
         self._flags[list(shard)] = 0
         self.some = True
         return [RowExtras(self.first + k, {}, None, why._replace(slot=self.first + k)) for k in shard]
@@ -337,6 +347,10 @@ class BatchedShard:
 
 def _is_statistics(column: InfoColumn) -> bool:
     return isinstance(column.values, dict) and column.values.keys() == _STATISTICS
+
+
+def _rows_of(part: Any, rows: Rows) -> Any:
+    return part[rows] if isinstance(part, np.ndarray) else [copy_containers(part[row]) for row in rows.tolist()]
 
 
 def _copy(values: Any) -> Any:

@@ -6,9 +6,11 @@ besides. `Autoreset` resets the envs.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from time import perf_counter as clock
 from typing import Any
 
 from vecenvs import _native
@@ -32,6 +34,7 @@ ResetOutcome = RemoteFailure | tuple[Any, dict[str, Any]]
 _BROKEN_OFF = RuntimeError("stands for an exception that came while Python's own code ran")
 _DICT = {dict}
 _ALL = slice(None)
+_NOTHING_GIVEN = (None, None)
 
 
 class EnvShard:
@@ -93,6 +96,7 @@ class EnvShard:
         written = column is not None and _native.chosen.writes_to(column)
         cells: Any = column if written else self._observations.cells()
         self._cells = cells
+        self._first_cells: list[Any] = self._observations.cells() or []  # for the rows of resets
         self._where: Any = _ALL
         self._odd = False  # whether the step under way has had an observation of another dtype or type
         # Whether a row without flags and infos is complete with its columns.
@@ -118,7 +122,7 @@ class EnvShard:
         try:
             written = self._step_envs(
                 autoreset.acts, actions, self._cells, self._where, rewards, infos, autoreset.end_episode,
-                self._take_odd, None, self._rewards,
+                self._take_odd, None, self._rewards, math.inf,
             )  # fmt: skip
         except BaseException as exc:
             self._stopped = exc
@@ -135,15 +139,19 @@ class EnvShard:
         stopped = self._stopped
         if stopped is _BROKEN_OFF:
             stopped = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
-        return self._step(self.all, self._actions, self._stepped, self._infos, stopped)
+        return self._step(self.all, self._actions, self._stepped, self._infos, stopped, math.inf)
 
-    def step_some(self, some: Slots, actions: Any) -> Body:
-        """Step some envs in this order and write their rows; return what there is besides columns."""
+    def step_portion(self, some: Slots, actions: Any, until: float) -> tuple[int, Body]:
+        """Step these envs in this order, up to the one at whose end `clock()` has reached `until`; write their rows.
+
+        Return how many were stepped, and what there is besides columns.
+        """
         if self.flags.some:
             self.flags.clear(some)
         rewards: list[Any] = []
         self.done = rewards
-        return self._step(some, actions, rewards, [], None)
+        body = self._step(some, actions, rewards, [], None, until)
+        return len(rewards), body
 
     def _step(
         self,
@@ -152,30 +160,26 @@ class EnvShard:
         rewards: list[Any],
         infos: list[tuple[int, dict[str, Any]]],
         stopped: BaseException | None,
+        until: float,
     ) -> Body:
-        """Step those of the envs `shard` that have not been stepped, and write their rows."""
+        """Step those of the envs `shard` that have not been stepped, up to the time `until`, and write their rows."""
         extras: list[RowExtras] = []
         autoreset = self.autoreset
-        chosen = None if shard is self.all else list(shard)
         if stopped is not None:
             self._fail_at(shard, stopped, rewards, infos, extras)
-        while True:
+        chosen = None if shard is self.all else list(shard)
+        written = None
+        while written is None:
             try:
                 written = self._step_envs(
                     autoreset.acts, actions, self._cells, self._where, rewards, infos, autoreset.end_episode,
-                    self._take_odd, chosen, self._rewards,
+                    self._take_odd, chosen, self._rewards, until,
                 )  # fmt: skip
-                break
             except BaseException as exc:
                 self._fail_at(shard, exc, rewards, infos, extras)
-        if self._where == 0:
-            cells = [self._cells[local] for local in shard]
-            self._write(shard, [cell[0] for cell in cells], extras)
-            for cell in cells:
-                cell[0] = None  # else the env's array would be kept alive
-        if self._odd:
-            self._odd = False
-            self._collect_observations()
+        if len(rewards) < len(shard):
+            shard = shard[: len(rewards)]
+        self._write_collected(shard, extras)
         if not written:
             self._write_rewards(shard, rewards, extras)
         whole = bool(infos) and self._take_infos(infos, extras, together=shard is self.all and self._whole)
@@ -287,6 +291,17 @@ class EnvShard:
             self._note_failure(local, why._replace(slot=self.first + local), extras)
         return extras
 
+    def _write_collected(self, shard: Slots, extras: list[RowExtras]) -> None:
+        """Write the observations of a step that were not written at once."""
+        if self._where == 0:
+            cells = [self._cells[local] for local in shard]
+            self._write(shard, [cell[0] for cell in cells], extras)
+            for cell in cells:
+                cell[0] = None  # else the env's array would be kept alive
+        if self._odd:
+            self._odd = False
+            self._collect_observations()
+
     def _write(self, shard: Slots, observations: list[Any], extras: list[RowExtras]) -> None:
         columns = self._batch.observations
         if isinstance(shard, range):
@@ -324,6 +339,21 @@ class EnvShard:
                 self._interrupted(exc)
             return self._capture(local, "reset", exc)
 
+    def reset_portion(
+        self, some: Slots, given: Mapping[int, tuple[Any, Any]], until: float
+    ) -> tuple[int, RowsBody | None]:
+        """Reset these envs for the caller, up to the one at whose end `clock()` has reached `until`; write their rows.
+
+        `given` has the seed and the options of each, by slot. Return how many were reset, and what there is besides
+        columns.
+        """
+        outcomes: list[ResetOutcome] = []
+        for local in some:
+            outcomes.append(self.try_reset(local, given.get(self.first + local, _NOTHING_GIVEN)))
+            if clock() >= until:
+                break
+        return len(outcomes), self.first_rows(some[: len(outcomes)], outcomes)
+
     def first_rows(self, some: Slots, outcomes: Sequence[ResetOutcome]) -> RowsBody | None:
         """Write the first rows of episodes, with reward 0; return what there is besides columns."""
         extras: list[RowExtras] = []
@@ -341,7 +371,10 @@ class EnvShard:
     def _write_first_row(self, local: int, obs: Any, info: dict[str, Any], extras: list[RowExtras]) -> None:
         slot = self.first + local
         try:
-            self._batch.observations.store_row(slot, obs)
+            try:
+                self._first_cells[local][_ALL] = obs
+            except Exception:  # another dtype or shape, or there are no cells
+                self._batch.observations.store_row(slot, obs)
             if info:
                 extras.append(RowExtras(slot, self.autoreset.row_info(info), info))
             if self._batch.info and self._reader is not None:

@@ -96,17 +96,26 @@ class MixedShard:
         return _joined(bodies, len(self.all)) if bodies else None
 
     def step_some(self, some: Slots, actions: Any) -> Any:
-        """Step envs of one part: a batched env, or some of the single envs."""
-        (start, stop), part = self._part_of(some[0])
-        if some[0] not in self.batched:
-            view = isinstance(actions, np.ndarray)
-            actions = actions[start:stop] if view else {local - start: action for local, action in actions.items()}
+        """Step a batched env."""
+        (start, _), part = self._part_of(some[0])
         return part.step_some(shifted(some, -start), actions)
+
+    def step_portion(self, some: Slots, actions: Any, until: float) -> Any:
+        """Step single envs of one part; see `EnvShard.step_portion`."""
+        (start, stop), part = self._part_of(some[0])
+        view = isinstance(actions, np.ndarray)
+        actions = actions[start:stop] if view else {local - start: action for local, action in actions.items()}
+        return part.step_portion(shifted(some, -start), actions, until)
 
     def reset_some(self, some: Slots, given: dict[int, tuple[Any, Any]]) -> Any:
         """Reset envs of one batched env."""
         (start, _), part = self._part_of(some[0])
         return part.reset_some(shifted(some, -start), given)
+
+    def reset_portion(self, some: Slots, given: dict[int, tuple[Any, Any]], until: float) -> Any:
+        """Reset single envs of one part; see `EnvShard.reset_portion`."""
+        (start, _), part = self._part_of(some[0])
+        return part.reset_portion(shifted(some, -start), given, until)
 
     def try_reset(self, local: int, given: tuple[Any, Any] | None = None) -> Any:
         """Reset one env of a part that is no batched env."""

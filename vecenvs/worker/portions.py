@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from vecenvs.transport.protocol import Slots
 
 TOGETHER = 2e-4  # seconds; rows that are done within this time of each other travel together
-_UNKNOWN = 1e-2  # seconds per env that are assumed before anything was measured
 
 
 class Portions:
-    """Divides the envs of a command into portions, by the time that they took before.
+    """Knows which envs are slow. An env that is goes alone as long as it is, so other rows do not wait for it.
 
-    A portion takes about as long as TOGETHER. Where one took much longer, each of its envs goes alone the next time,
-    and keeps going alone as long as it is slow: so the rows of other envs do not wait for a slow env.
+    A portion ends with the env at whose end it has taken TOGETHER. So if it took twice as long, that env is slow.
     """
 
     def __init__(self) -> None:
-        self._pace = _UNKNOWN  # seconds per env
-        self._alone: set[int] = set()
+        self._slow: set[int] = set()
 
-    def next(self, some: Slots) -> int:
-        """Return how many of these envs, the first ones, are the next portion."""
-        count = min(len(some), int(TOGETHER / self._pace)) or 1
-        if self._alone:
-            for position, local in enumerate(some[:count]):
-                if local in self._alone:
-                    return position or 1
-        return count
+    def before_slow(self, some: Slots) -> Slots:
+        """Return those of these envs that come before the first slow one; that one alone if it is the first."""
+        if self._slow:
+            for position, local in enumerate(some):
+                if local in self._slow:
+                    return some[: position or 1]
+        return some
 
-    def measured(self, portion: Collection[int], seconds: float) -> None:
-        """Record how long a portion took."""
+    def measured(self, last: int, seconds: float) -> None:
+        """Record how long a portion took, of which this env was the last one."""
         if seconds > 2 * TOGETHER:
-            self._alone.update(portion)
-            return
-        self._pace = max(seconds / len(portion), self._pace / 2)
-        if self._alone:
-            self._alone.difference_update(portion)
+            self._slow.add(last)
+        elif self._slow:
+            self._slow.discard(last)

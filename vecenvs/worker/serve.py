@@ -16,6 +16,7 @@ import cloudpickle
 from vecenvs.batch.batch_columns import Allocator, BatchColumns
 from vecenvs.batched import Batched, is_pickled
 from vecenvs.transport.channel import Channel
+from vecenvs.transport.leader import Leader
 from vecenvs.transport.memory import Semaphore, open_segment, unlink_semaphores
 from vecenvs.transport.packed import Packer
 from vecenvs.transport.protocol import Answer, ShardSpec, decode, encode, encode_made, loads
@@ -51,11 +52,7 @@ def serve_worker(
     `env_fns` are functions, or functions pickled by cloudpickle. `names` are the semaphores to unlink when `caller` has
     ended.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the caller closes its workers
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # held back by `child_environment`
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.set_wakeup_fd(-1)  # a fork has the caller's: its asyncio loop would take our signals for its own
-    watch_caller(caller, names, channel)
+    _begin_process(channel, caller, names)
     limit_threads()
     server: ShardServer | None = None
     try:
@@ -77,6 +74,39 @@ def serve_worker(
     finally:
         if server is not None:
             server.close()
+
+
+def serve_leader(channel: BootChannel, caller: int) -> None:
+    """Be the leader of a node (see `transport.leader`) until its caller hangs up, or until process `caller` has ended.
+
+    The first message of the boot channel is a pickled LeaderSpec, answered as a worker's spec is.
+    """
+    _begin_process(channel, caller, ())
+    leader: Leader | None = None
+    try:
+        while leader is None:
+            spec = loads(channel.recv_bytes())
+            try:
+                connection = spec.invitation.connect()
+                leader = Leader(spec)
+            except (OSError, ValueError) as exc:
+                channel.send_bytes(f"{type(exc).__name__}: {exc}".encode())
+        channel.send_bytes(b"")
+        spec.invitation.prove(connection)
+        leader.serve(Channel(connection))
+    except (EOFError, OSError):  # the caller has hung up, or gave up while starting
+        pass
+    finally:
+        if leader is not None:
+            leader.close()
+
+
+def _begin_process(channel: BootChannel, caller: int, names: Sequence[str]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the caller closes its workers
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # held back by `child_environment`
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)  # a fork has the caller's: its asyncio loop would take our signals for its own
+    watch_caller(caller, names, channel)
 
 
 class ShardServer:
@@ -107,8 +137,8 @@ class ShardServer:
         try:
             if isinstance(way, RingsSpec):
                 memory, down, up = _open_rings(way)
-                batch = self._columns(way.n, Allocator(memory), way.info_attrs)
-                self._run = partial(self._serve_rings, batch, down, up)
+                batch = self._columns(way.n, Allocator(memory), way.info_attrs, finals=way.finals)
+                self._run = partial(self._serve_rings, batch, down, up, always=way.always)
             else:
                 batch = self._columns(way.n, Allocator(), way.info_attrs, finals=False)
                 self._run = partial(self._serve_connection, batch, way.invitation, way.invitation.connect())
@@ -132,11 +162,11 @@ class ShardServer:
             raise RuntimeError("this worker has made no envs")
         return BatchColumns(self._made.observation_space, self._made.action_space, n, allocator, info_attrs, **options)
 
-    def _serve_rings(self, batch: BatchColumns, down: RingReader, up: RingWriter) -> None:
+    def _serve_rings(self, batch: BatchColumns, down: RingReader, up: RingWriter, *, always: bool) -> None:
         some_rows = int(Answer.SOME_ROWS)
 
         def answer(number: int, tag: int, body: object) -> None:
-            wakes = tag & 0xFF == some_rows
+            wakes = always or tag & 0xFF == some_rows
             if body is None and up.enter(number, tag, wakes):
                 return
             data = encode(body)

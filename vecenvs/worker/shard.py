@@ -32,8 +32,9 @@ class Episodes(Protocol):
 class Shard(Protocol):
     """The envs of one worker, and how their rows are written: `EnvShard`, `BatchedShard` or `MixedShard`.
 
-    `batched` has the envs that are part of a batched env: `reset_some` resets these, `try_reset` and `first_rows` all
-    others. A subset is carried out part by part; `part_of` has the part of each env, if there are batched ones.
+    `batched` has the envs that are part of a batched env: `step_some` and `reset_some` are for these, `step_portion`,
+    `reset_portion`, `try_reset` and `first_rows` for all others. A subset is carried out part by part; `part_of` has
+    the part of each env, if there are batched ones.
     """
 
     all: range
@@ -69,7 +70,13 @@ class Shard(Protocol):
 
     def step_some(self, some: Slots, actions: Any) -> Any: ...
 
+    def step_portion(self, some: Slots, actions: Any, until: float) -> tuple[int, Any]: ...
+
     def reset_some(self, some: Slots, given: dict[int, tuple[Any, Any]]) -> RowsBody | None: ...
+
+    def reset_portion(
+        self, some: Slots, given: Mapping[int, tuple[Any, Any]], until: float
+    ) -> tuple[int, RowsBody | None]: ...
 
     def try_reset(self, local: int, given: tuple[Any, Any] | None = None) -> Any: ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from time import perf_counter as clock
 from typing import Any, NamedTuple
 
 from vecenvs.batch.batch_columns import BatchColumns, Specs
@@ -32,7 +33,7 @@ from vecenvs.transport.protocol import (
 from vecenvs.worker.async_resets import AsyncResets
 from vecenvs.worker.env_shard import ENV_ERRORS, ResetOutcome
 from vecenvs.worker.mixed_shard import make_shard
-from vecenvs.worker.portions import Portions
+from vecenvs.worker.portions import TOGETHER, Portions
 
 Answering = Callable[[int, int, object], None]
 
@@ -134,31 +135,35 @@ class Worker:
             for slot in left:
                 self._resets.ask(slot - self._first, number)
         else:
-            some, portions = shifted(left, -self._first), self._portions[kind]
-            count = self._count_together(some, portions)
-            some, slots = some[:count], left[:count]
+            if kind == _STEP_SOME and given is not None:
+                self._batch.actions.take_objects(rows_of(left), given)
+                given = None
             self._unanswered = number
-            start = time.perf_counter()
-            if kind == _STEP_SOME:
-                if given is not None:
-                    self._batch.actions.take_objects(rows_of(left), given)
-                    given = None
-                body: Any = self.env_shard.step_some(some, self._actions_of(slots))
-            else:
-                body = self._reset_some(some, given or {})
-            if some[0] not in self.env_shard.batched:
-                portions.measured(some, time.perf_counter() - start)
-            self._send(number, *address(_SOME_ROWS, slots, body))
+            count, body = self._portion(kind, left, given or {})
+            self._send(number, *address(_SOME_ROWS, left[:count], body))
         self.subset = Subset(number, kind, left[count:], given) if count < len(left) else None
 
-    def _count_together(self, some: Slots, portions: Portions) -> int:
-        """Return how many of these envs, the first ones, are the next portion. A batched env's go together."""
-        env_shard = self.env_shard
-        if not env_shard.batched:
-            return portions.next(some)
-        part = env_shard.part_of[some[0]]
-        count = next((k for k, local in enumerate(some) if local not in part), len(some))
-        return count if some[0] in env_shard.batched else portions.next(some[:count])
+    def _portion(self, kind: int, left: Slots, given: dict[int, tuple[Any, Any]]) -> tuple[int, Any]:
+        """Step or reset the first of these slots; return how many, and what their rows have besides columns."""
+        env_shard, some = self.env_shard, shifted(left, -self._first)
+        if env_shard.batched:
+            part = env_shard.part_of[some[0]]
+            some = some[: next((k for k, local in enumerate(some) if local not in part), len(some))]
+        if kind == _RESET:
+            self._resets.drop(some)
+        if some[0] in env_shard.batched:  # these go together
+            body = env_shard.reset_some(some, given) if kind == _RESET else env_shard.step_some(some, None)
+            return len(some), body
+        portions = self._portions[kind]
+        some = portions.before_slow(some)
+        start = clock()
+        if kind == _RESET:
+            count, body = env_shard.reset_portion(some, given, start + TOGETHER)
+        else:
+            actions = self._actions_of(left[: len(some)])
+            count, body = env_shard.step_portion(some, actions, start + TOGETHER)
+        portions.measured(some[count - 1], clock() - start)
+        return count, body
 
     def _actions_of(self, slots: Slots) -> Any:
         """Return these slots' actions as `step_envs` takes them."""
@@ -166,15 +171,6 @@ class Worker:
             return self._given_actions.view
         rows = self._batch.actions.rows_at(rows_of(slots), len(slots))
         return dict(zip(shifted(slots, -self._first), rows, strict=True))
-
-    def _reset_some(self, some: Slots, given: dict[int, tuple[Any, Any]]) -> RowsBody | None:
-        if some[0] in self.env_shard.batched:
-            return self.env_shard.reset_some(some, given)
-        none, outcomes = (None, None), []
-        for local in some:
-            self._resets.drop(local)
-            outcomes.append(self.env_shard.try_reset(local, given.get(self._first + local, none)))
-        return self.env_shard.first_rows(some, outcomes)
 
     def step_all(self, number: int) -> bool:
         """Step the whole shard ahead of `step`, which returns the answer. Return True if that is all."""
@@ -272,7 +268,7 @@ class Worker:
 
     def _on_fail(self, _: int, failures: dict[int, RemoteFailure]) -> None:
         for slot, why in failures.items():
-            self._resets.drop(slot - self._first)
+            self._resets.drop([slot - self._first])
             self.env_shard.fail([slot - self._first], why)
 
     # Everything else

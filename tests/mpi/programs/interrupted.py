@@ -1,45 +1,16 @@
 """A rank sends itself messages. An exception, as of a signal's handler, comes at each bytecode in turn."""
 
-import sys
 from types import SimpleNamespace
 
 from mpi4py import MPI
 
+from tests.bytecodes import interrupted
 from vecenvs.backends.mpi import nonblocking, ranks
 from vecenvs.transport.protocol import dumps
 
 FILES = {nonblocking.__file__, ranks.__file__}
 NUMBER = 5
 SIZES = (0, 10, 100_000)  # the last one is more than MPI sends at once
-
-
-class Interrupt(BaseException):
-    """What a handler raises."""
-
-
-def interrupted(call, after):
-    """Call; tell whether it was interrupted, at its bytecode number `after`."""
-    left = after
-
-    def on_event(frame, event, _):
-        nonlocal left
-        if frame.f_code.co_filename not in FILES:
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            left -= 1
-            if left == 0:
-                raise Interrupt
-        return on_event
-
-    sys.settrace(on_event)
-    try:
-        call()
-    except Interrupt:
-        return True
-    finally:
-        sys.settrace(None)
-    return False
 
 
 def receive(comm, after):
@@ -53,9 +24,9 @@ def receive(comm, after):
     for data in sent:
         sender.send(0, NUMBER, data)
     sender.send(0, nonblocking.CONTROL, dumps(("exited", NUMBER, -9)))
-    was = interrupted(peers.poll, after)
+    was = interrupted(peers.poll, after, FILES)
     for _ in range(30):
-        interrupted(peers.poll, after)
+        interrupted(peers.poll, after, FILES)
     while sender.has_unsent or not launched.gone:
         sender.flush()
         peers.poll()
@@ -69,7 +40,7 @@ def send(comm, after):
     """Send messages, the second one interrupted; tell whether it was. It comes once, or not at all; the others do."""
     end = nonblocking.NonblockingComm(MPI, comm, MPI.ANY_SOURCE)
     end.send(0, 1, b"first")
-    was = interrupted(lambda: end.send(0, 2, b"interrupted" * 10_000), after)
+    was = interrupted(lambda: end.send(0, 2, b"interrupted" * 10_000), after, FILES)
     end.send(0, 3, b"last")
     came = []
     while end.has_unsent or 3 not in came:
@@ -83,7 +54,7 @@ def send(comm, after):
 if __name__ == "__main__":
     comm = MPI.COMM_WORLD.Dup()
     for play in (send, receive):
-        after = 1
+        after = 0
         while play(comm, after):
             after += 1
         print(play.__name__, "was interrupted", after > 50)

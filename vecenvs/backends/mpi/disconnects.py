@@ -5,6 +5,7 @@ When a node is lost, a launcher may kill rank 0 within milliseconds, and not say
 
 from __future__ import annotations
 
+import contextlib
 import select
 import threading
 
@@ -15,7 +16,7 @@ class DisconnectReporter:
     """A thread that sleeps until a connection ends. It starts with the first one, if a launcher reads its reports."""
 
     def __init__(self) -> None:
-        self._texts: dict[int, tuple[int, str]] = {}
+        self._texts: dict[int, dict[int, str]] = {}  # by descriptor and worker
         self._epoll: select.epoll | None = None
 
     def watch(self, descriptor: int, number: int, text: str) -> None:
@@ -23,23 +24,25 @@ class DisconnectReporter:
         if not status_file.has_reader() or not hasattr(select, "epoll"):
             return
         status_file.note_placed(text)
-        self._texts[descriptor] = number, f"{text}, is gone"
+        self._texts.setdefault(descriptor, {})[number] = f"{text}, is gone"
         if self._epoll is None:
             self._epoll = select.epoll()
             threading.Thread(target=self._run, args=(self._epoll,), name="vecenvs-disconnects", daemon=True).start()
-        self._epoll.register(descriptor, select.EPOLLRDHUP | select.EPOLLONESHOT)
+        with contextlib.suppress(FileExistsError):  # that of a leader, whose workers share it
+            self._epoll.register(descriptor, select.EPOLLRDHUP | select.EPOLLONESHOT)
 
-    def report(self, descriptor: int) -> None:
-        """Report, once, that a connection has ended or counts as lost."""
-        known = self._texts.pop(descriptor, None)
-        if known is not None:
-            status_file.note_hang_up(*known)
+    def report(self, descriptor: int, number: int) -> None:
+        """Report, once, that the connection of a worker has ended or counts as lost."""
+        text = self._texts.get(descriptor, {}).pop(number, None)
+        if text is not None:
+            status_file.note_hang_up(number, text)
 
-    def forget(self, descriptor: int) -> None:
-        """Let a connection end without a report. Repeatable. (epoll itself forgets a descriptor that is closed.)."""
-        self._texts.pop(descriptor, None)
+    def forget(self, descriptor: int, number: int) -> None:
+        """Let the connection of a worker end without a report. Repeatable. (epoll forgets a closed descriptor.)."""
+        self._texts.get(descriptor, {}).pop(number, None)
 
     def _run(self, epoll: select.epoll) -> None:
         while True:
             for descriptor, _ in epoll.poll():
-                self.report(descriptor)
+                for number in list(self._texts.get(descriptor, ())):
+                    self.report(descriptor, number)

@@ -25,7 +25,7 @@ from vecenvs.batched import width
 from vecenvs.transport.channel import Channel, PolledEnd
 from vecenvs.transport.shared import Names
 from vecenvs.worker.process import child_environment, watch_caller
-from vecenvs.worker.serve import serve_worker
+from vecenvs.worker.serve import serve_leader, serve_worker
 
 
 class LaunchRequest(NamedTuple):
@@ -42,6 +42,17 @@ class LaunchRequest(NamedTuple):
     def slots(self) -> range:
         """The slots of the worker's envs."""
         return range(self.first, self.first + sum(map(width, self.env_fns)))
+
+
+class LeaderRequest(NamedTuple):
+    """What a rank needs to launch the leader of its node (see `transport.leader`)."""
+
+    sys_path: list[str]
+
+    @property
+    def slots(self) -> range:
+        """The slots of its envs: it has none."""
+        return range(0)
 
 
 def start_server() -> None:
@@ -62,7 +73,7 @@ def forget_server() -> None:
 class HostedProcess:
     """The process of one worker, seen from the rank that has started it. `relay` has its boot messages."""
 
-    def __init__(self, number: int, request: LaunchRequest) -> None:
+    def __init__(self, number: int, request: LaunchRequest | LeaderRequest) -> None:
         self.number = number
         ours, theirs = socket.socketpair()
         self.relay = PolledEnd(ours)
@@ -109,10 +120,13 @@ class HostedProcess:
             self._process.close()
 
 
-def _main(end: socket.socket, request: LaunchRequest, rank_pid: int) -> None:
+def _main(end: socket.socket, request: LaunchRequest | LeaderRequest, rank_pid: int) -> None:
     with contextlib.suppress(OSError):  # the rank has just ended
         os.setpgid(0, os.getpgid(rank_pid))  # a signal to the rank's process group is meant for its envs, too
     sys.path.extend(path for path in request.sys_path if path not in sys.path)
+    if isinstance(request, LeaderRequest):
+        serve_leader(Channel(end), rank_pid)
+        return
     caller, names = rank_pid, tuple[str, ...]()
     if request.names is not None:  # rank 0 is on this machine
         caller, names = request.caller, request.names

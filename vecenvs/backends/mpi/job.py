@@ -51,9 +51,9 @@ def worker_ranks(comm: Any = None, patience: float = ARRIVAL_TIMEOUT) -> WorkerR
     if comm.Get_size() < mpi.COMM_WORLD.Get_size() and not _known:
         abort_on_exception(mpi)  # ranks that are not ours to end would wait for this one
     try:
-        private, root_here = private_copy(mpi, comm, patience)
+        private, node = private_copy(mpi, comm, patience)
         if private.Get_rank() != 0:
-            serve_rank(mpi, private, root_here)
+            serve_rank(mpi, private, node)
         ranks = WorkerRanks(mpi, private, patience)
     except VecEnvError:
         abort_on_exception(mpi)  # unless the script handles it

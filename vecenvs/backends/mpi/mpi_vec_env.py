@@ -13,8 +13,9 @@ import numpy as np
 from vecenvs.arguments import check_choice, check_env_fns, parse_int, parse_timeout
 from vecenvs.backends.mpi.hosting import LaunchRequest
 from vecenvs.backends.mpi.job import worker_ranks
+from vecenvs.backends.mpi.leaders import Leaders
 from vecenvs.backends.mpi.nodes import Peer
-from vecenvs.backends.mpi.ranks import WorkerRanks
+from vecenvs.backends.mpi.ranks import LaunchedWorker, WorkerRanks
 from vecenvs.backends.mpi.transport import RankTransport
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
@@ -31,8 +32,9 @@ class MpiVecEnv(PoolVecEnv):
     The other ranks leave the user's script where it constructs its first MpiVecEnv. From there on they serve any number
     of VecEnvs, until rank 0 ends.
 
-    Workers on the caller's node step through shared memory. Those of other nodes connect to the caller by TCP, with one
-    message per worker and step each way. `stats()["workers"]` says for each how it is reached, and why.
+    Workers on the caller's node step through shared memory. Other nodes are reached by TCP, with one message per node
+    and step each way: where a node has several workers, a process there, its leader, passes their messages on.
+    `stats()["workers"]` says for each worker how it is reached, and why.
 
     Args:
         env_fns: functions that make one env each. Those of rank 0 count; the other ranks may give none.
@@ -84,6 +86,8 @@ class MpiVecEnv(PoolVecEnv):
         # others may have none, and must not end while it waits for them.
         self._ranks = worker_ranks(self._comm, **self._limit)
         check_env_fns(env_fns)
+        reach = partial(_reach, address=self._address, port=self._port)
+        self._leaders = Leaders(self._ranks, self._used, reach, everywhere=self._transport == "messages")
         return max(1, min(len(env_fns), len(self._ranks.peers))) if num_workers is None else num_workers
 
     def _launch(self, worker: int, shard: range) -> Transport:
@@ -100,22 +104,29 @@ class MpiVecEnv(PoolVecEnv):
             except BrokenPipeError:  # this rank is gone, and from now on known to be
                 del self._used[worker]
         find_spins = partial(_spins, self._ranks, self._used, peer)
-        return RankTransport(launched, names, find_spins, self._transport, self._address, self._port)
+        find_node = partial(self._leaders.link, peer)
+        return RankTransport(launched, names, find_spins, self._transport, self._address, self._port, find_node)
 
     def stats(self) -> dict[str, Any]:
         """Return what every VecEnv counts, and how its workers are reached.
 
         Returns:
             Besides the entries of `VecEnv.stats`: `transports`, the number of workers by transport, and `workers`, a
-            dict for each worker of rank, host, pid (the rank's), transport and why.
+            dict for each worker of rank, host, pid (the rank's), transport, why and gathered (whether it shares its
+            node's connection).
         """
         return {**super().stats(), **describe_all(self._workers.launched())}
 
 
+def _reach(launched: LaunchedWorker, address: str | None, port: int) -> RankTransport:
+    """Return what connects a leader that a rank has launched."""
+    return RankTransport(launched, Names.new(""), lambda: (NEVER, NEVER), "messages", address, port)
+
+
 def _spins(ranks: WorkerRanks, used: Mapping[int, Peer], peer: Peer) -> tuple[Spin, Spin]:
-    """Return how long the caller and a worker of this node try a semaphore before they sleep."""
-    here = [other for other in used.values() if other.shares]
-    spare = ranks.cores() - len(here)
+    """Return how long a worker of this rank, and its caller or its node's leader, try a semaphore before they sleep."""
+    here = [other for other in used.values() if other.node == peer.node]
+    spare = ranks.cores(peer.node) - len(here)
     if spare < 0 or here.count(peer) > len(peer.cpus):
         return NEVER, NEVER
     return spins(spare)

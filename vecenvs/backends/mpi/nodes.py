@@ -22,9 +22,14 @@ class Peer(NamedTuple):
     rank: int
     host: str
     pid: int
-    same_node: bool  # whether MPI says that it is on rank 0's node
+    node: int  # the lowest rank of its node, as MPI says; 0 is that of rank 0
     shares: bool  # whether rank 0's memory and semaphores can be opened there
     cpus: frozenset[int]  # those it may run on, by their host's numbers
+
+    @property
+    def same_node(self) -> bool:
+        """Whether it is on rank 0's node."""
+        return self.node == 0
 
     def __str__(self) -> str:
         return f"rank {self.rank} on {self.host} (pid {self.pid})"
@@ -39,8 +44,8 @@ class Probe(NamedTuple):
     pid: int  # rank 0's process
 
 
-def private_copy(mpi: Any, comm: Any, patience: float) -> tuple[Any, bool]:
-    """Duplicate `comm`, so that our messages never meet the user's; tell whether rank 0 is on this node.
+def private_copy(mpi: Any, comm: Any, patience: float) -> tuple[Any, int]:
+    """Duplicate `comm`, so that our messages never meet the user's; return the lowest rank of this node, too.
 
     Collective over `comm`. Nodes are what MPI says (its split by shared memory).
 
@@ -55,9 +60,9 @@ def private_copy(mpi: Any, comm: Any, patience: float) -> tuple[Any, bool]:
             "the script: python -m vecenvs.mpi train.py"
         )
     node = private.Split_type(mpi.COMM_TYPE_SHARED, private.Get_rank())
-    root_here = mpi.Group.Translate_ranks(private.Get_group(), [0], node.Get_group())[0] != mpi.UNDEFINED
+    (lowest,) = mpi.Group.Translate_ranks(node.Get_group(), [0], private.Get_group())
     node.Free()
-    return private, bool(root_here)
+    return private, int(lowest)
 
 
 class ProbeTarget:
@@ -76,10 +81,10 @@ class ProbeTarget:
         unlink_semaphores([self._semaphore.name])
 
 
-def introduce(rank: int, root_here: bool, probe: Probe) -> Peer:
+def introduce(rank: int, node: int, probe: Probe) -> Peer:
     """Describe this rank; try the probe if MPI says that rank 0 is on this node."""
-    shares = root_here and _can_open(probe)
-    return Peer(rank, socket.gethostname(), os.getpid(), root_here, shares, frozenset(allowed_cpus()))
+    shares = node == 0 and _can_open(probe)
+    return Peer(rank, socket.gethostname(), os.getpid(), node, shares, frozenset(allowed_cpus()))
 
 
 def _can_open(probe: Probe) -> bool:

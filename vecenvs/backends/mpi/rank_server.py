@@ -29,13 +29,13 @@ LEAVE_GRACE = 3.0  # seconds after SIGTERM in which rank 0 may still end things 
 _UNSENT_REST = 2e-5  # seconds of rest while MPI has messages to send
 
 
-def serve_rank(mpi: Any, private: Any, root_here: bool) -> NoReturn:
+def serve_rank(mpi: Any, private: Any, node: int) -> NoReturn:
     """Serve rank 0 of a communicator of ours, then end this process: the rest of the script never runs here."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for rank 0 to act upon
     watch_caller(os.getppid())  # the launcher: if it is killed, nothing else ends this rank
     try:
         start_server()
-        server = RankServer(mpi, private, root_here)
+        server = RankServer(mpi, private, node)
         signal.signal(signal.SIGTERM, server.leave_soon)
         server.run()
         mpi.Finalize()
@@ -53,11 +53,11 @@ def serve_rank(mpi: Any, private: Any, root_here: bool) -> NoReturn:
 
 
 class RankServer:
-    """The loop of a worker rank. `root_here`: rank 0 is on the same node."""
+    """The loop of a worker rank. `node`: the lowest rank of its node."""
 
-    def __init__(self, mpi: Any, private: Any, root_here: bool) -> None:
+    def __init__(self, mpi: Any, private: Any, node: int) -> None:
         self._rank = private.Get_rank()
-        self._root_here = root_here
+        self._node = node
         self._comm = NonblockingComm(mpi, private, source=0)
         self._hosted: dict[int, HostedProcess] = {}
         self._backoff = Backoff()
@@ -99,7 +99,7 @@ class RankServer:
 
     def _control(self, what: str, *rest: Any) -> None:
         if what == "probe":
-            peer = introduce(self._rank, self._root_here, rest[0])
+            peer = introduce(self._rank, self._node, rest[0])
             if peer.shares:
                 watch_caller(rest[0].pid)  # not every launcher ends the job when it has lost rank 0
             self._tell("hello", peer)

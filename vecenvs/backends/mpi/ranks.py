@@ -14,7 +14,7 @@ from typing import Any
 
 from vecenvs.backends.mpi import status_file
 from vecenvs.backends.mpi.disconnects import DisconnectReporter
-from vecenvs.backends.mpi.hosting import LaunchRequest
+from vecenvs.backends.mpi.hosting import LaunchRequest, LeaderRequest
 from vecenvs.backends.mpi.nodes import Peer, ProbeTarget, is_running
 from vecenvs.backends.mpi.nonblocking import CONTROL, NonblockingComm
 from vecenvs.backends.mpi.polling import wait_for
@@ -116,7 +116,7 @@ class WorkerRanks:
         if missing:
             raise VecEnvError(f"no answer from rank {', '.join(map(str, missing))} within {patience:g} s")
 
-    def launch(self, peer: Peer, request: LaunchRequest) -> LaunchedWorker:
+    def launch(self, peer: Peer, request: LaunchRequest | LeaderRequest) -> LaunchedWorker:
         """Launch a worker on a rank, without waiting for it. BrokenPipeError if the rank is gone."""
         number = 1 + next(self._numbers) % (self._most - 1)
         launched = self._launched[number] = LaunchedWorker(self, number, peer, request.slots)
@@ -146,7 +146,7 @@ class WorkerRanks:
         if not answering:
             silent = "; ".join(f"{peer} does not answer" for peer in self.peers.values())
             raise VecEnvError("no worker rank is left" + (f": {silent}" if silent else ""))
-        hosting = [launched.peer for launched in self._launched.values()]
+        hosting = [launched.peer for launched in self._launched.values() if launched.slots]
         return min(answering, key=lambda peer: (own.count(peer), hosting.count(peer), peer.rank))
 
     def _answering(self) -> list[Peer]:
@@ -271,8 +271,10 @@ class WorkerRanks:
         self.poll()
         return [peer for peer in self.peers.values() if peer.rank in self._pinged]
 
-    def cores(self) -> int:
-        """Count the cores of this node that its ranks may use between them."""
+    def cores(self, node: int) -> int:
+        """Count the cores of a node that its ranks may use between them."""
+        if node:
+            return len(frozenset[int]().union(*(peer.cpus for peer in self.peers.values() if peer.node == node)))
         own = allowed_cpus()
         cpus = set(own).union(*(peer.cpus for peer in self.peers.values() if peer.shares))
         usable = usable_cores()
@@ -290,7 +292,11 @@ class WorkerRanks:
         gone += [peer for peer in peers if self._has_waited(peer, CAUSE_TIMEOUT)]
         texts = []
         for peer in dict.fromkeys((*self._lost, *gone)):
-            slots = [describe_indices(launched.slots) for launched in self._launched.values() if launched.peer == peer]
+            slots = [
+                describe_indices(launched.slots)
+                for launched in self._launched.values()
+                if launched.peer == peer and launched.slots
+            ]
             texts.append(f"{peer} is gone" + (f", with envs {'; '.join(slots)}" if slots else ""))
         return texts
 

@@ -10,8 +10,8 @@ from typing import Any
 from vecenvs.backends.mpi.ranks import LaunchedWorker
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import describe_indices
-from vecenvs.transport.packed import TcpTransport
-from vecenvs.transport.remote import OTHER_NODE, RemoteTransport
+from vecenvs.transport.node_link import NodeLink
+from vecenvs.transport.remote import BY_MESSAGES, OTHER_NODE, RemoteTransport
 from vecenvs.transport.shared import Names
 from vecenvs.transport.spinning import Spin
 
@@ -20,7 +20,7 @@ class RankTransport(RemoteTransport):
     """A worker whose boot channel is MPI, by way of its rank.
 
     `address` is an IP address of this machine to which workers connect; None for the one on the route to their host.
-    `find_spins` is called when all workers have been placed.
+    `find_spins` and `find_node` are called when all workers have been placed.
     """
 
     def __init__(
@@ -31,11 +31,13 @@ class RankTransport(RemoteTransport):
         wanted: str,
         address: str | None,
         port: int,
+        find_node: Callable[[BatchColumns], NodeLink | None] = lambda _: None,
     ) -> None:
         super().__init__(launched.slots, names, wanted, port)
         self._launched = launched
         self._find_spins = find_spins
         self._address = address
+        self._find_node = find_node
         self.where = launched.where
 
     def boot_send(self, data: bytes) -> None:
@@ -59,40 +61,45 @@ class RankTransport(RemoteTransport):
     def about_address(self) -> str:
         return "address= chooses another IP address of rank 0's host, on a network that all nodes reach"
 
+    def node_link(self, batch: BatchColumns) -> NodeLink | None:
+        return self._find_node(batch)
+
     def place(self) -> dict[str, Any]:
         peer = self._launched.peer
         return {"rank": peer.rank, "host": peer.host, "pid": peer.pid}
 
     def attach(self, batch: BatchColumns) -> None:
         super().attach(batch)
-        if isinstance(self._link, TcpTransport):
+        if isinstance(self._link, BY_MESSAGES):
             launched = self._launched
             text = f"{launched.peer}, with envs {describe_indices(self.shard)}"
             launched.ranks.disconnects.watch(self._link.fileno(), launched.number, text)
 
     def expect_disconnect(self) -> None:
-        if isinstance(self._link, TcpTransport):
-            self._launched.ranks.disconnects.forget(self._link.fileno())
+        if isinstance(self._link, BY_MESSAGES):
+            self._launched.ranks.disconnects.forget(self._link.fileno(), self._launched.number)
 
     def exit_status(self) -> tuple[bool, int | None]:
         launched = self._launched
         gone, exitcode = launched.exit_status()
         if gone:
             return True, exitcode
-        if isinstance(self._link, TcpTransport) and self.disconnected():
+        if isinstance(self._link, BY_MESSAGES) and self.disconnected():
             launched.ranks.ping_host(launched.peer.host)  # its rank says more, unless it is gone as well
             gone = self.disconnected_for_long()
             if gone:
-                launched.ranks.disconnects.report(self._link.fileno())
+                launched.ranks.disconnects.report(self._link.fileno(), launched.number)
         elif self._link is None and self._made is not None:
             gone = launched.ranks.is_out_of_reach(launched.peer)
         return gone, None
 
     def stop(self, grace: float) -> None:
-        if isinstance(self._link, TcpTransport):
+        if isinstance(self._link, BY_MESSAGES):
             disconnects = self._launched.ranks.disconnects
             # A worker that has ended by itself, or with its node, may not have been reported yet.
-            (disconnects.report if self._launched.gone else disconnects.forget)(self._link.fileno())
+            (disconnects.report if self._launched.gone else disconnects.forget)(
+                self._link.fileno(), self._launched.number
+            )
         self._launched.stop(grace)
         self.close_link()
 

@@ -110,7 +110,7 @@ class RayVecEnv(PoolVecEnv):
 
         Returns:
             Besides the entries of `VecEnv.stats`: `transports`, the number of workers by transport, and `workers`, a
-            dict for each worker of node, ip, pid, transport and why.
+            dict for each worker of node, ip, pid, transport, why and gathered (False).
         """
         return {**super().stats(), **describe_all(self._workers.launched())}
 

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vecenvs.batched import Batched
 from vecenvs.errors import EnvError, SpaceMismatch, VecEnvError, WorkerDied
@@ -102,6 +102,24 @@ class BatchedRuleConformance(Conformance):
         assert_same(vec.reset([1]), np.array([[1, 2, 0]]))
         obs, *_ = vec.step([0] * 4)
         assert_same(obs[:3], np.array([[0, 2, 1], [1, 2, 1], [2, 2, 1]]))
+
+    @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
+    def test_rows_of_an_env_that_reuses_its_arrays(self, make: Make, mode: AutoresetMode) -> None:
+        """Rows and infos of a step stay as they are, whatever the env and the caller write to afterwards."""
+        one = Batched(functools.partial(SyncVectorEnv, lengthy_fns(3), copy=False, autoreset_mode=mode), 3)
+        vec = make([one], autoreset="next_step" if mode is AutoresetMode.NEXT_STEP else "same_step")
+        vec.reset(seed=0)
+        vec.step([0] * 3)
+        vec.step([0] * 3)
+        obs, rewards, dones, infos = vec.step([0] * 3)
+        seen, active = obs.copy(), vec.active
+        obs[:], rewards[:] = -1, -1
+        vec.step([0] * 3)
+        assert dones.tolist() == [True, False, False]
+        assert active.all()
+        assert_same(infos[0]["terminal_observation"], np.array([0, 1, 3]))
+        assert seen[1:].tolist() == [[1, 1, 3], [2, 1, 3]]
+        assert (obs == -1).all()
 
     def test_infos_are_made_when_looked_at(self, make: Make) -> None:
         vec = make(batched_fns(counting_fns(4), (2, 2)))

@@ -16,6 +16,7 @@ from vecenvs.errors import NotSteppingError, WorkerDied
 from vecenvs.testing.envs import CountingEnv, DyingEnv, GatedEnv
 from vecenvs.testing.envs.ill import EXIT_CODE
 from vecenvs.testing.suite.base import Conformance, Make
+from vecenvs.testing.suite.interrupts import NappingEnv
 
 PROMPT = pytest.mark.timeout(40)
 """For tests beside an env that hangs: waiting for it fails the test."""
@@ -52,6 +53,13 @@ def pid_of(_: Any) -> int:
     return os.getpid()
 
 
+def slow_env() -> NappingEnv:
+    """Return an env whose rows do not travel with those of the next one."""
+    env = NappingEnv()
+    env.nap = 0.01
+    return env
+
+
 class DeathConformance(Conformance):
     """WorkerDied."""
 
@@ -59,7 +67,7 @@ class DeathConformance(Conformance):
     @pytest.mark.parametrize("where", ["step", "reset"])
     def test_what_it_sent_before(self, make: Make, where: str) -> None:
         """A row that was sent before its worker died is not lost, even if no call has looked for it until then."""
-        vec = make([CountingEnv, functools.partial(DyingEnv, 1, where, 1 if where == "step" else 2), CountingEnv])
+        vec = make([slow_env, functools.partial(DyingEnv, 1, where, 1 if where == "step" else 2), CountingEnv])
         vec.reset()
         (pid,) = vec.call(pid_of, [1])
         if where == "step":

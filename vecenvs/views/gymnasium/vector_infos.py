@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.batch.info_batches import Columns
+from vecenvs.batch.info_batches import BatchInfos, Columns
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.batch.values import copy_containers
 from vecenvs.errors import VecEnvError
@@ -77,14 +77,14 @@ def episode_statistics_keys(info: dict[str, Any]) -> list[str]:
     return [key for key, value in info.items() if isinstance(value, dict) and value.keys() == {"r", "l", "t"}]
 
 
-def check_wrapped(dones: NDArray[np.bool_], ended: NDArray[np.bool_], infos: list[dict[str, Any]]) -> None:
+def check_wrapped(dones: NDArray[np.bool_], ended: NDArray[np.bool_], infos: list[dict[str, Any]] | BatchInfos) -> None:
     """Refuse dones that only a wrapper has changed; add the missing key to infos that a wrapper has made."""
     if not np.array_equal(dones, ended):
         raise VecEnvError(
             "a wrapper changes dones, which Gymnasium does not have: define the properties terminated and truncated "
             "in the wrapper"
         )
-    for info in infos:
+    for info in infos.looked_at.values() if isinstance(infos, BatchInfos) else infos:
         info.setdefault(TRUNCATED_KEY, False)
 
 

@@ -271,7 +271,7 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         terminated, truncated = vec.terminated, vec.truncated
         if self._wrapped:
             check_wrapped(dones, terminated | truncated, infos)
-        if isinstance(infos, BatchInfos) and infos.untouched:
+        if isinstance(infos, BatchInfos):
             found = self._from_columns(infos, dones)
         else:
             found = {}
@@ -304,19 +304,24 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
             own = without_vec_env_keys(self.vec.reset_infos[i])
         return self._add_info(infos, own, i) if own else infos
 
-    def _from_columns(self, infos: Any, dones: NDArray[np.bool_]) -> dict[str, Any]:
-        """Return the infos of envs that are batched already, without work for each env but those that have ended."""
-        columns = infos.columns
-        ended: list[int] = []
+    def _from_columns(self, infos: BatchInfos, dones: NDArray[np.bool_]) -> dict[str, Any]:
+        """Return the infos of envs that are batched already, without work for each env.
+
+        Ended episodes, and rows whose dicts a wrapper has looked at, go one by one.
+        """
+        columns, made = infos.columns, infos.looked_at
+        apart: NDArray[np.bool_] = np.zeros(self.num_envs, bool)  # rows that take `_add_row`
         if self.autoreset_mode is AutoresetMode.SAME_STEP and "terminal_observation" in columns:
-            ended = np.flatnonzero(dones).tolist()
-            columns = parts(columns, ~dones)
+            apart |= dones
+        apart[list(made)] = True
+        if apart.any():
+            columns = parts(columns, ~apart)
         rest: list[tuple[dict[str, Any], int]] = []
         found = vector_infos(columns, self.num_envs, lambda info, i: rest.append((info, i)))
         for info, i in rest:
             found = self._add_info(found, info, i)
-        for i in ended:
-            found = self._add_row(found, info_of(infos.columns, i), i, dones)
+        for i in np.flatnonzero(apart).tolist():
+            found = self._add_row(found, made[i] if i in made else info_of(infos.columns, i), i, dones)
         return found
 
     def _float64(self, rewards: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -1,0 +1,69 @@
+"""Measure what a node's workers cost a caller on another node, with a leader there and with a connection for each.
+
+    python -m vecenvs.mpi -n 2 benchmarks/nodes.py        some 30 s; results in benchmarks/results/nodes.json
+
+The other node is imitated: `transport="messages"` reaches workers of this machine like those of another. So the leader
+and the workers share the caller's cores. The caller's CPU time is what the comparison is about; the time of a whole
+step counts for machines with a core for each process only.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vecenvs.backends.mpi import MpiVecEnv, leaders
+from vecenvs.bench.machine import facts, versions
+from vecenvs.bench.workloads import workload
+from vecenvs.cpus import usable_cores
+
+RESULTS = Path(__file__).parent / "results" / "nodes.json"
+ENVS, WORKERS, ROUNDS, STEPS = 64, (1, 2, 4, 8, 16), 5, 100
+ALWAYS, NEVER = 1, 10**9  # workers of a node from which on it has a leader
+
+
+def measure(workers: int, least: int) -> dict[str, float]:
+    """Return seconds of the caller's CPU, and seconds, per step of ENVS envs that cost nothing: the least of rounds."""
+    leaders.LEAST = least
+    with MpiVecEnv([workload("spin:0us")] * ENVS, num_workers=workers, transport="messages") as vec:
+        if not all(each["gathered"] == (least == ALWAYS) for each in vec.stats()["workers"]):
+            raise SystemExit("the workers are not reached in the way that is measured")
+        vec.reset()
+        actions = np.zeros(ENVS, np.int64)
+        cpu, wall = [], []
+        for _ in range(ROUNDS):
+            start, begin = time.thread_time(), time.perf_counter()
+            for _ in range(STEPS):
+                vec.step(actions)
+            cpu.append((time.thread_time() - start) / STEPS)
+            wall.append((time.perf_counter() - begin) / STEPS)
+    return {"caller": min(cpu), "step": min(wall)}
+
+
+def main() -> None:
+    """Measure by turns, three times each; write the medians."""
+    found: dict[tuple[int, int], list[dict[str, float]]] = {}
+    for _ in range(3):
+        for workers in WORKERS:
+            for least in (ALWAYS, NEVER):
+                found.setdefault((workers, least), []).append(measure(workers, least))
+    results: list[dict[str, Any]] = []
+    for (workers, least), readings in found.items():
+        medians = {name: statistics.median(reading[name] for reading in readings) for name in readings[0]}
+        results.append({"workers": workers, "leader": least == ALWAYS, "envs": ENVS, **medians})
+    RESULTS.write_text(
+        json.dumps({"machine": facts(usable_cores()), "versions": versions(), "results": results}, indent=2) + "\n"
+    )
+    alone = next(each for each in results if each["workers"] == 1 and not each["leader"])
+    for each in results:
+        ratios = " ".join(f"{name} {each[name] / alone[name]:.2f}" for name in ("caller", "step"))
+        print(f"{each['workers']:3} workers, {'a leader' if each['leader'] else 'connections'}: {ratios}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Sets of envs that callers name again and again: checked, and divided among the workers, once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vecenvs.arguments import parse_indices
+from vecenvs.batched import Hosts
+from vecenvs.transport.protocol import Slots, slots_of
+from vecenvs.vec_env import Indices
+
+_INT64, _BOOL = np.dtype(np.int64), np.dtype(np.bool_)
+_KEPT = 64  # sets that are remembered
+
+
+class Subset(NamedTuple):
+    """Some slots, in the caller's order: also as an array, and as what each worker has of them."""
+
+    slots: list[int]
+    array: NDArray[np.int64]
+    parts: list[tuple[int, Slots]]
+
+
+class Subsets:
+    """Makes subsets of index arrays, masks and lists. Arrays of the same values give the same subset again."""
+
+    def __init__(self, owner: Sequence[int], hosts: Hosts) -> None:
+        self._owner = owner
+        self._hosts = hosts
+        self._known: dict[tuple[bool, bytes], Subset] = {}
+
+    def of(self, indices: Indices) -> Subset:
+        """Return the envs that `indices` name. IndexError, TypeError or ValueError if they name none that exist."""
+        if type(indices) is not np.ndarray or indices.ndim != 1 or indices.dtype not in (_INT64, _BOOL):
+            return self._new(indices)
+        key = indices.dtype is _BOOL, indices.tobytes()
+        found = self._known.get(key)
+        if found is None:
+            found = self._new(indices)
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            self._known[key] = found
+        return found
+
+    def _new(self, indices: Indices) -> Subset:
+        slots = parse_indices(indices, len(self._owner))
+        return Subset(slots, np.array(slots, np.int64), divided(self._hosts.together(slots), self._owner))
+
+
+def divided(slots: Iterable[int], owner: Sequence[int]) -> list[tuple[int, Slots]]:
+    """Return each worker that owns some of these slots, and those, in the order given."""
+    groups: dict[int, list[int]] = {}
+    for worker, run in itertools.groupby(slots, owner.__getitem__):
+        groups.setdefault(worker, []).extend(run)
+    return [(worker, slots_of(group)) for worker, group in groups.items()]

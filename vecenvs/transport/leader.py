@@ -1,0 +1,194 @@
+"""The leader of a node: it passes messages on between a caller on another machine and the workers of its own.
+
+It has the columns of its node's workers in shared memory and a pair of rings for each, as a caller has on its own node.
+Frames from the caller go to the workers at once. Answers are gathered: those to one step of all envs travel together.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections import deque
+
+from vecenvs.transport.channel import Channel
+from vecenvs.transport.frames import Entry, Frames
+from vecenvs.transport.node_link import ABOUT_MEMBERS, LeaderSpec
+from vecenvs.transport.protocol import OF_SHARD, OF_SOME, Answer, Command, dumps, loads, slots_in
+from vecenvs.transport.shared import FULL_PAUSE, Names, Rings, SharedBatchColumns
+from vecenvs.transport.spinning import NEVER, Spin
+
+# Seconds that an answer waits for those of other workers: to a step of all envs, to a step of some.
+_ALL, _SOME = 5e-3, 2e-4
+# Seconds between looks for answers of workers that do not wake the leader: while they step, and otherwise.
+_STEPPING, _IDLE = 2e-4, 5e-3
+_STEP, _STEP_SOME, _OPEN_INFO = int(Command.STEP), int(Command.STEP_SOME), int(Command.OPEN_INFO)
+
+
+class Leader:
+    """The columns and the rings of the node's workers. `LeaderSpec` is the caller's."""
+
+    def __init__(self, spec: LeaderSpec) -> None:
+        self._batch = SharedBatchColumns(
+            spec.observation_space, spec.action_space, spec.n, spec.info_attrs, spec.wake, finals=False
+        )
+        self._commands, self._answers = Frames.of_commands(self._batch), Frames.of_answers(self._batch)
+        self._members: dict[int, _Member] = {}
+        self._awaited = spec.members
+        self._replies: deque[Entry] = deque()  # of the leader itself
+
+    def serve(self, channel: Channel) -> None:
+        """Serve until the caller hangs up, which is an EOFError or a ConnectionError."""
+        threading.Thread(target=self._gather, args=(channel,), name="vecenvs-gather", daemon=True).start()
+        poll = select.poll()
+        poll.register(channel.fileno(), select.POLLIN)
+        while True:
+            # Not `any` of a generator: each is to send what it can.
+            waiting = [member for member in list(self._members.values()) if not member.send_rest()]
+            if poll.poll(1e3 * FULL_PAUSE if waiting else None):
+                for entry in self._commands.unpack(memoryview(channel.recv_bytes())):
+                    self._pass_on(entry)
+
+    def close(self) -> None:
+        """Remove the names by which workers find the memory. Repeatable."""
+        self._batch.forget()
+        for member in self._members.values():
+            member.rings.forget()
+
+    # Commands
+
+    def _pass_on(self, entry: Entry) -> None:
+        number, _, tag, data = entry
+        if number == ABOUT_MEMBERS:
+            what, *rest = loads(data)
+            getattr(self, f"_on_{what}")(*rest)
+        elif number in self._members:  # else it has been removed
+            if tag & 0xFF == _OPEN_INFO:
+                self._batch.open_info(loads(data))
+            self._members[number].put(entry)
+
+    def _on_open(self, number: int, shard: range, names: Names, spin: Spin) -> None:
+        """Make the rings of a worker; the reply has what it needs to open them."""
+        self._commands.shards[number] = self._answers.shards[number] = shard
+        names = names._replace(wake=self._batch.wake.name)
+        rings = Rings(self._batch, shard, names, (NEVER, spin), always=True)
+        self._members[number] = _Member(number, rings, len(shard))
+        self._replies.append(Entry(number, 0, int(Answer.REPLY), dumps(rings.spec)))
+        self._batch.wake.release()
+
+    def _on_opened(self, number: int) -> None:
+        """Forget the names of a worker's rings: it has opened them, or cannot."""
+        self._members[number].rings.forget()
+        self._awaited -= 1
+        if not self._awaited:
+            self._batch.forget(memory=False)
+
+    def _on_remove(self, number: int) -> None:
+        """Forget a worker that has ended, or that the caller reaches in another way."""
+        member = self._members.pop(number, None)
+        if member is not None:
+            member.rings.forget()
+
+    # Answers
+
+    def _gather(self, channel: Channel) -> None:
+        wake = self._batch.wake
+        held: list[Entry] = []
+        since, seconds = 0.0, self._rest()
+        while True:
+            wake.acquire(True) if seconds is None else wake.acquire(True, seconds)
+            while wake.acquire(False):
+                continue
+            before, urgent = len(held), bool(self._replies)
+            while self._replies:
+                held.append(self._replies.popleft())
+            for member in list(self._members.values()):
+                urgent = member.collect(held) or urgent
+            seconds = self._rest()
+            if held:
+                now = time.monotonic()
+                since = since if before else now
+                left = 0.0 if urgent else since + self._most_wait() - now
+                if left > 0:
+                    seconds = left if seconds is None else min(left, seconds)
+                    continue
+                held.sort(key=_member_of)  # those of one worker stay in order; adjacent rows are one block
+                try:
+                    channel.send_bytes(self._answers.pack(held))
+                except BrokenPipeError:  # `serve` sees it, too
+                    return
+                held.clear()
+
+    def _rest(self) -> float | None:
+        """Return how long to wait for the semaphore; None where every worker releases it."""
+        silent = [member for member in list(self._members.values()) if not member.rings.wakes]
+        if not silent:
+            return None
+        return _STEPPING if any(member.all_due or member.some_due for member in silent) else _IDLE
+
+    def _most_wait(self) -> float:
+        """Return how long rows may be held back: not at all if no worker is stepping."""
+        members = list(self._members.values())
+        if any(member.some_due for member in members):
+            return _SOME
+        return _ALL if any(member.all_due for member in members) else 0.0
+
+
+class _Member:
+    """A worker of the node. Commands are put by one thread, answers collected by another."""
+
+    def __init__(self, number: int, rings: Rings, size: int) -> None:
+        self.rings = rings
+        self.all_due = 0  # the number of a step of all envs that is unanswered
+        self.some_due: dict[int, int] = {}  # by the number of a step of some envs: how many rows are missing
+        self._number = number
+        self._size = size
+        self._last = -(2**62)  # the number of the last command
+        self._outbox: deque[Entry] = deque()
+
+    def put(self, entry: Entry) -> None:
+        """Send a command, unless it has come before; `send_rest` sends it if there is no room in the ring."""
+        _, number, tag, data = entry
+        if number <= self._last:
+            return
+        self._last = number
+        if tag == _STEP:
+            self.all_due = number
+        elif tag & 0xFF == _STEP_SOME:
+            self.some_due[number] = len(slots_in(tag, data))
+        if data or self._outbox or not self.rings.down.enter(number, tag):
+            self._outbox.append(entry)
+            self.send_rest()
+
+    def send_rest(self) -> bool:
+        """Send commands for which there was no room. Return whether none is left."""
+        outbox = self._outbox
+        while outbox and self.rings.down.put(outbox[0].number, outbox[0].tag, outbox[0].data):
+            outbox.popleft()
+        return not outbox
+
+    def collect(self, found: list[Entry]) -> bool:
+        """Append all answers that have come. Return whether one is not about rows: it does not wait for others."""
+        urgent = False
+        up = self.rings.up
+        while (message := up.get(0)) is not None:
+            number, tag, data = message
+            found.append(Entry(self._number, number, tag, data or b""))
+            up.take()
+            kind = tag & 0xFF
+            if kind in OF_SHARD:
+                if number == self.all_due:
+                    self.all_due = 0
+            elif kind in OF_SOME:
+                left = self.some_due.get(number, 0) - len(slots_in(tag, data))
+                if left > 0:
+                    self.some_due[number] = left
+                else:
+                    self.some_due.pop(number, None)
+            else:
+                urgent = True
+        return urgent
+
+
+def _member_of(entry: Entry) -> int:
+    return entry.member
