@@ -204,6 +204,7 @@ class Rounds:
             return [f"{pid}: {words[:200]}" for pid, words in now.items() if pid not in processes]
 
         def left_descriptors() -> list[str]:
+            gc.collect()  # what the first one has finalized
             if traced:  # CPython 3.11 never frees an exception in whose handler a trace function has raised
                 return []
             now = leaks.open_files()
