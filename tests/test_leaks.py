@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import inspect
+import itertools
 import json
 import os
 import signal
@@ -17,10 +19,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from bytecodes import interrupted
 from conftest import Configuration
 
 import vecenvs
+from vecenvs import SubprocVecEnv
+from vecenvs.pool.finalizers import Finalizer
+from vecenvs.pool.pool_base import PoolBase
+from vecenvs.pool.workers import Workers
 from vecenvs.testing import leaks
 from vecenvs.testing.envs import counting_fns
 
@@ -325,3 +333,20 @@ class TestTheWatch:
         assert f"sem.{name[1:]}" in leaks.shared_memory_files()
         (tmp_path / "stop").touch()
         assert not leaks.wait_until_empty(lambda: leaks.shared_memory_files() & {f"sem.{name[1:]}"}, PATIENCE)
+
+
+def test_an_interrupted_close_is_made_good_by_the_next_one() -> None:
+    """At whatever bytecode of `close` the handler of a signal raises."""
+    files = {inspect.getsourcefile(each) for each in (PoolBase, Finalizer, Workers)}
+    for bytecodes in itertools.count(0, 13):
+        vec = SubprocVecEnv(counting_fns(2), 2, "fork")
+        pids = [transport._process.pid for transport in vec._workers.transports]
+        came = interrupted(vec.close, bytecodes, files)
+        vec.close()
+        assert vec.closed
+        left = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+        for process in left:
+            process.kill()
+        assert not left, bytecodes
+        if not came:
+            break

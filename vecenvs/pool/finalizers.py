@@ -43,6 +43,11 @@ class Finalizer:
         """Whether this process is a fork of the one that made the object."""
         return self._pid != os.getpid()
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether `cancel` has been called."""
+        return not self._finalizer.alive
+
     def cancel(self) -> bool:
         """Stop watching; return whether this process made the object, and so may end what belongs to it."""
         self._finalizer.detach()

@@ -42,7 +42,7 @@ from vecenvs.pool.waiting import Waiting
 from vecenvs.pool.workers import CLOSE_GRACE, EXIT_GRACE, Workers
 from vecenvs.transport import Transport
 from vecenvs.transport.memory import new_name
-from vecenvs.transport.protocol import Command
+from vecenvs.transport.protocol import Command, RemoteFailure
 from vecenvs.transport.shared import SharedBatchColumns
 from vecenvs.vec_env import VecEnv, described
 from vecenvs.worker.autoreset import AUTORESET_MODES
@@ -222,15 +222,13 @@ class PoolBase(VecEnv):
         )
 
     def close(self) -> None:
-        if self.closed:
+        if self._finalizer.cancelled:
             return
         self.closed, self._free = True, False
         self._close_window()
-        if not self._finalizer.cancel():  # in a fork of the caller: the workers are not its own
-            return
-        try:
+        failures: list[RemoteFailure] = []
+        if not self._finalizer.forked:  # in a fork of the caller the workers are not its own
             failures = self._workers.close(CLOSE_GRACE)
-        finally:
-            self._batch.forget()
+        self._finalizer.cancel()  # a Ctrl-C before this leaves the rest to the next `close`, or to the finalizer
         for failure in failures:
             warnings.warn(f"{failure.summary} while being closed", RuntimeWarning, stacklevel=2)

@@ -21,7 +21,7 @@ def isend(message, dest, tag):
 if __name__ == "__main__":
     start_server()
     mpi = SimpleNamespace(Status=lambda: None, BYTE=None)
-    server = RankServer(mpi, SimpleNamespace(Get_rank=lambda: 1, Isend=isend), root_here=True)
+    server = RankServer(mpi, SimpleNamespace(Get_rank=lambda: 1, Isend=isend), node=0)
     hosted = server._hosted[7] = HostedProcess(7, LaunchRequest([], 0, "same_step", None, sys.path, os.getpid()))
     os.kill(hosted._process.pid, signal.SIGKILL)
     select.select([hosted.sentinel], [], [])
