@@ -15,7 +15,7 @@ from vecenvs.transport.protocol import Slots, slots_of
 from vecenvs.vec_env import Indices
 
 _INT64, _BOOL = np.dtype(np.int64), np.dtype(np.bool_)
-_KEPT = 64  # sets that are remembered
+_KEPT = 4  # envs in the sets that are remembered, for each env there is
 
 
 class Subset(NamedTuple):
@@ -32,19 +32,21 @@ class Subsets:
     def __init__(self, owner: Sequence[int], hosts: Hosts) -> None:
         self._owner = owner
         self._hosts = hosts
-        self._known: dict[tuple[bool, bytes], Subset] = {}
+        self._known: dict[tuple[str, bytes], Subset] = {}
+        self._kept = 0
 
     def of(self, indices: Indices) -> Subset:
         """Return the envs that `indices` name. IndexError, TypeError or ValueError if they name none that exist."""
         if type(indices) is not np.ndarray or indices.ndim != 1 or indices.dtype not in (_INT64, _BOOL):
             return self._new(indices)
-        key = indices.dtype is _BOOL, indices.tobytes()
+        key = indices.dtype.kind, indices.tobytes()
         found = self._known.get(key)
         if found is None:
             found = self._new(indices)
-            if len(self._known) >= _KEPT:
-                self._known.clear()
+            if self._kept > _KEPT * len(self._owner):
+                self._known, self._kept = {}, 0
             self._known[key] = found
+            self._kept += len(found.slots) + 1
         return found
 
     def _new(self, indices: Indices) -> Subset:

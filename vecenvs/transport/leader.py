@@ -10,6 +10,7 @@ import select
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 
 from vecenvs.transport.channel import Channel
 from vecenvs.transport.frames import Entry, Frames
@@ -34,7 +35,11 @@ class Leader:
         )
         self._commands, self._answers = Frames.of_commands(self._batch), Frames.of_answers(self._batch)
         self._members: dict[int, _Member] = {}
-        self._awaited = spec.members
+        self._first_members = spec.members
+        self._opened: set[int] = set()
+        self._about_members: dict[str, Callable[..., None]] = {
+            "open": self._on_open, "opened": self._on_opened, "remove": self._on_remove,
+        }  # fmt: skip
         self._replies: deque[Entry] = deque()  # of the leader itself
 
     def serve(self, channel: Channel) -> None:
@@ -55,13 +60,13 @@ class Leader:
         for member in self._members.values():
             member.rings.forget()
 
-    # Commands
+    # Commands. Any of them may come twice: see `NodeLink.flush`.
 
     def _pass_on(self, entry: Entry) -> None:
         number, _, tag, data = entry
         if number == ABOUT_MEMBERS:
             what, *rest = loads(data)
-            getattr(self, f"_on_{what}")(*rest)
+            self._about_members[what](*rest)
         elif number in self._members:  # else it has been removed
             if tag & 0xFF == _OPEN_INFO:
                 self._batch.open_info(loads(data))
@@ -69,6 +74,8 @@ class Leader:
 
     def _on_open(self, number: int, shard: range, names: Names, spin: Spin) -> None:
         """Make the rings of a worker; the reply has what it needs to open them."""
+        if number in self._members:
+            return
         self._commands.shards[number] = self._answers.shards[number] = shard
         names = names._replace(wake=self._batch.wake.name)
         rings = Rings(self._batch, shard, names, (NEVER, spin), always=True)
@@ -78,9 +85,10 @@ class Leader:
 
     def _on_opened(self, number: int) -> None:
         """Forget the names of a worker's rings: it has opened them, or cannot."""
-        self._members[number].rings.forget()
-        self._awaited -= 1
-        if not self._awaited:
+        if number in self._members:
+            self._members[number].rings.forget()
+        self._opened.add(number)
+        if len(self._opened) == self._first_members:
             self._batch.forget(memory=False)
 
     def _on_remove(self, number: int) -> None:
