@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from vecenvs.backends.mpi import status_file
+
 LAUNCHER = """
 import sys
 from vecenvs.mpi import supervise
@@ -19,10 +21,12 @@ supervise.LOOK, supervise.END_PATIENCE, supervise.SHORT_PATIENCE = 0.05, 0.2, 0.
 supervisor = supervise.Supervisor(alone={alone})
 sys.exit(supervisor.run([sys.executable, "-c", {program!r}, str(supervisor.status), *sys.argv[1:]], None))
 """
-RANK_0 = """
+# The module by itself: with the package around it, each of these processes would take most of a second to start.
+RANK_0 = f"""
 import os, sys
 os.environ["PMI_RANK"] = "0"
-from vecenvs.backends.mpi import status_file as said
+sys.path.append({os.path.dirname(status_file.__file__)!r})
+import status_file as said
 said.begin(sys.argv[1])
 """
 BESIDE_RANK_0 = f"""
