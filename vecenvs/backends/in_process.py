@@ -120,13 +120,16 @@ class LocalTransport(Transport):
 
     def _break_off(self, worker: Worker) -> None:
         """Answer what an exception that no env raised has left unanswered of the command under way."""
-        number, tag, body = self._commands[0]
+        number, tag, _ = self._commands[0]
+        if number > worker.number:  # nothing of it has been done: it is carried out anew
+            self._begun = None
+            return
         answers = [answer for answer in self._answers if answer[0] == number]
         if tag & 0xFF in OF_SOME:
             answered = {slot for _, kind, rows in answers for slot in addressed(kind, rows)[0]}
-            worker.break_off(number, tag, body, answered)
+            worker.break_off(number, tag, answered)
         elif not answers:
-            worker.break_off(number, tag, body, ())
+            worker.break_off(number, tag, ())
         self._end_command(worker)
 
     def _end_command(self, worker: Worker) -> None:

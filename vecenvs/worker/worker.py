@@ -195,8 +195,8 @@ class Worker:
             return number, _ROWS, body
         return number, _INFO_ROWS, None if body is True else body
 
-    def break_off(self, number: int, tag: int, body: Any, answered: Collection[int]) -> None:
-        """Answer a command that was ended by an exception, not an env's: a KeyboardInterrupt between two steps, say.
+    def break_off(self, number: int, tag: int, answered: Collection[int]) -> None:
+        """Answer a begun command that an exception has ended which was no env's: a KeyboardInterrupt between two steps.
 
         `answered` are slots of a command about some slots which are answered.
         """
@@ -205,9 +205,7 @@ class Worker:
         if kind_of(tag) not in OF_SOME:
             self._refuse(number, tag, why)
             return
-        left, _ = addressed(tag, body)
-        if number <= self.number:  # it was begun
-            left = self.subset.left if self.subset is not None else []
+        left = self.subset.left if self.subset is not None else []
         left = [slot for slot in left if slot not in answered and not self._resets.ask_again(slot - self._first)]
         if left:
             self._refuse_some(number, left, why)
@@ -215,7 +213,9 @@ class Worker:
 
     def _refuse_some(self, number: int, slots: Slots, why: RemoteFailure) -> None:
         """Answer a command with a failure of each of these slots."""
-        failures = RowsBody(self.env_shard.fail(shifted(slots, -self._first), why))
+        some = shifted(slots, -self._first)
+        self._resets.drop(some)  # one that ended later would hide the failure
+        failures = RowsBody(self.env_shard.fail(some, why))
         self._send(number, *address(_SOME_ROWS, slots, failures))
 
     def _refuse(self, number: int, command: int, why: RemoteFailure) -> None:
