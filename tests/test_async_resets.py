@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import Any
 
 import pytest
 from bytecodes import interrupted
 
+from vecenvs.backends import in_process
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.errors import EnvError
-from vecenvs.testing.envs import CountingEnv
-from vecenvs.worker import async_resets, env_shard
+from vecenvs.testing.envs import CountingEnv, counting_fns
+from vecenvs.worker import async_resets, env_shard, worker
 from vecenvs.worker.async_resets import AsyncResets
 
 FILES = {async_resets.__file__, threading.__file__}
@@ -84,3 +86,26 @@ def test_an_episode_whose_end_was_broken_off_is_not_reset(monkeypatch: pytest.Mo
             vec.step([0])
         vec.reset()
         assert vec.get_attr("episode") == [2]
+
+
+@pytest.mark.timeout(60)
+def test_an_env_reported_as_failed_is_not_renewed_by_its_reset() -> None:
+    """At whatever bytecode an exception ends the wait for first rows, of which a reset in a thread may be late."""
+    failed = 0
+    for bytecodes in itertools.count(0, 5):
+        with DummyVecEnv(counting_fns(2, length=1), autoreset="async") as vec:
+            vec.reset()
+            vec.step([0, 0])
+            vec.step_async([0, 0])
+            if not interrupted(vec.step_wait, bytecodes, {in_process.__file__, worker.__file__}):
+                break
+            try:
+                vec.step_wait()
+            except EnvError as error:
+                failed += 1
+                for thread in threading.enumerate():  # daemons of the resets
+                    if thread is not threading.current_thread():
+                        thread.join(0.05)
+                with pytest.raises(EnvError, match=f"env {error.index} failed before"):
+                    vec.step([0, 0])
+    assert failed > 3
