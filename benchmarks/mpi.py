@@ -157,9 +157,9 @@ def launch(name: str, args: argparse.Namespace, folder: Path) -> list[dict[str, 
     environ = os.environ | {"PYTHONPATH": str(ROOT), "VECENVS_TEST_JOB": "benchmark"}  # hosts.py passes both on
     if name == "two-hosts":
         sys.path.append(str(ROOT / "tests/mpi"))
-        from hosts import two_hosts
+        from hosts import virtual_hosts
 
-        with two_hosts(folder) as hosts:
+        with virtual_hosts(folder, 2) as hosts:
             line += [f"--mpirun-args={hosts.mpirun_args('openmpi', (1, workers))}"]
             subprocess.run(hosts.on(0, *line, *program), check=True, env=environ)
     else:
