@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hosts import NAMES, Hosts, can_make_hosts, virtual_hosts
+from hosts import Hosts, can_make_hosts, virtual_hosts
 from jobs import MPIS, PROGRAMS, Job, job, launched, run
 
 pytestmark = pytest.mark.long
@@ -36,7 +36,7 @@ if can_make_hosts():  # else there is nothing to collect: cliques are what this 
             flags = [f"--mpirun-args={hosts.mpirun_args(mpi, (2, 2))}"]
             output = run(hosts.on(0, *launched(mpi, 4, TRAIN, flags=flags)))
             assert "all is equal 3 [False, True]" in output
-            assert all(name in output for name in NAMES)
+            assert all(name in output for name in hosts.names)
             assert "['messages', 'shared']" in output
 
     @pytest.mark.parametrize("mpi", MPIS)
