@@ -13,6 +13,7 @@ from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.backends.subproc import SubprocVecEnv
 from vecenvs.batched import Batched
 from vecenvs.compat.vec_env_wrapper import VecEnvWrapper
+from vecenvs.cpus import worker_cores
 from vecenvs.errors import (
     AlreadySteppingError,
     BackendUnavailable,
@@ -88,6 +89,7 @@ __all__ = [
     "as_sb3",
     "from_gymnasium",
     "make_vec_env",
+    "worker_cores",
 ]
 
 

@@ -1,7 +1,7 @@
 """Batched envs of any kind as hosts: what a worker needs of one that steps all its envs at once.
 
 `make_host` finds the kind: a gymnasium.vector.VectorEnv, a VecEnv of this library, or an object with `reset` and `step`
-over arrays or tensors, as ManiSkill, Brax, Isaac Lab and EnvPool have it.
+over arrays or tensors, as ManiSkill, Brax and Isaac Lab have it.
 """
 
 from __future__ import annotations
@@ -258,8 +258,6 @@ def _mode_of(env: Any) -> str:
     metadata = getattr(env, "metadata", None) or {}
     declared = metadata.get("autoreset_mode") or getattr(env, "autoreset_mode", None)
     if declared is None:
-        if type(env).__module__.partition(".")[0] == "envpool":  # its documentation says so
-            return "next_step"
         return "same_step" if not isinstance(env, VectorEnv) else "next_step"
     return MODES[AutoresetMode(declared)]
 
