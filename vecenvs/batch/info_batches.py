@@ -35,7 +35,7 @@ class InfoColumn(NamedTuple):
         if isinstance(self.values, dict):
             return info_of(self.values, row)
         item = self.values[row if self.rows is None else self._position(row)]
-        if isinstance(item, np.generic):
+        if isinstance(self.values, np.ndarray) and isinstance(item, np.generic):
             return item.item() if item.dtype in _PYTHON else item
         return copy_containers(item)
 
@@ -89,9 +89,7 @@ def columns_of(infos: dict[str, Any], n: int) -> Columns:
                 continue
             rows = None
         if isinstance(value, dict):
-            inner = columns_of(value, n)
-            if inner:
-                found[name] = InfoColumn(rows, inner)
+            found[name] = InfoColumn(rows, columns_of(value, n))
             continue
         values = value if isinstance(value, (list, tuple)) else as_array(value)
         if np.ndim(values) == 0 or len(values) != n:
@@ -155,6 +153,14 @@ def merged(one: InfoColumn, other: InfoColumn) -> InfoColumn:
         return InfoColumn(rows[order], np.concatenate([one.values, other.values])[order])
     values = [column.value(row) for column, own in ((one, first), (other, second)) for row in own.tolist()]
     return InfoColumn(rows[order], [values[k] for k in order.tolist()])
+
+
+def overwritten(column: InfoColumn, other: InfoColumn, n: int) -> InfoColumn:
+    """Return the column of n rows with the values of another one, and those of its own rows which that has not."""
+    kept: NDArray[np.bool_] = np.ones(n, bool)
+    kept[slice(None) if other.rows is None else other.rows] = False
+    left = column.part(kept)
+    return other if left is None else merged(left, other)
 
 
 def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:

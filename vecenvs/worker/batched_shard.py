@@ -13,7 +13,7 @@ from vecenvs.batch.info_batches import Columns, InfoColumn, merged, parts
 from vecenvs.batch.values import copy_containers
 from vecenvs.errors import ResetNeededError, VecEnvError, describe_indices
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, safe_text
-from vecenvs.worker.batched_host import BatchedHost, HostPart
+from vecenvs.worker.batched_host import BatchedHost
 from vecenvs.worker.block_writer import Block, BlockWriter, Mask, Rows
 from vecenvs.worker.env_shard import ENV_ERRORS
 
@@ -29,24 +29,19 @@ class BatchedShard:
     The shard is its own `flags` and `autoreset`: `some` tells whether a row has flags.
     """
 
-    def __init__(
-        self, envs: Sequence[HostPart], first: int, batch: BatchColumns, autoreset: str, *, remote: bool
-    ) -> None:
-        self.envs: list[Any] = list(envs)
+    def __init__(self, host: BatchedHost, first: int, batch: BatchColumns, autoreset: str, *, remote: bool) -> None:
         self.first = first
-        self.all = range(len(envs))
-        self.batched = self.all
-        self.part_of = dict.fromkeys(self.all, self.all)
+        self.all = range(host.num_envs)
         self.done: Sequence[Any] = ()
         self.unsettled: list[int | BaseException] = []
         self.some = False
-        self._host: BatchedHost = envs[0].host
+        self._host = host
         self._mode = autoreset
         self._refuses = autoreset == "disabled"
         self._batch = batch
         self._remote = remote
-        self._slots = slice(first, first + len(envs))
-        self._writer = BlockWriter(batch, first, len(envs))
+        self._slots = slice(first, first + len(self.all))
+        self._writer = BlockWriter(batch, first, len(self.all))
         self._rewards = batch.rewards[self._slots]
         self._flags = batch.flags[self._slots]
         self._reading = batch.info_attrs
@@ -54,8 +49,8 @@ class BatchedShard:
         self._body: Any = None  # of the last step of all envs: its rows, the body of its answer, or an exception
         self._ended = _NONE  # whose episodes have ended in the last step
         self._detained = True  # whether the next step may have to be refused, or end or begin episodes by itself
-        self._refused: Mask = np.ones(len(envs), bool)  # who need a reset
-        self._begun_next: Mask = np.zeros(len(envs), bool)  # next_step: whose lost episodes a reset follows
+        self._refused: Mask = np.ones(len(self.all), bool)  # who need a reset
+        self._begun_next: Mask = np.zeros(len(self.all), bool)  # next_step: whose lost episodes a reset follows
         self._why = "has not been reset"
         self._lost: dict[int, Any] = {}  # env -> the last row of its episode, which was lost with another worker
         self._held: dict[int, tuple[Any, Any]] = {}  # seeds and options for an env's next reset
@@ -113,6 +108,7 @@ class BatchedShard:
         if self._detained:
             self.some = False
             self._flags[:] = 0
+            self._check_works()
             if self._lost:
                 return self._end_lost_episodes()
             if self._begun_next.any():
@@ -292,6 +288,7 @@ class BatchedShard:
             options.append(held[1] if asked[1] is None else asked[1])
         if any(each is not options[0] and each != options[0] for each in options):
             raise VecEnvError("a batched env takes the same options for all envs that are reset at once")
+        self._check_works()
         whole = bool(mask.all())
         common = None if options[0] is None else copy_containers(dict(options[0]))
         obs, infos = self._host.reset(None if whole else mask, seeds, common)
@@ -306,6 +303,10 @@ class BatchedShard:
         return infos if whole else parts(infos, mask)
 
     # Failures
+
+    def _check_works(self) -> None:
+        if self._host.broken:
+            raise VecEnvError(self._host.broken)
 
     def _refuse(self) -> RowsBody:
         """Refuse a step since some envs need a reset; nothing else changes."""
@@ -330,7 +331,8 @@ class BatchedShard:
         why = RemoteFailure.capture(self.first, doing, exc, portable=self._remote)
         if not isinstance(exc, VecEnvError):
             who = f"the batched env of envs {describe_indices(slots)}"
-            why = why._replace(summary=f"{who} raised {type(exc).__name__} in {doing}: {safe_text(exc)}")
+            summary = f"{who} raised {type(exc).__name__} in {doing}: {safe_text(exc)}"
+            why = why._replace(summary=f"{summary}; {self._host.broken}" if self._host.broken else summary)
         return [RowExtras(slot, {}, None, why._replace(slot=slot)) for slot in slots]
 
     def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
@@ -340,9 +342,24 @@ class BatchedShard:
         self.some = True
         return [RowExtras(self.first + k, {}, None, why._replace(slot=self.first + k)) for k in shard]
 
+    # The envs
+
+    def part_of(self, local: int) -> tuple[range, bool]:
+        """Return all envs, and that they are one batched env."""
+        return self.all, True
+
+    def targets(self, some: Sequence[int]) -> Sequence[Any]:
+        """Return what stands for these envs while one function is run on them."""
+        self._check_works()
+        return self._host.parts(some)
+
+    def owned(self) -> dict[int, Any]:
+        """Return what has to be closed, by the env that it belongs to."""
+        return {0: self._host}
+
     def show_envs(self) -> list[Any]:
-        """Return what stands for the single envs. Exchanging one has no effect."""
-        return self.envs
+        """Return the list of the envs itself. AttributeError if the batched env has none here."""
+        return self._host.envs_here()
 
 
 def _is_statistics(column: InfoColumn) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -31,7 +32,9 @@ from vecenvs.transport.protocol import (
     shifted,
 )
 from vecenvs.worker.async_resets import AsyncResets
+from vecenvs.worker.batched_host import width
 from vecenvs.worker.env_shard import ENV_ERRORS, ResetOutcome
+from vecenvs.worker.host_parts import run_on
 from vecenvs.worker.mixed_shard import make_shard
 from vecenvs.worker.portions import TOGETHER, Portions
 
@@ -71,7 +74,7 @@ class Worker:
         self._batch = batch
         self._remote = remote
         self._answer = answer
-        self._given_actions = batch.actions.shard(first, len(envs))
+        self._given_actions = batch.actions.shard(first, len(self.env_shard.all))
         self._read_actions = self.env_shard.read_actions
         self.number = -(2**62)  # of the current command, or of the last one
         self._unanswered = -1  # the same, until it is answered
@@ -146,12 +149,12 @@ class Worker:
     def _portion(self, kind: int, left: Slots, given: dict[int, tuple[Any, Any]]) -> tuple[int, Any]:
         """Step or reset the first of these slots; return how many, and what their rows have besides columns."""
         env_shard, some = self.env_shard, shifted(left, -self._first)
-        if env_shard.batched:
-            part = env_shard.part_of[some[0]]
+        part, batched = env_shard.part_of(some[0])
+        if len(part) < len(env_shard.all):
             some = some[: next((k for k, local in enumerate(some) if local not in part), len(some))]
         if kind == _RESET:
             self._resets.drop(some)
-        if some[0] in env_shard.batched:  # these go together
+        if batched:  # these go together
             body = env_shard.reset_some(some, given) if kind == _RESET else env_shard.step_some(some, None)
             return len(some), body
         portions = self._portions[kind]
@@ -182,7 +185,7 @@ class Worker:
         env_shard = self.env_shard
         if not env_shard.has_begun(number):
             if objects is not None:
-                rows = slice(self._first, self._first + len(env_shard.envs))
+                rows = slice(self._first, self._first + len(env_shard.all))
                 self._batch.actions.take_objects(rows, objects)
             if env_shard.step_all(number, self._read_actions()):
                 self._unanswered = -1
@@ -279,12 +282,16 @@ class Worker:
         function, slots, args, kwargs = body
         results: list[Any] = []
         self.env_shard.done = results
-        for slot in slots:
+        try:
+            envs = self.env_shard.targets([slot - self._first for slot in slots])
+        except VecEnvError as exc:
+            why = RemoteFailure.capture(slots[0], _describe(function, args), exc, portable=self._remote)
+            self._reply(number, [why._replace(slot=slot) for slot in slots])
+            return
+        for slot, env in zip(slots, envs, strict=True):
             try:
                 # Each env gets arguments of its own, as it would in a process of its own.
-                result = function(
-                    self.env_shard.envs[slot - self._first], *copy_containers(args), **copy_containers(kwargs)
-                )
+                result = run_on(env, function, copy_containers(args), copy_containers(kwargs))
                 results.append(result if self._remote else copy_containers(result))
                 self.env_shard.autoreset.renew(slot - self._first, begun=counts_as_reset(function, args))
             except ENV_ERRORS as exc:
@@ -325,10 +332,10 @@ class Worker:
             return []
         self._closed = True
         left = self._resets.leave(grace)
-        return [failure for local in self.env_shard.all if local not in left for failure in self._close_env(local)]
+        return [failure for local in self.env_shard.owned() if local not in left for failure in self._close_env(local)]
 
     def _close_env(self, local: int) -> list[RemoteFailure]:
-        return close_envs([self.env_shard.envs[local]], self._first + local, remote=self._remote)
+        return close_envs([self.env_shard.owned()[local]], self._first + local, remote=self._remote)
 
     def _send_locked(self, number: int, tag: int, body: Any) -> None:
         with self._lock:
@@ -360,9 +367,9 @@ class Worker:
 
 
 def close_envs(envs: Sequence[Any], first: int, *, remote: bool) -> list[RemoteFailure]:
-    """Close every env and return the failures."""
+    """Close every env or host of envs and return the failures."""
     failures = []
-    for slot, env in enumerate(envs, first):
+    for slot, env in zip(itertools.accumulate(map(width, envs), initial=first), envs, strict=False):
         try:
             env.close()
         except ENV_ERRORS as exc:

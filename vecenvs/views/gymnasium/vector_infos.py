@@ -1,4 +1,4 @@
-"""Convert infos between a VecEnv's list of dicts and Gymnasium's dict of arrays with masks."""
+"""Convert a VecEnv's infos to Gymnasium's dict of arrays with masks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from vecenvs.batch.info_batches import BatchInfos, Columns
 from vecenvs.batch.infos import TRUNCATED_KEY
-from vecenvs.batch.values import copy_containers
 from vecenvs.errors import VecEnvError
 
 VEC_ENV_KEYS = frozenset({"TimeLimit.truncated", "terminal_observation", "episode_start"})
@@ -21,28 +20,6 @@ def without_vec_env_keys(info: dict[str, Any]) -> dict[str, Any]:
     if VEC_ENV_KEYS.issuperset(info):  # nearly always
         return {}
     return {key: value for key, value in info.items() if key not in VEC_ENV_KEYS}
-
-
-def infos_to_list(infos: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return `rows`, one dict per env, with the entries of Gymnasium's dict of arrays.
-
-    An env gets a key if the mask "_key" says so. Without a mask, as from EnvPool, each env gets its entry if the value
-    has one per env; any other value is left out. `final_obs` and `final_info` get no special treatment. Arrays are
-    copied.
-    """
-    n = len(rows)
-    for key, value in infos.items():
-        if key.startswith("_") and key[1:] in infos:
-            continue
-        mask = infos.get(f"_{key}")
-        values: Any = infos_to_list(value, [{} for _ in rows]) if isinstance(value, dict) else value
-        if isinstance(values, np.ndarray) and values.dtype == bool and values.ndim == 1:
-            values = values.tolist()  # Gymnasium makes such arrays of Python's bools only
-        if mask is None and not _has_rows(values, n):
-            continue
-        for i in range(n) if mask is None else np.flatnonzero(mask).tolist():
-            rows[i][key] = copy_containers(values[i])
-    return rows
 
 
 def vector_infos(columns: Columns, n: int, put: Callable[[dict[str, Any], int], None]) -> dict[str, Any]:
@@ -68,15 +45,6 @@ def vector_infos(columns: Columns, n: int, put: Callable[[dict[str, Any], int], 
     return found
 
 
-def episode_statistics_keys(info: dict[str, Any]) -> list[str]:
-    """Return the keys under which RecordEpisodeStatistics stores an episode's return, length and time.
-
-    The key is the user's choice. A wrapper around a vector env puts the entry beside `final_info`, among the infos of
-    the next episode.
-    """
-    return [key for key, value in info.items() if isinstance(value, dict) and value.keys() == {"r", "l", "t"}]
-
-
 def check_wrapped(dones: NDArray[np.bool_], ended: NDArray[np.bool_], infos: list[dict[str, Any]] | BatchInfos) -> None:
     """Refuse dones that only a wrapper has changed; add the missing key to infos that a wrapper has made."""
     if not np.array_equal(dones, ended):
@@ -86,7 +54,3 @@ def check_wrapped(dones: NDArray[np.bool_], ended: NDArray[np.bool_], infos: lis
         )
     for info in infos.looked_at.values() if isinstance(infos, BatchInfos) else infos:
         info.setdefault(TRUNCATED_KEY, False)
-
-
-def _has_rows(values: Any, n: int) -> bool:
-    return isinstance(values, (np.ndarray, list, tuple)) and np.ndim(values) > 0 and len(values) == n
