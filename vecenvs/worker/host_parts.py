@@ -78,8 +78,8 @@ class HostPart(Part):
         by_name = _BY_NAME.get(function)
         if by_name is None:
             raise VecEnvError(
-                f"{type(self._host.env).__name__} steps all its envs at once: there is no env {self._index} on which to "
-                f"run {name_for(function)}. get_attr, set_attr and env_method ask by name; single envs, made by "
+                f"{type(self._host.env).__name__} steps all its envs at once: there is no env {self._index} on which "
+                f"to run {name_for(function)}. get_attr, set_attr and env_method ask by name; single envs, made by "
                 "DummyVecEnv or SubprocVecEnv, take any function"
             )
         return by_name(self, *args, **kwargs)
