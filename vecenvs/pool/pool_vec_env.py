@@ -9,13 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs import env_calls
-from vecenvs.arguments import (
-    check_function,
-    check_portion,
-    deadline_of,
-    parse_options,
-    parse_seeds,
-)
+from vecenvs.arguments import check_function, check_portion, deadline_of, parse_options, parse_seeds
 from vecenvs.batch.actions import parse_actions
 from vecenvs.batch.batch_columns import TERMINATED, TRUNCATED
 from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, NotSteppingError

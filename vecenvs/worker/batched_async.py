@@ -93,11 +93,12 @@ class AsyncVectorEnvHost(GymnasiumHost):
 
     def _guarded(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function of the vector env; note what an exception has cost."""
+        if self.broken:
+            raise VecEnvError(self.broken)
         try:
             return function(*args, **kwargs)
         except BaseException as exc:
-            if not self.broken:
-                self._note(exc)
+            self._note(exc)
             raise
 
     def _note(self, exc: BaseException) -> None:

@@ -108,7 +108,8 @@ class BatchedShard:
         if self._detained:
             self.some = False
             self._flags[:] = 0
-            self._check_works()
+            if self._host.broken:
+                raise VecEnvError(self._host.broken)
             if self._lost:
                 return self._end_lost_episodes()
             if self._begun_next.any():
@@ -288,7 +289,6 @@ class BatchedShard:
             options.append(held[1] if asked[1] is None else asked[1])
         if any(each is not options[0] and each != options[0] for each in options):
             raise VecEnvError("a batched env takes the same options for all envs that are reset at once")
-        self._check_works()
         whole = bool(mask.all())
         common = None if options[0] is None else copy_containers(dict(options[0]))
         obs, infos = self._host.reset(None if whole else mask, seeds, common)
@@ -303,10 +303,6 @@ class BatchedShard:
         return infos if whole else parts(infos, mask)
 
     # Failures
-
-    def _check_works(self) -> None:
-        if self._host.broken:
-            raise VecEnvError(self._host.broken)
 
     def _refuse(self) -> RowsBody:
         """Refuse a step since some envs need a reset; nothing else changes."""
@@ -350,7 +346,6 @@ class BatchedShard:
 
     def targets(self, some: Sequence[int]) -> Sequence[Any]:
         """Return what stands for these envs while one function is run on them."""
-        self._check_works()
         return self._host.parts(some)
 
     def owned(self) -> dict[int, Any]:

@@ -17,10 +17,10 @@ from vecenvs.errors import RepeatedEnvError, VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, ShardSpec
 from vecenvs.vec_env import way_of_several
 from vecenvs.worker.batched_host import BatchedHost, width
+from vecenvs.worker.calls import close_envs
 from vecenvs.worker.env_shard import ENV_ERRORS
 from vecenvs.worker.make_host import make_host
 from vecenvs.worker.old_gym import PACKAGE, seed_remedy
-from vecenvs.worker.worker import close_envs
 
 SPACES = ("observation_space", "action_space")
 MEMBERS = ("reset", "step", "close", *SPACES)  # what an env is used by
