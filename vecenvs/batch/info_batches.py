@@ -30,6 +30,13 @@ class InfoColumn(NamedTuple):
         """Tell whether a row has the key."""
         return self.rows is None or self._position(row) >= 0
 
+    def mask(self, n: int) -> NDArray[np.bool_]:
+        """Return which of n rows have the key."""
+        found: NDArray[np.bool_] = np.full(n, self.rows is None)
+        if self.rows is not None:
+            found[self.rows] = True
+        return found
+
     def value(self, row: int) -> Any:
         """Return the value of a row that has the key: numbers as Python's own where these are the same."""
         if isinstance(self.values, dict):
@@ -168,6 +175,20 @@ def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
     if isinstance(value, dict):
         return {key: map_leaves(function, part) for key, part in value.items()}
     return tuple(map_leaves(function, part) for part in value) if isinstance(value, tuple) else function(value)
+
+
+class FinalRows:
+    """The terminal observations of some rows, each put together when it is looked at."""
+
+    def __init__(self, layout: Any, leaves: list[Any]) -> None:
+        self.layout = layout
+        self.leaves = leaves
+
+    def __getitem__(self, k: int) -> Any:
+        return self.layout.unflatten([leaf[k] for leaf in self.leaves])
+
+    def __len__(self) -> int:
+        return len(self.leaves[0])
 
 
 class BatchInfos(Sequence[dict[str, Any]]):

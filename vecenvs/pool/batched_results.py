@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from vecenvs.batch.batch_columns import DONE, FINAL, FIRST, LAST, TRUNCATED
 from vecenvs.batch.columns import Columns as BatchRows
-from vecenvs.batch.info_batches import BatchInfos, Columns, InfoColumn, info_of, joined, overwritten
+from vecenvs.batch.info_batches import BatchInfos, Columns, FinalRows, InfoColumn, info_of, joined, overwritten
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.pool.step_results import StepResults
 from vecenvs.transport.protocol import RowExtras
@@ -122,17 +122,3 @@ def _with_flags(infos: Columns, flags: NDArray[np.uint8], first: Any, finals: li
     for name, column in added:
         found[name] = column if name not in found else overwritten(found[name], column, len(flags))
     return found
-
-
-class FinalRows:
-    """The terminal observations of some rows, each put together when it is looked at."""
-
-    def __init__(self, layout: Any, leaves: list[Any]) -> None:
-        self.layout = layout
-        self.leaves = leaves
-
-    def __getitem__(self, k: int) -> Any:
-        return self.layout.unflatten([leaf[k] for leaf in self.leaves])
-
-    def __len__(self) -> int:
-        return len(self.leaves[0])

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from vecenvs.batch.info_arrays import info_columns
 from vecenvs.batched import Batched
 from vecenvs.errors import EnvError, SpaceMismatch, VecEnvError, WorkerDied
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import NESTED, CountingEnv, DyingEnv, FailingEnv, SampledEnv, counting_fns
 from vecenvs.testing.envs.batches import KINDS, ArrayBatch, batched_fns
+from vecenvs.testing.info_checks import assert_columns
 from vecenvs.testing.lockstep import Lockstep
 from vecenvs.testing.oracle import EnvFn
 from vecenvs.testing.suite.base import Conformance, Make
@@ -158,6 +160,17 @@ class BatchedRuleConformance(Conformance):
         both = both_ways(make, [functools.partial(OwnKeysEnv, tag, 3 + tag % 3) for tag in range(6)], (4, 0, 1), kind)
         both.reset()
         both.run(9)
+
+    @pytest.mark.parametrize("kind", ["same_step", "next_step", "by_masks", "vec_env"])
+    def test_infos_as_columns(self, make: Make, kind: str) -> None:
+        fns = [functools.partial(OwnKeysEnv, tag, 3 + tag % 3) for tag in range(6)]
+        vec = make(batched_fns(fns, (4, 0, 1), kind), autoreset=KINDS[kind][0])
+        vec.reset()
+        for _ in range(9):
+            infos = vec.step([0] * 6)[3]
+            infos[1]["mine"] = 5
+            assert_columns(infos)
+            assert info_columns(infos)["mine"].mask.tolist() == [False, True, False, False, False, False]
 
     def test_groups_are_of_whole_batches(self, make: Make) -> None:
         vec = make(batched_fns(counting_fns(7), (2, 2, 0, 2)))
