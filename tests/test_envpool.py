@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,8 +31,8 @@ def cartpoles(num_envs: int, **kwargs: Any) -> Batched:
     return Batched(functools.partial(envpool.make_gymnasium, "CartPole-v1", num_envs=num_envs, **kwargs), num_envs)
 
 
-def threads(_: Any) -> int:
-    return len(os.listdir("/proc/self/task"))
+def threads(process: int | None) -> int:
+    return len(os.listdir(f"/proc/{process}/task"))
 
 
 def make(configuration: Configuration, fns: Sequence[Any]) -> VecEnv:
@@ -95,12 +96,12 @@ def test_seeds_are_given_where_it_is_made() -> None:
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no /proc")
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_as_many_threads_as_cores(num_workers: int) -> None:
-    plain = SubprocVecEnv([cartpoles(1, num_threads=1)] * num_workers, num_workers, autoreset="next_step")
-    fewest = plain.call(threads, [0])[0]
-    plain.close()
-    vec = SubprocVecEnv([cartpoles(64)] * num_workers, num_workers, autoreset="next_step")
-    assert vec.call(threads, [0, 64 * num_workers - 1]) == [fewest + max(1, usable_cores() // num_workers) - 1] * 2
-    vec.close()
+    def counts(kind: Batched) -> list[int]:
+        with SubprocVecEnv([kind] * num_workers, num_workers, autoreset="next_step"):
+            return [threads(process.pid) for process in multiprocessing.active_children()]
+
+    more = max(1, usable_cores() // num_workers) - 1
+    assert counts(cartpoles(64)) == [count + more for count in counts(cartpoles(64, num_threads=1))]
 
 
 def test_a_function_without_threads_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,12 +119,12 @@ def test_a_function_without_threads_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_threads_end_with_the_vec_env() -> None:
-    before = threads(None)
+    before = threads(os.getpid())
     vec = DummyVecEnv([cartpoles(4), cartpoles(4)], autoreset="next_step")
     vec.reset()
-    assert threads(None) > before
+    assert threads(os.getpid()) > before
     vec.close()
-    assert threads(None) == before
+    assert threads(os.getpid()) == before
 
 
 def test_as_gymnasium() -> None:
