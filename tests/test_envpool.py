@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
@@ -119,12 +120,12 @@ def test_a_function_without_threads_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_threads_end_with_the_vec_env() -> None:
+    gc.collect()  # refused EnvPools of other tests
     before = threads(os.getpid())
-    vec = DummyVecEnv([cartpoles(4), cartpoles(4)], autoreset="next_step")
-    vec.reset()
-    assert threads(os.getpid()) > before
-    vec.close()
-    assert threads(os.getpid()) == before
+    with DummyVecEnv([cartpoles(4), cartpoles(4)], autoreset="next_step") as vec:
+        vec.reset()
+        during = threads(os.getpid())
+    assert threads(os.getpid()) == before < during
 
 
 def test_as_gymnasium() -> None:
