@@ -270,6 +270,7 @@ LOAD_TORCH = (
     "tests/views/test_sb3",
     "tests/wrappers/test_vec_frame_stack.py::test_an_order_for_each_key",
     "tests/wrappers/test_vec_small.py::test_what_is_no_vec_env",
+    "tests/wrappers/test_vec_torch",
 )
 
 
