@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from vecenvs.backends.mpi import MpiVecEnv, leaders
+from vecenvs.backends.mpi import MpiVecEnv
 from vecenvs.bench.machine import facts, versions
 from vecenvs.bench.workloads import workload
 from vecenvs.cpus import usable_cores
+from vecenvs.transport import leaders
 
 RESULTS = Path(__file__).parent / "results" / "nodes.json"
 ENVS, WORKERS, ROUNDS, STEPS = 64, (1, 2, 4, 8, 16), 5, 100

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError
 from vecenvs.transport import Message, Transport
-from vecenvs.transport.node_link import NodeLink, NodeTransport
+from vecenvs.transport.node_link import NodeLink, NodeTransport, NoLeader
 from vecenvs.transport.packed import TcpTransport
 from vecenvs.transport.protocol import Command, decode_made, dumps
 from vecenvs.transport.shared import BOOT_TIMEOUT, MemoryUnreachable, Names, SharedBatchColumns, SharedTransport
@@ -32,6 +32,14 @@ OTHER_NODE = "on another node"
 ASKED_FOR = "asked for"
 _CLOSE = int(Command.CLOSE)
 _LOOK = 0.2  # seconds between looks at whether a worker lives that is to answer
+
+
+class NotConnected(VecEnvError):
+    """A process cannot connect to the caller. `problem` is why; the message has the remedy, too."""
+
+    def __init__(self, message: str, problem: str) -> None:
+        super().__init__(message)
+        self.problem = problem
 
 
 class TcpSpec(NamedTuple):
@@ -92,7 +100,7 @@ class RemoteTransport(Transport):
         """Return what chooses the address that `address` returns, for an error: a clause."""
 
     def node_link(self, batch: BatchColumns) -> NodeLink | None:
-        """Return the link to the leader of the worker's node; None if the worker is to connect by itself."""
+        """Return the link to the leader of the worker's node; None if it has none. NoLeader if it cannot have one."""
         return None
 
     def describe(self) -> dict[str, Any]:
@@ -110,8 +118,11 @@ class RemoteTransport(Transport):
                 return
             except MemoryUnreachable as exc:
                 self.why = f"on the caller's node, but {exc}"
-        node = self.node_link(batch)
-        if node is None or not self._join(node):
+        try:
+            joined = self._join(batch)
+        except NoLeader as exc:
+            joined, self.why = False, f"{self.why}, and {exc}"
+        if not joined:
             # From now on `stop` closes it, whatever comes.
             self._link = link = TcpTransport(
                 self.connect(partial(TcpSpec, n=batch.n, info_attrs=batch.info_attrs)), self.shard
@@ -170,8 +181,11 @@ class RemoteTransport(Transport):
         if self._link is not None:
             self._link.stop(0.0)
 
-    def _join(self, node: NodeLink) -> bool:
-        """Have the leader of the worker's node serve it. Return False if it cannot open the leader's memory."""
+    def _join(self, batch: BatchColumns) -> bool:
+        """Have the leader of the worker's node serve it. False if there is none, NoLeader if they share no memory."""
+        node = self.node_link(batch)
+        if node is None:
+            return False
         member, inbox, spec = node.open(self.shard, self._names, self.spins()[1])
         self._link = NodeTransport(node, member, inbox)
         try:
@@ -185,14 +199,13 @@ class RemoteTransport(Transport):
             return True
         self._link.stop(0.0)
         self._link = None
-        self.why = f"{self.why}, and cannot open the memory of its node's leader: {problem}"
-        return False
+        raise NoLeader(f"cannot open the memory of its node's leader: {problem}")
 
     def connect(self, spec: Callable[[Invitation], Any]) -> socket.socket:
         """Have the process connect to this one, by what `spec` makes of an invitation.
 
         Raises:
-            VecEnvError: it cannot. The message has the remedy.
+            NotConnected: it cannot.
         """
         host, port = "the caller", self._port
         try:
@@ -207,7 +220,7 @@ class RemoteTransport(Transport):
             raise
         except OSError as exc:
             problem = f"{type(exc).__name__}: {exc}"
-        raise VecEnvError(self._explain(host, port, problem))
+        raise NotConnected(self._explain(host, port, problem), problem)
 
     def _boot_answer(self) -> str:
         deadline = time.monotonic() + BOOT_TIMEOUT
