@@ -233,7 +233,7 @@ class TestGuest:
             transport: Any = vec._workers.transports[0]
             for cores, expected in ((3, (ALONE, ALONE)), (2, (NEVER, SHARED)), (1, (NEVER, NEVER))):
                 monkeypatch.setattr("vecenvs.backends.ray.actors.usable_cores", lambda cores=cores: cores)
-                assert transport._actors.spins() == expected
+                assert transport.spins() == expected
 
     def test_memory_that_cannot_be_opened(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Then messages carry the rows, and stats() says why."""
@@ -344,11 +344,11 @@ class TestGuest:
         monkeypatch.setattr("vecenvs.backends.ray.placement.time", clock)
         request = Request({"num_cpus": 1}, None, node, 10.0, "actor_options")
         now = 0.0
-        waiting = ray.remote(EnvActor).options(resources={"moon": 1}).remote(0, "async", os.getpid())
+        waiting = ray.remote(EnvActor).options(resources={"moon": 1}).remote(0, "async")
         last = Placing(request, waiting, "the last worker")
         now = 9.0
         assert last.home(0) is None
-        found = SimpleNamespace(home=SimpleNamespace(remote=lambda: ray.put(Home(node, "", 0))))
+        found = SimpleNamespace(home=SimpleNamespace(remote=lambda: ray.put(Home(node, "", 0, 1))))
         Placing(request, found, "another worker")
         for now in (11.0, 20.0):  # noqa: B007  the clock reads it
             assert last.home(0) is None

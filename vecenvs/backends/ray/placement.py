@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from vecenvs.backends.ray.actor import EnvActor, Home
@@ -40,6 +40,7 @@ class Request:
         self._options_name = options_name
         self._node = node
         self.queue = Queue()
+        self._classes: dict[type, Any] = {}  # Ray has to be told of a class once
         # Whether it needs nothing: there is a place for it on any node, and it never waits for more than its process.
         others = [name for name in OTHER_NEEDS if self._options.get(name)]
         self.modest = not self._needs() and not others and self._strategy in (None, "SPREAD")
@@ -63,15 +64,24 @@ class Request:
         shared.queue = self.queue
         return shared
 
-    def actor_class(self, cls: type) -> Callable[..., Any]:
+    def for_leader(self, node: str) -> Request:
+        """Return the request of the leader of a node, which needs none of its resources."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        options = {name: value for name, value in self._options.items() if name == "runtime_env"} | {"num_cpus": 0}
+        tied = NodeAffinitySchedulingStrategy(node, soft=False)
+        return Request(options, tied, self._node, self.seconds, self._options_name)
+
+    def actor_class(self, cls: type) -> Any:
         """Return an actor class with these options and this placement."""
         import ray
 
-        where = {} if self._strategy is None else {"scheduling_strategy": self._strategy}
-        made: Callable[..., Any] = ray.remote(cls).options(
-            **{**self._options, **where, "max_restarts": 0, "max_task_retries": 0}
-        )
-        return made
+        if cls not in self._classes:
+            where = {} if self._strategy is None else {"scheduling_strategy": self._strategy}
+            self._classes[cls] = ray.remote(cls).options(
+                **{**self._options, **where, "max_restarts": 0, "max_task_retries": 0}
+            )
+        return self._classes[cls]
 
     def explain(self, who: str, words: str, seconds: float) -> str:
         """Return what `who` needs, why it has no place, and what to do. `words` is what Ray says of it, if anything."""

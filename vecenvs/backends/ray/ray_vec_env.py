@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from vecenvs.arguments import check_choice, check_env_fns, listed, parse_int, parse_limit, split
 from vecenvs.backends.ray.actors import MOVE, ON_LOST_NODE, Actors
 from vecenvs.backends.ray.cluster import Session, check_init_kwargs, check_ray, default_workers
 from vecenvs.backends.ray.placement import Request, check_options
-from vecenvs.backends.ray.transport import ActorTransport
+from vecenvs.backends.ray.transport import ActorTransport, start_leader
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.pool.workers import EXIT_GRACE
 from vecenvs.transport import Transport
+from vecenvs.transport.leaders import Leaders
 from vecenvs.transport.memory import check_system
 from vecenvs.transport.protocol import pickle_env_fns
 from vecenvs.transport.remote import TRANSPORTS, describe_all
@@ -27,8 +29,9 @@ class RayVecEnv(PoolVecEnv):
     Uses the Ray this process is connected to, else the cluster that RAY_ADDRESS names or that `ray start` has begun on
     this machine, else starts one here with `ray_init_kwargs`. That one ends with the last VecEnv that uses it.
 
-    Actors on the caller's node step through shared memory. Those of other nodes connect to the caller by TCP, with one
-    message per worker and step each way. `stats()["workers"]` says for each how it is reached, and why.
+    Actors on the caller's node step through shared memory. Other nodes are reached by TCP, with one message per node
+    and step each way: where a node has several workers, another actor there, its leader, passes their messages on.
+    `stats()["workers"]` says for each worker how it is reached, and why.
 
     Args:
         env_fns: functions that make one env each.
@@ -95,13 +98,14 @@ class RayVecEnv(PoolVecEnv):
         options = {"num_cpus": 0 if self._session.own else 1, **(self._actor_options or {})}
         request = Request(options, self._placement, self._session.node, self._waits, "actor_options")
         self._actors = Actors(self._session, request, self.autoreset, self._transport, self._port, self._on_lost_node)
+        self._leaders = Leaders(self._actors.nodes_by_messages, partial(start_leader, self._actors))
         return default_workers(len(env_fns), options["num_cpus"]) if num_workers is None else num_workers
 
     def _launch(self, worker: int, shard: range) -> Transport:
         env_fns = pickle_env_fns(self._hosts.functions_of(shard), shard.start)
         replaces = worker in self._actors.by_worker
         self._actors.reap(worker, time.monotonic())
-        launched = ActorTransport(self._actors, shard, env_fns, Names.new(self._wake), replaces=replaces)
+        launched = ActorTransport(self._actors, self._leaders, shard, env_fns, Names.new(self._wake), replaces=replaces)
         self._actors.by_worker[worker] = launched
         return launched
 
@@ -110,7 +114,8 @@ class RayVecEnv(PoolVecEnv):
 
         Returns:
             Besides the entries of `VecEnv.stats`: `transports`, the number of workers by transport, and `workers`, a
-            dict for each worker of node, ip, pid, transport, why and gathered (False).
+            dict for each worker of node, ip, pid, transport, why and gathered (whether it shares its node's
+            connection).
         """
         return {**super().stats(), **describe_all(self._workers.launched())}
 

@@ -1,23 +1,25 @@
-"""The caller's end of one Ray actor: its place, its end, and its boot channel of actor calls."""
+"""The caller's end of a Ray actor, a worker or a leader: its place, its end, its boot channel of actor calls."""
 
 from __future__ import annotations
 
 import logging
 import math
-import os
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from vecenvs.backends.ray.actor import EnvActor, Home
+from vecenvs.backends.ray.actor import EnvActor, Home, LeaderActor, ServingActor
 from vecenvs.backends.ray.actors import WAIT, Actors
 from vecenvs.backends.ray.cluster import import_paths, shorten
 from vecenvs.backends.ray.foreign_process import ForeignProcess
 from vecenvs.backends.ray.placement import NoPlace, Placing, Request
+from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import describe_indices
-from vecenvs.transport.remote import OTHER_NODE, RemoteTransport
+from vecenvs.transport.leaders import Leaders
+from vecenvs.transport.node_link import NodeLink
+from vecenvs.transport.remote import ASKED_FOR, OTHER_NODE, RemoteTransport
 from vecenvs.transport.shared import Names
-from vecenvs.transport.spinning import Spin
+from vecenvs.transport.spinning import NEVER, Spin
 from vecenvs.transport.tcp import CAUSE_TIMEOUT
 from vecenvs.worker.process import HeldSignals
 
@@ -28,31 +30,32 @@ CLOSE_TIMEOUT = 0.5  # seconds for an actor without a VecEnv to close its envs
 _log = logging.getLogger("vecenvs")
 
 
-class ActorTransport(RemoteTransport):
-    """One actor.
+class ActorEnd(RemoteTransport):
+    """One actor, which errors call `who`.
 
     Being without a place on the cluster for longer than the request allows raises NoPlace; making its envs may take
-    longer. One that `replaces` another goes elsewhere, or waits as long as it takes: see `Actors.on_lost_node`.
+    longer.
     """
 
-    def __init__(self, actors: Actors, shard: range, env_fns: Sequence[bytes], names: Names, *, replaces: bool) -> None:
+    actor_class: type[ServingActor]
+
+    def __init__(self, actors: Actors, who: str, shard: range, env_fns: Sequence[bytes], names: Names) -> None:
         super().__init__(shard, names, actors.transport, actors.port)
         self._actors = actors
         self._session = actors.session
-        self._who = f"the worker of envs {describe_indices(shard)}"
+        self._who = who
         self._env_fns = env_fns
-        self._accommodating = replaces and not actors.request.modest  # it may go on without a place of its own
         self._process: ForeignProcess | None = None
         self._exit: tuple[bool, int | None] | None = None
         self._last_words = ""  # what Ray says of the actor's death
         self.stopped = False
         self.home: Home | None = None
         self._bound_for: str | None = None
-        self._start(actors.request, actors.actor_class, REPLACEMENT_TIMEOUT if self._accommodating else None)
 
-    def _start(self, request: Request, actor_class: Any, seconds: float | None) -> None:
+    def _start(self, request: Request, seconds: float | None = None, arguments: tuple[Any, ...] = ()) -> None:
         with HeldSignals():  # what a handler raises within Ray's own code leaves an actor that nothing refers to
-            self._actor = actor_class.remote(self.shard.start, self._actors.autoreset, os.getpid())
+            self._actor = request.actor_class(self.actor_class).remote(*arguments)
+        self._bound_for = request.bound_for
         self._modest = request.modest
         self._placing = Placing(request, self._actor, self._who, seconds)
         self._answering = self._actor.make.remote(self._env_fns, import_paths())  # the next message of the boot channel
@@ -78,7 +81,7 @@ class ActorTransport(RemoteTransport):
         return "" if self.here else OTHER_NODE
 
     def spins(self) -> tuple[Spin, Spin]:
-        return self._actors.spins()
+        return (NEVER, NEVER) if self.home is None else self._actors.spins(self.home)
 
     def address(self) -> str:
         import ray
@@ -151,7 +154,8 @@ class ActorTransport(RemoteTransport):
             self._process.close()
 
     def place(self) -> dict[str, Any]:
-        return self.home._asdict() if self.home is not None else {"node": None, "ip": None, "pid": None}
+        node, ip, pid, _ = self.home or (None,) * 4
+        return {"node": node, "ip": ip, "pid": pid}
 
     @property
     def node(self) -> str | None:
@@ -170,7 +174,9 @@ class ActorTransport(RemoteTransport):
     @property
     def where(self) -> str:  # type: ignore[override]
         """Where the worker is; and once it is dead, what Ray says of that."""
-        place = f" on node {self.home.node[:8]} ({self.home.ip})" if self.home is not None else " on no node yet"
+        place = " on no node yet"
+        if self.home is not None:
+            place = f" on node {self.home.node[:8]} ({self.home.ip})"
         return f"{place} [{shorten(self._last_words)}]" if self._last_words else place
 
     def _placed(self, timeout: float | None) -> bool:
@@ -185,28 +191,75 @@ class ActorTransport(RemoteTransport):
             forget_frames(exc)
             return True
         except NoPlace:
-            if not self._accommodating:
+            if not self._may_do_without():
                 raise
-            self._accommodating = False
-            self._do_without()
         if self.home is not None and self.here:
             self._process = ForeignProcess(self.home.pid)
         return self.home is not None
 
-    def _do_without(self) -> None:
+    def _may_do_without(self) -> bool:
+        """Tell whether the actor has been given another way to find a place."""
+        return False
+
+
+class ActorTransport(ActorEnd):
+    """The actor of a worker.
+
+    One that `replaces` another goes elsewhere, or waits as long as it takes: see `Actors.on_lost_node`.
+    """
+
+    actor_class = EnvActor
+
+    def __init__(
+        self, actors: Actors, leaders: Leaders, shard: range, env_fns: Sequence[bytes], names: Names, *, replaces: bool
+    ) -> None:
+        super().__init__(actors, f"the worker of envs {describe_indices(shard)}", shard, env_fns, names)
+        self._leaders = leaders
+        self._accommodating = replaces and not actors.request.modest  # it may go on without a place of its own
+        self._arguments = shard.start, actors.autoreset
+        self._start(actors.request, REPLACEMENT_TIMEOUT if self._accommodating else None, self._arguments)
+
+    def node_link(self, batch: BatchColumns) -> NodeLink | None:
+        return None if self.home is None else self._leaders.link(self.home.node, batch)
+
+    def _may_do_without(self) -> bool:
         """Go on without a place of its own: move to a node of other workers, or wait for one, and log it."""
         import ray
 
+        if not self._accommodating:
+            return False
+        self._accommodating = False
         why = self._actors.request.why()
         if self._actors.on_lost_node == WAIT:
             self._placing.seconds = math.inf
             _log.warning("%s waits for a place: %s", self._who, why)
-            return
+            return True
         request = self._actors.elsewhere()
         ray.kill(self._actor)
-        self._start(request, request.actor_class(EnvActor), None)
-        self._bound_for = request.bound_for
+        self._start(request, None, self._arguments)
         _log.warning("%s finds no place of its own, so it shares the CPUs of others: %s", self._who, why)
+        return True
+
+
+class LeaderTransport(ActorEnd):
+    """The actor of a node's leader."""
+
+    actor_class = LeaderActor
+
+    def __init__(self, actors: Actors, node: str) -> None:
+        super().__init__(actors, f"the leader of node {node[:8]}", range(0), (), Names.new(""))
+        self.why = ASKED_FOR if actors.transport == "messages" else OTHER_NODE  # for an error
+        self._start(actors.request.for_leader(node))
+
+
+def start_leader(actors: Actors, node: str) -> LeaderTransport:
+    """Start the leader of a node, in place of the one that it has had."""
+    before = actors.leaders.pop(node, None)
+    if before is not None:
+        before.stop(0.0)
+        before.reap(time.monotonic())
+    leader = actors.leaders[node] = LeaderTransport(actors, node)
+    return leader
 
 
 def has_ended(call: Any, seconds: float = 0.0) -> bool:
