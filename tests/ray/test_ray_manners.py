@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -31,7 +32,10 @@ from vecenvs.compat.ray_multiprocess_env import RayVectorEnv
 from vecenvs.errors import BackendUnavailable, VecEnvError, WorkerDied
 from vecenvs.testing import leaks
 from vecenvs.testing.envs import CountingEnv, counting_fns
-from vecenvs.transport import tcp
+from vecenvs.transport import leaders, tcp
+from vecenvs.transport.memory import Address
+from vecenvs.transport.node_link import NodeLink
+from vecenvs.transport.shared import Names
 from vecenvs.transport.spinning import ALONE, NEVER, SHARED
 from vecenvs.transport.tcp import Listener
 
@@ -237,7 +241,7 @@ class TestGuest:
 
     def test_memory_that_cannot_be_opened(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Then messages carry the rows, and stats() says why."""
-        from vecenvs.transport.memory import Address, Segment
+        from vecenvs.transport.memory import Segment
 
         made = Segment.__init__
 
@@ -251,6 +255,33 @@ class TestGuest:
             (worker,) = vec.stats()["workers"]
             assert worker["transport"] == "messages"
             assert "FileNotFoundError" in worker["why"]
+
+    def test_a_node_whose_leader_has_no_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each worker connects by itself, and stats() says why: here no semaphore can have the leader's names."""
+        options = {"actor_options": OPTIONS, "transport": "messages"}
+        with monkeypatch.context() as patch:
+            patch.setattr(leaders, "new_name", lambda: "/" + 300 * "x")
+            with RayVecEnv(counting_fns(2), 2, **options) as vec:
+                assert vec.reset()[:, 0].tolist() == [0, 1]
+                for worker in vec.stats()["workers"]:
+                    assert not worker["gathered"]
+                    assert re.match(r"asked for, and no leader on node \w+ .*OSError: .*semaphore", worker["why"])
+        opened = NodeLink.open
+
+        def one_without(link: NodeLink, shard: range, names: Names, spin: Any) -> Any:
+            if shard.start == 0:
+                names = names._replace(up="/" + 300 * "x")
+            member, inbox, spec = opened(link, shard, names, spin)
+            return member, inbox, spec._replace(batch=Address("/proc/1/fd/987654", 1)) if shard.start == 1 else spec
+
+        monkeypatch.setattr(NodeLink, "open", one_without)
+        with RayVecEnv(counting_fns(3), 3, **options) as vec:
+            assert vec.reset()[:, 0].tolist() == [0, 1, 2]
+            assert vec.step([0, 0, 0])[0][:, 2].tolist() == [1, 1, 1]
+            first, second, third = vec.stats()["workers"]
+            assert [each["gathered"] for each in (first, second, third)] == [False, False, True]
+            assert "its node's leader has no memory for it: OSError" in first["why"]
+            assert "cannot open the memory of its node's leader: FileNotFoundError" in second["why"]
 
     def test_nodes_that_cannot_connect(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The error names the host, the port and what chooses them."""

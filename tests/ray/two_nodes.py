@@ -6,10 +6,12 @@ import contextlib
 import functools
 import logging
 import os
+import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,9 @@ from vecenvs import DummyVecEnv
 from vecenvs.backends.ray import RayVecEnv
 from vecenvs.backends.ray import transport as ray_transport
 from vecenvs.errors import NotSteppingError, WorkerDied
+from vecenvs.testing import leaks
 from vecenvs.testing.envs import CountingEnv
+from vecenvs.transport.frames import Frames
 
 THERE = {"num_cpus": 0.5, "resources": {"there": 0.1}}
 SMALL = {"object_store_memory": 80 * 2**20, "num_cpus": 1}
@@ -32,7 +36,7 @@ ACTIONS = [0, 1, 2, 0]
 def compare(cluster: Cluster) -> None:
     """Two workers on another node: every row as by the dummy engine."""
     with RayVecEnv(FNS, 2, actor_options=THERE) as vec, DummyVecEnv(FNS) as plain:
-        assert [w["why"] for w in vec.stats()["workers"]] == ["on another node"] * 2, vec.stats()
+        assert [(w["why"], w["gathered"]) for w in vec.stats()["workers"]] == [("on another node", True)] * 2
         assert (vec.reset(seed=1) == plain.reset(seed=1)).all()
         for _ in range(12):
             (obs, rewards, dones, infos), expected = vec.step(ACTIONS), plain.step(ACTIONS)
@@ -42,12 +46,105 @@ def compare(cluster: Cluster) -> None:
             np.testing.assert_equal(infos, expected[3])
         vec.send([0, 1], [3, 0])
         assert sorted(vec.recv(2).indices.tolist()) == [0, 3]
+        vec.reset()
+        counts = count_frames()
+        for _ in range(50):
+            vec.step(ACTIONS)
+        assert counts["pack"] == 50, counts
+        assert counts["unpack"] < 100, counts
+
+
+def leader(cluster: Cluster) -> None:
+    """Kill a worker, which costs its own envs, and a leader, which costs those of its node. Nothing is left."""
+    names = leaks.shared_memory_files()
+    with RayVecEnv(FNS, 2, actor_options=THERE) as vec:
+        vec.reset()
+        os.kill(vec.stats()["workers"][1]["pid"], signal.SIGKILL)
+        with pytest.raises(WorkerDied) as caught:
+            step_on(vec, 20.0)
+        assert caught.value.indices == (2, 3)
+        assert vec.get_attr("tag", [0, 1]) == [0, 1]
+    with RayVecEnv(FNS, 2, actor_options=THERE, on_failure="restart") as vec:
+        vec.reset()
+        os.kill(vec.stats()["workers"][1]["pid"], signal.SIGKILL)
+        assert until_restarted(vec) == [2, 3]
+        vec.step(ACTIONS)
+        os.kill(leader_of(vec).home.pid, signal.SIGKILL)
+        back = until_restarted(vec)
+        while back != [0, 1, 2, 3]:  # one may have come back before the other was seen to be gone
+            back = sorted({*back, *until_restarted(vec)})
+        assert all(worker["gathered"] for worker in vec.stats()["workers"]), vec.stats()
+        for _ in range(3):
+            vec.step(ACTIONS)
+    with RayVecEnv(FNS, 2, actor_options=THERE) as vec:
+        vec.reset()
+        os.kill(leader_of(vec).home.pid, signal.SIGKILL)
+        with pytest.raises(WorkerDied):
+            step_on(vec, 20.0)
+    check_left(names)
+
+
+def killed(cluster: Cluster) -> None:
+    """Kill the caller of a VecEnv with a leader: its actors end, and leave no names of semaphores."""
+    names = leaks.shared_memory_files()
+    script = (
+        "import sys, functools; sys.path[:0] = ['tests/ray']\n"
+        "from two_nodes import *\n"
+        f"ray.init(address={cluster.address!r}, logging_level='error')\n"
+        "vec = RayVecEnv(FNS, 2, actor_options=THERE); vec.reset(); vec.step_async(ACTIONS); print('up', flush=True)\n"
+        "input()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        assert len(actors()) == 3
+        process.kill()
+    check_left(names)
+
+
+def check_left(names: Collection[str]) -> None:
+    """Check that no actor is left, and no other files in shared memory than `names`, within some seconds."""
+    end = time.monotonic() + 20.0
+    while (left := [*actors(), *leaks.files_left(names)]) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not left
+
+
+def leader_of(vec: RayVecEnv) -> Any:
+    (found,) = vec._actors.leaders.values()
+    return found
+
+
+def actors() -> list[str]:
+    """Return the titles of the processes of actors of this machine's cluster."""
+    return [
+        words for words in leaks.processes_with("RAY_TMPDIR", os.environ["RAY_TMPDIR"]).values() if "Actor" in words
+    ]
+
+
+def count_frames() -> dict[str, int]:
+    """Count, from now on, the messages of this process to leaders and from them."""
+    counts = {"pack": 0, "unpack": 0}
+
+    def counted(name: str, function: Any) -> Any:
+        def call(*args: Any) -> Any:
+            counts[name] += 1
+            return function(*args)
+
+        return call
+
+    for name in counts:
+        setattr(Frames, name, counted(name, getattr(Frames, name)))
+    return counts
 
 
 def mixed(cluster: Cluster) -> None:
     """One worker on the caller's node, one on another: both ways in one VecEnv."""
     with RayVecEnv(FNS, 2, placement="spread", actor_options={"num_cpus": 1}) as vec:
         assert vec.stats()["transports"] == {"shared": 1, "messages": 1}, vec.stats()
+        assert not any(worker["gathered"] for worker in vec.stats()["workers"]), "a worker alone has no leader"
         assert vec.reset(seed=1)[:, 0].tolist() == [0, 1, 2, 3]
         assert vec.step(ACTIONS)[0][:, 2].tolist() == [1] * 4
         vec.send(ACTIONS)
@@ -80,6 +177,7 @@ def restart(cluster: Cluster) -> None:
     with RayVecEnv(FNS, 2, actor_options=THERE, on_failure="restart") as vec:
         vec.reset(seed=0)
         vec.step(ACTIONS)
+        assert all(worker["gathered"] for worker in vec.stats()["workers"])
         node = vec.stats()["workers"][0]["node"]
         cluster.add_node(resources={"there": 1}, **SMALL)
         remove(cluster)
@@ -203,9 +301,7 @@ def main(scenario: str) -> None:
     try:
         _first_added = cluster.add_node(resources={"there": 1}, **SMALL).unique_id
         ray.init(address=cluster.address, logging_level="error")
-        {"compare": compare, "mixed": mixed, "lost": lost, "restart": restart, "move": move, "wait": wait}[scenario](
-            cluster
-        )
+        globals()[scenario](cluster)
     finally:
         ray.shutdown()
         cluster.shutdown()
