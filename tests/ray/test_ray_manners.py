@@ -346,7 +346,7 @@ class TestGuest:
 
     def test_closing_waits_for_no_exit_code(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Of actors that have been told to close, and whose processes go on: there would be none for that long."""
-        monkeypatch.setattr("vecenvs.backends.ray.transport.EXIT_CODE_TIMEOUT", 100.0)
+        monkeypatch.setattr("vecenvs.backends.ray.actor_end.EXIT_CODE_TIMEOUT", 100.0)
         with RayVecEnv(counting_fns(2), 2, actor_options=OPTIONS) as vec:
             vec.reset()
 
@@ -491,6 +491,10 @@ def test_ray_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"transport": "pigeon"}, "transport 'pigeon' is none of"),
         ({"placement": "moon"}, "placement 'moon' is neither"),
         ({"on_lost_node": "stay"}, "on_lost_node 'stay' is none of move, wait"),
+        ({"min_workers": 0, "num_workers": 2}, "min_workers must be at least 1, not 0"),
+        ({"min_workers": "1", "num_workers": 2}, "min_workers must be an int, not '1'"),
+        ({"min_workers": 3, "num_workers": 2}, "min_workers=3 of num_workers=2: it can be at most as many"),
+        ({"min_workers": 1}, "min_workers=1 needs num_workers="),
         ({"placement": 5}, "placement: .*scheduling_strategy"),
         (
             {"actor_options": "num_cpus"},

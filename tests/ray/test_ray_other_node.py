@@ -10,6 +10,9 @@ import pytest
 from ray_session import ENVIRONMENT, OPTIONS, SMALL
 from test_ray_contract import OnRay
 
+from vecenvs.backends.ray.actor import Home
+from vecenvs.backends.ray.actor_end import ActorEnd
+from vecenvs.backends.ray.foreign_process import ForeignProcess
 from vecenvs.testing import leaks
 from vecenvs.testing.suite import DeathConformance, RowConformance, ScheduleConformance, WorkerConformance
 
@@ -46,6 +49,18 @@ class OnOtherNode(OnRay):
     way = "messages"
     options: ClassVar[dict[str, Any]] = {**OPTIONS, "resources": {"there": 0.001}}
     gathers = True
+
+    @pytest.fixture(autouse=True)
+    def watched(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Watch the processes, as only those of the caller's node are, for the exit codes that the suite asks for."""
+        arrive = ActorEnd._arrive
+
+        def watch(end: ActorEnd, home: Home | None) -> None:
+            arrive(end, home)
+            if home is not None and end._process is None:
+                end._process = ForeignProcess(home.pid)
+
+        monkeypatch.setattr(ActorEnd, "_arrive", watch)
 
 
 class TestEnds(OnOtherNode, RowConformance, DeathConformance, ScheduleConformance):

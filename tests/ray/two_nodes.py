@@ -296,7 +296,7 @@ _first_added = ""
 
 def main(scenario: str) -> None:
     global _first_added  # noqa: PLW0603
-    ray_transport.REPLACEMENT_TIMEOUT = 5.0
+    ray_transport.PLACE_TIMEOUT = 5.0
     cluster = Cluster(initialize_head=True, head_node_args={**SMALL, "include_dashboard": False})
     try:
         _first_added = cluster.add_node(resources={"there": 1}, **SMALL).unique_id

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from vecenvs.backends.ray.actor import EnvActor, Home
 from vecenvs.backends.ray.cluster import shorten
 from vecenvs.errors import BackendUnavailable
+from vecenvs.worker.process import HeldSignals
 
 # Options that the user may not set, so that for every worker it holds: a step is never carried out twice, no worker
 # outlives its VecEnv, methods run on the main thread.
@@ -184,6 +186,12 @@ class Placing:
         NoPlace if Ray says that there is none, or has found none in the time allowed; BackendUnavailable if it cannot
         set up the runtime_env. An actor that has died meanwhile raises Ray's RayActorError.
         """
+        if self.look(timeout) is None and not self._request.modest and self.waited() > self.seconds:
+            raise NoPlace(self._request.explain(self._who, "", self.seconds))
+        return self._home
+
+    def look(self, timeout: float | None = 0.0) -> Home | None:
+        """Return what `home` does, without a limit of time."""
         if self._home is not None:
             return self._home
         import ray
@@ -196,11 +204,15 @@ class Placing:
             except ray.exceptions.ActorUnschedulableError as exc:
                 words = str(exc).rstrip(". \n")
                 raise NoPlace(self._request.explain(self._who, words, self.seconds)) from None
-        elif not self._request.modest and self._waited() > self.seconds:
-            raise NoPlace(self._request.explain(self._who, "", self.seconds))
         return self._home
 
-    def _waited(self) -> float:
+    @property
+    def found(self) -> bool:
+        """Whether it had a place when it was looked at last."""
+        return self._home is not None
+
+    def waited(self) -> float:
+        """Return for how many seconds neither it nor another actor of its request has found a place."""
         now = time.monotonic()
         waited = now - self._since
         return waited if waited <= self.seconds else now - max(self._since, self._request.queue.moved())
@@ -215,6 +227,19 @@ class Placing:
         except ray.exceptions.RayActorError as exc:
             raise BackendUnavailable(f"{self._who} did not start: {shorten(str(exc))}") from None
         return home
+
+
+class Seat:
+    """An actor, and its place on the cluster. The arguments are those of its class, and those of a `Placing`."""
+
+    def __init__(
+        self, request: Request, cls: type, arguments: Sequence[Any], who: str, seconds: float | None = None
+    ) -> None:
+        with HeldSignals():  # what a handler raises within Ray's own code leaves an actor that nothing refers to
+            self.actor = request.actor_class(cls).remote(*arguments)
+        self.request = request
+        self.placing = Placing(request, self.actor, who, seconds)
+        self.again = partial(Seat, request, cls, arguments, who, seconds)  # makes another one
 
 
 def _why_in_group(group: Any) -> str:
