@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from ray.cluster_utils import Cluster
 from vecenvs import DummyVecEnv
 from vecenvs.backends.ray import RayVecEnv
 from vecenvs.backends.ray import transport as ray_transport
-from vecenvs.errors import NotSteppingError, WorkerDied
+from vecenvs.errors import BackendUnavailable, NotSteppingError, WorkerDied
 from vecenvs.testing import leaks
 from vecenvs.testing.envs import CountingEnv
 from vecenvs.transport.frames import Frames
@@ -200,7 +201,7 @@ def move(cluster: Cluster) -> None:
     """Lose a node, with no room elsewhere: its worker moves to the node of the living one, whose CPU both share."""
     with (
         RayVecEnv(
-            FNS, 2, actor_options={"num_cpus": 1}, placement="spread", on_failure="restart", ready_timeout=1.0
+            FNS, 2, actor_options={"num_cpus": 1}, placement="spread", on_failure="restart", ready_timeout=10.0
         ) as vec,
         noted() as notes,
     ):
@@ -244,6 +245,72 @@ def wait(cluster: Cluster) -> None:
         assert len({w["node"] for w in vec.stats()["workers"]}) == 2
 
 
+def elastic(cluster: Cluster) -> None:
+    """Begin with one node of two; take in a worker when the other one comes, and give its envs back when it is lost."""
+    closed = Path(os.environ["RAY_TMPDIR"], "closed")
+    fns = [functools.partial(CountingEnv, i, closed_file=closed) for i in range(4)]
+    options: dict[str, Any] = {"min_workers": 1, "actor_options": {"num_cpus": 1}}
+    with RayVecEnv(fns, 2, on_failure="restart", **options) as vec, DummyVecEnv(FNS) as plain, noted() as notes:
+        (guest,) = (at for at, worker in enumerate(vec.stats()["workers"]) if worker["shares"])
+        mine, others = ([2, 3], [0, 1]) if guest else ([0, 1], [2, 3])
+        assert vec.stats()["waiting"] == 1
+        (seat,) = vec._actors.waiting.values()  # what an autoscaler sees
+        assert seat.request is vec._actors.request
+        head = ray.get_runtime_context().get_node_id()
+        assert [worker["node"] for worker in vec.stats()["workers"]] == [head] * 2
+        assert (vec.reset(seed=1) == plain.reset(seed=1)).all()
+        for _ in range(12):
+            assert (vec.step(ACTIONS)[0] == plain.step(ACTIONS)[0]).all()
+        for turn in (1, 2):
+            added = cluster.add_node(**SMALL)
+            assert until_restarted(vec) == mine
+            stats = vec.stats()
+            assert stats["moves"] == turn
+            assert stats["waiting"] == 0
+            assert not any(worker["shares"] for worker in stats["workers"])
+            assert stats["workers"][guest]["node"] != head
+            for _ in range(3):
+                obs = vec.step(ACTIONS)[0]
+            steps = (obs[:, 1] - 1) * 5 + obs[:, 2]
+            assert (steps[mine] == 3).all()
+            assert (steps[others] == vec.stats()["steps"]).all(), "the others notice nothing"
+            if turn == 1:
+                assert sorted(closed.read_text().split()) == [str(at) for at in mine]  # before they were made anew
+                cluster.remove_node(added, allow_graceful=False)
+                assert until_restarted(vec) == mine
+                assert vec.stats()["waiting"] == 1
+                assert vec.stats()["workers"][guest]["node"] == head
+        assert any("moves to a place of its own" in note for note in notes), notes
+        assert any("shares the CPUs of others" in note for note in notes), notes
+
+
+def elastic_subsets(cluster: Cluster) -> None:
+    """Take in a worker while envs are stepped one by one, also where a death is raised. Too few places are an error."""
+    options: dict[str, Any] = {"min_workers": 1, "actor_options": {"num_cpus": 1}}
+    with RayVecEnv(FNS, 2, **options) as vec:
+        assert vec.stats()["waiting"] == 1
+        vec.reset()
+        vec.send(ACTIONS)
+        cluster.add_node(**SMALL)
+        moved: set[int] = set()
+        end = time.monotonic() + 60.0
+        while not moved and time.monotonic() < end:
+            batch = vec.recv(1, timeout=20.0)
+            moved |= {int(i) for i, info in zip(batch.indices, batch.infos, strict=True) if "worker_restarted" in info}
+            vec.send([0] * len(batch), batch.indices)
+            time.sleep(0.01)
+        assert moved, vec.stats()
+        assert vec.stats()["moves"] == 1
+    with pytest.raises(
+        BackendUnavailable, match=r"no place for [123] of the 3 workers that min_workers asks for within"
+    ):
+        RayVecEnv(FNS, 4, min_workers=3, ready_timeout=4.0, actor_options={"num_cpus": 1})
+    end = time.monotonic() + 20.0
+    while (left := actors()) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not left
+
+
 def lose_one(cluster: Cluster, vec: RayVecEnv) -> tuple[list[int], list[int]]:
     """Lose the node of one of two workers; return its envs, and the others."""
     vec.reset(seed=0)
@@ -271,9 +338,11 @@ def noted() -> Iterator[list[str]]:
     notes: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: notes.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("vecenvs").addHandler(handler)
+    log = logging.getLogger("vecenvs")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
     yield notes
-    logging.getLogger("vecenvs").removeHandler(handler)
+    log.removeHandler(handler)
 
 
 def step_on(vec: RayVecEnv, seconds: float) -> None:
@@ -299,7 +368,8 @@ def main(scenario: str) -> None:
     ray_transport.PLACE_TIMEOUT = 5.0
     cluster = Cluster(initialize_head=True, head_node_args={**SMALL, "include_dashboard": False})
     try:
-        _first_added = cluster.add_node(resources={"there": 1}, **SMALL).unique_id
+        if not scenario.startswith("elastic"):  # which begins with one node
+            _first_added = cluster.add_node(resources={"there": 1}, **SMALL).unique_id
         ray.init(address=cluster.address, logging_level="error")
         globals()[scenario](cluster)
     finally:

@@ -73,13 +73,14 @@ class Actors:
         if self.min_workers is None or placed >= self.min_workers:
             return True
         if waited > self.request.seconds:
-            who = f"{self.min_workers} workers (min_workers), but for {placed}"
+            who = f"{self.min_workers - placed} of the {self.min_workers} workers that min_workers asks for"
             raise NoPlace(self.request.explain(who, "", self.request.seconds))
         return False
 
     def share_all(self, why: str) -> None:
         """Begin with the workers that have a place: those that have none share their CPUs, and log it."""
-        without = [actor for actor in self.by_worker.values() if not actor.placed]
+        # One that has died is not hidden: its death is raised when its turn comes.
+        without = [actor for actor in self.by_worker.values() if not actor.placed and not actor.exit_status()[0]]
         for actor in without:
             actor.share()
         _log.warning(
