@@ -13,7 +13,7 @@ from vecenvs.backends import in_process
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.errors import EnvError
 from vecenvs.testing.envs import CountingEnv, counting_fns
-from vecenvs.worker import async_resets, env_shard, worker
+from vecenvs.worker import async_resets, row_writer, worker
 from vecenvs.worker.async_resets import AsyncResets
 
 FILES = {async_resets.__file__, threading.__file__}
@@ -77,7 +77,7 @@ def test_an_episode_whose_end_was_broken_off_is_not_reset(monkeypatch: pytest.Mo
 
     with DummyVecEnv([lambda: CountingEnv(length=1)], autoreset="async") as vec:
         vec.reset(seed=0)
-        monkeypatch.setattr(env_shard, "own_complete", interrupt)
+        monkeypatch.setattr(row_writer, "own_complete", interrupt)
         with pytest.raises(KeyboardInterrupt):
             vec.step([0])
         with pytest.raises(EnvError, match="KeyboardInterrupt"):

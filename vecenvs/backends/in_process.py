@@ -16,9 +16,10 @@ from vecenvs.transport import Message, Transport
 from vecenvs.transport.protocol import OF_SOME, Answer, Command, addressed
 from vecenvs.worker.batched_shard import BatchedShard
 from vecenvs.worker.block_writer import Block
+from vecenvs.worker.calls import close_envs
 from vecenvs.worker.make_envs import make_envs
 from vecenvs.worker.portions import TOGETHER
-from vecenvs.worker.worker import Worker, close_envs
+from vecenvs.worker.worker import Worker
 
 _STEP, _AWAIT_RESET = int(Command.STEP), int(Command.AWAIT_RESET)
 _INSTANT = 1e-9  # seconds: with a timeout of 0 `get` carries out nothing

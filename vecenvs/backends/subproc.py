@@ -17,7 +17,7 @@ from vecenvs.errors import GUARD, UNGUARDED, BackendUnavailable, VecEnvError
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
 from vecenvs.transport.memory import check_system
-from vecenvs.transport.protocol import pickle_env_fns
+from vecenvs.transport.pickling import pickle_env_fns
 from vecenvs.transport.shared import Names, SharedTransport
 from vecenvs.transport.spinning import Spin, spins
 from vecenvs.worker import preload

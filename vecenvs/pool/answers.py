@@ -7,8 +7,9 @@ from typing import Any
 
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError
-from vecenvs.pool.commands import Commands, remove
+from vecenvs.pool.commands import Commands
 from vecenvs.pool.timeouts import StepTimeouts
+from vecenvs.pool.unanswered import remove
 from vecenvs.pool.workers import Workers
 from vecenvs.transport import Message
 from vecenvs.transport.protocol import Answer, RemoteFailure, RowExtras, RowsBody, Slots, addressed, rows_of

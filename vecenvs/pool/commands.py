@@ -1,8 +1,4 @@
-"""Number, record and send commands; keep what is unanswered and the rows that have come.
-
-A slot has at most one unanswered command: in `pending` if it was sent for some slots, or by its worker's entry in
-`stepping` if the whole shard is being stepped. Rows that have come and have not been returned are in `ready`; their
-columns do not change before the slot's next command.
+"""Number, record and send commands, and send them again to the worker that replaces another.
 
 The handler of a signal (Ctrl-C) may raise at any bytecode. So commands are numbered and recorded, in one assignment,
 before any is sent; the next call sends what an exception has kept from being sent (`send_unsent`). Workers ignore
@@ -12,38 +8,22 @@ nothing, and an answer whose number is not expected is ignored.
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError, WorkerDied
 from vecenvs.pool.recovery import Recovery, copied
-from vecenvs.pool.step_answers import StepAnswers
 from vecenvs.pool.subsets import divided
+from vecenvs.pool.unanswered import Pending, Request, Unanswered
 from vecenvs.pool.workers import Workers
 from vecenvs.transport import Message, Transport
-from vecenvs.transport.protocol import Command, RemoteFailure, RowExtras, Slots, address, rows_of, slots_of
+from vecenvs.transport.protocol import Command, RemoteFailure, Slots, address, rows_of, slots_of
 
 _STEP = int(Command.STEP)  # a plain int compares faster
 _ARRANGE = 256  # steps between checks of which worker shares the caller's core
-
-
-class Pending:
-    """A command to one worker about some of its slots, not all of which are answered."""
-
-    __slots__ = ("body", "kind", "number", "since", "slots", "worker")
-
-    def __init__(self, number: int, worker: int, slots: Slots, kind: Command, since: float) -> None:
-        self.number = number
-        self.worker = worker
-        self.slots = slots
-        self.kind = kind
-        self.since = since
-        self.body: dict[int, Any] | None = None
 
 
 # In async mode: by slot, the rows that are repeated while envs are being reset, and the commands for the first rows.
@@ -53,34 +33,16 @@ NO_RESETS: Resets = ({}, [])
 _RECORDED: tuple[list[Pending], None] = ([], None)  # see `Commands.unsent`
 
 
-class Request(NamedTuple):
-    """What some workers are asked: the message to each, the slots that it concerns, and the replies so far."""
-
-    number: int
-    messages: dict[int, tuple[Command, Any]]
-    slots: Mapping[int, Sequence[int]]
-    replies: dict[int, Any]
-    since: float
-
-
-class Commands:
+class Commands(Unanswered):
     """The commands of one VecEnv and the rows that answer them.
 
     `timed` tells whether there is a `step_timeout`: then the start time of each command is recorded.
     """
 
     def __init__(self, workers: Workers, batch: BatchColumns, recovery: Recovery, *, timed: bool) -> None:
-        self.shards = workers.shards
+        super().__init__(workers.shards, batch)
         self.owner = [worker for worker, shard in enumerate(self.shards) for _ in shard]
         self.recovery = recovery
-        self.pending: list[dict[int, Pending]] = [{} for _ in self.shards]  # by worker and slot
-        self.stepping: dict[int, float] | None = None  # worker -> when its shard's step began; None between two steps
-        self.step_slots: Collection[int] = ()  # the slots of a step during which the other envs are being reset
-        self.step_answers = StepAnswers(self.shards, batch)
-        self.ready: dict[int, RowExtras | None] = {}
-        self.orphaned: set[int] = set()  # slots whose ready row is from a step that a worker's death has ended
-        self.resetting: dict[int, list[Any]] = {}  # slots under an async autoreset -> the row that they repeat
-        self.request: Request | None = None
         # While commands are being sent: those that may not be recorded yet, with the `step_slots` that they set.
         self.unsent: tuple[list[Pending], Collection[int] | None] | None = None
         self._workers, self._transports = workers, workers.transports
@@ -212,7 +174,7 @@ class Commands:
         if self.stepping and worker in self.stepping:
             body = self._action_objects(worker) if self._objects else None
             unanswered.append((self.step_answers.number, _STEP, body))
-        if self.request is not None and worker in self._without_reply():
+        if self.request is not None and worker in self.without_reply():
             unanswered.append((self.request.number, *self.request.messages[worker]))
         for number, kind, body in sorted(unanswered, key=lambda message: message[0]):
             if number > transport.sent:
@@ -230,36 +192,6 @@ class Commands:
     def _action_objects(self, worker: int) -> Any:
         return self._batch.actions.objects(rows_of(self.shards[worker]))
 
-    # What is unanswered
-
-    def _without_reply(self) -> Collection[int]:
-        """Return the workers that have not replied to the request."""
-        request = self.request
-        if request is None or len(request.replies) == len(request.messages):
-            return ()
-        return request.messages.keys() - request.replies.keys()
-
-    def busy_workers(self) -> list[int]:
-        """Return the workers with an unanswered command."""
-        stepping, asked = self.stepping or (), self._without_reply()
-        return [w for w, pending in enumerate(self.pending) if pending or w in stepping or w in asked]
-
-    def start_times(self) -> list[tuple[int, float]]:
-        """Return the worker of each unanswered command, and when the command was sent."""
-        found = [*(self.stepping or {}).items()]
-        found += [(each.worker, each.since) for pending in self.pending for each in {*pending.values()}]
-        if self.request is not None:
-            found += [(worker, self.request.since) for worker in self._without_reply()]
-        return found
-
-    def unanswered_slots(self) -> set[int]:
-        """Return the slots that an unanswered command concerns."""
-        found = {slot for pending in self.pending for slot in pending}
-        found.update(slot for worker in self.stepping or () for slot in self.shards[worker])
-        if self.request is not None:
-            found.update(slot for worker in self._without_reply() for slot in self.request.slots[worker])
-        return found
-
     @property
     def in_step(self) -> bool:
         """Whether a step of all envs has begun whose rows have not been returned."""
@@ -275,26 +207,6 @@ class Commands:
             apart = self.ready.keys().isdisjoint(pending)
             due += len(pending) if apart else len(pending.keys() - self.ready.keys())
         return due
-
-    # Returning rows
-
-    def forget_rows(self, slots: Collection[int]) -> None:
-        """Remove ready rows, which have been returned or are overtaken by a reset."""
-        for pending in self.pending:
-            if pending and not pending.keys().isdisjoint(slots):  # rows that are in both, after an exception
-                remove(pending, slots)
-        if self.resetting:
-            remove(self.resetting, slots)
-        if self.orphaned:
-            self.orphaned.difference_update(slots)
-        gone = {*slots}
-        left = not gone.issuperset(self.ready)
-        self.ready = {slot: extra for slot, extra in self.ready.items() if slot not in gone} if left else {}
-
-    def end_step(self) -> None:
-        """Forget the step of all envs: its rows have been returned."""
-        self.step_slots = ()
-        self.stepping = None
 
     def first_rows_of(self, ended: Iterable[int]) -> Resets:
         """Return, in async mode, the rows that slots of ended episodes repeat, and the commands for their first rows.
@@ -332,7 +244,7 @@ class Commands:
     def on_replacement(self, worker: int) -> None:
         """Raise WorkerDied if a call waits for the reply of a worker that is being replaced: calls are not repeated."""
         request = self.request
-        if request is not None and worker in self._without_reply() and request.messages[worker][0] == Command.CALL:
+        if request is not None and worker in self.without_reply() and request.messages[worker][0] == Command.CALL:
             self.request = None
             raise WorkerDied(worker, self.shards[worker], *self.recovery.last, "replaced")
 
@@ -356,15 +268,3 @@ class Commands:
             self.request = None
         self.recovery.lost[worker] = error
         return copied(error)
-
-    def split_step(self, workers: Iterable[int]) -> None:
-        """Make the rows that these workers sent for a step of all envs single ones, for `recv`."""
-        for worker in workers:
-            found = self.step_answers.by_slot(worker)
-            self.ready.update((slot, found.get(slot)) for slot in self.shards[worker])
-            self.orphaned.update(self.shards[worker])
-
-
-def remove(found: dict[int, Any], slots: Iterable[int]) -> None:
-    """Remove the entries of these slots, of which some may be there."""
-    deque(map(found.pop, slots, itertools.repeat(None)), 0)  # a third of the time of a loop

@@ -9,13 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs import env_calls
-from vecenvs.arguments import (
-    check_function,
-    check_portion,
-    deadline_of,
-    parse_options,
-    parse_seeds,
-)
+from vecenvs.arguments import check_function, check_portion, deadline_of, parse_options, parse_seeds
 from vecenvs.batch.actions import parse_actions
 from vecenvs.batch.batch_columns import TERMINATED, TRUNCATED
 from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, NotSteppingError
@@ -220,7 +214,9 @@ class PoolVecEnv(PoolBase):
         return self._return_held(self._held).obs
 
     def groups(self, count: int) -> list[NDArray[np.int64]]:
-        return grouped(self._shards, count)
+        if not self._hosts.batched:
+            return grouped(self._shards, count)
+        return self._hosts.grouped(count)
 
     def info_array(self, name: str) -> NDArray[Any]:
         return self._infos.stacked(name)

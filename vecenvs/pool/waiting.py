@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import AlreadySteppingError, NotSteppingError, StepTimeout, describe_indices
 from vecenvs.pool.answers import Answers
-from vecenvs.pool.commands import Commands, Request
+from vecenvs.pool.commands import Commands
 from vecenvs.pool.recovery import copied
 from vecenvs.pool.timeouts import StepTimeouts
+from vecenvs.pool.unanswered import Request
 from vecenvs.pool.workers import LIVENESS, Workers
 from vecenvs.transport.protocol import Answer
 

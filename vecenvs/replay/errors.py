@@ -6,7 +6,8 @@ import traceback
 from typing import Any, NamedTuple
 
 from vecenvs.errors import ClosedError, RemoteError, SpaceMismatch, VecEnvError
-from vecenvs.transport.protocol import can_pickle, dumps, loads, safe_text
+from vecenvs.transport.pickling import can_pickle, dumps, loads
+from vecenvs.transport.protocol import safe_text
 
 
 class ExplorerError(VecEnvError):

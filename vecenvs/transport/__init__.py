@@ -6,7 +6,8 @@ import abc
 from typing import Protocol
 
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.transport.protocol import Message, dumps, loads, safe_text
+from vecenvs.transport.pickling import dumps, loads
+from vecenvs.transport.protocol import Message, safe_text
 
 __all__ = ["Message", "Transport"]
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.transport.protocol import OF_SHARD, Answer, Command, slots_in
+from vecenvs.transport.encoding import slots_in
+from vecenvs.transport.protocol import OF_SHARD, Answer, Command
 
 _HEADER = struct.Struct("=qq")  # entries, columns of infos of numbers
 _FIELDS = 4  # of an entry: member, number, tag, bytes of its body

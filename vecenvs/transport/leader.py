@@ -13,9 +13,11 @@ from collections import deque
 from collections.abc import Callable
 
 from vecenvs.transport.channel import Channel
+from vecenvs.transport.encoding import slots_in
 from vecenvs.transport.frames import Entry, Frames
 from vecenvs.transport.node_link import ABOUT_MEMBERS, LeaderSpec
-from vecenvs.transport.protocol import OF_SHARD, OF_SOME, Answer, Command, dumps, loads, slots_in
+from vecenvs.transport.pickling import dumps, loads
+from vecenvs.transport.protocol import OF_SHARD, OF_SOME, Answer, Command
 from vecenvs.transport.shared import FULL_PAUSE, Names, Rings, RingsSpec, SharedBatchColumns
 from vecenvs.transport.spinning import NEVER, Spin
 

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError
 from vecenvs.transport import Message, Transport
+from vecenvs.transport.encoding import decode, encode
 from vecenvs.transport.frames import Entry, Frames
-from vecenvs.transport.protocol import decode, dumps, encode
+from vecenvs.transport.pickling import dumps
 from vecenvs.transport.shared import BOOT_TIMEOUT, Names, RingsSpec
 from vecenvs.transport.spinning import Spin
 from vecenvs.transport.tcp import Invitation, TcpConnection

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.transport import Message, Transport
-from vecenvs.transport.protocol import OF_SHARD, Answer, Command, addressed, decode, encode, kind_of, rows_of
+from vecenvs.transport.encoding import decode, encode
+from vecenvs.transport.protocol import OF_SHARD, Answer, Command, addressed, kind_of, rows_of
 from vecenvs.transport.tcp import TcpConnection
 
 _HEADER = struct.Struct("=qqq")  # number, tag, bytes of rows; the pickled body is the rest

@@ -19,9 +19,11 @@ from typing import Any, NamedTuple
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError
 from vecenvs.transport import Message, Transport
+from vecenvs.transport.encoding import decode_made
 from vecenvs.transport.node_link import NodeLink, NodeTransport, NoLeader
 from vecenvs.transport.packed import TcpTransport
-from vecenvs.transport.protocol import Command, decode_made, dumps
+from vecenvs.transport.pickling import dumps
+from vecenvs.transport.protocol import Command
 from vecenvs.transport.shared import BOOT_TIMEOUT, MemoryUnreachable, Names, SharedBatchColumns, SharedTransport
 from vecenvs.transport.spinning import Spin
 from vecenvs.transport.tcp import CAUSE_TIMEOUT, Invitation, Listener

@@ -21,8 +21,9 @@ from vecenvs.batch.batch_columns import Allocator, BatchColumns
 from vecenvs.cpus import cpu_of
 from vecenvs.errors import VecEnvError
 from vecenvs.transport import Message, Transport
+from vecenvs.transport.encoding import decode, decode_made, encode
 from vecenvs.transport.memory import Address, Segment, Semaphore, new_name, unlink_semaphores
-from vecenvs.transport.protocol import decode, decode_made, dumps, encode
+from vecenvs.transport.pickling import dumps
 from vecenvs.transport.ring import ENTRY_BYTES, PAYLOAD, RingReader, RingWriter
 from vecenvs.transport.spinning import NEVER, Spin
 

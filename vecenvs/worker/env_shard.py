@@ -1,38 +1,32 @@
-"""Stepping the envs of one worker, their *shard*, and writing their rows; the same for every engine.
+"""Stepping and resetting the envs of one worker, their *shard*; the same for every engine.
 
-Their slots are first, first + 1, ... An `EnvShard` writes rows into the batch's columns and returns what rows have
-besides. `Autoreset` resets the envs.
+Their slots are first, first + 1, ... An `EnvShard` writes rows into the batch's columns (see `RowWriter`) and returns
+what rows have besides. `Autoreset` resets the envs.
 """
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from time import perf_counter as clock
 from typing import Any
 
 from vecenvs import _native
-from vecenvs._native.twin import number_of
 from vecenvs.batch.batch_columns import FIRST, BatchColumns, Specs
-from vecenvs.batch.infos import InfoForm, InfoWriter, own_complete
-from vecenvs.batch.values import copy_containers, shown
 from vecenvs.errors import VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots, rows_of, shifted
 from vecenvs.worker.autoreset import Autoreset, RowFlags
 from vecenvs.worker.info_reader import InfoReader
-from vecenvs.worker.old_gym import remedy
+from vecenvs.worker.row_writer import Infos, RowWriter
 
 ENV_ERRORS = (Exception, SystemExit)  # an env that calls sys.exit() has failed; it does not end the program
 
-Infos = list[dict[str, Any]] | InfoForm | bool  # see `RowsBody.infos`
 Body = RowsBody | Infos | None
 
 ResetOutcome = RemoteFailure | tuple[Any, dict[str, Any]]
 
 _BROKEN_OFF = RuntimeError("stands for an exception that came while Python's own code ran")
-_DICT = {dict}
 _ALL = slice(None)
 _NOTHING_GIVEN = (None, None)
 
@@ -65,8 +59,6 @@ class EnvShard:
         self.first = first
         self.all = range(len(self.envs))
         self._whole = whole
-        self.batched: Collection[int] = ()  # it has no batched envs
-        self.part_of: Mapping[int, range] = {}
         self.read_actions = batch.actions.shard(first, len(self.envs)).given
         self.done: Sequence[Any] = ()  # one item for each env that has done its part of the current command
         # The last step of all envs: the number of its command, where it is, and the exception that has stopped it.
@@ -83,20 +75,21 @@ class EnvShard:
         self.autoreset = Autoreset(
             self.envs, first, batch, autoreset, self.flags, self.unsettled, self._reader, remote=remote
         )
+        self._rows = RowWriter(
+            self.envs, first, batch, self.autoreset, self.flags, self.unsettled, self._reader, remote=remote
+        )
         self._asynchronous = autoreset == "async"
         self._has_objects = batch.observations.layout.has_objects
         self._objects = batch.observations.objects
-        self._observations = batch.observations.shard(first, len(self.envs))
+        observations = batch.observations.shard(first, len(self.envs))
         self._rewards: Any = batch.rewards[first : first + len(self.envs)].data
         self._step_envs = _native.chosen.step_envs
-        self._writer = InfoWriter(batch, slice(first, first + len(self.envs)))
         # The loop writes each observation to its column, or to its cell, at `_where`. In Python, vectors of numbers are
         # written by memoryviews, which refuse another dtype or shape.
-        column = self._observations.view
+        column = observations.view
         written = column is not None and _native.chosen.writes_to(column)
-        cells: Any = column if written else self._observations.cells()
+        cells: Any = column if written else observations.cells()
         self._cells = cells
-        self._first_cells: list[Any] = self._observations.cells() or []  # for the rows of resets
         self._where: Any = _ALL
         self._odd = False  # whether the step under way has had an observation of another dtype or type
         # Whether a row without flags and infos is complete with its columns.
@@ -181,13 +174,13 @@ class EnvShard:
             shard = shard[: len(rewards)]
         self._write_collected(shard, extras)
         if not written:
-            self._write_rewards(shard, rewards, extras)
-        whole = bool(infos) and self._take_infos(infos, extras, together=shard is self.all and self._whole)
+            self._rows.write_rewards(shard, rewards, extras)
+        whole = bool(infos) and self._rows.take_infos(infos, extras, together=shard is self.all and self._whole)
         if self._reader is not None:
             for local, error in self._reader.collect(shard, extras, autoreset.reset_infos):
-                self._fail(local, "step", error, extras)
+                self._rows.fail(local, "step", error, extras)
         if autoreset.reset_infos and not self._asynchronous:  # in async mode resets' own threads take them
-            self._add_reset_infos(extras)
+            self._rows.add_reset_infos(extras)
         objects = self._objects(rows_of(shifted(shard, self.first))) if self._has_objects else None
         if whole and not (extras or objects or self.flags.some):
             return whole
@@ -205,7 +198,7 @@ class EnvShard:
         if infos and infos[-1][0] in failed:
             infos.pop()
         for local in failed:
-            row = self._fail(local, "step", exc, extras)
+            row = self._rows.fail(local, "step", exc, extras)
             if self._where == 0:
                 self._cells[local][0] = row
             rewards.append(0.0)
@@ -230,101 +223,16 @@ class EnvShard:
         """Store observations after the whole shard's step from now on, which casts them to the space's dtype."""
         self._cells, self._where, self._plain = [[None] for _ in self.all], 0, False
 
-    def _take_infos(self, infos: list[tuple[int, dict[str, Any]]], extras: list[RowExtras], *, together: bool) -> Infos:
-        """Return `RowsBody.infos` if every env has an info and they can travel together; else add them to `extras`."""
-        if together and len(infos) == len(self.envs):
-            own = [info for _, info in infos]
-            dicts = {*map(type, own)} == _DICT
-            if dicts and self._reader is not None:
-                own = list(map(self._reader.without, own))
-            if dicts and all(own):
-                whole = self._writer.write(own) if self._remote else own_complete(own)
-                if whole:
-                    return whole
-        failed = {extra.slot - self.first for extra in extras if extra.failure is not None}
-        for local, info in infos:
-            if local in failed:
-                continue
-            try:
-                found = dict(info) if self._reader is None else self._reader.without(dict(info))
-                extras.append(RowExtras(self.first + local, found if self._remote else copy_containers(found)))
-            except Exception as exc:
-                self._fail(local, "step", exc, extras)
-        return False
-
-    def _add_reset_infos(self, extras: list[RowExtras]) -> None:
-        """Add the infos of autoresets to the extras of their rows."""
-        found = {extra.slot: position for position, extra in enumerate(extras)}
-        for local, info in self.autoreset.reset_infos.items():
-            slot = self.first + local
-            if slot in found:
-                extras[found[slot]] = extras[found[slot]]._replace(reset_info=info)
-            else:
-                extras.append(RowExtras(slot, {}, info))
-        self.autoreset.reset_infos.clear()
-
-    def _fail(self, local: int, doing: str, exc: BaseException, extras: list[RowExtras]) -> Any:
-        """Note an exception; return the row as it was before, for the columns."""
-        slot = self.first + local
-        self._note_failure(local, self._capture(local, doing, exc), extras)
-        return self._batch.observations.rows(slot, 1)[0]
-
-    def _capture(self, local: int, doing: str, exc: BaseException) -> RemoteFailure:
-        advice = remedy(self.envs[local], exc)
-        return RemoteFailure.capture(self.first + local, doing, exc, portable=self._remote, remedy=advice)
-
-    def _note_failure(self, local: int, failure: RemoteFailure, extras: list[RowExtras]) -> None:
-        slot = self.first + local
-        self.autoreset.refuse(local, "failed before")
-        self.autoreset.reset_infos.pop(local, None)
-        extras[:] = [extra for extra in extras if extra.slot != slot]
-        if local in self.unsettled:
-            self.unsettled.remove(local)
-        extras.append(RowExtras(slot, {}, None, failure))
-        self.flags.set(local, 0)
-
-    def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
-        """Fail all of these envs for a reason that is not known to be one env's; return the extras that say so."""
-        self._writer.report_again()  # the caller may have been unable to read the last report
-        extras: list[RowExtras] = []
-        for local in shard:
-            self._note_failure(local, why._replace(slot=self.first + local), extras)
-        return extras
-
     def _write_collected(self, shard: Slots, extras: list[RowExtras]) -> None:
         """Write the observations of a step that were not written at once."""
         if self._where == 0:
             cells = [self._cells[local] for local in shard]
-            self._write(shard, [cell[0] for cell in cells], extras)
+            self._rows.write_observations(shard, [cell[0] for cell in cells], extras)
             for cell in cells:
                 cell[0] = None  # else the env's array would be kept alive
         if self._odd:
             self._odd = False
             self._collect_observations()
-
-    def _write(self, shard: Slots, observations: list[Any], extras: list[RowExtras]) -> None:
-        columns = self._batch.observations
-        if isinstance(shard, range):
-            with suppress(Exception):  # a row does not fit its space: find out below which one
-                if shard is self.all:
-                    self._observations.store(observations)
-                else:
-                    columns.store(self.first + shard.start, observations)
-                return
-        for local, obs in zip(shard, observations, strict=True):
-            try:
-                columns.store_row(self.first + local, obs)
-            except Exception as exc:
-                self._fail(local, "step", exc, extras)
-
-    def _write_rewards(self, shard: Sequence[int], rewards: list[Any], extras: list[RowExtras]) -> None:
-        """Write rewards of which some are not plain numbers."""
-        for local, reward in zip(shard, rewards, strict=True):
-            try:
-                self._rewards[local] = number_of(reward)
-            except Exception as exc:
-                self._rewards[local] = 0.0
-                self._fail(local, f"step (its reward is {shown(reward)})", exc, extras)
 
     # Resetting
 
@@ -337,7 +245,7 @@ class EnvShard:
             self.autoreset.reset_infos.pop(local, None)
             if not isinstance(exc, ENV_ERRORS):
                 self._interrupted(exc)
-            return self._capture(local, "reset", exc)
+            return self._rows.capture(local, "reset", exc)
 
     def reset_portion(
         self, some: Slots, given: Mapping[int, tuple[Any, Any]], until: float
@@ -364,23 +272,25 @@ class EnvShard:
                 extras.append(RowExtras(self.first + local, {}, None, outcome))
             else:
                 self.flags.set(local, FIRST)
-                self._write_first_row(local, *outcome, extras)
+                self._rows.write_first_row(local, *outcome, extras)
         objects = self._objects(rows_of(shifted(some, self.first))) if self._has_objects else None
         return RowsBody(extras, objects) if extras or objects else None
 
-    def _write_first_row(self, local: int, obs: Any, info: dict[str, Any], extras: list[RowExtras]) -> None:
-        slot = self.first + local
-        try:
-            try:
-                self._first_cells[local][_ALL] = obs
-            except Exception:  # another dtype or shape, or there are no cells
-                self._batch.observations.store_row(slot, obs)
-            if info:
-                extras.append(RowExtras(slot, self.autoreset.row_info(info), info))
-            if self._batch.info and self._reader is not None:
-                self._reader.collect([local], extras, {})
-        except Exception as exc:
-            self._fail(local, "reset", exc, extras)
+    def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
+        """Fail all of these envs for a reason that is not known to be one env's; return the extras that say so."""
+        return self._rows.fail_all(shard, why)
+
+    def part_of(self, local: int) -> tuple[range, bool]:
+        """Return all envs, and that they are not one batched env."""
+        return self.all, False
+
+    def targets(self, some: Sequence[int]) -> Sequence[Any]:
+        """Return these envs, on which a function is to be run."""
+        return [self.envs[local] for local in some]
+
+    def owned(self) -> dict[int, Any]:
+        """Return what has to be closed, by the env that it belongs to."""
+        return dict(enumerate(self.envs))
 
     def show_envs(self) -> list[Any]:
         """Return the list of envs itself. From now on steps use the envs that the caller puts into it."""

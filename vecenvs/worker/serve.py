@@ -17,16 +17,19 @@ import cloudpickle
 from vecenvs.batch.batch_columns import Allocator, BatchColumns
 from vecenvs.batched import Batched, is_pickled
 from vecenvs.transport.channel import Channel
+from vecenvs.transport.encoding import decode, encode, encode_made
 from vecenvs.transport.leader import Leader
 from vecenvs.transport.memory import Semaphore, open_segment, unlink_semaphores
 from vecenvs.transport.packed import Packer
-from vecenvs.transport.protocol import Answer, ShardSpec, decode, encode, encode_made, loads
+from vecenvs.transport.pickling import loads
+from vecenvs.transport.protocol import Answer, ShardSpec
 from vecenvs.transport.ring import RingReader, RingWriter
 from vecenvs.transport.shared import FULL_PAUSE, RingsSpec, pid_cell
 from vecenvs.transport.tcp import Invitation
+from vecenvs.worker.calls import close_envs
 from vecenvs.worker.make_envs import make_envs
 from vecenvs.worker.process import Terminated, leave_on_sigterm, limit_threads, wait_for_end, watch_caller
-from vecenvs.worker.worker import Worker, close_envs
+from vecenvs.worker.worker import Worker
 
 _WAKE_UP = 1.0  # seconds between a waiting worker's looks at its ring: see `RingReader.get`
 _MOMENT = 0.05  # seconds from when a process that ends has closed its descriptors until it has ended
@@ -245,7 +248,7 @@ def _open_rings(spec: RingsSpec) -> tuple[memoryview, RingReader, RingWriter]:
 def _loader(env_fn: Any) -> Any:
     """Return a function of what `pickle_env_fns` has made of one."""
     if isinstance(env_fn, Batched):
-        return Batched(_loader(env_fn.make), env_fn.num_envs)
+        return env_fn.of(_loader(env_fn.make))
     return partial(_load_and_call, env_fn) if isinstance(env_fn, bytes) else env_fn
 
 

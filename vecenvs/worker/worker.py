@@ -5,13 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from time import perf_counter as clock
 from typing import Any, NamedTuple
 
 from vecenvs.batch.batch_columns import BatchColumns, Specs
-from vecenvs.batch.values import copy_containers
-from vecenvs.env_calls import counts_as_reset, name_for
 from vecenvs.errors import VecEnvError
+from vecenvs.transport.pickling import can_pickle, dumps
 from vecenvs.transport.protocol import (
     OF_SOME,
     Answer,
@@ -24,16 +22,15 @@ from vecenvs.transport.protocol import (
     Slots,
     address,
     addressed,
-    can_pickle,
-    dumps,
     kind_of,
     rows_of,
     shifted,
 )
 from vecenvs.worker.async_resets import AsyncResets
-from vecenvs.worker.env_shard import ENV_ERRORS, ResetOutcome
+from vecenvs.worker.calls import EnvCall, call_envs, close_envs, portable_results
+from vecenvs.worker.env_shard import ResetOutcome
 from vecenvs.worker.mixed_shard import make_shard
-from vecenvs.worker.portions import TOGETHER, Portions
+from vecenvs.worker.portions import SubsetRunner
 
 Answering = Callable[[int, int, object], None]
 
@@ -71,7 +68,6 @@ class Worker:
         self._batch = batch
         self._remote = remote
         self._answer = answer
-        self._given_actions = batch.actions.shard(first, len(envs))
         self._read_actions = self.env_shard.read_actions
         self.number = -(2**62)  # of the current command, or of the last one
         self._unanswered = -1  # the same, until it is answered
@@ -83,7 +79,7 @@ class Worker:
         self._send_bare = self._send_locked if threads else answer  # a message without a body needs no check
         self._closed = False
         self.subset: Subset | None = None  # while there is something left of one
-        self._portions = {_STEP_SOME: Portions(), _RESET: Portions()}
+        self._portions = SubsetRunner(self.env_shard, first, batch, self._resets.drop)
         self._commands: dict[int, Callable[[int, Any], None]] = {
             int(Command.STEP): self._on_step,
             int(Command.CALL): self._on_call,
@@ -139,38 +135,9 @@ class Worker:
                 self._batch.actions.take_objects(rows_of(left), given)
                 given = None
             self._unanswered = number
-            count, body = self._portion(kind, left, given or {})
+            count, body = self._portions.carry_out(kind, left, given or {})
             self._send(number, *address(_SOME_ROWS, left[:count], body))
         self.subset = Subset(number, kind, left[count:], given) if count < len(left) else None
-
-    def _portion(self, kind: int, left: Slots, given: dict[int, tuple[Any, Any]]) -> tuple[int, Any]:
-        """Step or reset the first of these slots; return how many, and what their rows have besides columns."""
-        env_shard, some = self.env_shard, shifted(left, -self._first)
-        if env_shard.batched:
-            part = env_shard.part_of[some[0]]
-            some = some[: next((k for k, local in enumerate(some) if local not in part), len(some))]
-        if kind == _RESET:
-            self._resets.drop(some)
-        if some[0] in env_shard.batched:  # these go together
-            body = env_shard.reset_some(some, given) if kind == _RESET else env_shard.step_some(some, None)
-            return len(some), body
-        portions = self._portions[kind]
-        some = portions.before_slow(some)
-        start = clock()
-        if kind == _RESET:
-            count, body = env_shard.reset_portion(some, given, start + TOGETHER)
-        else:
-            actions = self._actions_of(left[: len(some)])
-            count, body = env_shard.step_portion(some, actions, start + TOGETHER)
-        portions.measured(some[count - 1], clock() - start)
-        return count, body
-
-    def _actions_of(self, slots: Slots) -> Any:
-        """Return these slots' actions as `step_envs` takes them."""
-        if self._given_actions.view is not None:
-            return self._given_actions.view
-        rows = self._batch.actions.rows_at(rows_of(slots), len(slots))
-        return dict(zip(shifted(slots, -self._first), rows, strict=True))
 
     def step_all(self, number: int) -> bool:
         """Step the whole shard ahead of `step`, which returns the answer. Return True if that is all."""
@@ -182,7 +149,7 @@ class Worker:
         env_shard = self.env_shard
         if not env_shard.has_begun(number):
             if objects is not None:
-                rows = slice(self._first, self._first + len(env_shard.envs))
+                rows = slice(self._first, self._first + len(env_shard.all))
                 self._batch.actions.take_objects(rows, objects)
             if env_shard.step_all(number, self._read_actions()):
                 self._unanswered = -1
@@ -273,28 +240,12 @@ class Worker:
 
     # Everything else
 
-    def _on_call(
-        self, number: int, body: tuple[Callable[..., Any], list[int], tuple[Any, ...], dict[str, Any]]
-    ) -> None:
-        function, slots, args, kwargs = body
-        results: list[Any] = []
-        self.env_shard.done = results
-        for slot in slots:
-            try:
-                # Each env gets arguments of its own, as it would in a process of its own.
-                result = function(
-                    self.env_shard.envs[slot - self._first], *copy_containers(args), **copy_containers(kwargs)
-                )
-                results.append(result if self._remote else copy_containers(result))
-                self.env_shard.autoreset.renew(slot - self._first, begun=counts_as_reset(function, args))
-            except ENV_ERRORS as exc:
-                results.append(RemoteFailure.capture(slot, _describe(function, args), exc, portable=self._remote))
+    def _on_call(self, number: int, body: EnvCall) -> None:
+        results = call_envs(self.env_shard, self._first, body, remote=self._remote)
         try:
             self._reply(number, results)
         except Exception:  # one of the results cannot be pickled
-            doing = _describe(function, args)
-            checked = [_portable_result(slot, doing, result) for slot, result in zip(slots, results, strict=True)]
-            self._reply(number, checked)
+            self._reply(number, portable_results(body, results))
 
     def _on_open_info(self, number: int, specs: Specs) -> None:
         self.env_shard.open_info(specs)
@@ -325,10 +276,10 @@ class Worker:
             return []
         self._closed = True
         left = self._resets.leave(grace)
-        return [failure for local in self.env_shard.all if local not in left for failure in self._close_env(local)]
+        return [failure for local in self.env_shard.owned() if local not in left for failure in self._close_env(local)]
 
     def _close_env(self, local: int) -> list[RemoteFailure]:
-        return close_envs([self.env_shard.envs[local]], self._first + local, remote=self._remote)
+        return close_envs([self.env_shard.owned()[local]], self._first + local, remote=self._remote)
 
     def _send_locked(self, number: int, tag: int, body: Any) -> None:
         with self._lock:
@@ -357,27 +308,3 @@ class Worker:
             failure = RemoteFailure.capture(extra.slot, "step", problem, portable=True)
             return self.env_shard.fail([extra.slot - self._first], failure)[0]
         return extra
-
-
-def close_envs(envs: Sequence[Any], first: int, *, remote: bool) -> list[RemoteFailure]:
-    """Close every env and return the failures."""
-    failures = []
-    for slot, env in enumerate(envs, first):
-        try:
-            env.close()
-        except ENV_ERRORS as exc:
-            failures.append(RemoteFailure.capture(slot, "close", exc, portable=remote))
-    return failures
-
-
-def _describe(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
-    return f"{name_for(function)}({', '.join(map(repr, args[:1]))})"
-
-
-def _portable_result(slot: int, doing: str, result: Any) -> Any:
-    try:
-        dumps(result)
-    except Exception as exc:
-        problem = VecEnvError(f"{doing} of env {slot} gives a {type(result).__name__} that cannot be pickled ({exc})")
-        return RemoteFailure.capture(slot, doing, problem, portable=True)
-    return result

@@ -9,7 +9,7 @@ from vecenvs.backends.mpi.hosting import LaunchRequest
 from vecenvs.backends.mpi.job import worker_ranks
 from vecenvs.backends.mpi.nodes import is_running
 from vecenvs.testing.envs import CountingEnv
-from vecenvs.transport.protocol import pickle_env_fns
+from vecenvs.transport.pickling import pickle_env_fns
 
 
 def wait_for(found):

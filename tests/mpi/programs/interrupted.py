@@ -6,7 +6,7 @@ from mpi4py import MPI
 
 from tests.bytecodes import interrupted
 from vecenvs.backends.mpi import nonblocking, ranks
-from vecenvs.transport.protocol import dumps
+from vecenvs.transport.pickling import dumps
 
 FILES = {nonblocking.__file__, ranks.__file__}
 NUMBER = 5

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 from vecenvs.backends.mpi.hosting import HostedProcess, LaunchRequest, start_server
 from vecenvs.backends.mpi.rank_server import RankServer
-from vecenvs.transport.protocol import loads
+from vecenvs.transport.pickling import loads
 
 said = []
 

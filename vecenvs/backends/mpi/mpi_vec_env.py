@@ -20,7 +20,7 @@ from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
 from vecenvs.transport.leaders import Leaders
 from vecenvs.transport.memory import check_system
-from vecenvs.transport.protocol import pickle_env_fns
+from vecenvs.transport.pickling import pickle_env_fns
 from vecenvs.transport.remote import ASKED_FOR, TRANSPORTS, describe_all
 from vecenvs.transport.shared import Names
 from vecenvs.transport.spinning import NEVER, Spin, spins

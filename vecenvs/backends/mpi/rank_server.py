@@ -21,7 +21,7 @@ from vecenvs.backends.mpi.hosting import HostedProcess, forget_server, start_ser
 from vecenvs.backends.mpi.nodes import introduce
 from vecenvs.backends.mpi.nonblocking import CONTROL, NonblockingComm
 from vecenvs.backends.mpi.polling import Backoff
-from vecenvs.transport.protocol import dumps, loads
+from vecenvs.transport.pickling import dumps, loads
 from vecenvs.worker.process import watch_caller
 
 END_GRACE = 1.0  # seconds for hosted processes to end when rank 0 has ended

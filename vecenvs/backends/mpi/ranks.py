@@ -20,7 +20,7 @@ from vecenvs.backends.mpi.nonblocking import CONTROL, NonblockingComm
 from vecenvs.backends.mpi.polling import wait_for
 from vecenvs.cpus import allowed_cpus, usable_cores
 from vecenvs.errors import VecEnvError, describe_indices
-from vecenvs.transport.protocol import dumps, loads
+from vecenvs.transport.pickling import dumps, loads
 from vecenvs.transport.tcp import CAUSE_TIMEOUT, SILENCE
 
 STOP_MARGIN = 2.0  # seconds beyond what a stop may take by its own rules

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from vecenvs.cpus import usable_cores
-from vecenvs.transport.protocol import loads
+from vecenvs.transport.pickling import loads
 from vecenvs.transport.shared import RingsSpec
 from vecenvs.worker.process import limit_threads, watch_caller
 from vecenvs.worker.serve import LeaderServer, ShardServer

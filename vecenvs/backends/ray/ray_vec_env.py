@@ -21,7 +21,7 @@ from vecenvs.pool.workers import EXIT_GRACE
 from vecenvs.transport import Transport
 from vecenvs.transport.leaders import Leaders
 from vecenvs.transport.memory import check_system
-from vecenvs.transport.protocol import pickle_env_fns
+from vecenvs.transport.pickling import pickle_env_fns
 from vecenvs.transport.remote import TRANSPORTS, describe_all
 from vecenvs.transport.shared import Names
 

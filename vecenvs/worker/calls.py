@@ -1,0 +1,67 @@
+"""Run functions on the envs of a worker, where they live, and close these."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vecenvs.batch.values import copy_containers
+from vecenvs.env_calls import counts_as_reset, name_for
+from vecenvs.errors import VecEnvError
+from vecenvs.transport.pickling import dumps
+from vecenvs.transport.protocol import RemoteFailure
+from vecenvs.worker.batched_host import width
+from vecenvs.worker.env_shard import ENV_ERRORS
+from vecenvs.worker.host_parts import run_on
+from vecenvs.worker.shard import Shard
+
+EnvCall = tuple[Callable[..., Any], list[int], tuple[Any, ...], dict[str, Any]]  # the body of `Command.CALL`
+
+
+def call_envs(env_shard: Shard, first: int, call: EnvCall, *, remote: bool) -> list[Any]:
+    """Run a function on envs, whose slots the call names; return a result or a RemoteFailure for each."""
+    function, slots, args, kwargs = call
+    results: list[Any] = []
+    env_shard.done = results
+    envs = env_shard.targets([slot - first for slot in slots])
+    for slot, env in zip(slots, envs, strict=True):
+        try:
+            # Each env gets arguments of its own, as it would in a process of its own.
+            result = run_on(env, function, copy_containers(args), copy_containers(kwargs))
+            results.append(result if remote else copy_containers(result))
+            env_shard.autoreset.renew(slot - first, begun=counts_as_reset(function, args))
+        except ENV_ERRORS as exc:
+            results.append(RemoteFailure.capture(slot, _described(function, args), exc, portable=remote))
+    return results
+
+
+def portable_results(call: EnvCall, results: Sequence[Any]) -> list[Any]:
+    """Return the results of a call, with a RemoteFailure in place of each that cannot be pickled."""
+    function, slots, args, _ = call
+    doing = _described(function, args)
+    return [_portable_result(slot, doing, result) for slot, result in zip(slots, results, strict=True)]
+
+
+def _described(function: Callable[..., Any], args: tuple[Any, ...]) -> str:
+    return f"{name_for(function)}({', '.join(map(repr, args[:1]))})"
+
+
+def _portable_result(slot: int, doing: str, result: Any) -> Any:
+    try:
+        dumps(result)
+    except Exception as exc:
+        problem = VecEnvError(f"{doing} of env {slot} gives a {type(result).__name__} that cannot be pickled ({exc})")
+        return RemoteFailure.capture(slot, doing, problem, portable=True)
+    return result
+
+
+def close_envs(envs: Sequence[Any], first: int, *, remote: bool) -> list[RemoteFailure]:
+    """Close every env or host of envs and return the failures."""
+    failures = []
+    for slot, env in zip(itertools.accumulate(map(width, envs), initial=first), envs, strict=False):
+        try:
+            env.close()
+        except ENV_ERRORS as exc:
+            failures.append(RemoteFailure.capture(slot, "close", exc, portable=remote))
+    return failures

@@ -1,0 +1,151 @@
+"""Write the rows of a shard, their infos and their failures: what `block_writer` is for a batched env."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from vecenvs._native.twin import number_of
+from vecenvs.batch.batch_columns import BatchColumns
+from vecenvs.batch.infos import InfoForm, InfoWriter, own_complete
+from vecenvs.batch.values import copy_containers, shown
+from vecenvs.transport.protocol import RemoteFailure, RowExtras, Slots
+from vecenvs.worker.autoreset import Autoreset, RowFlags
+from vecenvs.worker.info_reader import InfoReader
+from vecenvs.worker.old_gym import remedy
+
+Infos = list[dict[str, Any]] | InfoForm | bool  # see `RowsBody.infos`
+
+_DICT = {dict}
+
+
+class RowWriter:
+    """Writes rows of the envs of an `EnvShard`, the slots first, first + 1, ..."""
+
+    def __init__(
+        self,
+        envs: Sequence[Any],
+        first: int,
+        batch: BatchColumns,
+        autoreset: Autoreset,
+        flags: RowFlags,
+        unsettled: list[int | BaseException],
+        reader: InfoReader | None,
+        *,
+        remote: bool,
+    ) -> None:
+        self._envs = envs
+        self._first = first
+        self._batch = batch
+        self._autoreset = autoreset
+        self._flags = flags
+        self._unsettled = unsettled
+        self._reader = reader
+        self._remote = remote
+        self._observations = batch.observations.shard(first, len(envs))
+        self._rewards: Any = batch.rewards[first : first + len(envs)].data
+        self._info_writer = InfoWriter(batch, slice(first, first + len(envs)))
+        self._first_cells: list[Any] = self._observations.cells() or []  # for the rows of resets
+
+    def write_observations(self, shard: Slots, observations: list[Any], extras: list[RowExtras]) -> None:
+        """Write observations; if one does not fit its space, its env has failed."""
+        columns = self._batch.observations
+        if isinstance(shard, range):
+            with suppress(Exception):  # a row does not fit its space: find out below which one
+                if len(shard) == len(self._envs):
+                    self._observations.store(observations)
+                else:
+                    columns.store(self._first + shard.start, observations)
+                return
+        for local, obs in zip(shard, observations, strict=True):
+            try:
+                columns.store_row(self._first + local, obs)
+            except Exception as exc:
+                self.fail(local, "step", exc, extras)
+
+    def write_rewards(self, shard: Sequence[int], rewards: list[Any], extras: list[RowExtras]) -> None:
+        """Write rewards of which some are not plain numbers."""
+        for local, reward in zip(shard, rewards, strict=True):
+            try:
+                self._rewards[local] = number_of(reward)
+            except Exception as exc:
+                self._rewards[local] = 0.0
+                self.fail(local, f"step (its reward is {shown(reward)})", exc, extras)
+
+    def write_first_row(self, local: int, obs: Any, info: dict[str, Any], extras: list[RowExtras]) -> None:
+        """Write the observation and the info of a reset."""
+        slot = self._first + local
+        try:
+            try:
+                self._first_cells[local][:] = obs
+            except Exception:  # another dtype or shape, or there are no cells
+                self._batch.observations.store_row(slot, obs)
+            if info:
+                extras.append(RowExtras(slot, self._autoreset.row_info(info), info))
+            if self._batch.info and self._reader is not None:
+                self._reader.collect([local], extras, {})
+        except Exception as exc:
+            self.fail(local, "reset", exc, extras)
+
+    def take_infos(self, infos: list[tuple[int, dict[str, Any]]], extras: list[RowExtras], *, together: bool) -> Infos:
+        """Return `RowsBody.infos` if every env has an info and they can travel together; else add them to `extras`."""
+        if together and len(infos) == len(self._envs):
+            own = [info for _, info in infos]
+            dicts = {*map(type, own)} == _DICT
+            if dicts and self._reader is not None:
+                own = list(map(self._reader.without, own))
+            if dicts and all(own):
+                whole = self._info_writer.write(own) if self._remote else own_complete(own)
+                if whole:
+                    return whole
+        failed = {extra.slot - self._first for extra in extras if extra.failure is not None}
+        for local, info in infos:
+            if local in failed:
+                continue
+            try:
+                found = dict(info) if self._reader is None else self._reader.without(dict(info))
+                extras.append(RowExtras(self._first + local, found if self._remote else copy_containers(found)))
+            except Exception as exc:
+                self.fail(local, "step", exc, extras)
+        return False
+
+    def add_reset_infos(self, extras: list[RowExtras]) -> None:
+        """Add the infos of autoresets to the extras of their rows."""
+        found = {extra.slot: position for position, extra in enumerate(extras)}
+        for local, info in self._autoreset.reset_infos.items():
+            slot = self._first + local
+            if slot in found:
+                extras[found[slot]] = extras[found[slot]]._replace(reset_info=info)
+            else:
+                extras.append(RowExtras(slot, {}, info))
+        self._autoreset.reset_infos.clear()
+
+    def fail(self, local: int, doing: str, exc: BaseException, extras: list[RowExtras]) -> Any:
+        """Note an exception; return the row as it was before, for the columns."""
+        slot = self._first + local
+        self._note_failure(local, self.capture(local, doing, exc), extras)
+        return self._batch.observations.rows(slot, 1)[0]
+
+    def capture(self, local: int, doing: str, exc: BaseException) -> RemoteFailure:
+        """Return the failure that an exception of the env is, with a remedy where one is known."""
+        advice = remedy(self._envs[local], exc)
+        return RemoteFailure.capture(self._first + local, doing, exc, portable=self._remote, remedy=advice)
+
+    def _note_failure(self, local: int, failure: RemoteFailure, extras: list[RowExtras]) -> None:
+        slot = self._first + local
+        self._autoreset.refuse(local, "failed before")
+        self._autoreset.reset_infos.pop(local, None)
+        extras[:] = [extra for extra in extras if extra.slot != slot]
+        if local in self._unsettled:
+            self._unsettled.remove(local)
+        extras.append(RowExtras(slot, {}, None, failure))
+        self._flags.set(local, 0)
+
+    def fail_all(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
+        """Fail all of these envs for a reason that is not known to be one env's; return the extras that say so."""
+        self._info_writer.report_again()  # the caller may have been unable to read the last report
+        extras: list[RowExtras] = []
+        for local in shard:
+            self._note_failure(local, why._replace(slot=self._first + local), extras)
+        return extras
