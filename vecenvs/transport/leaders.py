@@ -12,7 +12,7 @@ from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError
 from vecenvs.transport.memory import new_name
 from vecenvs.transport.node_link import LeaderSpec, NodeLink, NoLeader
-from vecenvs.transport.remote import NotConnected, RemoteTransport
+from vecenvs.transport.remote import RemoteTransport
 from vecenvs.transport.tcp import TcpConnection
 
 LEAST = 2  # workers of a node by messages that get a leader; one alone connects to the caller itself
@@ -69,8 +69,7 @@ class Leaders:
             )
         except (VecEnvError, OSError) as exc:
             leader.stop(0.0)
-            problem = exc.problem if isinstance(exc, NotConnected) else exc
-            self._refused[node] = why = f"no leader{leader.where} ({problem})"
+            self._refused[node] = why = f"no leader{leader.where} ({leader.problem or exc})"
             _log.warning("%s: each worker of that node connects to this process by itself", why)
             raise NoLeader(why) from exc
         except BaseException:

@@ -21,7 +21,7 @@ from vecenvs.transport.tcp import Invitation, TcpConnection
 ABOUT_MEMBERS = 0  # the member of an entry that is for the leader itself
 
 
-class NoLeader(VecEnvError):
+class NoLeader(Exception):
     """A worker is to connect to the caller by itself, although its node could have a leader; the message says why."""
 
 

@@ -36,14 +36,6 @@ _CLOSE = int(Command.CLOSE)
 _LOOK = 0.2  # seconds between looks at whether a worker lives that is to answer
 
 
-class NotConnected(VecEnvError):
-    """A process cannot connect to the caller. `problem` is why; the message has the remedy, too."""
-
-    def __init__(self, message: str, problem: str) -> None:
-        super().__init__(message)
-        self.problem = problem
-
-
 class TcpSpec(NamedTuple):
     """What a worker needs to connect to its caller, and to lay out columns of its own."""
 
@@ -66,6 +58,7 @@ class RemoteTransport(Transport):
         self.shard = shard
         self.way = "none yet"
         self.why = ""
+        self.problem = ""  # why it could not connect
         self._names = names
         self._wanted = wanted
         self._port = port
@@ -207,7 +200,7 @@ class RemoteTransport(Transport):
         """Have the process connect to this one, by what `spec` makes of an invitation.
 
         Raises:
-            NotConnected: it cannot.
+            VecEnvError: it cannot. The message has the remedy; `problem` is why.
         """
         host, port = "the caller", self._port
         try:
@@ -222,7 +215,8 @@ class RemoteTransport(Transport):
             raise
         except OSError as exc:
             problem = f"{type(exc).__name__}: {exc}"
-        raise NotConnected(self._explain(host, port, problem), problem)
+        self.problem = problem
+        raise VecEnvError(self._explain(host, port, problem))
 
     def _boot_answer(self) -> str:
         deadline = time.monotonic() + BOOT_TIMEOUT
