@@ -76,10 +76,11 @@ class ServingActor:
 
 
 class EnvActor(ServingActor):
-    """The envs `first`, `first + 1`, ..."""
+    """The envs `first`, `first + 1`, ... in a process that may use so many `cores`."""
 
-    def __init__(self, first: int, autoreset: str) -> None:
+    def __init__(self, first: int, autoreset: str, cores: int | None = None) -> None:
         super().__init__()
+        self._cores = cores
         self._first = first
         self._autoreset = autoreset
 
@@ -87,7 +88,7 @@ class EnvActor(ServingActor):
         """Make the envs; return the body of MADE. `paths` are where the caller's imports look: they come last here."""
         begin_process(paths)
         limit_threads()
-        self._server = server = ShardServer(env_fns, self._first, self._autoreset)
+        self._server = server = ShardServer(env_fns, self._first, self._autoreset, self._cores)
         return server.describe()
 
 

@@ -30,6 +30,7 @@ class Actors:
 
     `transport` and `port` are as in `RemoteTransport`. `on_lost_node` says what a replacement does for which there is
     no place. With `min_workers` the VecEnv begins when so many have a place; the others share the CPUs of these.
+    `cores` are how many each worker may use.
     """
 
     def __init__(
@@ -41,10 +42,12 @@ class Actors:
         port: int,
         on_lost_node: str,
         min_workers: int | None,
+        cores: int,
     ) -> None:
         self.session = session
         self.request = request
         self.autoreset = autoreset
+        self.cores = cores
         self.transport = transport
         self.port = port
         self.on_lost_node = on_lost_node

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from vecenvs.backends.ray.cluster import Session, check_init_kwargs, check_ray, 
 from vecenvs.backends.ray.leader import start_leader
 from vecenvs.backends.ray.placement import Request, check_options
 from vecenvs.backends.ray.transport import ActorTransport
+from vecenvs.cpus import usable_cores
 from vecenvs.errors import describe_indices
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.pool.workers import EXIT_GRACE
@@ -109,6 +111,9 @@ class RayVecEnv(PoolVecEnv):
         # A Ray of our own steps as many VecEnvs at once as its user wants; other people's has other work to place.
         options = {"num_cpus": 0 if self._session.own else 1, **(self._actor_options or {})}
         request = Request(options, self._placement, self._session.node, self._waits, "actor_options")
+        if num_workers is None:
+            num_workers = default_workers(len(env_fns), options["num_cpus"])
+        cores = math.ceil(options["num_cpus"] or 0) or max(1, usable_cores() // num_workers)
         self._actors = actors = Actors(
             self._session,
             request,
@@ -117,10 +122,11 @@ class RayVecEnv(PoolVecEnv):
             self._port,
             self._on_lost_node,
             self._min_workers,
+            cores,
         )
         weakref.finalize(self, actors.stop_waiting).atexit = False
         self._leaders = Leaders(actors.nodes_by_messages, partial(start_leader, actors))
-        return default_workers(len(env_fns), options["num_cpus"]) if num_workers is None else num_workers
+        return num_workers
 
     def _launch(self, worker: int, shard: range) -> Transport:
         env_fns = pickle_env_fns(self._hosts.functions_of(shard), shard.start)
