@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.batch.batch_columns import DONE, FINAL, FIRST, LAST, TRUNCATED
+from vecenvs.batch.batch_columns import DONE, FINAL, FIRST, LAST, TERMINATED, TRUNCATED
 from vecenvs.batch.columns import Columns as BatchRows
-from vecenvs.batch.info_batches import BatchInfos, Columns, FinalRows, InfoColumn, info_of, joined, overwritten
+from vecenvs.batch.info_batches import BatchInfos, Columns, FinalRows, InfoColumn, Rows, info_of, joined, overwritten
 from vecenvs.batch.infos import TRUNCATED_KEY
-from vecenvs.pool.step_results import StepResults
+from vecenvs.pool.step_results import Extras, StepResults
 from vecenvs.transport.protocol import RowExtras
-from vecenvs.vec_env import StepReturn
+from vecenvs.vec_env import Batch, StepReturn
 from vecenvs.worker.block_writer import Block
 
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -59,6 +60,37 @@ class BatchedResults(StepResults):
         if self._infos.names and not self._infos.whole:
             self._infos.fill(range(batch.n), infos)  # type: ignore[arg-type]  # used like a list
         return observations, rewards, dones, infos  # type: ignore[return-value]  # used like a list
+
+    def batch_of(
+        self, slots: Sequence[int], extras: Extras, indices: Rows | None = None, *, begin: bool = True
+    ) -> Batch:
+        """Return the rows of some envs as a batch; see `StepResults.batch_of`."""
+        batch = self._batch
+        rows = np.array(slots, np.int64) if indices is None else indices
+        flags = batch.flags.take(rows)
+        ended, first = ((flags & _DONE) != 0).nonzero()[0], ((flags & _FIRST) != 0).nonzero()[0]
+        finals = [InfoColumn(at, FinalRows(held.layout, held.at(rows[at])))
+                  for flag, held in ((FINAL, batch.finals), (LAST, batch.observations))
+                  if held is not None and len(at := ended[(flags[ended] & flag) != 0])]  # fmt: skip
+        infos = BatchInfos(len(rows), partial(_with_flags, {}, flags, first, finals))
+        brought = [(j, extra) for j, extra in enumerate(extras) if extra is not None] if any(extras) else []
+        infos.add([j for j, extra in brought if extra.info], [extra.info for _, extra in brought if extra.info])
+        if begin and len(first):
+            resets = {extra.slot: extra.reset_info for _, extra in brought if extra.reset_info}
+            self._episodes.begin_all(rows[first], resets)
+        if self.keep_rows:
+            self._episodes.record_rows(slots)
+        if self._infos.names:
+            self._infos.fill(slots, infos)  # type: ignore[arg-type]  # used like a list
+        return Batch(
+            rows,
+            batch.observations.batch(rows),
+            batch.rewards.take(rows).astype(_FLOAT32),
+            (flags & TERMINATED).astype(bool),
+            (flags & TRUNCATED).astype(bool),
+            infos,  # type: ignore[arg-type]  # used like a list
+            active=(flags & (_FIRST | _DONE)) != _FIRST,
+        )
 
     def take_block(self, block: Block, *, copy: bool) -> StepReturn:
         """Return the result of a step of one batched env, whose rows are not in the columns.
