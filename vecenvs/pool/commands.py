@@ -68,6 +68,10 @@ class Commands(Unanswered):
         self.stepping = dict.fromkeys(self._workers.order, now)
         return number
 
+    def is_unsent(self, number: int) -> bool:
+        """Tell whether a step is recorded under this number and has not been sent."""
+        return self.unsent is _RECORDED and self.stepping is not None and self.step_answers.number == number
+
     def step_all(self) -> None:
         """Begin a step of every env: send one command to each worker."""
         self._until_arranged -= 1
