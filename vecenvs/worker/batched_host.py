@@ -1,7 +1,7 @@
 """Batched envs of any kind as hosts: what a worker needs of one that steps all its envs at once.
 
 `make_host` finds the kind: a gymnasium.vector.VectorEnv, a VecEnv of this library, or an object with `reset` and `step`
-over arrays or tensors, as ManiSkill, Brax, Isaac Lab and EnvPool have it.
+over arrays or tensors, as ManiSkill, Brax and Isaac Lab have it.
 """
 
 from __future__ import annotations
@@ -215,9 +215,7 @@ def mode_of(env: Any) -> str | None:
     """Return the autoreset mode that a batched env says it has; None if it says nothing."""
     metadata = getattr(env, "metadata", None) or {}
     declared = metadata.get("autoreset_mode") or getattr(env, "autoreset_mode", None)
-    if declared is not None:
-        return MODES[AutoresetMode(declared)]
-    return "next_step" if type(env).__module__.partition(".")[0] == "envpool" else None  # its documentation says so
+    return None if declared is None else MODES[AutoresetMode(declared)]
 
 
 def common_seed(seeds: Sequence[int | None], mask: NDArray[np.bool_] | None = None) -> int | list[int | None]:
