@@ -11,6 +11,7 @@ its tests as long. If a class of tests has an attribute `short`, a suite, all it
 from __future__ import annotations
 
 import gc
+import importlib
 import importlib.util
 import os
 import signal
@@ -65,6 +66,18 @@ class Configuration:
 
 
 NOWHERE = Configuration("nowhere", "")
+
+
+class Later:
+    """A large module, imported when a test first uses it: where it is loaded, every fork takes longer."""
+
+    def __init__(self, name: str) -> None:
+        self._module = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # pytest looks whether it is a fixture
+            raise AttributeError(name)
+        return getattr(importlib.import_module(self._module), name)
 
 
 def sb3() -> Any:

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
+from conftest import Later
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from vecenvs import DummyVecEnv
@@ -18,6 +18,8 @@ from vecenvs.testing.envs import RenderingEnv
 from vecenvs.views import from_gymnasium
 from vecenvs.wrappers import VecVideoRecorder
 from vecenvs.wrappers.vec_video_writer import VideoWriter
+
+cv2 = Later("cv2")
 
 
 class Large(RenderingEnv):
