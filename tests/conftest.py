@@ -11,7 +11,6 @@ its tests as long. If a class of tests has an attribute `short`, a suite, all it
 from __future__ import annotations
 
 import gc
-import importlib
 import importlib.util
 import os
 import signal
@@ -30,7 +29,7 @@ from vecenvs.testing import leaks
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker import preload
 
-sys.path.append(str(Path(__file__).parent / "ray"))  # for `ray_session`, which the tests of replay share
+sys.path.append(str(Path(__file__).parent / "ray"))  # for `ray_session`, which the tests of replay share, and `later`
 sys.path.append(str(Path(__file__).parent / "mpi"))  # for `hosts`
 
 preload.MODULES.append("vecenvs.testing.suite")  # and with it pytest, which each worker would import for 0.1 s
@@ -66,18 +65,6 @@ class Configuration:
 
 
 NOWHERE = Configuration("nowhere", "")
-
-
-class Later:
-    """A large module, imported when a test first uses it: where it is loaded, every fork takes longer."""
-
-    def __init__(self, name: str) -> None:
-        self._module = name
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # pytest looks whether it is a fixture
-            raise AttributeError(name)
-        return getattr(importlib.import_module(self._module), name)
 
 
 def sb3() -> Any:
@@ -259,13 +246,25 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from xdist.scheduler import LoadScopeScheduling
 
+    # In the short tier one process runs all that loads large libraries, so that forks of the others stay fast.
+    short = config.getoption("markexpr") == "not long"
+
     class ByGroup(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return group_of(nodeid) or nodeid
+            group = group_of(nodeid)
+            return "large" if short and group is not None and group not in MPIS else group or nodeid
+
+        def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+            """Forget groups that are done: otherwise the scheduler counts the tests of all of them after each test."""
+            super().mark_test_complete(node, item_index, duration)
+            group = self._split_scope(self.registered_collections[node][item_index])
+            if all(self.assigned_work[node][group].values()):
+                del self.assigned_work[node][group]
 
     return ByGroup(config, log)
 
 
+MPIS = ("mpich", "openmpi")  # their programs start ranks: they load nothing themselves
 SHARE_A_RAY = ("test_ray_manners", "test_ray_env_wrapper", "test_ray_multiprocess_env", "test_replay_ray")
 BEGIN_A_RAY = ("tests/ray/", "tests/replay/test_replay_docs", "tests/examples/test_replay_examples")
 
@@ -274,7 +273,7 @@ LOAD_TORCH = (
     "tests/compat/test_baselines.py::test_set_global_seeds",
     "tests/examples/test_ddpg",
     "tests/test_run.py::test_models_of",
-    "tests/test_training_benchmark.py::TestTurns",
+    "tests/test_training_benchmark.py",
     "tests/views/test_gymnasium_programs.py::test_floats_for_integers",
     "tests/views/test_gymnasium_programs.py::test_what_is_no_row",
     "tests/views/test_sb3",
@@ -300,10 +299,17 @@ def group_of(nodeid: str) -> str | None:
 
 
 @pytest.hookimpl(wrapper=True)  # around fixtures of classes and modules, too
-def pytest_runtest_teardown() -> Generator[None, object, object]:
-    """Restore SIGTERM after tests with a Ray: its handler stays after `ray.shutdown`, and every fork inherits it."""
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """End the tests' Ray after the last test that uses it.
+
+    Restore SIGTERM then: the handler of Ray stays after `ray.shutdown`, and every fork inherits it.
+    """
+    from ray_session import leave
+
     try:
-        return (yield)
+        result = yield
+        leave(nextitem)
+        return result
     finally:
         ray = sys.modules.get("ray")
         if ray is not None and not ray.is_initialized():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Later
+from later import Later
 
 from vecenvs.__main__ import main
 from vecenvs.plots.curves import curve, find_runs, load_seeds, trailing_mean

@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from conftest import Later
+from later import Later
 
 from vecenvs import BackendUnavailable, DummyVecEnv, SubprocVecEnv, VecEnvError, VecMonitor, from_gymnasium
 from vecenvs.testing.envs import RenderingEnv, counting_fns

@@ -17,7 +17,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from conftest import Later
+from later import Later
 
 import vecenvs
 from vecenvs import DummyVecEnv

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Later
+from later import Later
 
 from vecenvs.bench.workloads import BadRequest
 

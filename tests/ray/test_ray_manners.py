@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Later
+from later import Later
 from ray_session import ENVIRONMENT, OPTIONS, ROOT, kill, no_leaks, ray_session, run_script  # noqa: F401
 
 from vecenvs.backends import backend_class

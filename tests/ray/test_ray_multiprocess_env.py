@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from conftest import Later
+from later import Later
 from ray_session import kill, no_leaks, ray_session  # noqa: F401
 
 from vecenvs.compat.ray_multiprocess_env import RayVectorEnv, make_remote_class

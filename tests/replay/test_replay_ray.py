@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Later
+from later import Later
 from numbered import ACTION, OBS, numbers, transitions
 from ray_session import no_leaks, ray_session, run_script  # noqa: F401
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Later
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from later import Later
 
 from vecenvs import DummyVecEnv
 from vecenvs.errors import VecEnvError
