@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv
-from vecenvs.worker.batched_host import BatchedHost, GymnasiumHost
+from vecenvs.worker.batched_async import AsyncVectorEnvHost
+from vecenvs.worker.batched_host import BatchedHost, GymnasiumHost, mode_of
 from vecenvs.worker.batched_vec_env import VecEnvHost
 
 
-def make_host(env: Any, num_envs: int) -> BatchedHost:
-    """Return the host of a batched env. VecEnvError, with the remedy, if it is none or has another number of envs."""
+def make_host(env: Any, num_envs: int, autoreset: str | None = None) -> BatchedHost:
+    """Return the host of a batched env. VecEnvError, with the remedy, if it is none or has another number of envs.
+
+    `autoreset` is its mode if it does not say so itself.
+    """
+    viewed = getattr(env, "vec", None)
+    if isinstance(viewed, VecEnv):  # a view, such as `as_gymnasium` returns
+        env = viewed
     kind = type(env).__name__
     missing = [name for name in ("reset", "step") if not callable(getattr(env, name, None))]
     if missing:
@@ -28,6 +35,12 @@ def make_host(env: Any, num_envs: int) -> BatchedHost:
         )
     if int(found) != num_envs:
         raise VecEnvError(f"Batched says {num_envs} envs, but its function gave a {kind} of {int(found)}")
-    if isinstance(env, VectorEnv):
-        return GymnasiumHost(env, num_envs)
-    return VecEnvHost(env, num_envs) if isinstance(env, VecEnv) else BatchedHost(env, num_envs)
+    declared = mode_of(env)
+    if autoreset is not None and declared not in (None, autoreset):
+        raise VecEnvError(f"Batched says autoreset={autoreset!r}, but its function gave a {kind} of {declared!r}")
+    if isinstance(env, VecEnv):
+        return VecEnvHost(env, num_envs)
+    kinds = GymnasiumHost if isinstance(env, VectorEnv) else BatchedHost
+    if isinstance(env, VectorEnv) and isinstance(env.unwrapped, AsyncVectorEnv):
+        kinds = AsyncVectorEnvHost
+    return kinds(env, num_envs, autoreset)

@@ -218,7 +218,7 @@ def _open_rings(spec: RingsSpec) -> tuple[memoryview, RingReader, RingWriter]:
 def _loader(env_fn: Any) -> Any:
     """Return a function of what `pickle_env_fns` has made of one."""
     if isinstance(env_fn, Batched):
-        return Batched(_loader(env_fn.make), env_fn.num_envs)
+        return env_fn.of(_loader(env_fn.make))
     return partial(_load_and_call, env_fn) if isinstance(env_fn, bytes) else env_fn
 
 
