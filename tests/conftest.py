@@ -143,11 +143,24 @@ MATRICES: dict[str, dict[str, list[Configuration]]] = {
         ],
     },
     "caller": {**NO_OTHERS, "subproc": [subproc("caller", 3)]},
+    # For batched envs, which the compiled core does not step.
+    "batched": {
+        "dummy": [*DUMMY, Configuration("dummy-python", "dummy", python=True, long=True)],
+        "subproc": [
+            subproc("fork", 2),
+            replace(subproc("fork", 2, long=True), name="subproc-fork-2-python", python=True),
+        ],
+    },
     # For what is built on the contract alone (views, other libraries' names).
     "contract": {"dummy": DUMMY, "subproc": [subproc("fork", 2), subproc("caller", 3, long=True)]},
     # The same, by compiled code and by its twin.
     "spaces": {"dummy": BOTH, "subproc": [subproc("fork", 2), subproc("caller", 3, long=True)]},
 }
+
+
+def short_tier(config: pytest.Config) -> bool:
+    """Tell whether `make test` runs, and so no long test."""
+    return config.getoption("markexpr") == "not long"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -156,7 +169,7 @@ def pytest_configure(config: pytest.Config) -> None:
     In the short tier, tests by hypothesis that name no number of examples have fewer.
     """
     settings.register_profile("short", max_examples=40)
-    if config.getoption("markexpr") == "not long":
+    if short_tier(config):
         settings.load_profile("short")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -203,7 +216,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not import, for the short tier, a module whose tests are all long: some of them load torch."""
-    if config.getoption("markexpr") != "not long" or collection_path.suffix != ".py":
+    if not short_tier(config) or collection_path.suffix != ".py":
         return None
     long = ("\npytestmark = pytest.mark.long", "\npytestmark = [pytest.mark.long")
     return True if any(line in collection_path.read_text() for line in long) else None
@@ -247,7 +260,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadScopeScheduling
 
     # In the short tier one process runs all that loads large libraries, so that forks of the others stay fast.
-    short = config.getoption("markexpr") == "not long"
+    short = short_tier(config)
 
     class ByGroup(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
