@@ -281,10 +281,11 @@ MPIS = ("mpich", "openmpi")  # their programs start ranks: they load nothing the
 SHARE_A_RAY = ("test_ray_manners", "test_ray_env_wrapper", "test_ray_multiprocess_env", "test_replay_ray")
 BEGIN_A_RAY = ("tests/ray/", "tests/replay/test_replay_docs", "tests/examples/test_replay_examples")
 
-# What loads torch, besides the tests with "sb3" in their names.
+# What loads torch or matplotlib, besides the tests with "sb3" in their names.
 LOAD_TORCH = (
     "tests/compat/test_baselines.py::test_set_global_seeds",
     "tests/examples/test_ddpg",
+    "tests/test_bench.py::TestReport::test_draws",
     "tests/test_run.py::test_models_of",
     "tests/test_training_benchmark.py",
     "tests/views/test_gymnasium_programs.py::test_floats_for_integers",
@@ -293,6 +294,7 @@ LOAD_TORCH = (
     "tests/wrappers/test_vec_frame_stack.py::test_an_order_for_each_key",
     "tests/wrappers/test_vec_small.py::test_what_is_no_vec_env",
 )
+LOAD_SIMULATORS = ("HalfCheetah", "ALE/", "atari")  # words in the names of tests
 
 
 def group_of(nodeid: str) -> str | None:
@@ -308,6 +310,8 @@ def group_of(nodeid: str) -> str | None:
         return "mpich" if "mpich" in name else "openmpi"
     if "sb3" in name or nodeid.startswith(LOAD_TORCH):
         return "torch"
+    if any(word in name for word in LOAD_SIMULATORS):
+        return "simulators"
     return None
 
 
