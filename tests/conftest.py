@@ -38,6 +38,8 @@ preload.MODULES.append("vecenvs.testing.suite")  # and with it pytest, which eac
 NO_REPLAY = sys.version_info >= (3, 13) and importlib.util.find_spec("cpprb") is None
 collect_ignore = ["replay", "examples/test_replay_examples.py"] if NO_REPLAY else []
 
+NO_ENVPOOL = sys.version_info < (3, 11)  # it has no wheel there
+
 DEFAULT_BACKENDS = ("dummy", "subproc")
 
 
@@ -183,6 +185,7 @@ def pytest_report_header() -> list[str]:
 
     missing = [
         (NO_REPLAY, "vecenvs.replay: NOT TESTED, since cpprb has no wheel for this Python"),
+        (NO_ENVPOOL, "EnvPool: NOT TESTED, since it has no wheel for this Python"),
         (not can_make_hosts(), "MPI over two hosts: NOT TESTED, which needs root, ip, nsenter and unshare"),
     ]
     return [words for holds, words in missing if holds]
@@ -287,12 +290,14 @@ LOAD_TORCH = (
     "tests/examples/test_ddpg",
     "tests/test_bench.py::TestReport::test_draws",
     "tests/test_run.py::test_models_of",
+    "tests/test_tensor_envs",
     "tests/test_training_benchmark.py",
     "tests/views/test_gymnasium_programs.py::test_floats_for_integers",
     "tests/views/test_gymnasium_programs.py::test_what_is_no_row",
     "tests/views/test_sb3",
     "tests/wrappers/test_vec_frame_stack.py::test_an_order_for_each_key",
     "tests/wrappers/test_vec_small.py::test_what_is_no_vec_env",
+    "tests/wrappers/test_vec_torch",
 )
 LOAD_SIMULATORS = ("HalfCheetah", "ALE/", "atari")  # words in the names of tests
 

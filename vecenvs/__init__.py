@@ -14,6 +14,7 @@ from vecenvs.backends.subproc import SubprocVecEnv
 from vecenvs.batch.info_arrays import info_columns
 from vecenvs.batched import Batched
 from vecenvs.compat.vec_env_wrapper import VecEnvWrapper
+from vecenvs.cpus import worker_cores
 from vecenvs.errors import (
     AlreadySteppingError,
     BackendUnavailable,
@@ -34,8 +35,10 @@ from vecenvs.wrappers import (
     VecCheckNan,
     VecExtractDictObs,
     VecFrameStack,
+    VecJax,
     VecMonitor,
     VecNormalize,
+    VecTorch,
     VecTransposeImage,
     VecVideoRecorder,
 )
@@ -78,8 +81,10 @@ __all__ = [
     "VecEnvWrapper",
     "VecExtractDictObs",
     "VecFrameStack",
+    "VecJax",
     "VecMonitor",
     "VecNormalize",
+    "VecTorch",
     "VecTransposeImage",
     "VecVideoRecorder",
     "WorkerDied",
@@ -90,6 +95,7 @@ __all__ = [
     "from_gymnasium",
     "info_columns",
     "make_vec_env",
+    "worker_cores",
 ]
 
 

@@ -1,12 +1,12 @@
 """Batched envs of any kind as hosts: what a worker needs of one that steps all its envs at once.
 
 `make_host` finds the kind: a gymnasium.vector.VectorEnv, a VecEnv of this library, or an object with `reset` and `step`
-over arrays or tensors, as ManiSkill, Brax, Isaac Lab and EnvPool have it.
+over arrays or tensors, as ManiSkill, Brax and Isaac Lab have it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ MODES = {
     AutoresetMode.SAME_STEP: "same_step",
     AutoresetMode.DISABLED: "disabled",
 }
+_RETURNED = {2: "observations and infos", 5: "observations, rewards, terminated, truncated and infos"}
 MASK = "reset_mask"  # Gymnasium's option that names the envs to reset
 
 Step = tuple[Any, Any, Any, Any, Columns]
@@ -56,18 +57,20 @@ class BatchedHost:
         self.render_mode = getattr(env, "render_mode", None)
         self.autoreset = mode_of(env) or autoreset or ("next_step" if isinstance(env, VectorEnv) else "same_step")
         self.takes_masks = self.autoreset == "disabled"
-        self._tensors: Any = None  # torch, if the env's own rows are tensors: so are its actions then
+        self._tensor: Callable[[Any], Any] | None = (
+            None  # makes what the env's own rows are of actions: tensors of torch
+        )
 
     # Stepping
 
     def step(self, actions: Any) -> Step:
         """Step every env; return observations, rewards, terminated, truncated and columns of infos."""
-        if self._tensors is not None:
-            actions = map_leaves(self._tensors.from_numpy, actions)
-        obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        if self._tensor is not None:
+            actions = map_leaves(self._tensor, actions)
+        obs, rewards, terminated, truncated, infos = self._checked("step", 5, self.env.step(actions))
         return obs, as_array(rewards), as_array(terminated), as_array(truncated), columns_of(infos, self.num_envs)
 
-    def reset(self, mask: NDArray[np.bool_] | None, seeds: list[int | None], options: Any) -> tuple[Any, Columns]:
+    def reset(self, mask: NDArray[np.bool_] | None, seeds: Sequence[int | None], options: Any) -> tuple[Any, Columns]:
         """Reset all envs, or those of `mask`; return the observations of all, and columns of infos."""
         given: dict[str, Any] = {}
         if any(seed is not None for seed in seeds):
@@ -76,13 +79,27 @@ class BatchedHost:
             options = {**(options or {}), MASK: mask}
         if options is not None:
             given["options"] = options
-        obs, infos = self._reset(**given)
-        first = next(iter(obs.values())) if isinstance(obs, dict) else obs
-        if type(first).__module__.partition(".")[0] == "torch":
+        obs, infos = self._checked("reset", 2, self._reset(**given))
+        leaves: list[Any] = []
+        map_leaves(leaves.append, obs)
+        if leaves and type(leaves[0]).__module__.partition(".")[0] == "torch":
             import torch  # the env has imported it
 
-            self._tensors = torch
+            device = leaves[0].device
+            self._tensor = lambda actions: torch.from_numpy(actions).to(device)
         return obs, columns_of(infos, self.num_envs)
+
+    def _checked(self, doing: str, count: int, values: Any) -> Any:
+        """Return what the env's `reset` or `step` has returned. VecEnvError if these are not Gymnasium's values."""
+        if isinstance(values, tuple) and len(values) == count and isinstance(values[-1], dict):
+            return values
+        found = f"{len(values)} values" if isinstance(values, tuple) else f"one {type(values).__name__}"
+        if isinstance(values, tuple) and len(values) == count:
+            found += f", the last a {type(values[-1]).__name__}"
+        raise VecEnvError(
+            f"{type(self.env).__name__}.{doing} returned {found}, where Gymnasium's returns {count}, the last a dict "
+            f"of infos: put a class around it whose {doing} returns {_RETURNED[count]}"
+        )
 
     def _reset(self, **given: Any) -> Any:
         seed = given.get("seed")
@@ -170,7 +187,7 @@ class GymnasiumHost(BatchedHost):
         self._begun = False
         self.takes_masks = self.takes_masks or self._sync is not None or self._inner is not None
 
-    def reset(self, mask: NDArray[np.bool_] | None, seeds: list[int | None], options: Any) -> tuple[Any, Columns]:
+    def reset(self, mask: NDArray[np.bool_] | None, seeds: Sequence[int | None], options: Any) -> tuple[Any, Columns]:
         if mask is not None and self._sync is not None and not self._begun:
             raise VecEnvError("a SyncVectorEnv resets some of its envs only once all have been: call reset() first")
         found = super().reset(mask, seeds, options)
@@ -215,9 +232,7 @@ def mode_of(env: Any) -> str | None:
     """Return the autoreset mode that a batched env says it has; None if it says nothing."""
     metadata = getattr(env, "metadata", None) or {}
     declared = metadata.get("autoreset_mode") or getattr(env, "autoreset_mode", None)
-    if declared is not None:
-        return MODES[AutoresetMode(declared)]
-    return "next_step" if type(env).__module__.partition(".")[0] == "envpool" else None  # its documentation says so
+    return None if declared is None else MODES[AutoresetMode(declared)]
 
 
 def common_seed(seeds: Sequence[int | None], mask: NDArray[np.bool_] | None = None) -> int | list[int | None]:
@@ -225,6 +240,8 @@ def common_seed(seeds: Sequence[int | None], mask: NDArray[np.bool_] | None = No
 
     Batched envs with one random generator take no list.
     """
+    if isinstance(seeds, range):
+        return seeds.start
     chosen = range(len(seeds)) if mask is None else np.flatnonzero(mask).tolist()
     firsts = {None if (seed := seeds[i]) is None else seed - i for i in chosen}
     first = firsts.pop()

@@ -13,13 +13,14 @@ from gymnasium.spaces import Space
 
 from vecenvs.batch.space_equality import same_layout, same_space
 from vecenvs.batched import Batched
+from vecenvs.cpus import sharing
 from vecenvs.errors import RepeatedEnvError, VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, ShardSpec
 from vecenvs.vec_env import way_of_several
 from vecenvs.worker.batched_host import BatchedHost, width
 from vecenvs.worker.calls import close_envs
 from vecenvs.worker.env_shard import ENV_ERRORS
-from vecenvs.worker.make_host import make_host
+from vecenvs.worker.make_host import call_make, make_host
 from vecenvs.worker.old_gym import PACKAGE, seed_remedy
 
 SPACES = ("observation_space", "action_space")
@@ -35,9 +36,11 @@ COMMON = ("observation_space", "action_space", "render_mode")  # what all envs o
 
 
 def make_envs(
-    env_fns: Sequence[Callable[[], Any]], first: int, autoreset: str, *, remote: bool
+    env_fns: Sequence[Callable[[], Any]], first: int, autoreset: str, cores: int | None = None, *, remote: bool
 ) -> tuple[list[Any], ShardSpec | RemoteFailure]:
     """Call every function. What a `Batched` makes is a `BatchedHost` of so many envs.
+
+    `cores` are how many this worker may use, for functions that ask (`cpus.worker_cores`).
 
     Returns:
         The envs and their description. If a function raises, no envs (those made so far are closed) and its failure.
@@ -46,19 +49,20 @@ def make_envs(
     seen: set[int] = set()
     slot = first
     try:
-        for env_fn in env_fns:
-            slot = first + sum(map(width, envs))
-            env = env_fn()
-            if isinstance(env_fn, Batched):
-                envs.append(_host_of(env, env_fn, slot, autoreset))
-                continue
-            _check_env(env, slot)
-            bare = id(getattr(env, "unwrapped", env))
-            if bare in seen:
-                told = f"the env function of env {slot} gave an env that another one had given already: {NEW_EACH_TIME}"
-                raise RepeatedEnvError(slot, told)
-            seen.add(bare)
-            envs.append(env)
+        with sharing(cores):
+            for env_fn in env_fns:
+                slot = first + sum(map(width, envs))
+                if isinstance(env_fn, Batched):
+                    envs.append(_host_of(call_make(env_fn, slot), env_fn, slot, autoreset))
+                    continue
+                env = env_fn()
+                _check_env(env, slot)
+                bare = id(getattr(env, "unwrapped", env))
+                if bare in seen:
+                    told = f"the env function of env {slot} gave an env that another one had given already"
+                    raise RepeatedEnvError(slot, f"{told}: {NEW_EACH_TIME}")
+                seen.add(bare)
+                envs.append(env)
         slot = first
         made = _describe(envs, first, remote=remote)
     except BaseException as exc:

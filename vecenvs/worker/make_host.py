@@ -1,16 +1,25 @@
-"""Find out which kind of batched env an object is."""
+"""Make a batched env, and find out which kind it is."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import cloudpickle
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
+from vecenvs.batched import Batched
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.batched_async import AsyncVectorEnvHost
 from vecenvs.worker.batched_host import BatchedHost, GymnasiumHost, mode_of
 from vecenvs.worker.batched_vec_env import VecEnvHost
+from vecenvs.worker.envpool_host import EnvPoolHost, is_envpool, with_defaults
+
+
+def call_make(batched: Batched, slot: int) -> Any:
+    """Call the function of a `Batched`, pickled or not, whose first env is `slot`."""
+    make: Any = batched.make
+    return with_defaults(cloudpickle.loads(make) if isinstance(make, bytes) else make, slot)()
 
 
 def make_host(env: Any, num_envs: int, autoreset: str | None = None) -> BatchedHost:
@@ -27,8 +36,6 @@ def make_host(env: Any, num_envs: int, autoreset: str | None = None) -> BatchedH
         raise VecEnvError(f"the function in Batched gave a {kind} without {' and '.join(map(repr, missing))}")
     found = getattr(env, "num_envs", None)
     if found is None:
-        found = getattr(getattr(getattr(env, "spec", None), "config", None), "num_envs", None)  # EnvPool's
-    if found is None:
         raise VecEnvError(
             f"the function in Batched gave a {kind}, which does not tell its `num_envs`: a single env's function is "
             "given as it is, without Batched"
@@ -40,6 +47,8 @@ def make_host(env: Any, num_envs: int, autoreset: str | None = None) -> BatchedH
         raise VecEnvError(f"Batched says autoreset={autoreset!r}, but its function gave a {kind} of {declared!r}")
     if isinstance(env, VecEnv):
         return VecEnvHost(env, num_envs)
+    if is_envpool(env):
+        return EnvPoolHost(env, num_envs)
     kinds = GymnasiumHost if isinstance(env, VectorEnv) else BatchedHost
     if isinstance(env, VectorEnv) and isinstance(env.unwrapped, AsyncVectorEnv):
         kinds = AsyncVectorEnvHost
