@@ -5,7 +5,7 @@
 
 * one-node: beside SubprocVecEnv with as many workers, one per core.
 * one-node-packed: the same, but rows travel in messages (without a promise).
-* two-hosts: all workers on a second host, made of network namespaces as in tests/mpi/hosts.py (root, iproute2).
+* two-hosts: all workers on a second host, made of network namespaces as in tests/mpi/virtual_hosts.py (root, iproute2).
 * idle: the CPU that ranks use while rank 0 computes.
 
 Shares are of the limit of `python -m vecenvs bench`: see README.md. During the other turns the worker ranks are
@@ -157,7 +157,7 @@ def launch(name: str, args: argparse.Namespace, folder: Path) -> list[dict[str, 
     environ = os.environ | {"PYTHONPATH": str(ROOT), "VECENVS_TEST_JOB": "benchmark"}  # hosts.py passes both on
     if name == "two-hosts":
         sys.path.append(str(ROOT / "tests/mpi"))
-        from hosts import virtual_hosts
+        from virtual_hosts import virtual_hosts
 
         with virtual_hosts(folder, 2) as hosts:
             line += [f"--mpirun-args={hosts.mpirun_args('openmpi', (1, workers))}"]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from vecenvs.errors import VecEnvError, describe_indices
+
+MODES = ("same_step", "next_step", "disabled")
 
 
 class Batched:
@@ -19,13 +25,15 @@ class Batched:
         make: a function without arguments that returns a gymnasium.vector.VectorEnv, a VecEnv, or any object with
             `reset` and `step` over arrays or tensors (see docs/batched.md).
         num_envs: how many envs the batched env steps at once.
+        autoreset: what it does at the end of an episode, "same_step", "next_step" or "disabled", where its metadata
+            has no "autoreset_mode".
 
     Raises:
         TypeError: `make` is not a function, or `num_envs` not an int.
-        ValueError: `num_envs` is less than 1.
+        ValueError: `num_envs` is less than 1, or `autoreset` is unknown.
     """
 
-    def __init__(self, make: Callable[[], Any], num_envs: int) -> None:
+    def __init__(self, make: Callable[[], Any], num_envs: int, autoreset: str | None = None) -> None:
         function: Any = make  # bytes, once it is pickled
         if not (callable(function) or isinstance(function, bytes)):
             raise TypeError(f"Batched takes a function that makes a batched env (lambda: ...), not {make!r}")
@@ -36,10 +44,24 @@ class Batched:
         self.num_envs: int = given.__index__()
         if self.num_envs < 1:
             raise ValueError(f"Batched: num_envs must be at least 1, not {num_envs}")
+        if autoreset not in (None, *MODES):
+            raise ValueError(f"Batched: autoreset {autoreset!r} is none of {', '.join(map(repr, MODES))}")
+        self.autoreset = autoreset
 
     def __call__(self) -> Any:
         """Make the batched env."""
         return self.make()
+
+    def of(self, make: Any) -> Batched:
+        """Return the same with another function.
+
+        Args:
+            make: the function, or what it is pickled to.
+
+        Returns:
+            A new `Batched`.
+        """
+        return Batched(make, self.num_envs, self.autoreset)
 
     def __repr__(self) -> str:
         return f"Batched({self.make!r}, {self.num_envs})"
@@ -67,7 +89,7 @@ class Hosts:
         self.num_envs = starts[-1]
         self.ranges = [range(a, b) for a, b in itertools.pairwise(starts)]
         self.batched = [slots for slots, fn in zip(self.ranges, env_fns, strict=True) if isinstance(fn, Batched)]
-        self._of_slot = {slot: slots for slots in self.batched for slot in slots}
+        self._starts = [slots.start for slots in self.batched]
 
     def functions_of(self, shard: range) -> list[Any]:
         """Return the functions that make the envs of a shard."""
@@ -77,14 +99,28 @@ class Hosts:
         """Return the slots of groups of adjacent functions."""
         return [range(self.ranges[part[0]].start, self.ranges[part[-1]].stop) for part in parts]
 
+    def grouped(self, count: int) -> list[NDArray[np.int64]]:
+        """Divide the envs into groups of whole batched envs and single ones, of about the same sizes."""
+        if type(count) is not int:
+            raise TypeError(f"groups takes the number of groups, an int, not {count!r}")
+        if not 1 <= count <= len(self.ranges):
+            most = len(self.ranges)
+            raise ValueError(
+                f"{count} groups of {most} batched envs and single ones, none of which is divided: give 1 to {most}"
+            )
+        groups: list[list[int]] = [[] for _ in range(count)]
+        for slots in self.ranges:
+            min(groups, key=len).extend(slots)
+        return [np.array(group, dtype=np.int64) for group in groups]
+
     def together(self, slots: list[int]) -> list[int]:
         """Return `slots` in an order in which those of one batched env are adjacent and ascend."""
-        if not self._of_slot:
+        if not self.batched:
             return slots
         groups = self.groups_of(slots)
         found: list[int] = []
         for slot in slots:
-            host = self._of_slot.get(slot)
+            host = self._host_of(slot)
             found += [slot] if host is None else sorted(groups.pop(host.start, ()))
         return found
 
@@ -92,15 +128,23 @@ class Hosts:
         """Return, for those of `slots` in batched envs, the slots that lie in one of them, by its first slot."""
         found: dict[int, list[int]] = {}
         for slot in slots:
-            if slot in self._of_slot:
-                found.setdefault(self._of_slot[slot].start, []).append(slot)
+            host = self._host_of(slot)
+            if host is not None:
+                found.setdefault(host.start, []).append(slot)
         return found
+
+    def _host_of(self, slot: int) -> range | None:
+        """Return the slots of the batched env that steps this one; None for a single env."""
+        position = bisect.bisect_right(self._starts, slot) - 1
+        return self.batched[position] if position >= 0 and slot in self.batched[position] else None
 
     def check_whole(self, what: str, slots: Sequence[int]) -> None:
         """Raise VecEnvError if `slots` has some of the envs of a batched env, but not all."""
+        if len(slots) == self.num_envs:
+            return
         for group in self.groups_of(slots).values():
-            host = self._of_slot[group[0]]
-            if len(group) < len(host):
+            host = self._host_of(group[0])
+            if host is not None and len(group) < len(host):
                 raise VecEnvError(
                     f"{what} for envs {describe_indices(sorted(group))}: envs {describe_indices(host)} are one batched "
                     "env, which steps all its envs at once: name all of them or none"

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hosts import Hosts, can_make_hosts, virtual_hosts
 from jobs import MPIS, PROGRAMS, Job, job, launched, run
+from virtual_hosts import Hosts, can_make_hosts, virtual_hosts
 
 pytestmark = pytest.mark.long
 

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs import env_calls
-from vecenvs.arguments import check_function, check_portion, deadline_of, parse_options, parse_seeds
+from vecenvs.arguments import check_function, check_portion, deadline_of, parse_options, parse_reset, parse_seeds
 from vecenvs.batch.actions import parse_actions
 from vecenvs.batch.batch_columns import TERMINATED, TRUNCATED
+from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, NotSteppingError
 from vecenvs.pool.commands import NO_RESETS
 from vecenvs.pool.pool_base import EnvFn, PoolBase, Result
@@ -87,7 +88,7 @@ class PoolVecEnv(PoolBase):
         """Finish a step in which some envs take no part, since they are being reset."""
         commands = self._commands
         if commands.step_slots:
-            self._waiting.await_rows(commands.step_slots, deadline, timeout)
+            self._waiting.await_rows(list(commands.step_slots), deadline, timeout)
         else:
             self._waiting.wait_until(lambda: bool(commands.ready), commands.resetting.keys(), deadline, timeout)
         self._waiting.collect()
@@ -114,16 +115,16 @@ class PoolVecEnv(PoolBase):
 
     def _begin_resets(self, subset: Subset, seed: Seeds, options: Options) -> None:
         slots = subset.slots
-        seeds, all_options = parse_seeds(seed, slots), parse_options(options, slots)
+        arguments = parse_reset(seed, options, slots)
         self._check_free("reset", slots, autoresets=False)
         if options is not None:
-            self._workers.check_portable("options", all_options)
+            self._workers.check_portable("options", arguments.options)
         self._waiting.finish_resets(slots, forget=True)
         self._episodes.drop_first_rows(slots)
         given = None
         if not (seed is None and options is None):
-            self._episodes.record_seeds(seeds)
-            given = {slot: (seeds[slot], all_options[slot]) for slot in slots}
+            self._episodes.record_seeds(slots, arguments)
+            given = arguments
         self._commands.send(self._commands.numbered(Command.RESET, subset.parts, given))
         self._counters["resets"] += len(slots)
 
@@ -214,7 +215,9 @@ class PoolVecEnv(PoolBase):
         return self._return_held(self._held).obs
 
     def groups(self, count: int) -> list[NDArray[np.int64]]:
-        return grouped(self._shards, count)
+        if not self._hosts.batched:
+            return grouped(self._shards, count)
+        return self._hosts.grouped(count)
 
     def info_array(self, name: str) -> NDArray[Any]:
         return self._infos.stacked(name)
@@ -311,7 +314,7 @@ class PoolVecEnv(PoolBase):
     def seed(self, seed: Seeds = None) -> list[int | None]:
         seeds = parse_seeds(seed, range(self.num_envs))
         self._prepare("seed", seeds, {})
-        self._episodes.record_seeds(seeds)
+        self._episodes.record_seeds(seeds, ResetArguments(seeds, None))
         return [seeds[slot] for slot in range(self.num_envs)]
 
     def set_options(self, options: Options = None) -> None:

@@ -21,16 +21,17 @@ _KEPT = 4  # envs in the sets that are remembered, for each env there is
 class Subset(NamedTuple):
     """Some slots, in the caller's order: also as an array, and as what each worker has of them."""
 
-    slots: list[int]
+    slots: Slots
     array: NDArray[np.int64]
-    parts: list[tuple[int, Slots]]
+    parts: Sequence[tuple[int, Slots]]
 
 
 class Subsets:
     """Makes subsets of index arrays, masks and lists. Arrays of the same values give the same subset again."""
 
-    def __init__(self, owner: Sequence[int], hosts: Hosts) -> None:
+    def __init__(self, owner: Sequence[int], shards: Sequence[range], hosts: Hosts) -> None:
         self._owner = owner
+        self._shards = shards
         self._hosts = hosts
         self._known: dict[tuple[str, bytes], Subset] = {}
         self._kept = 0
@@ -50,8 +51,11 @@ class Subsets:
         return found
 
     def _new(self, indices: Indices) -> Subset:
+        if indices is None:
+            n = len(self._owner)
+            return Subset(range(n), np.arange(n, dtype=_INT64), list(enumerate(self._shards)))
         slots = parse_indices(indices, len(self._owner))
-        return Subset(slots, np.array(slots, np.int64), divided(self._hosts.together(slots), self._owner))
+        return Subset(slots, np.array(slots, _INT64), divided(self._hosts.together(slots), self._owner))
 
 
 def divided(slots: Iterable[int], owner: Sequence[int]) -> list[tuple[int, Slots]]:

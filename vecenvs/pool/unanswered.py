@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from vecenvs.batch.batch_columns import BatchColumns
+from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.pool.step_answers import StepAnswers
 from vecenvs.transport.protocol import Command, RowExtras, Slots
 
@@ -28,7 +29,7 @@ class Pending:
         self.slots = slots
         self.kind = kind
         self.since = since
-        self.body: dict[int, Any] | None = None
+        self.body: ResetArguments | None = None
 
 
 class Request(NamedTuple):
@@ -46,6 +47,7 @@ class Unanswered:
 
     def __init__(self, shards: Sequence[range], batch: BatchColumns) -> None:
         self.shards = shards
+        self._count = sum(map(len, shards))
         self.pending: list[dict[int, Pending]] = [{} for _ in shards]  # by worker and slot
         self.stepping: dict[int, float] | None = None  # worker -> when its shard's step began; None between two steps
         self.step_slots: Collection[int] = ()  # the slots of a step during which the other envs are being reset
@@ -92,6 +94,9 @@ class Unanswered:
             remove(self.resetting, slots)
         if self.orphaned:
             self.orphaned.difference_update(slots)
+        if len(slots) == self._count:
+            self.ready = {}
+            return
         gone = {*slots}
         left = not gone.issuperset(self.ready)
         self.ready = {slot: extra for slot, extra in self.ready.items() if slot not in gone} if left else {}
@@ -112,3 +117,5 @@ class Unanswered:
 def remove(found: dict[int, Any], slots: Iterable[int]) -> None:
     """Remove the entries of these slots, of which some may be there."""
     deque(map(found.pop, slots, itertools.repeat(None)), 0)  # a third of the time of a loop
+    if not found:
+        found.clear()  # which gives back its memory

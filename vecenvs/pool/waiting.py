@@ -96,16 +96,18 @@ class Waiting:
             if not self._collect(workers):
                 self._check_alive(self._commands.busy_workers())  # also those that are not waited for
 
-    def await_rows(self, slots: Collection[int], deadline: float | None = None, timeout: float | None = None) -> None:
+    def await_rows(self, slots: Sequence[int], deadline: float | None = None, timeout: float | None = None) -> None:
         """Wait until all of these slots have a row ready."""
-        commands, missing = self._commands, {*slots}
+        commands, count, ready = self._commands, len(slots), 0
 
         def enough() -> bool:
-            missing.difference_update(commands.ready)
-            return not missing
+            nonlocal ready
+            while ready < count and slots[ready] in commands.ready:  # which it stays until it is returned
+                ready += 1
+            return ready == count
 
         def next_workers() -> list[int]:
-            pending = commands.pending
+            pending, missing = commands.pending, slots[ready:]
             order = reversed(self._workers.order)
             return [next((worker for worker in order if not pending[worker].keys().isdisjoint(missing)), 0)]
 
@@ -127,7 +129,7 @@ class Waiting:
         """Wait for the async autoresets of some slots. With `forget`, remove their first rows: a reset follows."""
         waiting = self._commands.resetting and self._commands.resetting.keys() & set(slots)
         if waiting:
-            self.await_rows(waiting)
+            self.await_rows(list(waiting))
             if forget:
                 self._commands.forget_rows(waiting)
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from time import perf_counter as clock
 from typing import Any
 
 from vecenvs import _native
 from vecenvs.batch.batch_columns import FIRST, BatchColumns, Specs
+from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.errors import VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots, rows_of, shifted
 from vecenvs.worker.autoreset import Autoreset, RowFlags
@@ -28,7 +29,6 @@ ResetOutcome = RemoteFailure | tuple[Any, dict[str, Any]]
 
 _BROKEN_OFF = RuntimeError("stands for an exception that came while Python's own code ran")
 _ALL = slice(None)
-_NOTHING_GIVEN = (None, None)
 
 
 class EnvShard:
@@ -59,8 +59,6 @@ class EnvShard:
         self.first = first
         self.all = range(len(self.envs))
         self._whole = whole
-        self.batched: Collection[int] = ()  # it has no batched envs
-        self.part_of: Mapping[int, range] = {}
         self.read_actions = batch.actions.shard(first, len(self.envs)).given
         self.done: Sequence[Any] = ()  # one item for each env that has done its part of the current command
         # The last step of all envs: the number of its command, where it is, and the exception that has stopped it.
@@ -249,9 +247,7 @@ class EnvShard:
                 self._interrupted(exc)
             return self._rows.capture(local, "reset", exc)
 
-    def reset_portion(
-        self, some: Slots, given: Mapping[int, tuple[Any, Any]], until: float
-    ) -> tuple[int, RowsBody | None]:
+    def reset_portion(self, some: Slots, given: ResetArguments, until: float) -> tuple[int, RowsBody | None]:
         """Reset these envs for the caller, up to the one at whose end `clock()` has reached `until`; write their rows.
 
         `given` has the seed and the options of each, by slot. Return how many were reset, and what there is besides
@@ -259,7 +255,7 @@ class EnvShard:
         """
         outcomes: list[ResetOutcome] = []
         for local in some:
-            outcomes.append(self.try_reset(local, given.get(self.first + local, _NOTHING_GIVEN)))
+            outcomes.append(self.try_reset(local, given.of(self.first + local)))
             if clock() >= until:
                 break
         return len(outcomes), self.first_rows(some[: len(outcomes)], outcomes)
@@ -281,6 +277,18 @@ class EnvShard:
     def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
         """Fail all of these envs for a reason that is not known to be one env's; return the extras that say so."""
         return self._rows.fail_all(shard, why)
+
+    def part_of(self, local: int) -> tuple[range, bool]:
+        """Return all envs, and that they are not one batched env."""
+        return self.all, False
+
+    def targets(self, some: Sequence[int]) -> Sequence[Any]:
+        """Return these envs, on which a function is to be run."""
+        return [self.envs[local] for local in some]
+
+    def owned(self) -> dict[int, Any]:
+        """Return what has to be closed, by the env that it belongs to."""
+        return dict(enumerate(self.envs))
 
     def show_envs(self) -> list[Any]:
         """Return the list of envs itself. From now on steps use the envs that the caller puts into it."""

@@ -8,13 +8,14 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any, Protocol
 
 import cloudpickle
 
 from vecenvs.batch.batch_columns import Allocator, BatchColumns
-from vecenvs.batched import Batched, is_pickled
+from vecenvs.batched import is_pickled
 from vecenvs.transport.channel import Channel
 from vecenvs.transport.encoding import decode, encode, encode_made
 from vecenvs.transport.leader import Leader
@@ -25,6 +26,7 @@ from vecenvs.transport.protocol import Answer, ShardSpec
 from vecenvs.transport.ring import RingReader, RingWriter
 from vecenvs.transport.shared import FULL_PAUSE, RingsSpec, pid_cell
 from vecenvs.transport.tcp import Invitation
+from vecenvs.worker.batched_host import width
 from vecenvs.worker.calls import close_envs
 from vecenvs.worker.make_envs import make_envs
 from vecenvs.worker.process import Terminated, leave_on_sigterm, limit_threads, wait_for_end, watch_caller
@@ -48,12 +50,18 @@ class BootChannel(Protocol):
 
 
 def serve_worker(
-    channel: BootChannel, env_fns: Sequence[Any], first: int, autoreset: str, caller: int, names: Sequence[str] = ()
+    channel: BootChannel,
+    env_fns: Sequence[Any],
+    first: int,
+    autoreset: str,
+    caller: int,
+    names: Sequence[str] = (),
+    cores: int | None = None,
 ) -> None:
     """Be the worker of the envs `first`, `first + 1`, ... until told to close, or until process `caller` has ended.
 
     `env_fns` are functions, or functions pickled by cloudpickle. `names` are the semaphores to unlink when `caller` has
-    ended.
+    ended. `cores` are how many the worker may use, if not all.
     """
     _begin_process(channel, caller, names)
     limit_threads()
@@ -61,7 +69,7 @@ def serve_worker(
     try:
         signal.signal(signal.SIGTERM, leave_on_sigterm)
         try:
-            server = ShardServer(env_fns, first, autoreset)
+            server = ShardServer(env_fns, first, autoreset, cores)
             channel.send_bytes(server.describe(forked=not is_pickled(env_fns[0])))
             while problem := server.connect(channel.recv_bytes()):
                 channel.send_bytes(problem)
@@ -85,23 +93,14 @@ def serve_leader(channel: BootChannel, caller: int) -> None:
     The first message of the boot channel is a pickled LeaderSpec, answered as a worker's spec is.
     """
     _begin_process(channel, caller, ())
-    leader: Leader | None = None
+    server = LeaderServer()
     try:
-        while leader is None:
-            spec = loads(channel.recv_bytes())
-            try:
-                connection = spec.invitation.connect()
-                leader = Leader(spec)
-            except (OSError, ValueError) as exc:
-                channel.send_bytes(f"{type(exc).__name__}: {exc}".encode())
-        channel.send_bytes(b"")
-        spec.invitation.prove(connection)
-        leader.serve(Channel(connection))
+        channel.send_bytes(server.connect(channel.recv_bytes()))
+        server.run()
     except (EOFError, OSError):  # the caller has hung up, or gave up while starting
         pass
     finally:
-        if leader is not None:
-            leader.close()
+        server.close()
 
 
 def _begin_process(channel: BootChannel, caller: int, names: Sequence[str]) -> None:
@@ -112,6 +111,44 @@ def _begin_process(channel: BootChannel, caller: int, names: Sequence[str]) -> N
     watch_caller(caller, names, channel)
 
 
+class LeaderServer:
+    """The leader of a node, from its connection to its end. Its methods are called like those of a ShardServer."""
+
+    def __init__(self) -> None:
+        self._leader: Leader | None = None
+        self._run: Callable[[], None] | None = None
+
+    def connect(self, spec: bytes | bytearray) -> bytes:
+        """Make the memory for the node's workers and connect to the caller, by a pickled LeaderSpec.
+
+        Returns:
+            The answer for the boot channel: why that does not work, or nothing if it does.
+        """
+        way = loads(spec)
+        try:
+            leader = Leader(way)
+            self._leader = leader  # which `close` frees, whatever comes
+            self._run = partial(self._serve, leader, way.invitation, way.invitation.connect())
+        except (OSError, ValueError) as exc:
+            return f"{type(exc).__name__}: {exc}".encode()
+        return b""
+
+    def run(self) -> None:
+        """Serve the caller. EOFError or ConnectionError when it has hung up."""
+        if self._run is not None:
+            self._run()
+
+    def close(self) -> None:
+        """Remove what is left of the memory's names. Repeatable."""
+        if self._leader is not None:
+            self._leader.close()
+
+    def _serve(self, leader: Leader, invitation: Invitation, connection: socket.socket) -> None:
+        with closing(connection):
+            invitation.prove(connection)
+            leader.serve(Channel(connection))
+
+
 class ShardServer:
     """The envs of one shard, from their making to their end.
 
@@ -119,11 +156,11 @@ class ShardServer:
     messages are calls of its methods.
     """
 
-    def __init__(self, env_fns: Sequence[Any], first: int, autoreset: str) -> None:
+    def __init__(self, env_fns: Sequence[Any], first: int, autoreset: str, cores: int | None = None) -> None:
         calls = [_loader(env_fn) for env_fn in env_fns]
         self._first = first
         self._autoreset = autoreset
-        self._envs, self._made = make_envs(calls, first, autoreset, remote=True)
+        self._envs, self._made = make_envs(calls, first, autoreset, cores, remote=True)
         self._run: Callable[[], None] | None = None
 
     def describe(self, *, forked: bool = False) -> bytes:
@@ -191,7 +228,7 @@ class ShardServer:
         except OSError as exc:  # the caller waits in vain, and says so
             raise EOFError(str(exc)) from exc
         channel = Channel(connection)
-        shard = range(self._first, self._first + len(self._envs))
+        shard = range(self._first, self._first + sum(map(width, self._envs)))
         commands, answers = Packer.of_commands(batch, shard), Packer.of_answers(batch, shard)
 
         def answer(number: int, tag: int, body: object) -> None:
@@ -217,8 +254,6 @@ def _open_rings(spec: RingsSpec) -> tuple[memoryview, RingReader, RingWriter]:
 
 def _loader(env_fn: Any) -> Any:
     """Return a function of what `pickle_env_fns` has made of one."""
-    if isinstance(env_fn, Batched):
-        return Batched(_loader(env_fn.make), env_fn.num_envs)
     return partial(_load_and_call, env_fn) if isinstance(env_fn, bytes) else env_fn
 
 

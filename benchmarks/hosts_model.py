@@ -1,4 +1,4 @@
-"""A model of one caller and N nodes with a leader each, fitted to some of the cells that benchmarks/nodes.py measures.
+"""A model of one caller and N nodes with a leader each, fitted to some of the cells that benchmarks/hosts.py measures.
 
 A lock-step of n envs over N nodes of w workers costs the caller
 
@@ -11,7 +11,7 @@ the same terms, each on its own. Which cells are fitted and which are predicted 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,4 +106,8 @@ def cell_of(row: dict[str, Any]) -> Cell:
 def result(cell: Cell, rounds: Iterable[dict[str, float]]) -> dict[str, Any]:
     """Return the result for a cell: the median over the rounds of each quantity, and the rounds."""
     rounds = list(rounds)
-    return {**cell._asdict(), **{k: float(np.median([each[k] for each in rounds])) for k in rounds[0]}, "rounds": rounds}
+    return {
+        **cell._asdict(),
+        **{k: float(np.median([each[k] for each in rounds])) for k in rounds[0]},
+        "rounds": rounds,
+    }
