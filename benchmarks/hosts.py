@@ -1,6 +1,6 @@
 """Measure what a step costs a caller with workers on 2 to 8 other hosts; results in benchmarks/results/hosts.json.
 
-    python benchmarks/hosts.py              as root, about six minutes on an idle machine
+    python benchmarks/hosts.py              as root, about five minutes on an idle machine
     python benchmarks/hosts.py --docs       measures nothing: writes the file's tables into docs/scaling.md
     python benchmarks/hosts.py --check      measures nothing: prints the promise, and how far off the model is
 
@@ -29,7 +29,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import psutil
-from hosts_model import FLOATS, GRID, IMAGE, PROMISE, Cell, errors, fit_all, result
+from hosts_model import FLOATS, GRID, IMAGE, PROMISE, QUANTITIES, Cell, cell_of, errors, fit_all, result
 from hosts_tables import PAGES
 from scaling_tables import write_docs
 
@@ -142,7 +142,7 @@ def as_rank_0(args: argparse.Namespace) -> None:
 
 def describe(cell: Cell, found: dict[str, float]) -> str:
     """Return a line about a reading."""
-    times = " ".join(f"{k} {1e6 * found[k]:6.0f}" for k in ("caller", "leaders", "workers", "step"))
+    times = " ".join(f"{name} {1e6 * found[name]:6.0f}" for name in QUANTITIES)
     how = "leaders" if cell.leaders else "connections"
     return f"{cell.nodes} x {cell.workers}, {cell.envs:3} envs, {cell.row_bytes:5} bytes, {how:11}: {times} us"
 
@@ -175,8 +175,8 @@ def check(record: dict[str, Any]) -> None:
             off = errors(record["results"], costs, name, fitted=fitted)
             worst = max(off, key=lambda cell: abs(off[cell]))
             kind = "fitted" if fitted else "predicted"
-            print(f"{name:8} {kind:9} {len(off):2} cells: within {abs(off[worst]):.0%}, worst {worst}")
-    of = {Cell(**{name: row[name] for name in Cell._fields}): row["caller"] for row in record["results"]}
+            print(f"{name:11} {kind:9} {len(off):2} cells: within {abs(off[worst]):.0%}, worst {worst}")
+    of = {cell_of(row): row["caller_cpu"] for row in record["results"]}
     many, few, bound = PROMISE
     ratio = of[many] / of[few]
     print(f"the caller's CPU, 8 hosts of 8 over 8 of one: {ratio:.2f}, promised <= {bound:.2f}", end=": ")

@@ -18,7 +18,7 @@ import numpy as np
 from scaling_model import non_negative
 
 FIT_NODES, FIT_WORKERS = (2, 4, 8), (1, 4)
-QUANTITIES = ("caller", "leaders", "workers", "step")
+QUANTITIES = ("caller_cpu", "leaders_cpu", "workers_cpu", "step")
 FLOATS, IMAGE = 16, 84 * 84 * 4  # the bytes of a row
 
 
