@@ -80,14 +80,9 @@ def measure(cell: Cell, seconds: float) -> dict[str, float]:
         steps = _steps(vec, actions, seconds)
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
         after = _cpu(of_leaders), _cpu(workers), _traffic()
-    used = [(now - then) / steps for then, now in zip(before, after, strict=True)]
-    return {
-        "caller": cpu / steps,
-        "leaders": used[0],
-        "workers": used[1],
-        "step": wall / steps - SLEEP,
-        "bytes": used[2],
-    }
+    led, worked, sent = ((now - then) / steps for then, now in zip(before, after, strict=True))
+    of_cpu = {"caller_cpu": cpu / steps, "leaders_cpu": led, "workers_cpu": worked}
+    return {**of_cpu, "step": wall / steps - SLEEP, "bytes": sent}
 
 
 def _steps(vec: Any, actions: Any, seconds: float) -> int:
