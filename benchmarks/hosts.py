@@ -153,7 +153,7 @@ def launch(args: argparse.Namespace) -> dict[str, Any]:
         line += [f"--mpirun-args={hosts.mpirun_args('openmpi', [1] * count)}", __file__]
         line += ["--found", str(Path(name) / "found"), "--rounds", str(args.rounds), "--seconds", str(args.seconds)]
         line += ["--only", *args.only] if args.only else []
-        environ = os.environ | {"PYTHONPATH": str(ROOT), "VECENVS_TEST_JOB": "benchmark", "TMPDIR": name}
+        environ = {"VECENVS_TEST_JOB": "benchmark"} | os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": name}
         try:
             subprocess.run(hosts.on(0, *line), check=True, env=environ)
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +39,12 @@ if can_make_hosts():  # else there is nothing to collect: cliques are what this 
             assert "all is equal 3 [False, True]" in output
             assert all(name in output for name in hosts.names)
             assert "['messages', 'shared']" in output
+
+    def test_the_benchmark_of_several_hosts() -> None:
+        program = str(Path(__file__).parents[2] / "benchmarks/hosts.py")
+        output = run([sys.executable, program, "--only", "2x2", "--rounds", "1", "--seconds", "0.05"])
+        assert output.count("round 1: 2 x 2") == 4
+        assert "connections: caller_cpu" in output
 
     @pytest.mark.parametrize("mpi", MPIS)
     @pytest.mark.parametrize("victim", ["rank2", "launcher", "rank0"])
