@@ -109,9 +109,8 @@ class StepResults:
 
     def take_some(self, *, copy: bool) -> StepReturn:
         """Return the result of a step in which some envs took no part, since they are being reset: see `take`."""
-        ready = self._commands.ready
-        extras = [extra for extra in ready.values() if extra is not None]
-        resetting = {slot: row for slot, row in self._commands.resetting.items() if slot not in ready}
+        ready, extras = self._commands.ready_slots(), [*self._commands.ready_extras().values()]
+        resetting = {slot: row for slot, row in self._commands.resetting.items() if not ready >> slot & 1}
         infos = copies(blank_info(), self._batch.n)
         return self._complete(extras, infos, resetting, filled=False, copy=copy)
 

@@ -15,15 +15,25 @@ from vecenvs.transport.protocol import Slots, slots_of
 from vecenvs.vec_env import Indices
 
 _INT64, _BOOL = np.dtype(np.int64), np.dtype(np.bool_)
+_BIT = (1).__lshift__
 _KEPT = 4  # envs in the sets that are remembered, for each env there is
 
 
+class Part(NamedTuple):
+    """What one worker has of some slots. In `bits` each slot is the bit of its number."""
+
+    worker: int
+    slots: Slots
+    bits: int
+
+
 class Subset(NamedTuple):
-    """Some slots, in the caller's order: also as an array, and as what each worker has of them."""
+    """Some slots, in the caller's order: also as an array, as bits, and as what each worker has of them."""
 
     slots: list[int]
     array: NDArray[np.int64]
-    parts: list[tuple[int, Slots]]
+    bits: int
+    parts: list[Part]
 
 
 class Subsets:
@@ -51,12 +61,26 @@ class Subsets:
 
     def _new(self, indices: Indices) -> Subset:
         slots = parse_indices(indices, len(self._owner))
-        return Subset(slots, np.array(slots, np.int64), divided(self._hosts.together(slots), self._owner))
+        parts = divided(self._hosts.together(slots), self._owner)
+        return Subset(slots, np.array(slots, np.int64), sum(part.bits for part in parts), parts)
 
 
-def divided(slots: Iterable[int], owner: Sequence[int]) -> list[tuple[int, Slots]]:
+def bits_of(slots: Iterable[int]) -> int:
+    """Return slots as the bits of an int."""
+    if type(slots) is range:
+        return ((1 << len(slots)) - 1) << slots.start
+    return sum(map(_BIT, slots))
+
+
+def slots_in(bits: int) -> list[int]:
+    """Return the slots that are bits of an int, ascending."""
+    return [slot for slot in range(bits.bit_length()) if bits >> slot & 1]
+
+
+def divided(slots: Iterable[int], owner: Sequence[int]) -> list[Part]:
     """Return each worker that owns some of these slots, and those, in the order given."""
     groups: dict[int, list[int]] = {}
     for worker, run in itertools.groupby(slots, owner.__getitem__):
         groups.setdefault(worker, []).extend(run)
-    return [(worker, slots_of(group)) for worker, group in groups.items()]
+    found = [(worker, slots_of(group)) for worker, group in groups.items()]
+    return [Part(worker, group, bits_of(group)) for worker, group in found]
