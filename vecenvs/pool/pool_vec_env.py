@@ -103,10 +103,11 @@ class PoolVecEnv(PoolBase):
         subset = self._parse_slots("send", indices)
         self._check_free("send", subset.bits)
         self._hosts.check_whole("send", subset.slots)
-        given = self._parse_actions(actions, len(subset.slots))
+        columns = self._batch.actions
+        if not columns.take_rows(actions, subset.array):
+            columns.assign(self._parse_actions(actions, len(subset.slots)), subset.array)
         if self._infos.closed and not self._commands.due:
             self._open_infos()
-        self._batch.actions.assign(given, subset.array)
         self._commands.send(self._commands.numbered(Command.STEP_SOME, subset.parts))
 
     def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:

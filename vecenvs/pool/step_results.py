@@ -226,29 +226,17 @@ def select(
     batch: BatchColumns, slots: Sequence[int], extras: Extras, indices: NDArray[np.int64]
 ) -> tuple[Batch, bytes]:
     """Copy some rows, in the order given; return them and their flags."""
-    infos = copies(_BLANK, len(slots))
+    observations, rewards, flags, terminated, truncated, active, infos = _native.chosen.rows_result(
+        batch.observations.copied_rows, batch.rewards, batch.flags, indices, _BLANK
+    )
     if any(extras):
         for j, extra in enumerate(extras):
             if extra is not None and extra.info:
                 infos[j] = {**extra.info, TRUNCATED_KEY: False}
-    flags = batch.flags.take(indices).tobytes()
-    terminated, truncated = np.zeros((2, len(slots)), bool)
-    active = ~terminated
     if flags.count(0) < len(flags):
-        terminated, truncated = whether(flags, TERMINATED), whether(flags, TRUNCATED)
         flagged = [j for j, flag in enumerate(flags) if flag]
-        active[[j for j in flagged if flags[j] & (FIRST | DONE) == FIRST]] = False
         complete([infos[j] for j in flagged], batch, [slots[j] for j in flagged], [flags[j] for j in flagged])
-    rows = Batch(
-        indices,
-        batch.observations.batch(indices),
-        batch.rewards.take(indices).astype(_FLOAT32),
-        terminated,
-        truncated,
-        infos,
-        active=active,
-    )
-    return rows, flags
+    return Batch(indices, observations, rewards, terminated, truncated, infos, active=active), flags
 
 
 def whether(flags: bytes, flag: int) -> NDArray[np.bool_]:
