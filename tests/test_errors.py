@@ -34,7 +34,7 @@ from vecenvs.replay.errors import (
     StoppedError,
 )
 from vecenvs.transport.shared import MemoryUnreachable
-from vecenvs.views.gymnasium.errors import CallTimeout, OutOfReachError
+from vecenvs.views.gymnasium.errors import CallTimeout
 
 ERRORS = [
     VecEnvError("something else"),
@@ -51,7 +51,6 @@ ERRORS = [
     ExplorerMismatch(2, "action_space", "this", "that"),
     AlreadySteppingError("env 1 has a step"),
     NotSteppingError("recv while nothing is pending"),
-    OutOfReachError("no such access"),
     ResetNeededError("env 1 failed before", "reset([1]) it first"),
     BackendUnavailable("pip install it"),
     NoPlace("Ray has none"),

@@ -499,7 +499,7 @@ class TestBackend:
     )
     def test_rule(self, monkeypatch, num_env, kwargs, caller_steps):
         """In process; or in workers, where the caller steps a share unless an argument needs a worker for each env."""
-        monkeypatch.setattr(auto, "usable_cores", lambda: 2)
+        monkeypatch.setattr(auto, "worker_cores", lambda: 2)
         if kwargs.get("initializer"):
             kwargs = {"initializer": lambda **_: None}
         with make_vec_env(CountingEnv, None, num_env, **kwargs) as vec:
@@ -520,12 +520,12 @@ class TestBackend:
         ],
     )
     def test_a_few_cheap_envs_need_no_workers(self, monkeypatch, env_id, num_env, kwargs, name):
-        monkeypatch.setattr(auto, "usable_cores", lambda: 2)
+        monkeypatch.setattr(auto, "worker_cores", lambda: 2)
         with make_vec_env(env_id, None, num_env, **kwargs) as vec:
             assert type(vec).__name__ == name
 
     def test_it_never_chooses_mpi(self, monkeypatch):
-        monkeypatch.setattr(auto, "usable_cores", lambda: 2)
+        monkeypatch.setattr(auto, "worker_cores", lambda: 2)
         monkeypatch.setattr(auto, "_serves_by_mpi", lambda: True)
         with make_vec_env(CountingEnv, None, 2) as vec:
             assert type(vec).__name__ == "SubprocVecEnv"
@@ -543,7 +543,7 @@ class TestAuto:
         for variable in (*auto._RANKS, *auto._LOCAL_RANKS):
             monkeypatch.delenv(variable, raising=False)
         monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)
-        monkeypatch.setattr(auto, "usable_cores", lambda: 2)
+        monkeypatch.setattr(auto, "worker_cores", lambda: 2)
 
     @pytest.mark.parametrize(
         ("num_env", "cores", "kwargs", "chosen"),
@@ -559,12 +559,12 @@ class TestAuto:
         ],
     )
     def test_rule(self, monkeypatch, num_env, cores, kwargs, chosen):
-        monkeypatch.setattr(auto, "usable_cores", lambda: cores)
+        monkeypatch.setattr(auto, "worker_cores", lambda: cores)
         choice = auto.choose(num_env, **kwargs)
         assert (choice.backend, choice.options) == chosen
 
     def test_ranks_share_the_cores_of_their_node(self, monkeypatch):
-        monkeypatch.setattr(auto, "usable_cores", lambda: 8)
+        monkeypatch.setattr(auto, "worker_cores", lambda: 8)
         monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "4")
         assert auto.choose(64).options["num_workers"] == 2
         monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "8")

@@ -22,6 +22,7 @@ DEEP = {
     "vecenvs.errors": "EnvError WorkerDied StepTimeout StartTimeout SpaceMismatch ClosedError VecEnvError "
     "AlreadySteppingError NotSteppingError BackendUnavailable ResetNeededError",
     "vecenvs.vec_env": "Batch VecEnv",
+    "vecenvs.batch.info_arrays": "info_columns",
     "vecenvs.views": "as_gymnasium as_pfrl as_sb3 from_gymnasium",
     "vecenvs.wrappers": "Monitor VecCheckNan VecExtractDictObs VecFrameStack VecMonitor VecNormalize VecTransposeImage "
     "VecVideoRecorder",

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from vecenvs._version import __version__
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.backends.subproc import SubprocVecEnv
+from vecenvs.batch.info_arrays import info_columns
 from vecenvs.batched import Batched
 from vecenvs.compat.vec_env_wrapper import VecEnvWrapper
+from vecenvs.cpus import worker_cores
 from vecenvs.errors import (
     AlreadySteppingError,
     BackendUnavailable,
@@ -87,7 +89,9 @@ __all__ = [
     "as_pfrl",
     "as_sb3",
     "from_gymnasium",
+    "info_columns",
     "make_vec_env",
+    "worker_cores",
 ]
 
 

@@ -6,7 +6,12 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from vecenvs.errors import VecEnvError, describe_indices
+
+MODES = ("same_step", "next_step", "disabled")
 
 
 class Batched:
@@ -19,13 +24,15 @@ class Batched:
         make: a function without arguments that returns a gymnasium.vector.VectorEnv, a VecEnv, or any object with
             `reset` and `step` over arrays or tensors (see docs/batched.md).
         num_envs: how many envs the batched env steps at once.
+        autoreset: what it does at the end of an episode, "same_step", "next_step" or "disabled", where its metadata
+            has no "autoreset_mode".
 
     Raises:
         TypeError: `make` is not a function, or `num_envs` not an int.
-        ValueError: `num_envs` is less than 1.
+        ValueError: `num_envs` is less than 1, or `autoreset` is unknown.
     """
 
-    def __init__(self, make: Callable[[], Any], num_envs: int) -> None:
+    def __init__(self, make: Callable[[], Any], num_envs: int, autoreset: str | None = None) -> None:
         function: Any = make  # bytes, once it is pickled
         if not (callable(function) or isinstance(function, bytes)):
             raise TypeError(f"Batched takes a function that makes a batched env (lambda: ...), not {make!r}")
@@ -36,10 +43,24 @@ class Batched:
         self.num_envs: int = given.__index__()
         if self.num_envs < 1:
             raise ValueError(f"Batched: num_envs must be at least 1, not {num_envs}")
+        if autoreset not in (None, *MODES):
+            raise ValueError(f"Batched: autoreset {autoreset!r} is none of {', '.join(map(repr, MODES))}")
+        self.autoreset = autoreset
 
     def __call__(self) -> Any:
         """Make the batched env."""
         return self.make()
+
+    def of(self, make: Any) -> Batched:
+        """Return the same with another function.
+
+        Args:
+            make: the function, or what it is pickled to.
+
+        Returns:
+            A new `Batched`.
+        """
+        return Batched(make, self.num_envs, self.autoreset)
 
     def __repr__(self) -> str:
         return f"Batched({self.make!r}, {self.num_envs})"
@@ -76,6 +97,20 @@ class Hosts:
     def shards_of(self, parts: Sequence[range]) -> list[range]:
         """Return the slots of groups of adjacent functions."""
         return [range(self.ranges[part[0]].start, self.ranges[part[-1]].stop) for part in parts]
+
+    def grouped(self, count: int) -> list[NDArray[np.int64]]:
+        """Divide the envs into groups of whole batched envs and single ones, of about the same sizes."""
+        if type(count) is not int:
+            raise TypeError(f"groups takes the number of groups, an int, not {count!r}")
+        if not 1 <= count <= len(self.ranges):
+            most = len(self.ranges)
+            raise ValueError(
+                f"{count} groups of {most} batched envs and single ones, none of which is divided: give 1 to {most}"
+            )
+        groups: list[list[int]] = [[] for _ in range(count)]
+        for slots in self.ranges:
+            min(groups, key=len).extend(slots)
+        return [np.array(group, dtype=np.int64) for group in groups]
 
     def together(self, slots: list[int]) -> list[int]:
         """Return `slots` in an order in which those of one batched env are adjacent and ascend."""

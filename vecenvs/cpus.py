@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 
 _PROCESSOR = 36  # the index of this field among those after the name in /proc/*/stat: see proc_pid_stat(5)
@@ -21,6 +24,32 @@ def usable_cores() -> int:
     quota = _cgroup_quota()
     cores = len(allowed_cpus())
     return max(1, cores if quota is None else min(cores, math.ceil(quota)))
+
+
+_share: ContextVar[int | None] = ContextVar("_share", default=None)
+
+
+def worker_cores() -> int:
+    """Return how many cores the worker whose env functions are being called may use: for threads of the envs' own.
+
+    The workers of a VecEnv share the cores of their machine. Outside of an env function, all cores that this process
+    may use.
+
+    Returns:
+        The number of cores, at least 1.
+    """
+    share = _share.get()
+    return usable_cores() if share is None else max(1, min(share, usable_cores()))
+
+
+@contextlib.contextmanager
+def sharing(cores: int | None) -> Iterator[None]:
+    """Let `worker_cores` return at most `cores`, if this is not None."""
+    token = _share.set(_share.get() if cores is None else cores)
+    try:
+        yield
+    finally:
+        _share.reset(token)
 
 
 def cpu_of(process: int | None = None) -> int | None:

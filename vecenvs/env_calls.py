@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import inspect
 import operator
 import os
@@ -15,30 +14,6 @@ from gymnasium import Env
 
 _NOWHERE = object()
 _MAIN = ("__main__", "__mp_main__")  # the caller's script, and the same in a spawned worker
-
-
-class PartOfBatch(abc.ABC):
-    """One env of a batched env, which has no object of its own: what stands for it in calls."""
-
-    @abc.abstractmethod
-    def read(self, name: str) -> Any:
-        """Return the env's item of an attribute. AttributeError if the batched env has none of this name."""
-
-    @abc.abstractmethod
-    def write(self, name: str, value: Any) -> None:
-        """Write the env's item of an attribute."""
-
-    @abc.abstractmethod
-    def invoke(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a method for this env."""
-
-    @abc.abstractmethod
-    def is_wrapped(self, names: Sequence[tuple[str, str]]) -> bool:
-        """Tell whether a wrapper around the env, or around the batched env, is of one of these classes."""
-
-    @abc.abstractmethod
-    def render(self) -> Any:
-        """Return the env's own picture."""
 
 
 def check_name(name: Any) -> None:
@@ -67,8 +42,6 @@ def processor_time(_: Any) -> tuple[str, int, float]:
 
 def get_attr(env: Any, name: str) -> Any:
     """Read an attribute of the outermost layer that has it; `name` may be dotted, as in "unwrapped.state"."""
-    if isinstance(env, PartOfBatch):
-        return env.read(name)
     head, _, rest = name.partition(".")
     found = layers(env)
     for layer in found:
@@ -84,9 +57,6 @@ def set_attr(env: Any, name: str, value: Any) -> None:
     A layer does not have an attribute that its `__getattr__` only reads from the env inside. `name` may be dotted: all
     but its last part is read by `get_attr`.
     """
-    if isinstance(env, PartOfBatch):
-        env.write(name, value)
-        return
     owner, _, last = name.rpartition(".")
     if owner:
         setattr(get_attr(env, owner), last, value)
@@ -119,8 +89,6 @@ def has_attr(env: Any, name: str) -> bool:
 
 def env_method(env: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     """Call a method of the outermost layer that has it."""
-    if isinstance(env, PartOfBatch):
-        return env.invoke(name, args, kwargs)
     if name == "seed" and not has_attr(env, name):  # envs of the old Gym had it
         raise AttributeError(
             f"{type(env.unwrapped).__name__} has no method 'seed', like all envs of Gymnasium: seed the envs by the "
@@ -148,8 +116,6 @@ def class_name(cls: type) -> tuple[str, str]:
 
 def env_is_wrapped(env: Any, names: Sequence[tuple[str, str]]) -> bool:
     """Tell whether a layer is an instance of a class with one of these names."""
-    if isinstance(env, PartOfBatch):
-        return env.is_wrapped(names)
     return any(class_name(cls) in names for layer in layers(env) for cls in type(layer).__mro__)
 
 

@@ -44,13 +44,12 @@ def test_call_and_get_attr(configuration: Any) -> None:
 
 def test_the_envs_themselves() -> None:
     for vector_env in (as_gymnasium(DummyVecEnv(WRAPPED)), sync(WRAPPED, "next_step")):
-        for envs in (vector_env.envs, from_gymnasium(vector_env).envs):
-            assert [env.get_wrapper_attr("tag") for env in envs] == [0, 1, 2]
-        vector_env.close()
+        with from_gymnasium(vector_env) as vec:
+            for envs in (vector_env.envs, vec.envs):
+                assert [env.get_wrapper_attr("tag") for env in envs] == [0, 1, 2]
     for vector_env in (as_gymnasium(SubprocVecEnv(WRAPPED, 2)), asynchronous(WRAPPED, "next_step")):
-        with pytest.raises(AttributeError, match="envs"):
-            _ = from_gymnasium(vector_env).envs
-        vector_env.close()
+        with from_gymnasium(vector_env) as vec, pytest.raises(AttributeError, match="envs"):
+            _ = vec.envs
 
 
 @pytest.mark.parametrize("name", ["reset", "step", "close"])

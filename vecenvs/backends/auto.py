@@ -16,7 +16,7 @@ from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
 
-from vecenvs.cpus import usable_cores
+from vecenvs.cpus import worker_cores
 
 # Set by a launcher that knows MPI: the number of ranks of the job, and of those on this node.
 _RANKS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -62,7 +62,7 @@ def choose(
     """
     if ranks and _serves_by_mpi():
         return Choice("mpi", "mpirun has started ranks to serve")
-    cores = max(1, usable_cores() // _local_ranks())
+    cores = max(1, worker_cores() // _local_ranks())
     if multiprocessing.current_process().daemon:
         return Choice("dummy", "a daemonic process may start no workers")
     if num_envs == 1:

@@ -64,7 +64,7 @@ class DummyVecEnv(PoolVecEnv):
             block = self._local.block() if self._results is not None else None
             if block is None or self._results is None:
                 return self.step_wait()
-            result = self._results.take_block(block)
+            result = self._results.take_block(block, copy=self.copy)
         elif self._local.has_flags():
             result = self._step_results.with_flags(copies(self._blank, self.num_envs), copy=self.copy)
         else:
@@ -78,7 +78,8 @@ class DummyVecEnv(PoolVecEnv):
     def _envs_here(self) -> list[Any]:
         if self.closed:
             return []
-        self.call(_itself, None)  # which is refused while commands are unanswered
+        self._check_free("envs", range(self.num_envs), autoresets=False)
+        self._waiting.finish_resets(range(self.num_envs), forget=False)
         return self._local.envs()
 
     def _launch(self, worker: int, shard: range) -> Transport:
@@ -88,7 +89,3 @@ class DummyVecEnv(PoolVecEnv):
     def _lay_out(self) -> BatchColumns:
         space, actions = self.observation_space, self.action_space
         return BatchColumns(space, actions, self.num_envs, Allocator(), self._info_attrs)
-
-
-def _itself(env: Any) -> Any:
-    return env

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import weakref
@@ -12,7 +13,7 @@ from typing import Any
 
 from vecenvs.arguments import check_choice, check_env_fns, listed, parse_flag, parse_int
 from vecenvs.backends.in_process import LocalTransport
-from vecenvs.cpus import allowed_cpus, usable_cores
+from vecenvs.cpus import allowed_cpus, usable_cores, worker_cores
 from vecenvs.errors import GUARD, UNGUARDED, BackendUnavailable, VecEnvError
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
@@ -63,7 +64,7 @@ class SubprocVecEnv(PoolVecEnv):
         if start_method is not None:
             check_choice("start_method", start_method, START_METHODS)
         if num_workers is None:
-            workers = max(1, min(len(fns), usable_cores()))
+            workers = max(1, min(len(fns), worker_cores()))
         else:
             workers = parse_int("num_workers", num_workers)
         self._context = multiprocessing.get_context(start_method)
@@ -79,12 +80,13 @@ class SubprocVecEnv(PoolVecEnv):
 
     def _launch(self, worker: int, shard: range) -> Transport:
         env_fns = self._hosts.functions_of(shard)
+        cores = max(1, worker_cores() // len(self._shards))
         if self._caller_steps and worker == len(self._shards) - 1:
-            return LocalTransport(env_fns, shard.start, self.autoreset)
+            return LocalTransport(env_fns, shard.start, self.autoreset, cores)
         cpu = self._cpus[worker] if self._cpus else None
         spin = spins(usable_cores() - self._processes)
         names = Names.new(self._wake)
-        return ProcessTransport(self._context, worker, shard, env_fns, self.autoreset, names, spin, cpu)
+        return ProcessTransport(self._context, worker, shard, env_fns, self.autoreset, names, spin, cpu, cores)
 
     def _cpus_to_pin(self) -> list[int]:
         """Return one CPU per worker process: the last ones, as most programs begin on the first."""
@@ -109,6 +111,7 @@ class ProcessTransport(SharedTransport):
         names: Names,
         spin: tuple[Spin, Spin],
         cpu: int | None,
+        cores: int,
     ) -> None:
         super().__init__(shard, names, spin)
         # A fork inherits the functions as they are; the others need them pickled, by value what no import reaches.
@@ -131,7 +134,7 @@ class ProcessTransport(SharedTransport):
         _caller_ends.add(self._pipe)
         self._process = context.Process(
             target=_main,
-            args=(theirs, payload, shard.start, autoreset, os.getpid(), names, cpu),
+            args=(theirs, payload, shard.start, autoreset, os.getpid(), names, cpu, cores),
             name=f"{WORKER}{worker}",
             daemon=False,  # so that envs may have children
         )
@@ -262,8 +265,16 @@ def _check_directory() -> None:
 
 
 def _main(
-    pipe: Connection, env_fns: list[Any], first: int, autoreset: str, caller: int, names: Names, cpu: int | None
+    pipe: Connection,
+    env_fns: list[Any],
+    first: int,
+    autoreset: str,
+    caller: int,
+    names: Names,
+    cpu: int | None,
+    cores: int,
 ) -> None:
+    gc.freeze()  # A fork does not free the caller's garbage: an EnvPool in it would wait for threads that are not here.
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})
-    serve_worker(pipe, env_fns, first, autoreset, caller, names)
+    serve_worker(pipe, env_fns, first, autoreset, caller, names, cores)

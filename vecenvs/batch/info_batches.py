@@ -30,12 +30,19 @@ class InfoColumn(NamedTuple):
         """Tell whether a row has the key."""
         return self.rows is None or self._position(row) >= 0
 
+    def mask(self, n: int) -> NDArray[np.bool_]:
+        """Return which of n rows have the key."""
+        found: NDArray[np.bool_] = np.full(n, self.rows is None)
+        if self.rows is not None:
+            found[self.rows] = True
+        return found
+
     def value(self, row: int) -> Any:
         """Return the value of a row that has the key: numbers as Python's own where these are the same."""
         if isinstance(self.values, dict):
             return info_of(self.values, row)
         item = self.values[row if self.rows is None else self._position(row)]
-        if isinstance(item, np.generic):
+        if isinstance(self.values, np.ndarray) and isinstance(item, np.generic):
             return item.item() if item.dtype in _PYTHON else item
         return copy_containers(item)
 
@@ -89,9 +96,7 @@ def columns_of(infos: dict[str, Any], n: int) -> Columns:
                 continue
             rows = None
         if isinstance(value, dict):
-            inner = columns_of(value, n)
-            if inner:
-                found[name] = InfoColumn(rows, inner)
+            found[name] = InfoColumn(rows, columns_of(value, n))
             continue
         values = value if isinstance(value, (list, tuple)) else as_array(value)
         if np.ndim(values) == 0 or len(values) != n:
@@ -157,11 +162,33 @@ def merged(one: InfoColumn, other: InfoColumn) -> InfoColumn:
     return InfoColumn(rows[order], [values[k] for k in order.tolist()])
 
 
+def overwritten(column: InfoColumn, other: InfoColumn, n: int) -> InfoColumn:
+    """Return the column of n rows with the values of another one, and those of its own rows which that has not."""
+    kept: NDArray[np.bool_] = np.ones(n, bool)
+    kept[slice(None) if other.rows is None else other.rows] = False
+    left = column.part(kept)
+    return other if left is None else merged(left, other)
+
+
 def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
     """Apply a function to each array in dicts and tuples."""
     if isinstance(value, dict):
         return {key: map_leaves(function, part) for key, part in value.items()}
     return tuple(map_leaves(function, part) for part in value) if isinstance(value, tuple) else function(value)
+
+
+class FinalRows:
+    """The terminal observations of some rows, each put together when it is looked at."""
+
+    def __init__(self, layout: Any, leaves: list[Any]) -> None:
+        self.layout = layout
+        self.leaves = leaves
+
+    def __getitem__(self, k: int) -> Any:
+        return self.layout.unflatten([leaf[k] for leaf in self.leaves])
+
+    def __len__(self) -> int:
+        return len(self.leaves[0])
 
 
 class BatchInfos(Sequence[dict[str, Any]]):

@@ -23,7 +23,7 @@ from vecenvs.arguments import (
 )
 from vecenvs.backends import BACKENDS, backend_class, unknown_backend
 from vecenvs.backends.auto import choose, is_cheap
-from vecenvs.cpus import usable_cores
+from vecenvs.cpus import worker_cores
 from vecenvs.make.env_fn import EnvFn, Recipe, Wrap, this_process
 from vecenvs.make.env_types import check_env_type, find_spec
 from vecenvs.make.native import mode_of, native_fns, wants_native
@@ -130,7 +130,7 @@ def make_vec_env(
     if wants_native(vectorization, sources[0], about_single_envs) and isinstance(sources[0], EnvSpec):
         engine = _backend(backend, len(sources), parse_flag("force_dummy", force_dummy), backend_kwargs)
         engine = "subproc" if engine is None or engine == AUTO else engine
-        cores = min(len(sources), usable_cores())
+        cores = min(len(sources), worker_cores())
         count = 1 if engine == "dummy" else parse_int("num_workers", num_workers or cores, 1)
         native: dict[str, Any] = {
             **backend_kwargs,

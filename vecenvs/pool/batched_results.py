@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from vecenvs.batch.batch_columns import DONE, FINAL, FIRST, LAST, TRUNCATED
 from vecenvs.batch.columns import Columns as BatchRows
-from vecenvs.batch.info_batches import BatchInfos, Columns, InfoColumn, info_of, joined, merged
+from vecenvs.batch.info_batches import BatchInfos, Columns, FinalRows, InfoColumn, info_of, joined, overwritten
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.pool.step_results import StepResults
 from vecenvs.transport.protocol import RowExtras
@@ -44,7 +44,7 @@ class BatchedResults(StepResults):
         finals = [self._finals(held, ended[(flags[ended] & flag) != 0])
                   for flag, held in ((FINAL, batch.finals), (LAST, batch.observations))
                   if held is not None] if len(ended) else []  # fmt: skip
-        infos = BatchInfos(batch.n, partial(_with_flags, given, flags, ended, first, finals))
+        infos = BatchInfos(batch.n, partial(_with_flags, given, flags, first, finals))
         for worker in came.infos:
             infos.add(came.shard(worker), came.infos_of(worker))
         self._flags, self._rewards64, self._informed = flags.tobytes(), None, False
@@ -60,15 +60,18 @@ class BatchedResults(StepResults):
             self._infos.fill(range(batch.n), infos)  # type: ignore[arg-type]  # used like a list
         return observations, rewards, dones, infos  # type: ignore[return-value]  # used like a list
 
-    def take_block(self, block: Block) -> StepReturn:
-        """Return the result of a step of one batched env, whose rows are not in the columns. It shares no memory."""
+    def take_block(self, block: Block, *, copy: bool) -> StepReturn:
+        """Return the result of a step of one batched env, whose rows are not in the columns.
+
+        Without `copy` the observations may be the batched env's own arrays.
+        """
         layout = self._batch.observations.layout
         ended, began = block.ended, block.began
         flags, rewards = block.flags(), block.rewards.astype(_FLOAT64)
         if block.last and len(began):
             rewards[began] = 0.0
         assert block.parts is not None
-        parts = [part.astype(leaf.dtype) for part, leaf in zip(block.parts, layout.leaves, strict=True)]
+        parts = [part.astype(leaf.dtype, copy=copy) for part, leaf in zip(block.parts, layout.leaves, strict=True)]
         finals = []
         if len(ended) and block.last:
             finals.append(InfoColumn(ended, FinalRows(layout, [part[ended] for part in parts])))
@@ -77,7 +80,7 @@ class BatchedResults(StepResults):
         if len(began):
             self._episodes.begin_all(began, self._reset_infos([], block.resets or {}, began))
         self._flags, self._rewards64 = flags.tobytes(), rewards
-        infos = BatchInfos(self._batch.n, partial(_with_flags, block.infos, flags, ended, began, finals))
+        infos = BatchInfos(self._batch.n, partial(_with_flags, block.infos, flags, began, finals))
         return layout.unflatten(parts), rewards.astype(_FLOAT32), block.done, infos  # type: ignore[return-value]
 
     def _finals(self, held: BatchRows, rows: NDArray[np.int64]) -> InfoColumn:
@@ -110,27 +113,12 @@ class BatchedResults(StepResults):
         return found
 
 
-def _with_flags(infos: Columns, flags: NDArray[np.uint8], ended: Any, first: Any, finals: list[InfoColumn]) -> Columns:
-    """Return the columns of infos with what the rows' flags say. What is False is added by `BatchInfos`."""
-    found = {**infos, TRUNCATED_KEY: InfoColumn(ended, (flags[ended] & DONE) == TRUNCATED)}
-    for column in finals:
-        if len(column.values):
-            before = found.get("terminal_observation")
-            found["terminal_observation"] = column if before is None else merged(before, column)
+def _with_flags(infos: Columns, flags: NDArray[np.uint8], first: Any, finals: list[InfoColumn]) -> Columns:
+    """Return the columns of infos with what the rows' flags say."""
+    found = {**infos, TRUNCATED_KEY: InfoColumn(None, (flags & _DONE) == TRUNCATED)}
+    added = [("terminal_observation", column) for column in finals if len(column.values)]
     if len(first):
-        found["episode_start"] = InfoColumn(first, np.ones(len(first), bool))
+        added.append(("episode_start", InfoColumn(first, np.ones(len(first), bool))))
+    for name, column in added:
+        found[name] = column if name not in found else overwritten(found[name], column, len(flags))
     return found
-
-
-class FinalRows:
-    """The terminal observations of some rows, each put together when it is looked at."""
-
-    def __init__(self, layout: Any, leaves: list[Any]) -> None:
-        self.layout = layout
-        self.leaves = leaves
-
-    def __getitem__(self, k: int) -> Any:
-        return self.layout.unflatten([leaf[k] for leaf in self.leaves])
-
-    def __len__(self) -> int:
-        return len(self.leaves[0])

@@ -220,7 +220,9 @@ class PoolVecEnv(PoolBase):
         return self._return_held(self._held).obs
 
     def groups(self, count: int) -> list[NDArray[np.int64]]:
-        return grouped(self._shards, count)
+        if not self._hosts.batched:
+            return grouped(self._shards, count)
+        return self._hosts.grouped(count)
 
     def info_array(self, name: str) -> NDArray[Any]:
         return self._infos.stacked(name)

@@ -48,7 +48,7 @@ def pickle_env_fns(env_fns: Sequence[Callable[[], Any]], first: int, remedy: str
     for env_fn in env_fns:
         try:
             if isinstance(env_fn, Batched):
-                pickled.append(Batched(cloudpickle.dumps(env_fn.make, protocol=5), env_fn.num_envs))
+                pickled.append(env_fn.of(cloudpickle.dumps(env_fn.make, protocol=5)))
             else:
                 pickled.append(cloudpickle.dumps(env_fn, protocol=5))
         except Exception as exc:  # whatever a __reduce__ raises

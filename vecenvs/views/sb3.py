@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -16,7 +15,6 @@ from vecenvs.arguments import check_vec_env
 from vecenvs.batch.actions import whole_numbers
 from vecenvs.errors import BackendUnavailable, EnvError
 from vecenvs.vec_env import StepReturn, VecEnv
-from vecenvs.views.gymnasium.errors import OutOfReachError
 from vecenvs.wrappers.base import VecEnvWrapper
 from vecenvs.wrappers.monitor import Monitor
 from vecenvs.wrappers.vec_monitor import VecMonitor
@@ -97,7 +95,6 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
             TypeError: the actions have another structure or dtype than the space's. No env was touched.
             ValueError: their number or shape is wrong. No env was touched.
             AlreadySteppingError: an env has an unanswered command. Nothing was sent.
-            EnvError: `vec` was made by `from_gymnasium`, and envs need `reset` first. Nothing was sent.
         """
         try:
             if not self._begun:
@@ -111,8 +108,7 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
         """Allow steps of envs that were never reset, as in SB3; the env itself may still refuse them."""
         never = [i for i, info in enumerate(self.vec.reset_infos) if not info]
         if never:
-            with contextlib.suppress(OutOfReachError):  # an AsyncVectorEnv, for one, refuses the step later
-                self.vec.call(env_calls.as_it_is, never)
+            self.vec.call(env_calls.as_it_is, never)  # batched envs refuse the step later
         self._begun = True
 
     def step_wait(self) -> StepReturn:  # type: ignore[override, unused-ignore]
@@ -178,10 +174,6 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
             found = dict(zip(unique, self.vec.get_attr(attr_name, unique), strict=True))
         except EnvError as error:
             raise _as_upstream(error) from error
-        except OutOfReachError:
-            if attr_name != "render_mode":
-                raise
-            return [self.vec.render_mode] * len(slots)  # SB3's __init__ reads it
         return [found[slot] for slot in slots]
 
     def set_attr(self, attr_name: str, value: Any, indices: SB3Indices = None) -> None:
@@ -245,10 +237,7 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
         if wrapper_class is SB3Monitor and _has_vec_monitor(self.vec):
             return [True] * len(slots)
         classes = (SB3Monitor, Monitor) if wrapper_class is SB3Monitor else (wrapper_class,)
-        try:
-            wrapped = [self.vec.env_is_wrapped(cls, unique) for cls in classes]
-        except OutOfReachError:
-            return [False] * len(slots)
+        wrapped = [self.vec.env_is_wrapped(cls, unique) for cls in classes]
         found = {slot: any(by_class) for slot, *by_class in zip(unique, *wrapped, strict=True)}
         return [found[slot] for slot in slots]
 

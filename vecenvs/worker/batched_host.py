@@ -1,7 +1,7 @@
 """Batched envs of any kind as hosts: what a worker needs of one that steps all its envs at once.
 
 `make_host` finds the kind: a gymnasium.vector.VectorEnv, a VecEnv of this library, or an object with `reset` and `step`
-over arrays or tensors, as ManiSkill, Brax, Isaac Lab and EnvPool have it.
+over arrays or tensors, as ManiSkill, Brax and Isaac Lab have it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
 from vecenvs import env_calls
 from vecenvs.batch.info_batches import Columns, as_array, columns_of, map_leaves
-from vecenvs.env_calls import PartOfBatch
 from vecenvs.errors import VecEnvError
+from vecenvs.vec_env import VecEnv
+from vecenvs.worker.host_parts import HostCall, VecEnvPart
 
 MODES = {
     AutoresetMode.NEXT_STEP: "next_step",
@@ -39,11 +40,13 @@ class BatchedHost:
         autoreset: what it does itself at the end of an episode: "same_step", "next_step" or "disabled".
         takes_masks: whether it can reset some of its envs.
         keeps_finals: whether its infos must have the last observations of episodes after which it resets itself.
+        broken: why it can only be closed; "" as long as it works.
     """
 
     keeps_finals = False
+    broken = ""
 
-    def __init__(self, env: Any, num_envs: int) -> None:
+    def __init__(self, env: Any, num_envs: int, autoreset: str | None = None) -> None:
         self.env = env
         self.num_envs = num_envs
         self.observation_space = _single(env, "observation_space")
@@ -51,7 +54,7 @@ class BatchedHost:
         self.spec = getattr(env, "spec", None)
         self.metadata = {k: v for k, v in (getattr(env, "metadata", None) or {}).items() if k != "autoreset_mode"}
         self.render_mode = getattr(env, "render_mode", None)
-        self.autoreset = _mode_of(env)
+        self.autoreset = mode_of(env) or autoreset or ("next_step" if isinstance(env, VectorEnv) else "same_step")
         self.takes_masks = self.autoreset == "disabled"
         self._tensors: Any = None  # torch, if the env's own rows are tensors: so are its actions then
 
@@ -95,12 +98,23 @@ class BatchedHost:
 
     # Asking single envs
 
-    def read(self, index: int, name: str) -> Any:
-        """Return env `index`'s item of an attribute."""
-        value = env_calls.get_attr(self.env, name)
-        return value[index] if self._is_batch(value) else value
+    def parts(self, indices: Sequence[int]) -> Sequence[Any]:
+        """Return the envs `indices`, or what stands for them while one function is run on them: see `run_on`."""
+        return HostCall(self, indices).parts(indices)
 
-    def write(self, index: int, name: str, value: Any) -> None:
+    def envs_here(self) -> list[Any]:
+        """Return the list of the single envs itself. AttributeError if there are none, or not in this process."""
+        raise AttributeError(
+            f"{type(self.env).__name__!r} object has no attribute 'envs' with envs in this process: get_attr, set_attr "
+            "and env_method ask for what it has of single envs"
+        )
+
+    def read_all(self, name: str) -> Any:
+        """Return an attribute of all envs: an array or a list, one item for each."""
+        value = env_calls.get_attr(self.env, name)
+        return value if self._is_batch(value) else [value] * self.num_envs
+
+    def write(self, call: HostCall, index: int, name: str, value: Any) -> None:
         """Write env `index`'s item of an attribute."""
         held = env_calls.get_attr(self.env, name)
         if not self._is_batch(held):
@@ -110,16 +124,11 @@ class BatchedHost:
             )
         held[index] = value
 
-    def invoke(self, index: int, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def invoke(self, call: HostCall, index: int, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call a method for env `index`."""
         raise VecEnvError(
             f"{type(self.env).__name__} steps all its envs at once: there is no env {index} of which to call {name!r}"
         )
-
-    def read_all(self, name: str) -> Any:
-        """Return an attribute of all envs: an array or a list, one item for each."""
-        value = env_calls.get_attr(self.env, name)
-        return value if self._is_batch(value) else [value] * self.num_envs
 
     def _is_batch(self, value: Any) -> bool:
         try:
@@ -127,18 +136,18 @@ class BatchedHost:
         except (TypeError, ValueError):
             return False
 
-    def is_wrapped(self, index: int, names: Sequence[tuple[str, str]]) -> bool:
-        """Tell whether a wrapper around the env, or around the batched env, is of one of these classes."""
+    def is_wrapped(self, names: Sequence[tuple[str, str]]) -> bool:
+        """Tell whether a wrapper around the batched env is of one of these classes."""
         layer, found = self.env, []
         while layer is not None:
             found.append(layer)
             layer = layer.__dict__.get("env") or layer.__dict__.get("venv") if hasattr(layer, "__dict__") else None
         return any(env_calls.class_name(cls) in names for each in found for cls in type(each).__mro__)
 
-    def render(self, index: int) -> Any:
-        """Return env `index`'s picture."""
+    def render_all(self) -> Sequence[Any]:
+        """Return the pictures of all envs, None for each that has none."""
         frames = self.env.render()
-        return frames[index] if frames is not None and len(frames) == self.num_envs else frames
+        return frames if frames is not None and len(frames) == self.num_envs else [frames] * self.num_envs
 
     def close(self) -> None:
         """Close the batched env."""
@@ -148,98 +157,46 @@ class BatchedHost:
 
 
 class GymnasiumHost(BatchedHost):
-    """A gymnasium.vector.VectorEnv. Sync- and AsyncVectorEnv have envs of their own, which can be asked one by one."""
+    """A gymnasium.vector.VectorEnv. A SyncVectorEnv has its envs here; a view by `as_gymnasium` can reach its own."""
 
     keeps_finals = True
 
-    def __init__(self, env: Any, num_envs: int) -> None:
-        super().__init__(env, num_envs)
+    def __init__(self, env: Any, num_envs: int, autoreset: str | None = None) -> None:
+        super().__init__(env, num_envs, autoreset)
         bare = env.unwrapped
-        self._singles = getattr(bare, "envs", None) if isinstance(bare, SyncVectorEnv) else None
-        self._asks = isinstance(bare, AsyncVectorEnv) or self._singles is not None
-        self.takes_masks = self.takes_masks or self._asks
+        self._sync = bare if isinstance(bare, SyncVectorEnv) else None
+        inner = getattr(bare, "vec", None)
+        self._inner = inner if isinstance(inner, VecEnv) else None
+        self._begun = False
+        self.takes_masks = self.takes_masks or self._sync is not None or self._inner is not None
 
-    def read(self, index: int, name: str) -> Any:
-        if self._singles is not None:
-            return env_calls.get_attr(self._singles[index], name)
-        return self.env.get_attr(name)[index] if self._asks else super().read(index, name)
+    def reset(self, mask: NDArray[np.bool_] | None, seeds: list[int | None], options: Any) -> tuple[Any, Columns]:
+        if mask is not None and self._sync is not None and not self._begun:
+            raise VecEnvError("a SyncVectorEnv resets some of its envs only once all have been: call reset() first")
+        found = super().reset(mask, seeds, options)
+        self._begun = True
+        return found
 
-    def write(self, index: int, name: str, value: Any) -> None:
-        if self._singles is not None:
-            env_calls.set_attr(self._singles[index], name, value)
-        elif self._asks:
-            values = list(self.env.get_attr(name))
-            values[index] = value
-            self.env.set_attr(name, values)
-        else:
-            super().write(index, name, value)
-
-    def invoke(self, index: int, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        if self._singles is not None:
-            return env_calls.env_method(self._singles[index], name, *args, **kwargs)
-        return super().invoke(index, name, args, kwargs)
+    def parts(self, indices: Sequence[int]) -> Sequence[Any]:
+        if self._sync is not None:
+            return [self._sync.envs[index] for index in indices]
+        if self._inner is not None:
+            return [VecEnvPart(self._inner, index) for index in indices]
+        return super().parts(indices)
 
     def read_all(self, name: str) -> Any:
-        if self._singles is not None:
-            return [env_calls.get_attr(env, name) for env in self._singles]
-        return list(self.env.get_attr(name)) if self._asks else super().read_all(name)
+        if self._sync is not None:
+            return [env_calls.get_attr(env, name) for env in self._sync.envs]
+        return super().read_all(name) if self._inner is None else self._inner.get_attr(name)
 
-    def is_wrapped(self, index: int, names: Sequence[tuple[str, str]]) -> bool:
-        inner = self._singles is not None and env_calls.env_is_wrapped(self._singles[index], names)
-        return inner or super().is_wrapped(index, names)
-
-    def render(self, index: int) -> Any:
-        return self._singles[index].render() if self._singles is not None else super().render(index)
+    def envs_here(self) -> list[Any]:
+        here: Any = self._sync or self._inner
+        return super().envs_here() if here is None else here.envs
 
 
-class HostPart(PartOfBatch):
-    """Env `index` of a host. The first one closes the host."""
-
-    __slots__ = ("host", "index")
-
-    def __init__(self, host: BatchedHost, index: int) -> None:
-        self.host = host
-        self.index = index
-
-    def read(self, name: str) -> Any:
-        return self.host.read(self.index, name)
-
-    def write(self, name: str, value: Any) -> None:
-        self.host.write(self.index, name, value)
-
-    def invoke(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        return self.host.invoke(self.index, name, args, kwargs)
-
-    def is_wrapped(self, names: Sequence[tuple[str, str]]) -> bool:
-        return self.host.is_wrapped(self.index, names)
-
-    def render(self) -> Any:
-        return self.host.render(self.index)
-
-    @property
-    def observation_space(self) -> spaces.Space[Any]:
-        return self.host.observation_space
-
-    @property
-    def action_space(self) -> spaces.Space[Any]:
-        return self.host.action_space
-
-    @property
-    def spec(self) -> Any:
-        return self.host.spec
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        return self.host.metadata
-
-    @property
-    def render_mode(self) -> str | None:
-        return self.host.render_mode
-
-    def close(self) -> None:
-        """Close the host, if this is its first env."""
-        if self.index == 0:
-            self.host.close()
+def width(env: Any) -> int:
+    """Return how many envs an env or a host of envs counts for."""
+    return env.num_envs if isinstance(env, BatchedHost) else 1
 
 
 def _single(env: Any, which: str) -> spaces.Space[Any]:
@@ -254,14 +211,11 @@ def _single(env: Any, which: str) -> spaces.Space[Any]:
     return space
 
 
-def _mode_of(env: Any) -> str:
+def mode_of(env: Any) -> str | None:
+    """Return the autoreset mode that a batched env says it has; None if it says nothing."""
     metadata = getattr(env, "metadata", None) or {}
     declared = metadata.get("autoreset_mode") or getattr(env, "autoreset_mode", None)
-    if declared is None:
-        if type(env).__module__.partition(".")[0] == "envpool":  # its documentation says so
-            return "next_step"
-        return "same_step" if not isinstance(env, VectorEnv) else "next_step"
-    return MODES[AutoresetMode(declared)]
+    return None if declared is None else MODES[AutoresetMode(declared)]
 
 
 def common_seed(seeds: Sequence[int | None], mask: NDArray[np.bool_] | None = None) -> int | list[int | None]:

@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 
 from vecenvs.batch.batch_columns import FIRST, TRUNCATED, BatchColumns, Specs
-from vecenvs.batch.info_batches import Columns, InfoColumn, merged, parts
+from vecenvs.batch.info_batches import Columns, InfoColumn, parts
 from vecenvs.batch.values import copy_containers
 from vecenvs.errors import ResetNeededError, VecEnvError, describe_indices
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, safe_text
-from vecenvs.worker.batched_host import BatchedHost, HostPart
+from vecenvs.worker.batched_host import BatchedHost
+from vecenvs.worker.block_attributes import BlockAttributes
 from vecenvs.worker.block_writer import Block, BlockWriter, Mask, Rows
 from vecenvs.worker.env_shard import ENV_ERRORS
+from vecenvs.worker.final_infos import mask_of, split_infos
+from vecenvs.worker.held_resets import Given, HeldResets
 
 _BROKEN_OFF = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
 _NONE: Rows = np.zeros(0, np.int64)
-_FINAL_NAMES = ("final_obs", "final_observation")
-_STATISTICS = {"r", "l", "t"}  # the keys that RecordEpisodeStatistics writes, under a name of the user's choice
 
 
 class BatchedShard:
@@ -29,36 +30,32 @@ class BatchedShard:
     The shard is its own `flags` and `autoreset`: `some` tells whether a row has flags.
     """
 
-    def __init__(
-        self, envs: Sequence[HostPart], first: int, batch: BatchColumns, autoreset: str, *, remote: bool
-    ) -> None:
-        self.envs: list[Any] = list(envs)
+    def __init__(self, host: BatchedHost, first: int, batch: BatchColumns, autoreset: str, *, remote: bool) -> None:
         self.first = first
-        self.all = range(len(envs))
-        self.batched = self.all
-        self.part_of = dict.fromkeys(self.all, self.all)
+        self.all = range(host.num_envs)
         self.done: Sequence[Any] = ()
         self.unsettled: list[int | BaseException] = []
         self.some = False
-        self._host: BatchedHost = envs[0].host
+        self._host = host
         self._mode = autoreset
         self._refuses = autoreset == "disabled"
         self._batch = batch
         self._remote = remote
-        self._slots = slice(first, first + len(envs))
-        self._writer = BlockWriter(batch, first, len(envs))
+        self._slots = slice(first, first + len(self.all))
+        self._writer = BlockWriter(batch, first, len(self.all))
         self._rewards = batch.rewards[self._slots]
         self._flags = batch.flags[self._slots]
+        self._attributes = BlockAttributes(host, batch, self._writer)
         self._reading = batch.info_attrs
         self._number = -1
         self._body: Any = None  # of the last step of all envs: its rows, the body of its answer, or an exception
         self._ended = _NONE  # whose episodes have ended in the last step
         self._detained = True  # whether the next step may have to be refused, or end or begin episodes by itself
-        self._refused: Mask = np.ones(len(envs), bool)  # who need a reset
-        self._begun_next: Mask = np.zeros(len(envs), bool)  # next_step: whose lost episodes a reset follows
+        self._refused: Mask = np.ones(len(self.all), bool)  # who need a reset
+        self._begun_next: Mask = np.zeros(len(self.all), bool)  # next_step: whose lost episodes a reset follows
         self._why = "has not been reset"
         self._lost: dict[int, Any] = {}  # env -> the last row of its episode, which was lost with another worker
-        self._held: dict[int, tuple[Any, Any]] = {}  # seeds and options for an env's next reset
+        self._held = HeldResets()
 
     @property
     def flags(self) -> BatchedShard:
@@ -113,6 +110,8 @@ class BatchedShard:
         if self._detained:
             self.some = False
             self._flags[:] = 0
+            if self._host.broken:
+                raise VecEnvError(self._host.broken)
             if self._lost:
                 return self._end_lost_episodes()
             if self._begun_next.any():
@@ -138,64 +137,46 @@ class BatchedShard:
     def _end_episodes(self, block: Block) -> Block:
         """Return a step's rows with what the mode says: resets, last observations, whose infos are whose."""
         _, _, _, _, _, ended, began, last, infos, finals, resets = block
-        if self._reading:  # an attribute has precedence
-            infos = {name: column for name, column in infos.items() if name not in self._reading}
-        attributes = self._attributes()  # before a reset, unless the host has done that itself
+        infos = self._attributes.without(infos)
+        attributes = self._attributes.read()  # before a reset, unless the host has done that itself
         parts_ = block.parts
         if last:
             if self._refuses and len(ended):
-                self._refused, self._why, self._detained = self._mask(ended), "has ended its episode", True
-            resets = parts(infos, self._mask(began)) if infos and len(began) else {}
+                self._refused, self._why, self._detained = self._mask_of(ended), "has ended its episode", True
+            resets = parts(infos, self._mask_of(began)) if infos and len(began) else {}
         elif len(ended):
             began = ended
             if self._host.autoreset == "same_step":
-                infos, resets, finals = self._split(infos, ended)
+                infos, resets, finals = split_infos(infos, ended, len(self.all))
+                if finals is None and self._host.keeps_finals:
+                    told = f"the batched env's infos have no 'final_obs' for env {self.first + int(ended[0])}"
+                    raise VecEnvError(told)
             else:
                 assert parts_ is not None
                 finals = tuple(_rows_of(part, ended) for part in parts_)
                 self._writer.write(parts_)
-                resets, parts_ = self._reset(self._mask(ended)), None
+                resets, parts_ = self._reset(self._mask_of(ended)), None
         if self._reading:
             if len(began):
-                resets = {**(resets or {}), **self._first_attributes(self._mask(began))}
-            infos.update(self._writer.put(self._batch.info, attributes))
+                resets = {**(resets or {}), **self._attributes.store_first(self._mask_of(began))}
+            infos.update(self._attributes.store(attributes))
         return block._replace(parts=parts_, began=began, infos=infos, finals=finals, resets=resets)
 
-    def _mask(self, rows: Rows) -> Mask:
-        mask = np.zeros(len(self.all), bool)
-        mask[rows] = True
-        return mask
-
-    def _split(self, infos: Columns, rows: Rows) -> tuple[Columns, Columns, list[Any] | None]:
-        """Take last infos and observations of ended episodes out of infos, which have those of new ones beside.
-
-        Return the infos of the step, those of the new episodes, and the last observations if there are some.
-        """
-        done = self._mask(rows)
-        finals = next((column for name in _FINAL_NAMES if (column := infos.pop(name, None)) is not None), None)
-        last = infos.pop("final_info", None)
-        statistics = {name: column for name, column in infos.items() if _is_statistics(column)}
-        resets = parts({name: column for name, column in infos.items() if name not in statistics}, done)
-        kept = parts({name: column for name, column in infos.items() if name not in statistics}, ~done)
-        for name, column in {**(last.values if last is not None else {}), **statistics}.items():
-            kept[name] = column if name not in kept else merged(kept[name], column)
-        if finals is None and self._host.keeps_finals:
-            raise VecEnvError(f"the batched env's infos have no 'final_obs' for env {self.first + int(rows[0])}")
-        return kept, resets, None if finals is None else [finals.value(row) for row in rows.tolist()]
+    def _mask_of(self, rows: Rows) -> Mask:
+        return mask_of(rows, len(self.all))
 
     def _end_lost_episodes(self) -> RowsBody | None:
         """Return truncated rows for episodes that were lost with another worker; begin the next ones in same_step."""
         lost, self._lost = self._lost, {}
         rows = np.array(sorted(lost))
-        ended = np.zeros(len(self.all), bool)
-        ended[rows] = True
+        ended = self._mask_of(rows)
         flags = ended * np.uint8(TRUNCATED)
         infos: Columns = {"worker_restarted": InfoColumn(rows, np.ones(len(rows), bool))}
         self._writer.keep_final([lost[row] for row in rows.tolist()], rows, infos, flags)
         self._rewards[:] = 0.0
         resets: Columns = {}
         if self._mode == "same_step":
-            resets = {**self._reset(ended), **self._first_attributes(ended)}
+            resets = {**self._reset(ended), **self._attributes.store_first(ended)}
             flags[rows] |= FIRST
         else:
             for row in rows.tolist():
@@ -217,18 +198,9 @@ class BatchedShard:
         self._rewards[:] = 0.0
         self._flags[:] = began * np.uint8(FIRST)
         self.some = True
-        attributes = self._first_attributes(began)
-        infos.update(self._writer.put(self._batch.info, self._attributes()))
+        attributes = self._attributes.store_first(began)
+        infos.update(self._attributes.store(self._attributes.read()))
         return self._writer.with_objects(RowsBody([], columns=(infos, {**infos, **attributes})))
-
-    # Attributes
-
-    def _attributes(self) -> Columns:
-        return {name: InfoColumn(None, _copy(self._host.read_all(name))) for name in self._reading}
-
-    def _first_attributes(self, mask: Mask) -> Columns:
-        """Write the attributes after a reset to their columns; return those that have none, of the envs of `mask`."""
-        return parts(self._writer.put(self._batch.first_info, self._attributes(), mask), mask)
 
     def open_info(self, specs: Specs) -> None:
         """Write attributes of these types to columns from now on."""
@@ -238,8 +210,7 @@ class BatchedShard:
 
     def hold(self, local: int, seed: Any, options: Any) -> None:
         """Keep seed and options for the next reset of an env which is not the batched env's own."""
-        before = self._held.get(local, (None, None))
-        self._held[local] = (before[0] if seed is None else seed, before[1] if options is None else options)
+        self._held.hold(local, seed, options)
 
     def resume(self, lost: dict[int, tuple[Any, int | None]]) -> None:
         """Take over slots whose episodes ended with another worker: their next step returns a truncated row."""
@@ -253,21 +224,18 @@ class BatchedShard:
 
     def reset_some(self, some: Sequence[int], given: dict[int, tuple[Any, Any]]) -> RowsBody | None:
         """Reset envs for the caller, by slot with the seed and the options of each; their rows are first ones."""
-        mask = np.zeros(len(self.all), bool)
-        mask[list(some)] = True
+        mask = self._mask_of(np.array(some))
         if not (mask.all() or self._host.takes_masks):
             kind = type(self._host.env).__name__
             problem = VecEnvError(f"{kind} resets all its envs at once: call reset() without indices")
             why = RemoteFailure.capture(self.first, "reset", problem, portable=self._remote)
-            return RowsBody([RowExtras(self.first + k, {}, None, why._replace(slot=self.first + k)) for k in some])
+            return RowsBody(self._failed(some, why))
         try:
             infos = self._reset(mask, {slot - self.first: each for slot, each in given.items()})
-            left = self._writer.put(self._batch.info, self._attributes())
-            first = {**infos, **self._first_attributes(mask)}
+            left = self._attributes.store(self._attributes.read())
+            first = {**infos, **self._attributes.store_first(mask)}
         except BaseException as exc:
-            failed = self._fail_all("reset", exc)
-            wanted = {self.first + local for local in some}
-            return failed._replace(extras=[extra for extra in failed.extras if extra.slot in wanted])
+            return self._fail_all("reset", exc, some)
         self._rewards[mask] = 0.0
         self._flags[mask] = FIRST
         self.some = True
@@ -281,25 +249,15 @@ class BatchedShard:
         """Refuse: no env of a host is reset by itself (see `reset_some`), and there is no async mode for hosts."""
         raise VecEnvError(f"env {self.first + local} is part of a batched env")
 
-    def _reset(self, mask: Mask, given: dict[int, tuple[Any, Any]] | None = None) -> Columns:
+    def _reset(self, mask: Mask, given: Given | None = None) -> Columns:
         """Reset the envs of `mask`, write their observations, and return their infos."""
-        chosen = np.flatnonzero(mask).tolist()
-        seeds: list[int | None] = [None] * len(mask)
-        options: list[Any] = []
-        for local in chosen:
-            held, asked = self._held.get(local, (None, None)), (given or {}).get(local, (None, None))
-            seeds[local] = held[0] if asked[0] is None else asked[0]
-            options.append(held[1] if asked[1] is None else asked[1])
-        if any(each is not options[0] and each != options[0] for each in options):
-            raise VecEnvError("a batched env takes the same options for all envs that are reset at once")
+        seeds, options = self._held.arguments(mask, given or {})
         whole = bool(mask.all())
-        common = None if options[0] is None else copy_containers(dict(options[0]))
-        obs, infos = self._host.reset(None if whole else mask, seeds, common)
+        obs, infos = self._host.reset(None if whole else mask, seeds, options)
         self._writer.write(self._writer.parts(obs), None if whole else mask)
-        for local in chosen:
-            self._held.pop(local, None)
-            self._lost.pop(local, None)
-        infos = {name: column for name, column in infos.items() if name not in self._reading}
+        self._held.forget(mask)
+        self._lost = {local: row for local, row in self._lost.items() if not mask[local]}
+        infos = self._attributes.without(infos)
         self._ended = self._ended[~mask[self._ended]]
         self._begun_next = self._begun_next & ~mask
         self._refused &= ~mask
@@ -311,10 +269,10 @@ class BatchedShard:
         """Refuse a step since some envs need a reset; nothing else changes."""
         index = self.first + int(np.flatnonzero(self._refused)[0])
         problem = ResetNeededError(f"env {index} {self._why}", f"reset([{index}]) it first")
-        return RowsBody(self._extras_of("step", problem))
+        return RowsBody(self._extras_of("step", problem, self.all))
 
-    def _fail_all(self, doing: str, exc: BaseException) -> RowsBody:
-        """Note an exception of the host, after which all its envs need a reset."""
+    def _fail_all(self, doing: str, exc: BaseException, asked: Sequence[int] | None = None) -> RowsBody:
+        """Note an exception of the host, after which all its envs need a reset; tell those that were `asked` so."""
         if not isinstance(exc, ENV_ERRORS):
             if self._remote and threading.current_thread() is threading.main_thread():
                 raise exc
@@ -323,14 +281,19 @@ class BatchedShard:
         self._ended, self._begun_next, self._lost = _NONE, self._begun_next & False, {}
         self._flags[:] = 0
         self.some = True
-        return RowsBody(self._extras_of(doing, exc))
+        return RowsBody(self._extras_of(doing, exc, self.all if asked is None else asked))
 
-    def _extras_of(self, doing: str, exc: BaseException) -> list[RowExtras]:
+    def _extras_of(self, doing: str, exc: BaseException, some: Sequence[int]) -> list[RowExtras]:
         slots = range(self.first, self.first + len(self.all))
         why = RemoteFailure.capture(self.first, doing, exc, portable=self._remote)
         if not isinstance(exc, VecEnvError):
             who = f"the batched env of envs {describe_indices(slots)}"
-            why = why._replace(summary=f"{who} raised {type(exc).__name__} in {doing}: {safe_text(exc)}")
+            summary = f"{who} raised {type(exc).__name__} in {doing}: {safe_text(exc)}"
+            why = why._replace(summary=f"{summary}; {self._host.broken}" if self._host.broken else summary)
+        return self._failed(some, why)
+
+    def _failed(self, some: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
+        slots = [self.first + local for local in some]
         return [RowExtras(slot, {}, None, why._replace(slot=slot)) for slot in slots]
 
     def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
@@ -338,20 +301,26 @@ class BatchedShard:
         self._refused[:], self._why, self._detained = True, "failed before", True
         self._flags[list(shard)] = 0
         self.some = True
-        return [RowExtras(self.first + k, {}, None, why._replace(slot=self.first + k)) for k in shard]
+        return self._failed(shard, why)
+
+    # The envs
+
+    def part_of(self, local: int) -> tuple[range, bool]:
+        """Return all envs, and that they are one batched env."""
+        return self.all, True
+
+    def targets(self, some: Sequence[int]) -> Sequence[Any]:
+        """Return what stands for these envs while one function is run on them."""
+        return self._host.parts(some)
+
+    def owned(self) -> dict[int, Any]:
+        """Return what has to be closed, by the env that it belongs to."""
+        return {0: self._host}
 
     def show_envs(self) -> list[Any]:
-        """Return what stands for the single envs. Exchanging one has no effect."""
-        return self.envs
-
-
-def _is_statistics(column: InfoColumn) -> bool:
-    return isinstance(column.values, dict) and column.values.keys() == _STATISTICS
+        """Return the list of the envs itself. AttributeError if the batched env has none here."""
+        return self._host.envs_here()
 
 
 def _rows_of(part: Any, rows: Rows) -> Any:
     return part[rows] if isinstance(part, np.ndarray) else [copy_containers(part[row]) for row in rows.tolist()]
-
-
-def _copy(values: Any) -> Any:
-    return values.copy() if isinstance(values, np.ndarray) else [copy_containers(value) for value in values]

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs import env_calls
+from vecenvs.batch.info_arrays import columns_of_dicts
 from vecenvs.batch.info_batches import Columns, InfoColumn, map_leaves, merged
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.batched_host import BatchedHost, Step
-
-_ADDED = frozenset({TRUNCATED_KEY, "terminal_observation", "episode_start"})
+from vecenvs.worker.host_parts import VecEnvPart
 
 
 class VecEnvHost(BatchedHost):
@@ -30,13 +29,13 @@ class VecEnvHost(BatchedHost):
     def step(self, actions: Any) -> Step:
         obs, _, dones, infos = self.env.step(actions)
         rows = np.flatnonzero(dones)
-        columns = _columns_of_dicts(infos)
+        columns = _columns_of(infos, ended=dones)
         if self.autoreset == "same_step" and len(rows):
             columns["final_obs"] = InfoColumn(rows, [infos[row]["terminal_observation"] for row in rows.tolist()])
-            inner = _columns_of_dicts([infos[row] for row in rows.tolist()], rows)
+            inner = _columns_of([infos[row] for row in rows.tolist()], rows, dones)
             columns = {k: c for k, col in columns.items() if (c := col if k == "final_obs" else col.part(~dones))}
             columns["final_info"] = InfoColumn(rows, inner)
-            for name, column in _columns_of_dicts([self.env.reset_infos[row] for row in rows.tolist()], rows).items():
+            for name, column in _columns_of([self.env.reset_infos[row] for row in rows.tolist()], rows).items():
                 columns[name] = column if name not in columns else merged(columns[name], column)
         return obs, self.env.rewards64, self.env.terminated, self.env.truncated, columns
 
@@ -46,37 +45,37 @@ class VecEnvHost(BatchedHost):
         obs = self.env.reset(slots, seed=given if any(seed is not None for seed in given) else None, options=options)
         if mask is not None:
             obs = _spread(obs, mask)
-        return obs, _columns_of_dicts([self.env.reset_infos[slot] for slot in slots], np.array(slots))
+        return obs, _columns_of([self.env.reset_infos[slot] for slot in slots], np.array(slots))
 
-    def read(self, index: int, name: str) -> Any:
-        return self.env.get_attr(name, [index])[0]
-
-    def write(self, index: int, name: str, value: Any) -> None:
-        self.env.set_attr(name, value, [index])
-
-    def invoke(self, index: int, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        return self.env.env_method(name, *args, indices=[index], **kwargs)[0]
+    def parts(self, indices: Sequence[int]) -> Sequence[Any]:
+        return [VecEnvPart(self.env, index) for index in indices]
 
     def read_all(self, name: str) -> Any:
         return self.env.get_attr(name)
 
-    def is_wrapped(self, index: int, names: Sequence[tuple[str, str]]) -> bool:
-        return bool(self.env.call(env_calls.env_is_wrapped, [index], names)[0])
-
-    def render(self, index: int) -> Any:
-        return self.env.get_images()[index]
+    def envs_here(self) -> list[Any]:
+        return self.env.envs
 
 
-def _columns_of_dicts(infos: Sequence[dict[str, Any]], rows: NDArray[np.int64] | None = None) -> Columns:
-    """Return the columns of a list of infos, without the keys that a VecEnv adds itself."""
-    found: dict[str, tuple[list[int], list[Any]]] = {}
-    for row, info in zip(range(len(infos)) if rows is None else rows.tolist(), infos, strict=True):
-        for name, value in info.items():
-            if name not in _ADDED:
-                at, values = found.setdefault(name, ([], []))
-                at.append(row)
-                values.append(value)
-    return {name: InfoColumn(np.array(at), values) for name, (at, values) in found.items()}
+def _columns_of(
+    infos: Sequence[dict[str, Any]], rows: NDArray[np.int64] | None = None, ended: NDArray[np.bool_] | None = None
+) -> Columns:
+    """Return the columns of a list of infos, without what a VecEnv adds itself."""
+    numbers = range(len(infos)) if rows is None else rows.tolist()
+    over = set() if ended is None else {*np.flatnonzero(ended).tolist()}
+    return columns_of_dicts([_own(info, row in over) for row, info in zip(numbers, infos, strict=True)], rows)
+
+
+def _own(info: dict[str, Any], ended: bool) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in info.items()
+        if not (
+            name == TRUNCATED_KEY
+            or (name == "episode_start" and value is True)
+            or (name == "terminal_observation" and ended)
+        )
+    }
 
 
 def _spread(obs: Any, mask: NDArray[np.bool_]) -> Any:

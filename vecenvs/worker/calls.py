@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,9 @@ from vecenvs.env_calls import counts_as_reset, name_for
 from vecenvs.errors import VecEnvError
 from vecenvs.transport.pickling import dumps
 from vecenvs.transport.protocol import RemoteFailure
+from vecenvs.worker.batched_host import width
 from vecenvs.worker.env_shard import ENV_ERRORS
+from vecenvs.worker.host_parts import run_on
 from vecenvs.worker.shard import Shard
 
 EnvCall = tuple[Callable[..., Any], list[int], tuple[Any, ...], dict[str, Any]]  # the body of `Command.CALL`
@@ -21,10 +24,11 @@ def call_envs(env_shard: Shard, first: int, call: EnvCall, *, remote: bool) -> l
     function, slots, args, kwargs = call
     results: list[Any] = []
     env_shard.done = results
-    for slot in slots:
+    envs = env_shard.targets([slot - first for slot in slots])
+    for slot, env in zip(slots, envs, strict=True):
         try:
             # Each env gets arguments of its own, as it would in a process of its own.
-            result = function(env_shard.envs[slot - first], *copy_containers(args), **copy_containers(kwargs))
+            result = run_on(env, function, copy_containers(args), copy_containers(kwargs))
             results.append(result if remote else copy_containers(result))
             env_shard.autoreset.renew(slot - first, begun=counts_as_reset(function, args))
         except ENV_ERRORS as exc:
@@ -53,9 +57,9 @@ def _portable_result(slot: int, doing: str, result: Any) -> Any:
 
 
 def close_envs(envs: Sequence[Any], first: int, *, remote: bool) -> list[RemoteFailure]:
-    """Close every env and return the failures."""
+    """Close every env or host of envs and return the failures."""
     failures = []
-    for slot, env in enumerate(envs, first):
+    for slot, env in zip(itertools.accumulate(map(width, envs), initial=first), envs, strict=False):
         try:
             env.close()
         except ENV_ERRORS as exc:

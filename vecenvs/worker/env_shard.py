@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter as clock
 from typing import Any
 
@@ -59,8 +59,6 @@ class EnvShard:
         self.first = first
         self.all = range(len(self.envs))
         self._whole = whole
-        self.batched: Collection[int] = ()  # it has no batched envs
-        self.part_of: Mapping[int, range] = {}
         self.read_actions = batch.actions.shard(first, len(self.envs)).given
         self.done: Sequence[Any] = ()  # one item for each env that has done its part of the current command
         # The last step of all envs: the number of its command, where it is, and the exception that has stopped it.
@@ -281,6 +279,18 @@ class EnvShard:
     def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
         """Fail all of these envs for a reason that is not known to be one env's; return the extras that say so."""
         return self._rows.fail_all(shard, why)
+
+    def part_of(self, local: int) -> tuple[range, bool]:
+        """Return all envs, and that they are not one batched env."""
+        return self.all, False
+
+    def targets(self, some: Sequence[int]) -> Sequence[Any]:
+        """Return these envs, on which a function is to be run."""
+        return [self.envs[local] for local in some]
+
+    def owned(self) -> dict[int, Any]:
+        """Return what has to be closed, by the env that it belongs to."""
+        return dict(enumerate(self.envs))
 
     def show_envs(self) -> list[Any]:
         """Return the list of envs itself. From now on steps use the envs that the caller puts into it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,13 +13,14 @@ from gymnasium.spaces import Space
 
 from vecenvs.batch.space_equality import same_layout, same_space
 from vecenvs.batched import Batched
+from vecenvs.cpus import sharing
 from vecenvs.errors import RepeatedEnvError, VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, ShardSpec
 from vecenvs.vec_env import way_of_several
-from vecenvs.worker.batched_host import HostPart
+from vecenvs.worker.batched_host import BatchedHost, width
 from vecenvs.worker.calls import close_envs
 from vecenvs.worker.env_shard import ENV_ERRORS
-from vecenvs.worker.make_host import make_host
+from vecenvs.worker.make_host import call_make, make_host
 from vecenvs.worker.old_gym import PACKAGE, seed_remedy
 
 SPACES = ("observation_space", "action_space")
@@ -34,9 +36,11 @@ COMMON = ("observation_space", "action_space", "render_mode")  # what all envs o
 
 
 def make_envs(
-    env_fns: Sequence[Callable[[], Any]], first: int, autoreset: str, *, remote: bool
+    env_fns: Sequence[Callable[[], Any]], first: int, autoreset: str, cores: int | None = None, *, remote: bool
 ) -> tuple[list[Any], ShardSpec | RemoteFailure]:
-    """Call every function. What a `Batched` makes counts as so many envs, each with a `HostPart` in its place.
+    """Call every function. What a `Batched` makes is a `BatchedHost` of so many envs.
+
+    `cores` are how many this worker may use, for functions that ask (`cpus.worker_cores`).
 
     Returns:
         The envs and their description. If a function raises, no envs (those made so far are closed) and its failure.
@@ -45,19 +49,20 @@ def make_envs(
     seen: set[int] = set()
     slot = first
     try:
-        for env_fn in env_fns:
-            slot = first + len(envs)
-            env = env_fn()
-            if isinstance(env_fn, Batched):
-                envs += _parts_of(env, env_fn.num_envs, slot, autoreset)
-                continue
-            _check_env(env, slot)
-            bare = id(getattr(env, "unwrapped", env))
-            if bare in seen:
-                told = f"the env function of env {slot} gave an env that another one had given already: {NEW_EACH_TIME}"
-                raise RepeatedEnvError(slot, told)
-            seen.add(bare)
-            envs.append(env)
+        with sharing(cores):
+            for env_fn in env_fns:
+                slot = first + sum(map(width, envs))
+                if isinstance(env_fn, Batched):
+                    envs.append(_host_of(call_make(env_fn, slot), env_fn, slot, autoreset))
+                    continue
+                env = env_fn()
+                _check_env(env, slot)
+                bare = id(getattr(env, "unwrapped", env))
+                if bare in seen:
+                    told = f"the env function of env {slot} gave an env that another one had given already"
+                    raise RepeatedEnvError(slot, f"{told}: {NEW_EACH_TIME}")
+                seen.add(bare)
+                envs.append(env)
         slot = first
         made = _describe(envs, first, remote=remote)
     except BaseException as exc:
@@ -68,10 +73,10 @@ def make_envs(
     return envs, made
 
 
-def _parts_of(env: Any, num_envs: int, slot: int, autoreset: str) -> list[Any]:
-    """Return what stands for the envs of a batched env. VecEnvError if it cannot be used as one, or in this mode."""
+def _host_of(env: Any, env_fn: Batched, slot: int, autoreset: str) -> BatchedHost:
+    """Return the host of a batched env. VecEnvError if it cannot be used as one, or in this mode."""
     try:
-        host = make_host(env, num_envs)
+        host = make_host(env, env_fn.num_envs, env_fn.autoreset)
         possible = {host.autoreset} | ({"same_step"} if host.autoreset == "disabled" and host.takes_masks else set())
         if autoreset not in possible:
             wanted = " or ".join(f"autoreset={mode!r}" for mode in sorted(possible))
@@ -82,7 +87,7 @@ def _parts_of(env: Any, num_envs: int, slot: int, autoreset: str) -> list[Any]:
     except VecEnvError as exc:
         close_refused(env)
         raise VecEnvError(f"env {slot}: {exc}") from None
-    return [HostPart(host, index) for index in range(num_envs)]
+    return host
 
 
 def _describe(envs: Sequence[Any], first: int, *, remote: bool) -> ShardSpec:
@@ -136,9 +141,7 @@ def problem_of(env: Any) -> str:
 def _mismatch(envs: Sequence[Any], first: int) -> tuple[int, str, Any, Any] | None:
     """Return the first env that differs from the shard's first one, preferably in more than bounds."""
     found = None
-    for slot, env in enumerate(envs, first):
-        if isinstance(env, HostPart) and env.index:  # its host has been compared
-            continue
+    for slot, env in zip(itertools.accumulate(map(width, envs), initial=first), envs, strict=False):
         for which in COMMON:
             theirs, ours = getattr(env, which, None), getattr(envs[0], which, None)
             if not same_space(theirs, ours):

@@ -1,26 +1,40 @@
-"""Find out which kind of batched env an object is."""
+"""Make a batched env, and find out which kind it is."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gymnasium.vector import VectorEnv
+import cloudpickle
+from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
+from vecenvs.batched import Batched
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv
-from vecenvs.worker.batched_host import BatchedHost, GymnasiumHost
+from vecenvs.worker.batched_async import AsyncVectorEnvHost
+from vecenvs.worker.batched_host import BatchedHost, GymnasiumHost, mode_of
 from vecenvs.worker.batched_vec_env import VecEnvHost
+from vecenvs.worker.envpool_host import EnvPoolHost, is_envpool, with_defaults
 
 
-def make_host(env: Any, num_envs: int) -> BatchedHost:
-    """Return the host of a batched env. VecEnvError, with the remedy, if it is none or has another number of envs."""
+def call_make(batched: Batched, slot: int) -> Any:
+    """Call the function of a `Batched`, pickled or not, whose first env is `slot`."""
+    make: Any = batched.make
+    return with_defaults(cloudpickle.loads(make) if isinstance(make, bytes) else make, slot)()
+
+
+def make_host(env: Any, num_envs: int, autoreset: str | None = None) -> BatchedHost:
+    """Return the host of a batched env. VecEnvError, with the remedy, if it is none or has another number of envs.
+
+    `autoreset` is its mode if it does not say so itself.
+    """
+    viewed = getattr(env, "vec", None)
+    if isinstance(viewed, VecEnv):  # a view, such as `as_gymnasium` returns
+        env = viewed
     kind = type(env).__name__
     missing = [name for name in ("reset", "step") if not callable(getattr(env, name, None))]
     if missing:
         raise VecEnvError(f"the function in Batched gave a {kind} without {' and '.join(map(repr, missing))}")
     found = getattr(env, "num_envs", None)
-    if found is None:
-        found = getattr(getattr(getattr(env, "spec", None), "config", None), "num_envs", None)  # EnvPool's
     if found is None:
         raise VecEnvError(
             f"the function in Batched gave a {kind}, which does not tell its `num_envs`: a single env's function is "
@@ -28,6 +42,14 @@ def make_host(env: Any, num_envs: int) -> BatchedHost:
         )
     if int(found) != num_envs:
         raise VecEnvError(f"Batched says {num_envs} envs, but its function gave a {kind} of {int(found)}")
-    if isinstance(env, VectorEnv):
-        return GymnasiumHost(env, num_envs)
-    return VecEnvHost(env, num_envs) if isinstance(env, VecEnv) else BatchedHost(env, num_envs)
+    declared = mode_of(env)
+    if autoreset is not None and declared not in (None, autoreset):
+        raise VecEnvError(f"Batched says autoreset={autoreset!r}, but its function gave a {kind} of {declared!r}")
+    if isinstance(env, VecEnv):
+        return VecEnvHost(env, num_envs)
+    if is_envpool(env):
+        return EnvPoolHost(env, num_envs)
+    kinds = GymnasiumHost if isinstance(env, VectorEnv) else BatchedHost
+    if isinstance(env, VectorEnv) and isinstance(env.unwrapped, AsyncVectorEnv):
+        kinds = AsyncVectorEnvHost
+    return kinds(env, num_envs, autoreset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Sequence
 from typing import Any, cast
@@ -11,23 +12,25 @@ import numpy as np
 from vecenvs.batch.batch_columns import BatchColumns, Specs
 from vecenvs.batch.info_batches import joined
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots, shifted
-from vecenvs.worker.batched_host import HostPart
+from vecenvs.worker.batched_host import BatchedHost
 from vecenvs.worker.batched_shard import BatchedShard
 from vecenvs.worker.env_shard import EnvShard
 from vecenvs.worker.shard import Shard
 
 
 def make_shard(envs: Sequence[Any], first: int, batch: BatchColumns, autoreset: str, *, remote: bool) -> Shard:
-    """Return the shard of these envs, of slots first, first + 1, ..."""
-    if not any(isinstance(env, HostPart) for env in envs):
+    """Return the shard of these envs and hosts of envs, of slots first, first + 1, ..."""
+    if not any(isinstance(env, BatchedHost) for env in envs):
         return cast(Shard, EnvShard(envs, first, batch, autoreset, remote=remote))
     parts: list[Shard] = []
-    for host, group in itertools.groupby(envs, lambda env: env.host if isinstance(env, HostPart) else None):
-        members, start = list(group), first + sum(len(part.all) for part in parts)
-        if host is None:
-            parts.append(cast(Shard, EnvShard(members, start, batch, autoreset, remote=remote, whole=False)))
-        else:
-            parts.append(cast(Shard, BatchedShard(members, start, batch, autoreset, remote=remote)))
+    start = first
+    for batched, group in itertools.groupby(envs, lambda env: isinstance(env, BatchedHost)):
+        for some in [[env] for env in group] if batched else [list(group)]:
+            if batched:
+                parts.append(cast(Shard, BatchedShard(some[0], start, batch, autoreset, remote=remote)))
+            else:
+                parts.append(cast(Shard, EnvShard(some, start, batch, autoreset, remote=remote, whole=False)))
+            start += len(parts[-1].all)
     return parts[0] if len(parts) == 1 else cast(Shard, MixedShard(parts, first))
 
 
@@ -42,13 +45,7 @@ class MixedShard:
         self._plain: list[bool] = []
         self.all = range(starts[-1])
         self.done: Sequence[Any] = ()
-        self.part_of = {local: range(start, stop) for (start, stop), _ in self._parts for local in range(start, stop)}
-        self.batched = {start + local for (start, _), part in self._parts for local in part.batched}
-
-    @property
-    def envs(self) -> list[Any]:
-        """The envs of all parts."""
-        return [env for _, part in self._parts for env in part.envs]
+        self._starts = starts[:-1]
 
     @property
     def unsettled(self) -> list[int | BaseException]:
@@ -162,8 +159,26 @@ class MixedShard:
         (start, _), part = self._part_of(local)
         part.autoreset.renew(local - start, begun=begun)
 
+    def part_of(self, local: int) -> tuple[range, bool]:
+        """Return the part of an env, and whether that is one batched env."""
+        bounds, part = self._part_of(local)
+        return range(*bounds), part.part_of(0)[1]
+
+    def targets(self, some: Sequence[int]) -> Sequence[Any]:
+        """Return these envs, or what stands for them while one function is run on them."""
+        found: dict[int, Any] = {}
+        for (start, stop), part in self._parts:
+            own = [local for local in some if start <= local < stop]
+            if own:
+                found.update(zip(own, part.targets([local - start for local in own]), strict=True))
+        return [found[local] for local in some]
+
+    def owned(self) -> dict[int, Any]:
+        """Return what has to be closed, by the env that it belongs to."""
+        return {start + local: env for (start, _), part in self._parts for local, env in part.owned().items()}
+
     def _part_of(self, local: int) -> tuple[tuple[int, int], Any]:
-        return next(each for each in self._parts if each[0][0] <= local < each[0][1])
+        return self._parts[bisect.bisect_right(self._starts, local) - 1]
 
 
 def _joined(bodies: list[tuple[int, int, RowsBody]], total: int) -> RowsBody:

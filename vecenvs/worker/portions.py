@@ -56,12 +56,12 @@ class SubsetRunner:
     def carry_out(self, kind: int, left: Slots, given: dict[int, tuple[Any, Any]]) -> tuple[int, Any]:
         """Step or reset the first of these slots; return how many, and what their rows have besides columns."""
         env_shard, some = self._env_shard, shifted(left, -self._first)
-        if env_shard.batched:
-            part = env_shard.part_of[some[0]]
+        part, batched = env_shard.part_of(some[0])
+        if len(part) < len(env_shard.all):
             some = some[: next((k for k, local in enumerate(some) if local not in part), len(some))]
         if kind == _RESET:
             self._drop_resets(some)
-        if some[0] in env_shard.batched:  # these go together
+        if batched:  # these go together
             body = env_shard.reset_some(some, given) if kind == _RESET else env_shard.step_some(some, None)
             return len(some), body
         portions = self._portions[kind]

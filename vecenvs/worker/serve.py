@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import cloudpickle
 
 from vecenvs.batch.batch_columns import Allocator, BatchColumns
-from vecenvs.batched import Batched, is_pickled
+from vecenvs.batched import is_pickled
 from vecenvs.transport.channel import Channel
 from vecenvs.transport.encoding import decode, encode, encode_made
 from vecenvs.transport.leader import Leader
@@ -48,12 +48,18 @@ class BootChannel(Protocol):
 
 
 def serve_worker(
-    channel: BootChannel, env_fns: Sequence[Any], first: int, autoreset: str, caller: int, names: Sequence[str] = ()
+    channel: BootChannel,
+    env_fns: Sequence[Any],
+    first: int,
+    autoreset: str,
+    caller: int,
+    names: Sequence[str] = (),
+    cores: int | None = None,
 ) -> None:
     """Be the worker of the envs `first`, `first + 1`, ... until told to close, or until process `caller` has ended.
 
     `env_fns` are functions, or functions pickled by cloudpickle. `names` are the semaphores to unlink when `caller` has
-    ended.
+    ended. `cores` are how many the worker may use, if not all.
     """
     _begin_process(channel, caller, names)
     limit_threads()
@@ -61,7 +67,7 @@ def serve_worker(
     try:
         signal.signal(signal.SIGTERM, leave_on_sigterm)
         try:
-            server = ShardServer(env_fns, first, autoreset)
+            server = ShardServer(env_fns, first, autoreset, cores)
             channel.send_bytes(server.describe(forked=not is_pickled(env_fns[0])))
             while problem := server.connect(channel.recv_bytes()):
                 channel.send_bytes(problem)
@@ -119,11 +125,11 @@ class ShardServer:
     messages are calls of its methods.
     """
 
-    def __init__(self, env_fns: Sequence[Any], first: int, autoreset: str) -> None:
+    def __init__(self, env_fns: Sequence[Any], first: int, autoreset: str, cores: int | None = None) -> None:
         calls = [_loader(env_fn) for env_fn in env_fns]
         self._first = first
         self._autoreset = autoreset
-        self._envs, self._made = make_envs(calls, first, autoreset, remote=True)
+        self._envs, self._made = make_envs(calls, first, autoreset, cores, remote=True)
         self._run: Callable[[], None] | None = None
 
     def describe(self, *, forked: bool = False) -> bytes:
@@ -217,8 +223,6 @@ def _open_rings(spec: RingsSpec) -> tuple[memoryview, RingReader, RingWriter]:
 
 def _loader(env_fn: Any) -> Any:
     """Return a function of what `pickle_env_fns` has made of one."""
-    if isinstance(env_fn, Batched):
-        return Batched(_loader(env_fn.make), env_fn.num_envs)
     return partial(_load_and_call, env_fn) if isinstance(env_fn, bytes) else env_fn
 
 

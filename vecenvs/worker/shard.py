@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from vecenvs.batch.batch_columns import Specs
@@ -32,24 +32,15 @@ class Episodes(Protocol):
 class Shard(Protocol):
     """The envs of one worker, and how their rows are written: `EnvShard`, `BatchedShard` or `MixedShard`.
 
-    `batched` has the envs that are part of a batched env: `step_some` and `reset_some` are for these, `step_portion`,
-    `reset_portion`, `try_reset` and `first_rows` for all others. A subset is carried out part by part; `part_of` has
-    the part of each env, if there are batched ones.
+    A subset is carried out part by part. `part_of` returns the part of an env, and whether that is one batched env:
+    `step_some` and `reset_some` are for these, `step_portion`, `reset_portion`, `try_reset` and `first_rows` for all
+    others.
     """
 
     all: range
 
     @property
-    def envs(self) -> list[Any]: ...
-
-    @property
     def unsettled(self) -> list[int | BaseException]: ...
-
-    @property
-    def batched(self) -> Collection[int]: ...
-
-    @property
-    def part_of(self) -> Mapping[int, range]: ...
 
     @property
     def flags(self) -> Flags: ...
@@ -61,6 +52,12 @@ class Shard(Protocol):
 
     @property
     def read_actions(self) -> Callable[[], Sequence[Any]]: ...
+
+    def part_of(self, local: int) -> tuple[range, bool]: ...
+
+    def targets(self, some: Sequence[int]) -> Sequence[Any]: ...
+
+    def owned(self) -> dict[int, Any]: ...
 
     def step_all(self, number: int, actions: Sequence[Any]) -> bool: ...
 

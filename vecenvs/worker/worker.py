@@ -149,7 +149,7 @@ class Worker:
         env_shard = self.env_shard
         if not env_shard.has_begun(number):
             if objects is not None:
-                rows = slice(self._first, self._first + len(env_shard.envs))
+                rows = slice(self._first, self._first + len(env_shard.all))
                 self._batch.actions.take_objects(rows, objects)
             if env_shard.step_all(number, self._read_actions()):
                 self._unanswered = -1
@@ -276,10 +276,10 @@ class Worker:
             return []
         self._closed = True
         left = self._resets.leave(grace)
-        return [failure for local in self.env_shard.all if local not in left for failure in self._close_env(local)]
+        return [failure for local in self.env_shard.owned() if local not in left for failure in self._close_env(local)]
 
     def _close_env(self, local: int) -> list[RemoteFailure]:
-        return close_envs([self.env_shard.envs[local]], self._first + local, remote=self._remote)
+        return close_envs([self.env_shard.owned()[local]], self._first + local, remote=self._remote)
 
     def _send_locked(self, number: int, tag: int, body: Any) -> None:
         with self._lock:

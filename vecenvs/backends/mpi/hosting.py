@@ -37,6 +37,7 @@ class LaunchRequest(NamedTuple):
     names: Names | None  # of the semaphores of a worker that may open rank 0's memory
     sys_path: list[str]
     caller: int  # rank 0's process
+    cores: int | None = None  # that the worker may use, if not all of its rank
 
     @property
     def slots(self) -> range:
@@ -131,4 +132,4 @@ def _main(end: socket.socket, request: LaunchRequest | LeaderRequest, rank_pid: 
     if request.names is not None:  # rank 0 is on this machine
         caller, names = request.caller, request.names
         watch_caller(rank_pid)
-    serve_worker(Channel(end), request.env_fns, request.first, request.autoreset, caller, names)
+    serve_worker(Channel(end), request.env_fns, request.first, request.autoreset, caller, names, request.cores)

@@ -44,6 +44,8 @@ class MpiVecEnv(PoolVecEnv):
         address: the IP address of rank 0's host to which workers of other nodes connect; by default the one on the
             route to the worker's host.
         port: the TCP port at which rank 0 listens for them, one at a time; by default (0) any that is free.
+        placement: with fewer workers than ranks: None for the lowest ranks, "spread" for the same number of workers
+            on each node, as far as possible: one per node with as many workers as nodes.
         **common: the arguments that every engine takes (see `DummyVecEnv`).
 
     Raises:
@@ -59,10 +61,14 @@ class MpiVecEnv(PoolVecEnv):
         transport: str = "auto",
         address: str | None = None,
         port: int = 0,
+        placement: str | None = None,
         **common: Any,
     ) -> None:
         check_system("MpiVecEnv")
         check_choice("transport", transport, TRANSPORTS)
+        if placement is not None:
+            check_choice("placement", placement, ("spread",))
+        self._spread = placement == "spread"
         if address is not None and not isinstance(address, str):
             raise TypeError(f"address must be an IP address of rank 0's host, as text, or None, not {address!r}")
         if isinstance(comm, (int, np.integer)):
@@ -95,9 +101,13 @@ class MpiVecEnv(PoolVecEnv):
         env_fns = pickle_env_fns(self._hosts.functions_of(shard), shard.start)
         names = Names.new(self._wake)
         while True:
-            peer = self._used[worker] = self._ranks.least_busy(list(self._used.values()))
+            for each in range(len(self._shards)):  # so that it is known how many are to share a node
+                if each not in self._used:
+                    self._used[each] = self._ranks.least_busy(list(self._used.values()), spread=self._spread)
+            peer = self._used[worker]
             shared = names if self._transport == "auto" and peer.shares else None
-            request = LaunchRequest(env_fns, shard.start, self.autoreset, shared, list(sys.path), os.getpid())
+            cores = self._ranks.cores(peer.node) // sum(other.node == peer.node for other in self._used.values())
+            request = LaunchRequest(env_fns, shard.start, self.autoreset, shared, list(sys.path), os.getpid(), cores)
             try:
                 launched = self._ranks.launch(peer, request)
                 break

@@ -133,10 +133,11 @@ class WorkerRanks:
         """Forget a worker that has ended."""
         self._launched.pop(launched.number, None)
 
-    def least_busy(self, own: list[Peer]) -> Peer:
+    def least_busy(self, own: list[Peer], *, spread: bool = False) -> Peer:
         """Choose a rank for a worker: with the fewest of `own` (the same VecEnv's), then with the fewest of all.
 
-        Ranks that do not answer are considered only when they do.
+        With `spread` ranks of the nodes with the fewest of `own` come first. Ranks that do not answer are considered
+        only when they do.
 
         Raises:
             VecEnvError: no rank is left, or none answers.
@@ -147,7 +148,11 @@ class WorkerRanks:
             silent = "; ".join(f"{peer} does not answer" for peer in self.peers.values())
             raise VecEnvError("no worker rank is left" + (f": {silent}" if silent else ""))
         hosting = [launched.peer for launched in self._launched.values() if launched.slots]
-        return min(answering, key=lambda peer: (own.count(peer), hosting.count(peer), peer.rank))
+        nodes = [peer.node for peer in own] if spread else []
+        return min(
+            answering,
+            key=lambda peer: (nodes.count(peer.node), own.count(peer), hosting.count(peer), peer.rank),
+        )
 
     def _answering(self) -> list[Peer]:
         self.poll()

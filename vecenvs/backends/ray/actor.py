@@ -27,12 +27,16 @@ class Home(NamedTuple):
 
 
 class EnvActor:
-    """The envs `first`, `first + 1`, ... in a process that Ray has placed; `caller` is the caller's process."""
+    """The envs `first`, `first + 1`, ... in a process that Ray has placed.
 
-    def __init__(self, first: int, autoreset: str, caller: int) -> None:
+    `caller` is the caller's process, and `cores` are how many this one may use.
+    """
+
+    def __init__(self, first: int, autoreset: str, caller: int, cores: int | None = None) -> None:
         self._first = first
         self._autoreset = autoreset
         self._caller = caller
+        self._cores = cores
         self._server: ShardServer | None = None
         self._connected = False
 
@@ -47,7 +51,7 @@ class EnvActor:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the caller, which closes its workers
         sys.path.extend(path for path in paths if path not in sys.path)
         limit_threads()
-        self._server = ShardServer(env_fns, self._first, self._autoreset)
+        self._server = ShardServer(env_fns, self._first, self._autoreset, self._cores)
         return self._server.describe()
 
     def connect(self, spec: bytes) -> bytes:

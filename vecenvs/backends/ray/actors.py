@@ -23,16 +23,24 @@ class Actors:
     """The actors of one VecEnv by worker, those being started included. `request` is what each asks for at first.
 
     `transport` and `port` are as in `RemoteTransport`. `on_lost_node` says what a replacement does for which there is
-    no place.
+    no place. `cores` are how many each may use.
     """
 
     def __init__(
-        self, session: Session, request: Request, autoreset: str, transport: str, port: int, on_lost_node: str
+        self,
+        session: Session,
+        request: Request,
+        autoreset: str,
+        transport: str,
+        port: int,
+        on_lost_node: str,
+        cores: int,
     ) -> None:
         self.session = session
         self.request = request
         self.actor_class = request.actor_class(EnvActor)
         self.autoreset = autoreset
+        self.cores = cores
         self.transport = transport
         self.port = port
         self.on_lost_node = on_lost_node

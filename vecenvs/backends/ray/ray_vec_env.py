@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +13,7 @@ from vecenvs.backends.ray.actors import MOVE, ON_LOST_NODE, Actors
 from vecenvs.backends.ray.cluster import Session, check_init_kwargs, check_ray, default_workers
 from vecenvs.backends.ray.placement import Request, check_options
 from vecenvs.backends.ray.transport import ActorTransport
+from vecenvs.cpus import usable_cores
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.pool.workers import EXIT_GRACE
 from vecenvs.transport import Transport
@@ -94,8 +96,13 @@ class RayVecEnv(PoolVecEnv):
         # A Ray of our own steps as many VecEnvs at once as its user wants; other people's has other work to place.
         options = {"num_cpus": 0 if self._session.own else 1, **(self._actor_options or {})}
         request = Request(options, self._placement, self._session.node, self._waits, "actor_options")
-        self._actors = Actors(self._session, request, self.autoreset, self._transport, self._port, self._on_lost_node)
-        return default_workers(len(env_fns), options["num_cpus"]) if num_workers is None else num_workers
+        if num_workers is None:
+            num_workers = default_workers(len(env_fns), options["num_cpus"])
+        cores = math.ceil(options["num_cpus"] or 0) or max(1, usable_cores() // num_workers)
+        self._actors = Actors(
+            self._session, request, self.autoreset, self._transport, self._port, self._on_lost_node, cores
+        )
+        return num_workers
 
     def _launch(self, worker: int, shard: range) -> Transport:
         env_fns = pickle_env_fns(self._hosts.functions_of(shard), shard.start)

@@ -52,7 +52,7 @@ class ActorTransport(RemoteTransport):
 
     def _start(self, request: Request, actor_class: Any, seconds: float | None) -> None:
         with HeldSignals():  # what a handler raises within Ray's own code leaves an actor that nothing refers to
-            self._actor = actor_class.remote(self.shard.start, self._actors.autoreset, os.getpid())
+            self._actor = actor_class.remote(self.shard.start, self._actors.autoreset, os.getpid(), self._actors.cores)
         self._modest = request.modest
         self._placing = Placing(request, self._actor, self._who, seconds)
         self._answering = self._actor.make.remote(self._env_fns, import_paths())  # the next message of the boot channel

@@ -24,8 +24,10 @@ class ArrayBatch:
         env_fns: the functions of the single envs. Their observations are arrays.
     """
 
+    mode = AutoresetMode.SAME_STEP
+
     def __init__(self, env_fns: Sequence[EnvFn]) -> None:
-        self._envs = SyncVectorEnv(env_fns, autoreset_mode=AutoresetMode.SAME_STEP)
+        self._envs = SyncVectorEnv(env_fns, autoreset_mode=self.mode)
         self.num_envs = len(env_fns)
         self.single_observation_space = self._envs.single_observation_space
         self.single_action_space = self._envs.single_action_space

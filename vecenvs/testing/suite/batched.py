@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from vecenvs.batch.info_arrays import info_columns
 from vecenvs.batched import Batched
 from vecenvs.errors import EnvError, SpaceMismatch, VecEnvError, WorkerDied
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import NESTED, CountingEnv, DyingEnv, FailingEnv, SampledEnv, counting_fns
-from vecenvs.testing.envs.batches import KINDS, batched_fns
+from vecenvs.testing.envs.batches import KINDS, ArrayBatch, batched_fns
+from vecenvs.testing.info_checks import assert_columns
 from vecenvs.testing.lockstep import Lockstep
 from vecenvs.testing.oracle import EnvFn
 from vecenvs.testing.suite.base import Conformance, Make
@@ -28,6 +30,25 @@ SPLITS = [(12,), (6, 6), (4, 8), (1, 11), (3, 3, 3, 3), (0, 4, 0, 0, 5), (5, 0, 
 def lengthy_fns(num_envs: int = 12) -> list[EnvFn]:
     """Return functions of CountingEnvs whose episodes have different lengths."""
     return [functools.partial(CountingEnv, tag, 3 + tag % 4) for tag in range(num_envs)]
+
+
+class SilentBatch(ArrayBatch):
+    """A batched env in next_step mode, which nothing tells of it."""
+
+    mode = AutoresetMode.NEXT_STEP
+
+
+class OwnKeysEnv(CountingEnv):
+    """An env whose own infos have the keys that a VecEnv adds, and dicts without keys."""
+
+    def reset(self, **given: Any) -> Any:
+        obs, info = super().reset(**given)
+        return obs, {**info, "nested": {"empty": {}}}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        *row, info = super().step(action)
+        own = {"terminal_observation": "own", "episode_start": "own", "TimeLimit.truncated": "own", "empty": {}}
+        return *row, {**info, **own, "nested": {"empty": {}, "tag": self.tag}}  # type: ignore[return-value]
 
 
 def both_ways(make: Make, fns: Sequence[EnvFn], sizes: Sequence[int], kind: str, **common: Any) -> Lockstep:
@@ -132,6 +153,53 @@ class BatchedRuleConformance(Conformance):
         assert [info["tag"] for info in infos[1:3]] == [1, 2]
         with pytest.raises(IndexError):
             infos[4]
+
+    @pytest.mark.parametrize("kind", ["same_step", "next_step", "by_masks", "arrays", "vec_env"])
+    def test_infos_of_an_envs_own(self, make: Make, kind: str) -> None:
+        """An env's own keys are those of a single env: ours win on the rows which have them, no dict is lost."""
+        both = both_ways(make, [functools.partial(OwnKeysEnv, tag, 3 + tag % 3) for tag in range(6)], (4, 0, 1), kind)
+        both.reset()
+        both.run(9)
+
+    @pytest.mark.parametrize("kind", ["same_step", "next_step", "by_masks", "vec_env"])
+    def test_infos_as_columns(self, make: Make, kind: str) -> None:
+        fns = [functools.partial(OwnKeysEnv, tag, 3 + tag % 3) for tag in range(6)]
+        vec = make(batched_fns(fns, (4, 0, 1), kind), autoreset=KINDS[kind][0])
+        vec.reset()
+        for _ in range(9):
+            infos = vec.step([0] * 6)[3]
+            infos[1]["mine"] = 5
+            assert_columns(infos)
+            assert info_columns(infos)["mine"].mask.tolist() == [False, True, False, False, False, False]
+
+    def test_groups_are_of_whole_batches(self, make: Make) -> None:
+        vec = make(batched_fns(counting_fns(7), (2, 2, 0, 2)))
+        assert [group.tolist() for group in vec.groups(2)] == [[0, 1, 4], [2, 3, 5, 6]]
+        assert len(vec.groups(4)) == 4
+        with pytest.raises(ValueError, match="5 groups of 4 batched envs and single ones"):
+            vec.groups(5)
+
+    def test_functions_on_single_envs(self, make: Make) -> None:
+        """They run where there are single envs; the names of others can be asked."""
+        for kind in ("same_step", "vec_env"):
+            vec = make(batched_fns(counting_fns(4), (3, 0), kind))
+            assert vec.call(lambda env, more: env.tag + more, [3, 1], 5) == [8, 6]
+        vec = make(batched_fns(counting_fns(4), (3, 0), "arrays"))
+        with pytest.raises(EnvError, match="there is no env 1 on which to run"):
+            vec.call(lambda env: env.tag, [1, 3])
+        assert vec.has_attr("num_envs") is False  # the single env has none
+        assert vec.get_attr("num_envs", [1]) == [3]
+
+    def test_a_mode_that_the_batch_does_not_tell(self, make: Make) -> None:
+        silent = functools.partial(SilentBatch, lengthy_fns(3))
+        both = Lockstep(lambda _, **rest: make([Batched(silent, 3, "next_step")], **rest), lengthy_fns(3),
+                        autoreset="next_step")  # fmt: skip
+        both.reset()
+        both.run(8)
+        with pytest.raises(EnvError, match="says autoreset='same_step', but its function gave a SyncVectorEnv of 'ne"):
+            make([Batched(functools.partial(SyncVectorEnv, counting_fns(2)), 2, "same_step")])
+        with pytest.raises(ValueError, match="'async' is none of"):
+            Batched(CountingEnv, 2, "async")
 
     def test_seeds_and_options(self, make: Make) -> None:
         vec = make(batched_fns(counting_fns(5), (3, 2)))

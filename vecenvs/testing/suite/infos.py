@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from vecenvs.batch.info_arrays import info_columns
 from vecenvs.errors import EnvError
 from vecenvs.testing.envs import CountingEnv
+from vecenvs.testing.info_checks import assert_columns
 from vecenvs.testing.suite.base import Conformance, Make
 
 REPEATS = 3  # steps in which the infos have the same keys and types
@@ -218,6 +220,18 @@ class InfoConformance(Conformance):
         for t in range(1, 4):
             infos = vec.step([0] * 4)[3]
             assert [exactly(info) for info in infos] == [expected([0], tag, t) for tag in range(4)]
+
+    def test_infos_as_columns(self, make: Make) -> None:
+        """One array for each key, whatever the infos have, of a step and of rows that are received."""
+        vec = make(numbers_fns(FORMS, length=7))
+        vec.reset()
+        for _ in range(REPEATS * len(FORMS)):
+            infos = vec.step([0] * 4)[3]
+            assert_columns(infos)
+        assert info_columns(infos)["TimeLimit.truncated"].mask.all()
+        vec.send([0, 0], [1, 3])
+        assert_columns(vec.recv(2).infos)
+        assert info_columns([{"a": 1.5, "b": {"c": 2}}, {"a": 2.5}, {"a": 3.5, "b": {}}])["a"].values.dtype == float
 
     def test_each_info_is_a_dict_of_its_own(self, make: Make) -> None:
         """Also where the env returns one dict again and again, and where the caller changes what it gets."""

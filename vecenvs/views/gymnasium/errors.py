@@ -26,10 +26,6 @@ class CallTimeout(StepTimeout, multiprocessing.TimeoutError):
     """
 
 
-class OutOfReachError(VecEnvError):
-    """Gymnasium's vector env gives no such access to its single envs, or has none. Nothing was sent."""
-
-
 def raise_as_gymnasium(error: VecEnvError, name: str) -> NoReturn:
     """Raise Gymnasium's counterpart of `error`; `name` is the call that failed: "step", "reset" or "call".
 

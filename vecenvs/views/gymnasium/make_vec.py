@@ -10,13 +10,12 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs import registration
 from gymnasium.envs.registration import EnvSpec, VectorizeMode
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from vecenvs.arguments import listed, parse_count
 from vecenvs.backends import backend_class
 from vecenvs.errors import EnvError
 from vecenvs.views.gymnasium.errors import raise_as_gymnasium
-from vecenvs.views.gymnasium.single_envs import AnyVectorEnv
 from vecenvs.views.gymnasium.view import AUTORESET_MODES, GymnasiumView, as_gymnasium
 
 Wrap = Callable[[Any], gym.Env[Any, Any]]
@@ -126,7 +125,7 @@ def _make_vec(
     vector_kwargs: dict[str, Any] | None = None,
     wrappers: Any = None,
     **kwargs: Any,
-) -> AnyVectorEnv:
+) -> VectorEnv[Any, Any, Any]:
     """Return what gym.make_vec does, or this project's vector env for an id given to `use_for_make_vec`.
 
     Gymnasium ignores a vector entry point in the modes "sync" and "async", and refuses `vector_kwargs` and `wrappers`

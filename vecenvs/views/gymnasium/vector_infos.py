@@ -1,19 +1,90 @@
-"""Convert infos between a VecEnv's list of dicts and Gymnasium's dict of arrays with masks."""
+"""Convert a VecEnv's infos to Gymnasium's dict of arrays with masks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.batch.info_batches import BatchInfos, Columns
+from vecenvs.batch.info_arrays import info_array
+from vecenvs.batch.info_batches import BatchInfos, BegunInfos, Columns, info_of, parts
 from vecenvs.batch.infos import TRUNCATED_KEY
-from vecenvs.batch.values import copy_containers
 from vecenvs.errors import VecEnvError
+from vecenvs.vec_env import VecEnv
 
 VEC_ENV_KEYS = frozenset({"TimeLimit.truncated", "terminal_observation", "episode_start"})
+
+AddInfo = Callable[[dict[str, Any], dict[str, Any], int], dict[str, Any]]  # VectorEnv._add_info
+
+
+class VectorInfos:
+    """Makes Gymnasium's infos of those of a VecEnv. `add_info` is Gymnasium's own way to add those of one env."""
+
+    def __init__(self, vec: VecEnv, add_info: AddInfo) -> None:
+        self._vec = vec
+        self._add_info = add_info
+        self._n = vec.num_envs
+        self._same_step = vec.autoreset == "same_step"
+
+    def of_reset(self, indices: Iterable[int]) -> dict[str, Any]:
+        """Return the infos of the last resets of these envs."""
+        infos: dict[str, Any] = {}
+        given = self._vec.reset_infos
+        info_at = given.own if isinstance(given, BegunInfos) else given.__getitem__
+        for i in indices:
+            own = without_vec_env_keys(info_at(i))
+            infos = self._add_info(infos, own, i) if own else infos
+        return infos
+
+    def of_step(self, infos: Sequence[dict[str, Any]], dones: NDArray[np.bool_]) -> dict[str, Any]:
+        """Return the infos of a step."""
+        if isinstance(infos, BatchInfos):
+            return self._of_columns(infos, dones)
+        found: dict[str, Any] = {}
+        for i, info in enumerate(infos):
+            if len(info) > 1:  # more than "TimeLimit.truncated"
+                found = self._add_row(found, info, i, dones)
+        return found
+
+    def _add_row(self, infos: dict[str, Any], info: dict[str, Any], i: int, dones: NDArray[np.bool_]) -> dict[str, Any]:
+        """Add a row's info to the infos of the batch. `_add_info` is slow, so it is not called for an empty info."""
+        own = without_vec_env_keys(info)
+        # An env's own info may have "terminal_observation" on any row.
+        if "terminal_observation" in info and self._same_step and dones[i]:
+            if "final_obs" not in infos:
+                infos["final_obs"] = np.empty(self._n, dtype=object)  # filled with None
+                infos.setdefault("_final_obs", np.zeros(self._n, dtype=bool))  # an env's info may have this key
+            if "final_info" not in infos:
+                infos["final_info"] = {}
+                infos.setdefault("_final_info", np.zeros(self._n, dtype=bool))
+            infos["final_obs"][i] = info["terminal_observation"]
+            if own:
+                infos["final_info"] = self._add_info(infos["final_info"], own, i)
+            infos["_final_obs"][i] = infos["_final_info"][i] = True
+            own = without_vec_env_keys(self._vec.reset_infos[i])
+        return self._add_info(infos, own, i) if own else infos
+
+    def _of_columns(self, infos: BatchInfos, dones: NDArray[np.bool_]) -> dict[str, Any]:
+        """Return the infos of envs that are batched already, without work for each env.
+
+        Ended episodes, and rows whose dicts a wrapper has looked at, go one by one.
+        """
+        columns, made = infos.columns, infos.looked_at
+        apart: NDArray[np.bool_] = np.zeros(self._n, bool)  # rows that take `_add_row`
+        if self._same_step and "terminal_observation" in columns:
+            apart |= dones
+        apart[list(made)] = True
+        if apart.any():
+            columns = parts(columns, ~apart)
+        rest: list[tuple[dict[str, Any], int]] = []
+        found = _arrays(columns, self._n, lambda info, i: rest.append((info, i)))
+        for info, i in rest:
+            found = self._add_info(found, info, i)
+        for i in np.flatnonzero(apart).tolist():
+            found = self._add_row(found, made[i] if i in made else info_of(infos.columns, i), i, dones)
+        return found
 
 
 def without_vec_env_keys(info: dict[str, Any]) -> dict[str, Any]:
@@ -23,61 +94,24 @@ def without_vec_env_keys(info: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in info.items() if key not in VEC_ENV_KEYS}
 
 
-def infos_to_list(infos: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return `rows`, one dict per env, with the entries of Gymnasium's dict of arrays.
-
-    An env gets a key if the mask "_key" says so. Without a mask, as from EnvPool, each env gets its entry if the value
-    has one per env; any other value is left out. `final_obs` and `final_info` get no special treatment. Arrays are
-    copied.
-    """
-    n = len(rows)
-    for key, value in infos.items():
-        if key.startswith("_") and key[1:] in infos:
-            continue
-        mask = infos.get(f"_{key}")
-        values: Any = infos_to_list(value, [{} for _ in rows]) if isinstance(value, dict) else value
-        if isinstance(values, np.ndarray) and values.dtype == bool and values.ndim == 1:
-            values = values.tolist()  # Gymnasium makes such arrays of Python's bools only
-        if mask is None and not _has_rows(values, n):
-            continue
-        for i in range(n) if mask is None else np.flatnonzero(mask).tolist():
-            rows[i][key] = copy_containers(values[i])
-    return rows
-
-
-def vector_infos(columns: Columns, n: int, put: Callable[[dict[str, Any], int], None]) -> dict[str, Any]:
+def _arrays(columns: Columns, n: int, put: Callable[[dict[str, Any], int], None]) -> dict[str, Any]:
     """Return Gymnasium's dict of arrays and masks, of columns with numbers; all else is passed to `put`, row by row."""
     found: dict[str, Any] = {}
     for name, column in columns.items():
         if name in VEC_ENV_KEYS:
             continue
-        rows = slice(None) if column.rows is None else column.rows
         if isinstance(column.values, dict):
-            found[name] = vector_infos(column.values, n, lambda info, i, name=name: put({name: info}, i))  # type: ignore[misc]
+            found[name] = _arrays(column.values, n, lambda info, i, name=name: put({name: info}, i))  # type: ignore[misc]
+            found[f"_{name}"] = column.mask(n)
         elif isinstance(column.values, np.ndarray) and column.values.dtype != object:
-            array = np.zeros((n, *column.values.shape[1:]), column.values.dtype)
-            array[rows] = column.values
-            found[name] = array
+            found[name], found[f"_{name}"] = info_array(column, n)
         else:
             for i in range(n) if column.rows is None else column.rows.tolist():
                 put({name: column.value(i)}, i)
-            continue
-        mask = np.zeros(n, bool)
-        mask[rows] = True
-        found[f"_{name}"] = mask
     return found
 
 
-def episode_statistics_keys(info: dict[str, Any]) -> list[str]:
-    """Return the keys under which RecordEpisodeStatistics stores an episode's return, length and time.
-
-    The key is the user's choice. A wrapper around a vector env puts the entry beside `final_info`, among the infos of
-    the next episode.
-    """
-    return [key for key, value in info.items() if isinstance(value, dict) and value.keys() == {"r", "l", "t"}]
-
-
-def check_wrapped(dones: NDArray[np.bool_], ended: NDArray[np.bool_], infos: list[dict[str, Any]] | BatchInfos) -> None:
+def check_wrapped(dones: NDArray[np.bool_], ended: NDArray[np.bool_], infos: Sequence[dict[str, Any]]) -> None:
     """Refuse dones that only a wrapper has changed; add the missing key to infos that a wrapper has made."""
     if not np.array_equal(dones, ended):
         raise VecEnvError(
@@ -86,7 +120,3 @@ def check_wrapped(dones: NDArray[np.bool_], ended: NDArray[np.bool_], infos: lis
         )
     for info in infos.looked_at.values() if isinstance(infos, BatchInfos) else infos:
         info.setdefault(TRUNCATED_KEY, False)
-
-
-def _has_rows(values: Any, n: int) -> bool:
-    return isinstance(values, (np.ndarray, list, tuple)) and np.ndim(values) > 0 and len(values) == n

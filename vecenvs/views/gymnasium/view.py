@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 
 from vecenvs.arguments import check_vec_env, deadline_of
 from vecenvs.batch.actions import whole_numbers
-from vecenvs.batch.info_batches import BatchInfos, info_of, parts
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, describe_indices
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.views.gymnasium.batches import BatchConverter, observation_batch_space
 from vecenvs.views.gymnasium.calls import GymnasiumCalls
 from vecenvs.views.gymnasium.errors import CallTimeout, raise_as_gymnasium
 from vecenvs.views.gymnasium.resets import PendingReset, parse_reset
-from vecenvs.views.gymnasium.vector_infos import check_wrapped, vector_infos, without_vec_env_keys
+from vecenvs.views.gymnasium.vector_infos import VectorInfos, check_wrapped
 
 AUTORESET_MODES = {
     "next_step": AutoresetMode.NEXT_STEP,
@@ -82,6 +81,7 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         self.action_space = batch_space(vec.action_space, vec.num_envs)
         self._observations = BatchConverter(vec.observation_space)
         self._actions = BatchConverter(vec.action_space)
+        self._infos = VectorInfos(vec, self._add_info)
         self._wrapped = vec.unwrapped is not vec
         self._reset: PendingReset | None = None
         # The last observations, of which a masked reset returns the rows of all other envs. Without autoreset, where
@@ -188,11 +188,7 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         self._last = self._observations.copied(rows) if self._copies_last else rows
         if self._ended is not None:
             self._ended[reset.indices] = False
-        infos: dict[str, Any] = {}
-        reset_infos = self.vec.reset_infos
-        for i in reset.indices:
-            infos = self._add_info(infos, without_vec_env_keys(reset_infos[i]), i)
-        return self._observations.to_gymnasium(rows), infos
+        return self._observations.to_gymnasium(rows), self._infos.of_reset(reset.indices)
 
     # Stepping
 
@@ -271,58 +267,13 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         terminated, truncated = vec.terminated, vec.truncated
         if self._wrapped:
             check_wrapped(dones, terminated | truncated, infos)
-        if isinstance(infos, BatchInfos):
-            found = self._from_columns(infos, dones)
-        else:
-            found = {}
-            for i, info in enumerate(infos):
-                if len(info) > 1:  # more than "TimeLimit.truncated"
-                    found = self._add_row(found, info, i, dones)
         return (
             self._observations.to_gymnasium(observations),
             self._float64(rewards),
             terminated,
             truncated,
-            found,
+            self._infos.of_step(infos, dones),
         )
-
-    def _add_row(self, infos: dict[str, Any], info: dict[str, Any], i: int, dones: NDArray[np.bool_]) -> dict[str, Any]:
-        """Add a row's info to the infos of the batch. `_add_info` is slow, so it is not called for an empty info."""
-        own = without_vec_env_keys(info)
-        # An env's own info may have "terminal_observation" on any row.
-        if "terminal_observation" in info and self.autoreset_mode is AutoresetMode.SAME_STEP and dones[i]:
-            if "final_obs" not in infos:
-                infos["final_obs"] = np.empty(self.num_envs, dtype=object)  # filled with None
-                infos.setdefault("_final_obs", np.zeros(self.num_envs, dtype=bool))  # an env's info may have this key
-            if "final_info" not in infos:
-                infos["final_info"] = {}
-                infos.setdefault("_final_info", np.zeros(self.num_envs, dtype=bool))
-            infos["final_obs"][i] = info["terminal_observation"]
-            if own:
-                infos["final_info"] = self._add_info(infos["final_info"], own, i)
-            infos["_final_obs"][i] = infos["_final_info"][i] = True
-            own = without_vec_env_keys(self.vec.reset_infos[i])
-        return self._add_info(infos, own, i) if own else infos
-
-    def _from_columns(self, infos: BatchInfos, dones: NDArray[np.bool_]) -> dict[str, Any]:
-        """Return the infos of envs that are batched already, without work for each env.
-
-        Ended episodes, and rows whose dicts a wrapper has looked at, go one by one.
-        """
-        columns, made = infos.columns, infos.looked_at
-        apart: NDArray[np.bool_] = np.zeros(self.num_envs, bool)  # rows that take `_add_row`
-        if self.autoreset_mode is AutoresetMode.SAME_STEP and "terminal_observation" in columns:
-            apart |= dones
-        apart[list(made)] = True
-        if apart.any():
-            columns = parts(columns, ~apart)
-        rest: list[tuple[dict[str, Any], int]] = []
-        found = vector_infos(columns, self.num_envs, lambda info, i: rest.append((info, i)))
-        for info, i in rest:
-            found = self._add_info(found, info, i)
-        for i in np.flatnonzero(apart).tolist():
-            found = self._add_row(found, made[i] if i in made else info_of(infos.columns, i), i, dones)
-        return found
 
     def _float64(self, rewards: NDArray[np.float32]) -> NDArray[np.float64]:
         exact = self.vec.rewards64

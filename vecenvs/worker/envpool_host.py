@@ -1,0 +1,85 @@
+"""EnvPool as a host: threads for the cores of its worker, seeds where it is made, resets of some envs."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vecenvs.batch.info_batches import Columns, columns_of, map_leaves
+from vecenvs.cpus import worker_cores
+from vecenvs.errors import VecEnvError
+from vecenvs.worker.batched_host import MASK, BatchedHost
+
+SEED = 42  # of env 0, if an EnvPool is given none
+
+
+def is_envpool(made: Any) -> bool:
+    """Tell whether an EnvPool has this class, or a function is one of EnvPool's own."""
+    kinds = (made,) if hasattr(made, "__qualname__") else type(made).__mro__
+    return any(kind.__module__.partition(".")[0] == "envpool" for kind in kinds)
+
+
+def with_defaults(make: Callable[[], Any], first: int) -> Callable[[], Any]:
+    """Give a partial of EnvPool's own functions what it leaves to EnvPool's defaults, for env `first` and those after.
+
+    EnvPool's defaults are a thread for each core of the machine, in each worker, and the same seeds in each batch.
+    """
+    if not (isinstance(make, functools.partial) and is_envpool(make.func)):
+        return make
+    missing: dict[str, Any] = {"num_threads": min(make.keywords.get("num_envs", 1), worker_cores())}
+    if "env_seed" not in make.keywords:
+        missing["seed"] = SEED + first
+    return functools.partial(make.func, *make.args, **{**missing, **make.keywords})
+
+
+class EnvPoolHost(BatchedHost):
+    """An EnvPool of its gymnasium interface."""
+
+    def __init__(self, env: Any, num_envs: int) -> None:
+        super().__init__(env, num_envs)
+        self.spec = None  # EnvPool's own, which cannot be pickled
+        self.takes_masks = True
+        config = env.config
+        if config["batch_size"] not in (0, num_envs):
+            raise VecEnvError(
+                f"an EnvPool with batch_size={config['batch_size']} steps some of its {num_envs} envs at a time, where "
+                "all of them are needed: leave batch_size out"
+            )
+        cores = worker_cores()
+        threads = min(num_envs, os.cpu_count() or 1)
+        if not config["num_threads"] and threads > cores:
+            raise VecEnvError(
+                f"the EnvPool has {threads} threads, as it does without num_threads, but this worker may use "
+                f"{cores} of the cores: pass num_threads=vecenvs.worker_cores() in the function that makes it"
+            )
+
+    def reset(self, mask: NDArray[np.bool_] | None, seeds: list[int | None], options: Any) -> tuple[Any, Columns]:
+        if any(seed is not None for seed in seeds):
+            raise VecEnvError(
+                "EnvPool takes seeds only where it is made: leave out reset's, and pass seed= to the function that "
+                "makes it (its env i gets seed + i, or item i of a list)"
+            )
+        if mask is None:
+            return super().reset(mask, seeds, options)
+        rows = np.flatnonzero(mask)
+
+        def spread(part: NDArray[Any]) -> NDArray[Any]:
+            whole = np.zeros((len(mask), *part.shape[1:]), part.dtype)
+            whole[rows] = part
+            return whole
+
+        obs, infos = self._reset(options={**(options or {}), MASK: mask})  # of these envs alone
+        return map_leaves(spread, obs), columns_of(map_leaves(spread, infos), self.num_envs)
+
+    def render(self, index: int) -> Any:
+        return self.env.render([index])[0]
+
+    def close(self) -> None:
+        """End the EnvPool's threads, which end with the object. A fork that came later would hang in freeing it."""
+        super().close()
+        self.env = None

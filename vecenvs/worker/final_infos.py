@@ -1,0 +1,45 @@
+"""Tell the infos of ended episodes from those of the new ones, which Gymnasium's batched envs give on the same rows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vecenvs.batch.info_batches import Columns, InfoColumn, merged, parts
+
+_FINAL_NAMES = ("final_obs", "final_observation")
+_STATISTICS = {"r", "l", "t"}  # the keys that RecordEpisodeStatistics writes, under a name of the user's choice
+
+
+class SplitInfos(NamedTuple):
+    """The infos of a step, those of the resets in it, and the last observations of ended episodes, if there are."""
+
+    infos: Columns
+    resets: Columns
+    finals: list[object] | None
+
+
+def split_infos(infos: Columns, ended: NDArray[np.int64], n: int) -> SplitInfos:
+    """Take last infos and observations of the `ended` rows out of the infos of n rows. `infos` is changed."""
+    finals = next((column for name in _FINAL_NAMES if (column := infos.pop(name, None)) is not None), None)
+    last = infos.pop("final_info", None)
+    statistics = {name: column for name, column in infos.items() if _is_statistics(column)}
+    others = {name: column for name, column in infos.items() if name not in statistics}
+    over = mask_of(ended, n)
+    resets, kept = parts(others, over), parts(others, ~over)
+    for name, column in {**(last.values if last is not None else {}), **statistics}.items():
+        kept[name] = column if name not in kept else merged(kept[name], column)
+    return SplitInfos(kept, resets, None if finals is None else [finals.value(row) for row in ended.tolist()])
+
+
+def mask_of(rows: NDArray[np.int64], n: int) -> NDArray[np.bool_]:
+    """Return which of n rows are `rows`."""
+    mask: NDArray[np.bool_] = np.zeros(n, bool)
+    mask[rows] = True
+    return mask
+
+
+def _is_statistics(column: InfoColumn) -> bool:
+    return isinstance(column.values, dict) and column.values.keys() == _STATISTICS

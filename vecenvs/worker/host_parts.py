@@ -1,0 +1,137 @@
+"""What stands for single envs in calls, where a batched env has no objects for them, or keeps them elsewhere."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from vecenvs import env_calls
+from vecenvs.env_calls import name_for
+from vecenvs.errors import VecEnvError
+from vecenvs.vec_env import VecEnv
+
+
+class Host(Protocol):
+    """What a batched env is asked about its envs."""
+
+    env: Any
+    num_envs: int
+
+    def read_all(self, name: str) -> Any:
+        """Return an attribute of all envs: an array or a list, one item for each."""
+
+    def write(self, call: HostCall, index: int, name: str, value: Any) -> None:
+        """Write env `index`'s item of an attribute."""
+
+    def invoke(self, call: HostCall, index: int, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Call a method for env `index`."""
+
+    def is_wrapped(self, names: Sequence[tuple[str, str]]) -> bool:
+        """Tell whether a wrapper around the batched env is of one of these classes."""
+
+    def render_all(self) -> Sequence[Any]:
+        """Return the pictures of all envs, None for each that has none."""
+
+
+class Part(abc.ABC):
+    """One env of a batched env, on which a function is to be run."""
+
+    @abc.abstractmethod
+    def run(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Return `function(env, *args, **kwargs)`."""
+
+
+class HostCall:
+    """One call of a function for some envs of a host, which is asked once for what all its envs have.
+
+    `whole` tells whether the call is for all of them.
+    """
+
+    def __init__(self, host: Host, indices: Sequence[int]) -> None:
+        self.host = host
+        self.whole = len(indices) == host.num_envs
+        self._left: dict[tuple[str, str], dict[int, Any]] = {}
+
+    def parts(self, indices: Iterable[int]) -> list[HostPart]:
+        """Return what stands for these envs."""
+        return [HostPart(self, index) for index in indices]
+
+    def item(self, index: int, key: tuple[str, str], all_items: Callable[[], Iterable[Any]]) -> Any:
+        """Return env `index`'s one of `all_items()`. Each is returned once; after that they are made again."""
+        left = self._left.get(key)
+        if left is None or index not in left:
+            self._left[key] = left = dict(enumerate(all_items()))
+        return left.pop(index)
+
+
+class HostPart(Part):
+    """Env `index` of a host without single envs: it can be asked by name."""
+
+    def __init__(self, call: HostCall, index: int) -> None:
+        self._call = call
+        self._host = call.host
+        self._index = index
+
+    def run(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        by_name = _BY_NAME.get(function)
+        if by_name is None:
+            raise VecEnvError(
+                f"{type(self._host.env).__name__} steps all its envs at once: there is no env {self._index} on which "
+                f"to run {name_for(function)}. get_attr, set_attr and env_method ask by name; single envs, made by "
+                "DummyVecEnv or SubprocVecEnv, take any function"
+            )
+        return by_name(self, *args, **kwargs)
+
+    def get_attr(self, name: str) -> Any:
+        return self._call.item(self._index, ("read", name), partial(self._host.read_all, name))
+
+    def set_attr(self, name: str, value: Any) -> None:
+        self._host.write(self._call, self._index, name, value)
+
+    def has_attr(self, name: str) -> bool:
+        try:
+            self.get_attr(name)
+        except AttributeError:
+            return False
+        return True
+
+    def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        return self._host.invoke(self._call, self._index, name, args, kwargs)
+
+    def env_is_wrapped(self, names: Sequence[tuple[str, str]]) -> bool:
+        return self._host.is_wrapped(names)
+
+    def render(self) -> Any:
+        return self._call.item(self._index, ("render", ""), self._host.render_all)
+
+    def processor_time(self) -> Any:
+        return env_calls.processor_time(None)
+
+    def as_it_is(self) -> None:
+        """Do nothing: the batched env still needs a reset."""
+
+
+_BY_NAME: dict[Callable[..., Any], Callable[..., Any]] = {
+    getattr(env_calls, name): getattr(HostPart, name)
+    for name in (
+        "get_attr", "set_attr", "has_attr", "env_method", "env_is_wrapped", "render", "processor_time", "as_it_is"
+    )
+}  # fmt: skip
+
+
+class VecEnvPart(Part):
+    """Env `index` of a VecEnv of this library."""
+
+    def __init__(self, vec: VecEnv, index: int) -> None:
+        self._vec = vec
+        self._index = index
+
+    def run(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        return self._vec.call(function, [self._index], *args, **kwargs)[0]
+
+
+def run_on(env: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Return `function(env, *args, **kwargs)`, also of an env that is part of a batched one."""
+    return env.run(function, args, kwargs) if isinstance(env, Part) else function(env, *args, **kwargs)
