@@ -114,17 +114,17 @@ class PoolVecEnv(PoolBase):
         self._begin_resets(self._parse_slots("reset", indices), seed, options)
 
     def _begin_resets(self, subset: Subset, seed: Seeds, options: Options) -> None:
-        slots = subset.slots
-        seeds, all_options = parse_seeds(seed, slots), parse_options(options, slots)
+        slots, given = subset.slots, None
+        if not (seed is None and options is None):
+            seeds, all_options = parse_seeds(seed, slots), parse_options(options, slots)
+            given = {slot: (seeds[slot], all_options[slot]) for slot in slots}
         self._check_free("reset", subset.bits, autoresets=False)
         if options is not None:
             self._workers.check_portable("options", all_options)
         self._waiting.finish_resets(subset.bits, forget=True)
         self._episodes.drop_first_rows(slots)
-        given = None
-        if not (seed is None and options is None):
+        if given is not None:
             self._episodes.record_seeds(seeds)
-            given = {slot: (seeds[slot], all_options[slot]) for slot in slots}
         self._commands.send(self._commands.numbered(Command.RESET, subset.parts, given))
         self._counters["resets"] += len(slots)
 
@@ -160,8 +160,9 @@ class PoolVecEnv(PoolBase):
             lambda: sum(len(rows.slots) for rows in commands.ready) >= min_envs, commands.everyone, deadline, timeout
         )
         slots, bits = [slot for rows in commands.ready for slot in rows.slots], commands.ready_slots()
-        extras = [*map(commands.ready_extras().get, slots)]
-        failure = next((extra.failure for extra in extras if extra and extra.failure), None) if any(extras) else None
+        extras = commands.ready_extras()
+        failed = (extra.failure for slot in slots if (extra := extras.get(slot)) and extra.failure) if extras else ()
+        failure = next(iter(failed), None)
         if failure is not None:  # the rows before it come first
             position = slots.index(failure.slot)
             max_envs = min(position, max_envs or position)
@@ -169,7 +170,7 @@ class PoolVecEnv(PoolBase):
                 self._held = Result(failure.to_error(), 1 << failure.slot, NO_RESETS)
                 return
         if max_envs is not None and max_envs < len(slots):
-            slots, extras = slots[:max_envs], extras[:max_envs]
+            slots = slots[:max_envs]
             bits = bits_of(slots)
         batch = self._step_results.batch_of(slots, extras)
         self._held = Result(batch, bits, self._step_results.resets)
@@ -188,15 +189,14 @@ class PoolVecEnv(PoolBase):
 
     def _hold_rows(self, subset: Subset) -> None:
         """Copy the rows of these envs, which are ready. If envs raised, keep one error for all of them."""
-        slots, ready = subset.slots, self._commands.ready_extras()
-        extras = [*map(ready.get, slots)]
-        error = env_error(extra for extra in extras if extra is not None) if any(extras) else None
+        slots, extras = subset.slots, self._commands.ready_extras()
+        error = env_error(extras[slot] for slot in slots if slot in extras) if extras else None
         if error is None:
             batch = self._step_results.batch_of(slots, extras, subset.array.copy())
         else:
             failed = {each.index for each in error.errors}
             whole = [slot for slot in slots if slot not in failed]
-            error.batch = batch = self._step_results.batch_of(whole, [*map(ready.get, whole)])
+            error.batch = batch = self._step_results.batch_of(whole, extras)
         self._held = Result(error or batch, subset.bits, self._step_results.resets)
 
     def _return_held(self, held: Result) -> Batch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from vecenvs.transport.protocol import RowExtras
 from vecenvs.vec_env import Batch, StepReturn
 
 Infos = list[dict[str, Any]]
-Extras = Sequence["RowExtras | None"]  # what came with some rows, besides columns
+Extras = Mapping[int, RowExtras]  # what came with some rows besides columns, by slot
 
 _ALL = slice(None)
 _NONE: list[int] = []
@@ -175,7 +175,7 @@ class StepResults:
         if error is not None:
             failed = {e.index for e in error.errors} | set(resetting)
             slots = [slot for slot in range(self._batch.n) if slot not in failed]
-            error.batch = self.batch_of(slots, [RowExtras(slot, infos[slot]) for slot in slots], begin=False)
+            error.batch = self.batch_of(slots, {slot: RowExtras(slot, infos[slot]) for slot in slots}, begin=False)
             raise error
 
     def batch_of(
@@ -188,9 +188,9 @@ class StepResults:
         """
         batch, flags = select(self._batch, slots, extras, np.array(slots, np.int64) if indices is None else indices)
         if begin and flags.count(0) < len(flags):
-            for slot, extra, flag in zip(slots, extras, flags, strict=True):
+            for slot, flag in zip(slots, flags, strict=True):
                 if flag & FIRST:
-                    self._episodes.begin(slot, extra.reset_info if extra is not None else None)
+                    self._episodes.begin(slot, extras[slot].reset_info if slot in extras else None)
         if self.keep_rows:
             self._episodes.record_rows(slots)
         if self._infos.names:
@@ -229,10 +229,10 @@ def select(
     observations, rewards, flags, terminated, truncated, active, infos = _native.chosen.rows_result(
         batch.observations.copied_rows, batch.rewards, batch.flags, indices, _BLANK
     )
-    if any(extras):
-        for j, extra in enumerate(extras):
-            if extra is not None and extra.info:
-                infos[j] = {**extra.info, TRUNCATED_KEY: False}
+    if extras:
+        for j, slot in enumerate(slots):
+            if slot in extras and extras[slot].info:
+                infos[j] = {**extras[slot].info, TRUNCATED_KEY: False}
     if flags.count(0) < len(flags):
         flagged = [j for j, flag in enumerate(flags) if flag]
         complete([infos[j] for j in flagged], batch, [slots[j] for j in flagged], [flags[j] for j in flagged])

@@ -162,5 +162,8 @@ def _without(rows: Rows, bits: int) -> Rows | None:
     """Return rows without those of some slots; None if nothing is left."""
     if not rows.bits & bits:
         return rows
-    left = [slot for slot in rows.slots if not bits >> slot & 1] if rows.bits & ~bits else []
-    return Rows(slots_of(left), rows.bits & ~bits, rows.extras) if left else None
+    kept = rows.bits & ~bits
+    if not kept:
+        return None
+    slots = slots_of([slot for slot in rows.slots if kept >> slot & 1])
+    return Rows(slots, kept, {slot: extra for slot, extra in rows.extras.items() if kept >> slot & 1})
