@@ -1,6 +1,7 @@
 """Measure what a node's workers cost a caller on another node, with a leader there and with a connection for each.
 
     python -m vecenvs.mpi -n 2 benchmarks/nodes.py        some 30 s; results in benchmarks/results/nodes.json
+    python benchmarks/nodes.py ray                        some 3 minutes; in benchmarks/results/nodes_ray.json
 
 The other node is imitated: `transport="messages"` reaches workers of this machine like those of another. So the leader
 and the workers share the caller's cores. The caller's CPU time is what the comparison is about; the time of a whole
@@ -11,26 +12,41 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from vecenvs.backends.mpi import MpiVecEnv, leaders
+from vecenvs import VecEnv
 from vecenvs.bench.machine import facts, versions
 from vecenvs.bench.workloads import workload
 from vecenvs.cpus import usable_cores
+from vecenvs.transport import leaders
 
-RESULTS = Path(__file__).parent / "results" / "nodes.json"
+RESULTS = Path(__file__).parent / "results"
 ENVS, WORKERS, ROUNDS, STEPS = 64, (1, 2, 4, 8, 16), 5, 100
+ON_RAY = sys.argv[1:] == ["ray"]
 ALWAYS, NEVER = 1, 10**9  # workers of a node from which on it has a leader
+
+
+def make(workers: int) -> VecEnv:
+    """Make the VecEnv of the engine that the command line names; MPI without one."""
+    fns = [workload("spin:0us")] * ENVS
+    if ON_RAY:
+        from vecenvs.backends.ray import RayVecEnv
+
+        return RayVecEnv(fns, num_workers=workers, transport="messages", actor_options={"num_cpus": 0})
+    from vecenvs.backends.mpi import MpiVecEnv
+
+    return MpiVecEnv(fns, num_workers=workers, transport="messages")
 
 
 def measure(workers: int, least: int) -> dict[str, float]:
     """Return seconds of the caller's CPU, and seconds, per step of ENVS envs that cost nothing: the least of rounds."""
     leaders.LEAST = least
-    with MpiVecEnv([workload("spin:0us")] * ENVS, num_workers=workers, transport="messages") as vec:
+    with make(workers) as vec:
         if not all(each["gathered"] == (least == ALWAYS) for each in vec.stats()["workers"]):
             raise SystemExit("the workers are not reached in the way that is measured")
         vec.reset()
@@ -56,7 +72,8 @@ def main() -> None:
     for (workers, least), readings in found.items():
         medians = {name: statistics.median(reading[name] for reading in readings) for name in readings[0]}
         results.append({"workers": workers, "leader": least == ALWAYS, "envs": ENVS, **medians})
-    RESULTS.write_text(
+    path = RESULTS / ("nodes_ray.json" if ON_RAY else "nodes.json")
+    path.write_text(
         json.dumps({"machine": facts(usable_cores()), "versions": versions(), "results": results}, indent=2) + "\n"
     )
     alone = next(each for each in results if each["workers"] == 1 and not each["leader"])

@@ -264,12 +264,14 @@ LOAD_TORCH = (
     "tests/compat/test_baselines.py::test_set_global_seeds",
     "tests/examples/test_ddpg",
     "tests/test_run.py::test_models_of",
+    "tests/test_tensor_envs",
     "tests/test_training_benchmark.py::TestTurns",
     "tests/views/test_gymnasium_programs.py::test_floats_for_integers",
     "tests/views/test_gymnasium_programs.py::test_what_is_no_row",
     "tests/views/test_sb3",
     "tests/wrappers/test_vec_frame_stack.py::test_an_order_for_each_key",
     "tests/wrappers/test_vec_small.py::test_what_is_no_vec_env",
+    "tests/wrappers/test_vec_torch",
 )
 
 

@@ -1,4 +1,4 @@
-"""The conformance suite on Ray, by each transport.
+"""The conformance suite on Ray, by each way to a worker.
 
 Every test starts actors, which takes a while: the short tier has the parts in which the transport can make a
 difference.
@@ -6,7 +6,7 @@ difference.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from ray_session import EXEMPT, OPTIONS, ray_session  # noqa: F401
@@ -20,6 +20,7 @@ from vecenvs.testing.suite import (
     StartConformance,
     WorkerConformance,
 )
+from vecenvs.transport import leaders
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 
@@ -30,11 +31,14 @@ class OnRay(Conformance):
     exempt = EXEMPT
     transport = "auto"
     way = "shared"
+    options: ClassVar[dict[str, Any]] = OPTIONS
+    gathers = False  # whether two workers have a leader
 
     def make_vec(self, env_fns: Any, **common: Any) -> RayVecEnv:
         workers = min(2, len(env_fns)) or 2
-        vec = RayVecEnv(env_fns, workers, actor_options=OPTIONS, transport=self.transport, **common)
+        vec = RayVecEnv(env_fns, workers, actor_options=self.options, transport=self.transport, **common)
         assert vec.stats()["transports"] == {self.way: workers}
+        assert all(worker["gathered"] == (self.gathers and workers == 2) for worker in vec.stats()["workers"])
         return vec
 
 
@@ -53,7 +57,19 @@ class TestShared(OnRay, WorkerConformance):
 
 
 class TestMessages(OnRay, WorkerConformance):
-    """As between nodes: rows in messages over a connection."""
+    """As between nodes: one message for both workers, by the leader of their node."""
 
     short = WhereMessagesMatter
     transport = way = "messages"
+    gathers = True
+
+
+class TestConnections(OnRay, WorkerConformance):
+    """As between nodes with a worker each: messages over a connection of each worker."""
+
+    short = Conformance  # which has no tests
+    transport = way = "messages"
+
+    @pytest.fixture(autouse=True)
+    def no_leader(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(leaders, "LEAST", 3)

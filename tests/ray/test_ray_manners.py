@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -31,7 +32,10 @@ from vecenvs.compat.ray_multiprocess_env import RayVectorEnv
 from vecenvs.errors import BackendUnavailable, VecEnvError, WorkerDied
 from vecenvs.testing import leaks
 from vecenvs.testing.envs import CountingEnv, counting_fns
-from vecenvs.transport import tcp
+from vecenvs.transport import leaders, tcp
+from vecenvs.transport.memory import Address
+from vecenvs.transport.node_link import NodeLink
+from vecenvs.transport.shared import Names
 from vecenvs.transport.spinning import ALONE, NEVER, SHARED
 from vecenvs.transport.tcp import Listener
 
@@ -233,11 +237,11 @@ class TestGuest:
             transport: Any = vec._workers.transports[0]
             for cores, expected in ((3, (ALONE, ALONE)), (2, (NEVER, SHARED)), (1, (NEVER, NEVER))):
                 monkeypatch.setattr("vecenvs.backends.ray.actors.usable_cores", lambda cores=cores: cores)
-                assert transport._actors.spins() == expected
+                assert transport.spins() == expected
 
     def test_memory_that_cannot_be_opened(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Then messages carry the rows, and stats() says why."""
-        from vecenvs.transport.memory import Address, Segment
+        from vecenvs.transport.memory import Segment
 
         made = Segment.__init__
 
@@ -251,6 +255,33 @@ class TestGuest:
             (worker,) = vec.stats()["workers"]
             assert worker["transport"] == "messages"
             assert "FileNotFoundError" in worker["why"]
+
+    def test_a_node_whose_leader_has_no_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Each worker connects by itself, and stats() says why: here no semaphore can have the leader's names."""
+        options = {"actor_options": OPTIONS, "transport": "messages"}
+        with monkeypatch.context() as patch:
+            patch.setattr(leaders, "new_name", lambda: "/" + 300 * "x")
+            with RayVecEnv(counting_fns(2), 2, **options) as vec:
+                assert vec.reset()[:, 0].tolist() == [0, 1]
+                for worker in vec.stats()["workers"]:
+                    assert not worker["gathered"]
+                    assert re.match(r"asked for, and no leader on node \w+ .*OSError: .*semaphore", worker["why"])
+        opened = NodeLink.open
+
+        def one_without(link: NodeLink, shard: range, names: Names, spin: Any) -> Any:
+            if shard.start == 0:
+                names = names._replace(up="/" + 300 * "x")
+            member, inbox, spec = opened(link, shard, names, spin)
+            return member, inbox, spec._replace(batch=Address("/proc/1/fd/987654", 1)) if shard.start == 1 else spec
+
+        monkeypatch.setattr(NodeLink, "open", one_without)
+        with RayVecEnv(counting_fns(3), 3, **options) as vec:
+            assert vec.reset()[:, 0].tolist() == [0, 1, 2]
+            assert vec.step([0, 0, 0])[0][:, 2].tolist() == [1, 1, 1]
+            first, second, third = vec.stats()["workers"]
+            assert [each["gathered"] for each in (first, second, third)] == [False, False, True]
+            assert "its node's leader has no memory for it: OSError" in first["why"]
+            assert "cannot open the memory of its node's leader: FileNotFoundError" in second["why"]
 
     def test_nodes_that_cannot_connect(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The error names the host, the port and what chooses them."""
@@ -315,7 +346,7 @@ class TestGuest:
 
     def test_closing_waits_for_no_exit_code(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Of actors that have been told to close, and whose processes go on: there would be none for that long."""
-        monkeypatch.setattr("vecenvs.backends.ray.transport.EXIT_CODE_TIMEOUT", 100.0)
+        monkeypatch.setattr("vecenvs.backends.ray.actor_end.EXIT_CODE_TIMEOUT", 100.0)
         with RayVecEnv(counting_fns(2), 2, actor_options=OPTIONS) as vec:
             vec.reset()
 
@@ -344,11 +375,11 @@ class TestGuest:
         monkeypatch.setattr("vecenvs.backends.ray.placement.time", clock)
         request = Request({"num_cpus": 1}, None, node, 10.0, "actor_options")
         now = 0.0
-        waiting = ray.remote(EnvActor).options(resources={"moon": 1}).remote(0, "async", os.getpid())
+        waiting = ray.remote(EnvActor).options(resources={"moon": 1}).remote(0, "async")
         last = Placing(request, waiting, "the last worker")
         now = 9.0
         assert last.home(0) is None
-        found = SimpleNamespace(home=SimpleNamespace(remote=lambda: ray.put(Home(node, "", 0))))
+        found = SimpleNamespace(home=SimpleNamespace(remote=lambda: ray.put(Home(node, "", 0, 1))))
         Placing(request, found, "another worker")
         for now in (11.0, 20.0):  # noqa: B007  the clock reads it
             assert last.home(0) is None
@@ -460,6 +491,10 @@ def test_ray_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"transport": "pigeon"}, "transport 'pigeon' is none of"),
         ({"placement": "moon"}, "placement 'moon' is neither"),
         ({"on_lost_node": "stay"}, "on_lost_node 'stay' is none of move, wait"),
+        ({"min_workers": 0, "num_workers": 2}, "min_workers must be at least 1, not 0"),
+        ({"min_workers": "1", "num_workers": 2}, "min_workers must be an int, not '1'"),
+        ({"min_workers": 3, "num_workers": 2}, "min_workers=3 of num_workers=2: it can be at most as many"),
+        ({"min_workers": 1}, "min_workers=1 needs num_workers="),
         ({"placement": 5}, "placement: .*scheduling_strategy"),
         (
             {"actor_options": "num_cpus"},

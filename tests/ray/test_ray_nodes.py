@@ -14,7 +14,10 @@ pytestmark = pytest.mark.long
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("scenario", ["compare", "mixed", "lost", "restart", "move", "wait"])
+@pytest.mark.parametrize(
+    "scenario",
+    ["compare", "leader", "killed", "mixed", "lost", "restart", "move", "wait", "elastic", "elastic_subsets"],
+)
 def test_nodes(scenario: str) -> None:
     script = Path(__file__).with_name("two_nodes.py")
     found = subprocess.run(

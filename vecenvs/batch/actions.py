@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from vecenvs.batch.info_batches import as_array
 from vecenvs.batch.layout import FIXED, Array, Leaf, SpaceLayout, casting
 
 
@@ -40,7 +41,7 @@ def whole_numbers(space: spaces.Space[Any], actions: Any) -> Any:
     """
     if isinstance(space, FIXED) and np.dtype(space.dtype).kind in "biu":
         try:
-            given = np.asarray(actions)
+            given = as_array(actions)
         except ValueError:  # rows of different shapes
             return actions
         if given.dtype.kind == "f":
@@ -53,7 +54,7 @@ def whole_numbers(space: spaces.Space[Any], actions: Any) -> Any:
 
 def _parse_leaf(leaf: Leaf, column: Any, n: int) -> Array:
     try:
-        given = np.asarray(column)
+        given = as_array(column)
     except ValueError:
         raise ValueError(f"actions{leaf} have rows of different shapes: every env takes {leaf.shape}") from None
     if given.ndim == 0:

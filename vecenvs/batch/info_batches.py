@@ -110,12 +110,13 @@ def columns_of(infos: dict[str, Any], n: int) -> Columns:
 
 
 def as_array(value: Any) -> NDArray[Any]:
-    """Return an array that shares its memory with a tensor on the CPU where that is possible."""
-    if isinstance(value, np.ndarray):
-        return value
-    detach = getattr(value, "detach", None)  # torch's tensors that require a gradient
-    if detach is not None:
-        value = detach()
+    """Return the values of a tensor, on any device, as an array, which shares its memory where that is possible."""
+    if isinstance(value, (np.ndarray, list)):
+        return np.asarray(value)
+    if hasattr(value, "detach") and hasattr(
+        value, "cpu"
+    ):  # torch's: it may require a gradient, or be on another device
+        value = value.detach().cpu()
     if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
         try:
             return np.from_dlpack(value)

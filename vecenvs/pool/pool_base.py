@@ -72,6 +72,8 @@ class PoolBase(VecEnv):
         num_workers: the number of workers; what None means is up to the engine.
     """
 
+    _moves_workers = False  # whether the engine may replace workers that have not failed: see `Transport.moving`
+
     def __init__(
         self,
         env_fns: Iterable[EnvFn],
@@ -133,7 +135,8 @@ class PoolBase(VecEnv):
             self.spec, self.metadata, self.render_mode = made.spec, made.metadata, made.render_mode
             self._batch = batch = self._lay_out()
             workers.attach(batch, batch.wake if isinstance(batch, SharedBatchColumns) else None)
-            batch.forget(memory=not restarts)  # a replacement has to open the memory
+            renews = bool(restarts) or self._moves_workers
+            batch.forget(memory=not renews)  # a replacement has to open the memory
             self._infos = InfoColumns(self._info_attrs, batch)
             if self._hosts.batched:
                 self._infos.blank = partial(BatchInfos, n)
@@ -148,7 +151,7 @@ class PoolBase(VecEnv):
                 batch, self._commands, self._infos, self._episodes, asynchronous=self._asynchronous
             )
             self._calls = RemoteCalls(self._commands, self._waiting, self._shards)
-            if restarts:
+            if renews:
                 self._episodes.keep_rows()
                 self._step_results.keep_rows = True
             if self._report is not None:

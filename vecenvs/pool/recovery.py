@@ -41,11 +41,13 @@ class Recovery:
         self._first_commands = weakref.WeakMethod(first_commands)  # no cycle: an unused VecEnv is freed at once
 
     def died(self, worker: int) -> Exception | None:
-        """Replace a dead worker; return the error if no restart is left."""
+        """Replace a worker that is dead or moves; return the error if it is dead and no restart is left."""
         error = self._workers.died(worker)
         if not isinstance(error, WorkerDied):
             raise error
-        if not self.left:
+        if self._workers.transports[worker].moving:
+            self.left += 1  # `_replace` counts it
+        elif not self.left:
             return error.but("spent") if self.restarts else error
         self.last = error.exitcode, error.where
         self._replace(worker, 0.0)

@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from vecenvs.backends.ray.actor import Home
+from vecenvs.backends.ray.actor import Home, here
 from vecenvs.replay.actor_attributes import read_attribute, run_pickled_call, write_attribute
 from vecenvs.replay.errors import ExplorerFailure, ServerDied
 from vecenvs.replay.explorer import Explorer, blank_stats
 from vecenvs.replay.inserter import Inserter
-from vecenvs.replay.link import here
 from vecenvs.replay.schema import Rows
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.env_shard import ENV_ERRORS

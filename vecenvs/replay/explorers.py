@@ -176,7 +176,7 @@ class Explorers:
             link.end_actor(handle.actor, handle.process, max(deadline, time.monotonic() + 0.5), self._session)
 
     def _launch(self, index: int, generation: int) -> ExplorerHandle:
-        handle = ExplorerHandle(index, generation, self._class.remote(index, generation), self._request)  # type: ignore[attr-defined]
+        handle = ExplorerHandle(index, generation, self._class.remote(index, generation), self._request)
         seed = None if self._seed is None else np.random.SeedSequence(self._seed, spawn_key=(index, generation))
         handle.call = handle.actor.make.remote(self._functions, self._paths, {**self._arguments, "seed": seed})
         return handle

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,13 +13,6 @@ from vecenvs.backends.ray.foreign_process import ForeignProcess
 from vecenvs.replay.errors import ServerDied
 
 CHECK_INTERVAL = 0.2  # seconds of a wait between checks of whether it still makes sense
-
-
-def here() -> Home:
-    """Return the node and process of the calling actor."""
-    import ray
-
-    return Home(ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address(), os.getpid())
 
 
 def check_connection(connection: Connection) -> None:

@@ -101,7 +101,7 @@ class ReplayServer(Stoppable):
             options = {"num_cpus": 0 if self._session.own else 1, **(server_options or {})}
             request = Request(options, "local", self._session.node, waits, "server_options")
             made = request.actor_class(ServerActor)
-            self.actor = made.remote((observation_space, action_space), capacity, buffer, limiter, import_paths())  # type: ignore[attr-defined]
+            self.actor = made.remote((observation_space, action_space), capacity, buffer, limiter, import_paths())
             process = link.watch_process(Placing(request, self.actor, "the replay server").wait(), self._session.node)
         except BaseException:
             if hasattr(self, "actor"):

@@ -15,13 +15,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from vecenvs.backends.ray.actor import Home
+from vecenvs.backends.ray.actor import Home, here
 from vecenvs.replay.actor_attributes import read_attribute, run_pickled_call, write_attribute
 from vecenvs.replay.blocks import Block, rows_in
 from vecenvs.replay.buffer import ReplayBuffer
 from vecenvs.replay.checkpoint import Reader
 from vecenvs.replay.limiter import RateLimiter
-from vecenvs.replay.link import here
 from vecenvs.replay.prefetcher import SharedBlocks, open_shared_blocks
 from vecenvs.replay.schema import Rows
 from vecenvs.replay.throttle import InsertThrottle

@@ -32,6 +32,8 @@ class Transport(abc.ABC):
     untimed = False
     # Whether the worker has yet to be given a place to run in: its start has not begun, and cannot time out.
     unplaced = False
+    # Whether the worker makes way for another one, which its backend has ready. That is no failure of its own.
+    moving = False
     # What gathers this worker's commands with those of others, until its `flush`; None if `put` sends them.
     gathers: Gathers | None = None
     # Whether a fork of the caller has the worker, too: it is part of the caller's process.

@@ -18,7 +18,7 @@ from vecenvs.transport.frames import Entry, Frames
 from vecenvs.transport.node_link import ABOUT_MEMBERS, LeaderSpec
 from vecenvs.transport.pickling import dumps, loads
 from vecenvs.transport.protocol import OF_SHARD, OF_SOME, Answer, Command
-from vecenvs.transport.shared import FULL_PAUSE, Names, Rings, SharedBatchColumns
+from vecenvs.transport.shared import FULL_PAUSE, Names, Rings, RingsSpec, SharedBatchColumns
 from vecenvs.transport.spinning import NEVER, Spin
 
 # Seconds that an answer waits for those of other workers: to a step of all envs, to a step of some.
@@ -75,14 +75,19 @@ class Leader:
             self._members[number].put(entry)
 
     def _on_open(self, number: int, shard: range, names: Names, spin: Spin) -> None:
-        """Make the rings of a worker; the reply has what it needs to open them."""
+        """Make the rings of a worker; the reply has what it needs to open them, or why there are none."""
         if number in self._members:
             return
         self._commands.shards[number] = self._answers.shards[number] = shard
         names = names._replace(wake=self._batch.wake.name)
-        rings = Rings(self._batch, shard, names, (NEVER, spin), always=True)
-        self._members[number] = _Member(number, rings, len(shard))
-        self._replies.append(Entry(number, 0, int(Answer.REPLY), dumps(rings.spec)))
+        try:
+            rings = Rings(self._batch, shard, names, (NEVER, spin), always=True)
+        except OSError as exc:
+            answer: RingsSpec | str = f"{type(exc).__name__}: {exc}"
+        else:
+            self._members[number] = _Member(number, rings, len(shard))
+            answer = rings.spec
+        self._replies.append(Entry(number, 0, int(Answer.REPLY), dumps(answer)))
         self._batch.wake.release()
 
     def _on_opened(self, number: int) -> None:

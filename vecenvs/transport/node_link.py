@@ -21,6 +21,10 @@ from vecenvs.transport.tcp import Invitation, TcpConnection
 ABOUT_MEMBERS = 0  # the member of an entry that is for the leader itself
 
 
+class NoLeader(Exception):
+    """A worker is to connect to the caller by itself, although its node could have a leader; the message says why."""
+
+
 class LeaderSpec(NamedTuple):
     """What a leader needs to connect to its caller, and to lay out columns for its node's workers."""
 
@@ -65,6 +69,10 @@ class NodeLink:
 
         Returns:
             The worker's number as a member, its inbox, and what it needs to open the rings.
+
+        Raises:
+            NoLeader: the leader cannot make them.
+            BrokenPipeError: the leader is gone.
         """
         member = next(self._members)
         self._commands.shards[member] = self._answers.shards[member] = shard
@@ -74,7 +82,11 @@ class NodeLink:
         if not inbox:
             self.remove(member)
             raise BrokenPipeError("the leader of its node is gone, or does not answer")
-        return member, inbox, inbox.popleft()[2]
+        spec = inbox.popleft()[2]
+        if not isinstance(spec, RingsSpec):
+            self.remove(member)
+            raise NoLeader(f"its node's leader has no memory for it: {spec}")
+        return member, inbox, spec
 
     def tell(self, *what: Any) -> None:
         """Tell the leader something about its members: see `Leader`."""

@@ -20,7 +20,7 @@ from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.encoding import decode_made
-from vecenvs.transport.node_link import NodeLink, NodeTransport
+from vecenvs.transport.node_link import NodeLink, NodeTransport, NoLeader
 from vecenvs.transport.packed import TcpTransport
 from vecenvs.transport.pickling import dumps
 from vecenvs.transport.protocol import Command
@@ -58,6 +58,7 @@ class RemoteTransport(Transport):
         self.shard = shard
         self.way = "none yet"
         self.why = ""
+        self.problem = ""  # why it could not connect
         self._names = names
         self._wanted = wanted
         self._port = port
@@ -94,7 +95,7 @@ class RemoteTransport(Transport):
         """Return what chooses the address that `address` returns, for an error: a clause."""
 
     def node_link(self, batch: BatchColumns) -> NodeLink | None:
-        """Return the link to the leader of the worker's node; None if the worker is to connect by itself."""
+        """Return the link to the leader of the worker's node; None if it has none. NoLeader if it cannot have one."""
         return None
 
     def describe(self) -> dict[str, Any]:
@@ -112,8 +113,11 @@ class RemoteTransport(Transport):
                 return
             except MemoryUnreachable as exc:
                 self.why = f"on the caller's node, but {exc}"
-        node = self.node_link(batch)
-        if node is None or not self._join(node):
+        try:
+            joined = self._join(batch)
+        except NoLeader as exc:
+            joined, self.why = False, f"{self.why}, and {exc}"
+        if not joined:
             # From now on `stop` closes it, whatever comes.
             self._link = link = TcpTransport(
                 self.connect(partial(TcpSpec, n=batch.n, info_attrs=batch.info_attrs)), self.shard
@@ -172,8 +176,11 @@ class RemoteTransport(Transport):
         if self._link is not None:
             self._link.stop(0.0)
 
-    def _join(self, node: NodeLink) -> bool:
-        """Have the leader of the worker's node serve it. Return False if it cannot open the leader's memory."""
+    def _join(self, batch: BatchColumns) -> bool:
+        """Have the leader of the worker's node serve it. False if there is none, NoLeader if they share no memory."""
+        node = self.node_link(batch)
+        if node is None:
+            return False
         member, inbox, spec = node.open(self.shard, self._names, self.spins()[1])
         self._link = NodeTransport(node, member, inbox)
         try:
@@ -187,14 +194,13 @@ class RemoteTransport(Transport):
             return True
         self._link.stop(0.0)
         self._link = None
-        self.why = f"{self.why}, and cannot open the memory of its node's leader: {problem}"
-        return False
+        raise NoLeader(f"cannot open the memory of its node's leader: {problem}")
 
     def connect(self, spec: Callable[[Invitation], Any]) -> socket.socket:
         """Have the process connect to this one, by what `spec` makes of an invitation.
 
         Raises:
-            VecEnvError: it cannot. The message has the remedy.
+            VecEnvError: it cannot. The message has the remedy; `problem` is why.
         """
         host, port = "the caller", self._port
         try:
@@ -209,6 +215,7 @@ class RemoteTransport(Transport):
             raise
         except OSError as exc:
             problem = f"{type(exc).__name__}: {exc}"
+        self.problem = problem
         raise VecEnvError(self._explain(host, port, problem))
 
     def _boot_answer(self) -> str:

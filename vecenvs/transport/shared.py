@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -59,6 +60,7 @@ class RingsSpec(NamedTuple):
     spin: Spin
     finals: bool  # whether terminal observations have columns, if they are small enough
     always: bool  # whether each answer releases the batch's semaphore, not only rows of some slots
+    maker: int  # the process that has made the memory: the caller, or the leader of the worker's node
 
 
 class MemoryUnreachable(VecEnvError):
@@ -117,7 +119,7 @@ class Rings:
         self.wakes = batch.named
         self.spec = RingsSpec(
             batch.segment.address, batch.n, segment.address, entries, names, batch.named, batch.info_attrs, spin[1],
-            batch.finals is not None, always,
+            batch.finals is not None, always, os.getpid(),
         )  # fmt: skip
         try:
             allocator = Allocator(segment.buffer)

@@ -6,7 +6,7 @@ over arrays or tensors, as ManiSkill, Brax and Isaac Lab have it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ MODES = {
     AutoresetMode.SAME_STEP: "same_step",
     AutoresetMode.DISABLED: "disabled",
 }
+_RETURNED = {2: "observations and infos", 5: "observations, rewards, terminated, truncated and infos"}
 MASK = "reset_mask"  # Gymnasium's option that names the envs to reset
 
 Step = tuple[Any, Any, Any, Any, Columns]
@@ -56,15 +57,17 @@ class BatchedHost:
         self.render_mode = getattr(env, "render_mode", None)
         self.autoreset = mode_of(env) or autoreset or ("next_step" if isinstance(env, VectorEnv) else "same_step")
         self.takes_masks = self.autoreset == "disabled"
-        self._tensors: Any = None  # torch, if the env's own rows are tensors: so are its actions then
+        self._tensor: Callable[[Any], Any] | None = (
+            None  # makes what the env's own rows are of actions: tensors of torch
+        )
 
     # Stepping
 
     def step(self, actions: Any) -> Step:
         """Step every env; return observations, rewards, terminated, truncated and columns of infos."""
-        if self._tensors is not None:
-            actions = map_leaves(self._tensors.from_numpy, actions)
-        obs, rewards, terminated, truncated, infos = self.env.step(actions)
+        if self._tensor is not None:
+            actions = map_leaves(self._tensor, actions)
+        obs, rewards, terminated, truncated, infos = self._checked("step", 5, self.env.step(actions))
         return obs, as_array(rewards), as_array(terminated), as_array(truncated), columns_of(infos, self.num_envs)
 
     def reset(self, mask: NDArray[np.bool_] | None, seeds: list[int | None], options: Any) -> tuple[Any, Columns]:
@@ -76,13 +79,27 @@ class BatchedHost:
             options = {**(options or {}), MASK: mask}
         if options is not None:
             given["options"] = options
-        obs, infos = self._reset(**given)
-        first = next(iter(obs.values())) if isinstance(obs, dict) else obs
-        if type(first).__module__.partition(".")[0] == "torch":
+        obs, infos = self._checked("reset", 2, self._reset(**given))
+        leaves: list[Any] = []
+        map_leaves(leaves.append, obs)
+        if leaves and type(leaves[0]).__module__.partition(".")[0] == "torch":
             import torch  # the env has imported it
 
-            self._tensors = torch
+            device = leaves[0].device
+            self._tensor = lambda actions: torch.from_numpy(actions).to(device)
         return obs, columns_of(infos, self.num_envs)
+
+    def _checked(self, doing: str, count: int, values: Any) -> Any:
+        """Return what the env's `reset` or `step` has returned. VecEnvError if these are not Gymnasium's values."""
+        if isinstance(values, tuple) and len(values) == count and isinstance(values[-1], dict):
+            return values
+        found = f"{len(values)} values" if isinstance(values, tuple) else f"one {type(values).__name__}"
+        if isinstance(values, tuple) and len(values) == count:
+            found += f", the last a {type(values[-1]).__name__}"
+        raise VecEnvError(
+            f"{type(self.env).__name__}.{doing} returned {found}, where Gymnasium's returns {count}, the last a dict "
+            f"of infos: put a class around it whose {doing} returns {_RETURNED[count]}"
+        )
 
     def _reset(self, **given: Any) -> Any:
         seed = given.get("seed")

@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any, Protocol
 
@@ -91,23 +92,14 @@ def serve_leader(channel: BootChannel, caller: int) -> None:
     The first message of the boot channel is a pickled LeaderSpec, answered as a worker's spec is.
     """
     _begin_process(channel, caller, ())
-    leader: Leader | None = None
+    server = LeaderServer()
     try:
-        while leader is None:
-            spec = loads(channel.recv_bytes())
-            try:
-                connection = spec.invitation.connect()
-                leader = Leader(spec)
-            except (OSError, ValueError) as exc:
-                channel.send_bytes(f"{type(exc).__name__}: {exc}".encode())
-        channel.send_bytes(b"")
-        spec.invitation.prove(connection)
-        leader.serve(Channel(connection))
+        channel.send_bytes(server.connect(channel.recv_bytes()))
+        server.run()
     except (EOFError, OSError):  # the caller has hung up, or gave up while starting
         pass
     finally:
-        if leader is not None:
-            leader.close()
+        server.close()
 
 
 def _begin_process(channel: BootChannel, caller: int, names: Sequence[str]) -> None:
@@ -116,6 +108,44 @@ def _begin_process(channel: BootChannel, caller: int, names: Sequence[str]) -> N
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)  # a fork has the caller's: its asyncio loop would take our signals for its own
     watch_caller(caller, names, channel)
+
+
+class LeaderServer:
+    """The leader of a node, from its connection to its end. Its methods are called like those of a ShardServer."""
+
+    def __init__(self) -> None:
+        self._leader: Leader | None = None
+        self._run: Callable[[], None] | None = None
+
+    def connect(self, spec: bytes | bytearray) -> bytes:
+        """Make the memory for the node's workers and connect to the caller, by a pickled LeaderSpec.
+
+        Returns:
+            The answer for the boot channel: why that does not work, or nothing if it does.
+        """
+        way = loads(spec)
+        try:
+            leader = Leader(way)
+            self._leader = leader  # which `close` frees, whatever comes
+            self._run = partial(self._serve, leader, way.invitation, way.invitation.connect())
+        except (OSError, ValueError) as exc:
+            return f"{type(exc).__name__}: {exc}".encode()
+        return b""
+
+    def run(self) -> None:
+        """Serve the caller. EOFError or ConnectionError when it has hung up."""
+        if self._run is not None:
+            self._run()
+
+    def close(self) -> None:
+        """Remove what is left of the memory's names. Repeatable."""
+        if self._leader is not None:
+            self._leader.close()
+
+    def _serve(self, leader: Leader, invitation: Invitation, connection: socket.socket) -> None:
+        with closing(connection):
+            invitation.prove(connection)
+            leader.serve(Channel(connection))
 
 
 class ShardServer:

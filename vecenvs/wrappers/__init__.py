@@ -15,6 +15,7 @@ from vecenvs.wrappers.vec_monitor import VecMonitor
 from vecenvs.wrappers.vec_normalize import VecNormalize
 from vecenvs.wrappers.vec_rows import VecRowsWrapper
 from vecenvs.wrappers.vec_statistics import MergeOverRanks
+from vecenvs.wrappers.vec_torch import VecJax, VecTorch
 from vecenvs.wrappers.vec_transpose_image import VecTransposeImage
 from vecenvs.wrappers.vec_video_recorder import VecVideoRecorder
 
@@ -29,9 +30,11 @@ __all__ = [
     "VecCheckNan",
     "VecExtractDictObs",
     "VecFrameStack",
+    "VecJax",
     "VecMonitor",
     "VecNormalize",
     "VecRowsWrapper",
+    "VecTorch",
     "VecTransposeImage",
     "VecVideoRecorder",
     "clip_action",

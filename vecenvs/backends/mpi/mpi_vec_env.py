@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from vecenvs.arguments import check_choice, check_env_fns, parse_int, parse_timeout
-from vecenvs.backends.mpi.hosting import LaunchRequest
+from vecenvs.backends.mpi.hosting import LaunchRequest, LeaderRequest
 from vecenvs.backends.mpi.job import worker_ranks
-from vecenvs.backends.mpi.leaders import Leaders
 from vecenvs.backends.mpi.nodes import Peer
-from vecenvs.backends.mpi.ranks import LaunchedWorker, WorkerRanks
+from vecenvs.backends.mpi.ranks import WorkerRanks
 from vecenvs.backends.mpi.transport import RankTransport
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
+from vecenvs.transport.leaders import Leaders
 from vecenvs.transport.memory import check_system
 from vecenvs.transport.pickling import pickle_env_fns
-from vecenvs.transport.remote import TRANSPORTS, describe_all
+from vecenvs.transport.remote import ASKED_FOR, TRANSPORTS, describe_all
 from vecenvs.transport.shared import Names
 from vecenvs.transport.spinning import NEVER, Spin, spins
 
@@ -92,8 +92,9 @@ class MpiVecEnv(PoolVecEnv):
         # others may have none, and must not end while it waits for them.
         self._ranks = worker_ranks(self._comm, **self._limit)
         check_env_fns(env_fns)
-        reach = partial(_reach, address=self._address, port=self._port)
-        self._leaders = Leaders(self._ranks, self._used, reach, everywhere=self._transport == "messages")
+        by_messages = partial(_by_messages, self._used, everywhere=self._transport == "messages")
+        start_leader = partial(_start_leader, self._ranks, by_messages, self._transport, self._address, self._port)
+        self._leaders = Leaders(lambda: [peer.node for peer in by_messages()], start_leader)
         return max(1, min(len(env_fns), len(self._ranks.peers))) if num_workers is None else num_workers
 
     def _launch(self, worker: int, shard: range) -> Transport:
@@ -114,7 +115,7 @@ class MpiVecEnv(PoolVecEnv):
             except BrokenPipeError:  # this rank is gone, and from now on known to be
                 del self._used[worker]
         find_spins = partial(_spins, self._ranks, self._used, peer)
-        find_node = partial(self._leaders.link, peer)
+        find_node = partial(self._leaders.link, peer.node)
         return RankTransport(launched, names, find_spins, self._transport, self._address, self._port, find_node)
 
     def stats(self) -> dict[str, Any]:
@@ -128,9 +129,25 @@ class MpiVecEnv(PoolVecEnv):
         return {**super().stats(), **describe_all(self._workers.launched())}
 
 
-def _reach(launched: LaunchedWorker, address: str | None, port: int) -> RankTransport:
-    """Return what connects a leader that a rank has launched."""
-    return RankTransport(launched, Names.new(""), lambda: (NEVER, NEVER), "messages", address, port)
+def _by_messages(used: Mapping[int, Peer], *, everywhere: bool) -> list[Peer]:
+    """Return the rank of each worker that is reached by messages."""
+    return [peer for peer in used.values() if everywhere or not peer.shares]
+
+
+def _start_leader(
+    ranks: WorkerRanks,
+    by_messages: Callable[[], Iterable[Peer]],
+    transport: str,
+    address: str | None,
+    port: int,
+    node: int,
+) -> RankTransport:
+    """Have a rank launch the leader of its node."""
+    peer = next(peer for peer in by_messages() if peer.node == node)
+    launched = ranks.launch(peer, LeaderRequest(list(sys.path)))
+    leader = RankTransport(launched, Names.new(""), lambda: (NEVER, NEVER), "messages", address, port)
+    leader.why = ASKED_FOR if transport == "messages" else leader.why_not_shared()  # for an error
+    return leader
 
 
 def _spins(ranks: WorkerRanks, used: Mapping[int, Peer], peer: Peer) -> tuple[Spin, Spin]:

@@ -1,4 +1,4 @@
-"""What runs inside a Ray actor: the owner of one shard of envs.
+"""What runs inside a Ray actor: the owner of one shard of envs, or the leader of a node.
 
 Ray runs the actor's methods one after another on its process's main thread, which is where envs may install signal
 handlers or open windows. So while `serve` steps envs no other method runs.
@@ -12,61 +12,54 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from vecenvs.cpus import usable_cores
 from vecenvs.transport.pickling import loads
 from vecenvs.transport.shared import RingsSpec
 from vecenvs.worker.process import limit_threads, watch_caller
-from vecenvs.worker.serve import ShardServer
+from vecenvs.worker.serve import LeaderServer, ShardServer
 
 
 class Home(NamedTuple):
-    """Where an actor runs: the node's id and address, and the process."""
+    """Where an actor runs: the node's id and address, the process, and how many cores it may use."""
 
     node: str
     ip: str
     pid: int
+    cores: int
 
 
-class EnvActor:
-    """The envs `first`, `first + 1`, ... in a process that Ray has placed.
+def here() -> Home:
+    """Return where the calling actor runs."""
+    import ray
 
-    `caller` is the caller's process, and `cores` are how many this one may use.
-    """
+    context = ray.get_runtime_context()
+    return Home(context.get_node_id(), ray.util.get_node_ip_address(), os.getpid(), usable_cores())
 
-    def __init__(self, first: int, autoreset: str, caller: int, cores: int | None = None) -> None:
-        self._first = first
-        self._autoreset = autoreset
-        self._caller = caller
-        self._cores = cores
-        self._server: ShardServer | None = None
+
+class ServingActor:
+    """A process that Ray has placed, and that serves the caller of a VecEnv."""
+
+    def __init__(self) -> None:
+        self._server: ShardServer | LeaderServer | None = None
         self._connected = False
 
     def home(self) -> Home:
         """Return where this is. The first answer says that the actor has been placed and runs."""
-        import ray
-
-        return Home(ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address(), os.getpid())
-
-    def make(self, env_fns: Sequence[bytes], paths: Sequence[str]) -> bytes:
-        """Make the envs; return the body of MADE. `paths` are where the caller's imports look: they come last here."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the caller, which closes its workers
-        sys.path.extend(path for path in paths if path not in sys.path)
-        limit_threads()
-        self._server = ShardServer(env_fns, self._first, self._autoreset, self._cores)
-        return self._server.describe()
+        return here()
 
     def connect(self, spec: bytes) -> bytes:
-        """Open the caller's memory, or connect to the caller: see `ShardServer.connect`."""
+        """Open the memory of the caller or the leader, or connect to the caller: see `ShardServer.connect`."""
         if self._server is None:
             raise RuntimeError("connect() before make()")
         problem = self._server.connect(spec)
         self._connected = not problem
         way = loads(spec)
-        if self._connected and isinstance(way, RingsSpec):  # the caller is on this machine
-            watch_caller(self._caller, way.names)
+        if self._connected and isinstance(way, RingsSpec):  # its maker is on this machine
+            watch_caller(way.maker, way.names)
         return problem
 
     def serve(self) -> None:
-        """Step the envs until told to close, or until the caller hangs up. Return at once if `connect` has failed."""
+        """Serve until told to close, or until the caller hangs up. Return at once if `connect` has failed."""
         if self._server is None or not self._connected:
             return
         try:
@@ -80,3 +73,36 @@ class EnvActor:
         """Close the envs that no command has closed."""
         if self._server is not None:
             self._server.close()
+
+
+class EnvActor(ServingActor):
+    """The envs `first`, `first + 1`, ... in a process that may use so many `cores`."""
+
+    def __init__(self, first: int, autoreset: str, cores: int | None = None) -> None:
+        super().__init__()
+        self._cores = cores
+        self._first = first
+        self._autoreset = autoreset
+
+    def make(self, env_fns: Sequence[bytes], paths: Sequence[str]) -> bytes:
+        """Make the envs; return the body of MADE. `paths` are where the caller's imports look: they come last here."""
+        begin_process(paths)
+        limit_threads()
+        self._server = server = ShardServer(env_fns, self._first, self._autoreset, self._cores)
+        return server.describe()
+
+
+class LeaderActor(ServingActor):
+    """The leader of a node (see `transport.leader`)."""
+
+    def make(self, _: Sequence[bytes], paths: Sequence[str]) -> bytes:
+        """Get ready for `connect`. There are no envs to make."""
+        begin_process(paths)
+        self._server = LeaderServer()
+        return b""
+
+
+def begin_process(paths: Sequence[str]) -> None:
+    """Leave Ctrl-C to the caller, which closes its workers, and import what the caller can."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.path.extend(path for path in paths if path not in sys.path)

@@ -1,29 +1,36 @@
-"""The actors of one VecEnv, and where one goes whose node is lost."""
+"""The actors of one VecEnv, the leaders of its nodes, and where a worker goes whose node is lost."""
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from vecenvs.backends.ray.actor import EnvActor
 from vecenvs.backends.ray.cluster import Session
-from vecenvs.backends.ray.placement import Request
+from vecenvs.backends.ray.placement import LOOK, NoPlace, Request, Seat
 from vecenvs.cpus import usable_cores
+from vecenvs.errors import BackendUnavailable
 from vecenvs.transport.spinning import Spin, spins
 
 if TYPE_CHECKING:
+    from vecenvs.backends.ray.actor import Home
+    from vecenvs.backends.ray.leader import LeaderTransport
     from vecenvs.backends.ray.transport import ActorTransport
 
 MOVE, WAIT = ON_LOST_NODE = ("move", "wait")
+
+_log = logging.getLogger("vecenvs")
 
 
 class Actors:
     """The actors of one VecEnv by worker, those being started included. `request` is what each asks for at first.
 
     `transport` and `port` are as in `RemoteTransport`. `on_lost_node` says what a replacement does for which there is
-    no place. `cores` are how many each may use.
+    no place. With `min_workers` the VecEnv begins when so many have a place; the others share the CPUs of these.
+    `cores` are how many each worker may use.
     """
 
     def __init__(
@@ -34,17 +41,21 @@ class Actors:
         transport: str,
         port: int,
         on_lost_node: str,
+        min_workers: int | None,
         cores: int,
     ) -> None:
         self.session = session
         self.request = request
-        self.actor_class = request.actor_class(EnvActor)
         self.autoreset = autoreset
         self.cores = cores
         self.transport = transport
         self.port = port
         self.on_lost_node = on_lost_node
+        self.min_workers = min_workers
         self.by_worker: dict[int, ActorTransport] = {}
+        self.waiting: dict[int, Seat] = {}  # by worker: actors that wait for a place, while others step their envs
+        self._next_look = 0.0
+        self.leaders: dict[str, LeaderTransport] = {}  # by node
 
     def elsewhere(self) -> Request:
         """Return the request of an actor without CPUs of its own, on the node where workers are fewest per CPU.
@@ -59,12 +70,61 @@ class Actors:
             min(workers, key=lambda node: workers[node] / max(cpus[node], 1.0), default=self.session.node)
         )
 
-    def spins(self) -> tuple[Spin, Spin]:
-        """Return how long the caller and a worker of its node try a semaphore before they sleep.
+    def begins(self, waited: float) -> bool:
+        """Tell whether `min_workers` have a place. NoPlace if not and no worker has found one for too long."""
+        placed = sum(actor.placed for actor in self.by_worker.values())
+        if self.min_workers is None or placed >= self.min_workers:
+            return True
+        if waited > self.request.seconds:
+            who = f"{self.min_workers - placed} of the {self.min_workers} workers that min_workers asks for"
+            raise NoPlace(self.request.explain(who, "", self.request.seconds))
+        return False
+
+    def share_all(self, why: str) -> None:
+        """Begin with the workers that have a place: those that have none share their CPUs, and log it."""
+        # One that has died is not hidden: its death is raised when its turn comes.
+        without = [actor for actor in self.by_worker.values() if not actor.placed and not actor.exit_status()[0]]
+        for actor in without:
+            actor.share()
+        _log.warning(
+            "%d of %d workers have a place, and the envs of the others share their CPUs until there is room: %s",
+            len(self.by_worker) - len(without), len(self.by_worker), why,
+        )  # fmt: skip
+
+    def has_room(self, worker: int) -> bool:
+        """Tell whether a worker's actor that has waited for a place has one, as far as it was looked at."""
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + LOOK
+            for other in list(self.waiting):
+                self._look(other)
+        return worker in self.waiting and self.waiting[worker].placing.found
+
+    def _look(self, worker: int) -> None:
+        import ray
+
+        seat = self.waiting[worker]
+        try:
+            seat.placing.look()
+        except ray.exceptions.RayActorError:  # it has died since, with its node for instance
+            self.waiting[worker] = seat.again()
+        except BackendUnavailable as exc:
+            _log.warning("no actor waits for a place any more: %s", exc)
+            del self.waiting[worker]
+
+    def nodes_by_messages(self) -> Iterator[str]:
+        """Yield the node of each worker that the caller reaches by messages."""
+        for node in self._nodes():
+            if self.transport == "messages" or node != self.session.node:
+                yield node
+
+    def spins(self, home: Home) -> tuple[Spin, Spin]:
+        """Return how long a worker, and its caller or its node's leader, try a semaphore before they sleep.
 
         By the time that a worker is attached, all have their places.
         """
-        return spins(usable_cores() - sum(node == self.session.node for node in self._nodes()))
+        cores = usable_cores() if home.node == self.session.node else home.cores
+        return spins(cores - sum(node == home.node for node in self._nodes()))
 
     def reap(self, worker: int, deadline: float) -> None:
         """Free what is held for the actor of a worker, if there is one. It has been stopped."""
@@ -74,11 +134,25 @@ class Actors:
 
     def reap_all(self, deadline: float) -> None:
         """Reap all of them at the same time."""
+        self.stop_waiting()
+        everyone = [*self.by_worker.values(), *self.leaders.values()]
+        self.by_worker.clear()
+        self.leaders.clear()
         if self.session.pid == os.getpid():
-            for actor in self.by_worker.values():
+            for actor in everyone:
                 actor.kill(deadline)
-        for worker in list(self.by_worker):
-            self.reap(worker, deadline)
+            for actor in everyone:
+                actor.reap(deadline)
+
+    def stop_waiting(self) -> None:
+        """End the actors that wait for a place. Repeatable."""
+        import ray
+
+        seats = list(self.waiting.values())
+        self.waiting.clear()
+        if self.session.alive():
+            for seat in seats:
+                ray.kill(seat.actor)
 
     def _nodes(self) -> Iterator[str]:
         return (actor.node for actor in self.by_worker.values() if actor.node and not actor.stopped)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from vecenvs.backends.ray.actor import EnvActor, Home
 from vecenvs.backends.ray.cluster import shorten
 from vecenvs.errors import BackendUnavailable
+from vecenvs.worker.process import HeldSignals
 
 # Options that the user may not set, so that for every worker it holds: a step is never carried out twice, no worker
 # outlives its VecEnv, methods run on the main thread.
@@ -40,6 +42,7 @@ class Request:
         self._options_name = options_name
         self._node = node
         self.queue = Queue()
+        self._classes: dict[type, Any] = {}  # Ray has to be told of a class once
         # Whether it needs nothing: there is a place for it on any node, and it never waits for more than its process.
         others = [name for name in OTHER_NEEDS if self._options.get(name)]
         self.modest = not self._needs() and not others and self._strategy in (None, "SPREAD")
@@ -63,15 +66,24 @@ class Request:
         shared.queue = self.queue
         return shared
 
-    def actor_class(self, cls: type) -> Callable[..., Any]:
+    def for_leader(self, node: str) -> Request:
+        """Return the request of the leader of a node, which needs none of its resources."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        options = {name: value for name, value in self._options.items() if name == "runtime_env"} | {"num_cpus": 0}
+        tied = NodeAffinitySchedulingStrategy(node, soft=False)
+        return Request(options, tied, self._node, self.seconds, self._options_name)
+
+    def actor_class(self, cls: type) -> Any:
         """Return an actor class with these options and this placement."""
         import ray
 
-        where = {} if self._strategy is None else {"scheduling_strategy": self._strategy}
-        made: Callable[..., Any] = ray.remote(cls).options(
-            **{**self._options, **where, "max_restarts": 0, "max_task_retries": 0}
-        )
-        return made
+        if cls not in self._classes:
+            where = {} if self._strategy is None else {"scheduling_strategy": self._strategy}
+            self._classes[cls] = ray.remote(cls).options(
+                **{**self._options, **where, "max_restarts": 0, "max_task_retries": 0}
+            )
+        return self._classes[cls]
 
     def explain(self, who: str, words: str, seconds: float) -> str:
         """Return what `who` needs, why it has no place, and what to do. `words` is what Ray says of it, if anything."""
@@ -174,6 +186,12 @@ class Placing:
         NoPlace if Ray says that there is none, or has found none in the time allowed; BackendUnavailable if it cannot
         set up the runtime_env. An actor that has died meanwhile raises Ray's RayActorError.
         """
+        if self.look(timeout) is None and not self._request.modest and self.waited() > self.seconds:
+            raise NoPlace(self._request.explain(self._who, "", self.seconds))
+        return self._home
+
+    def look(self, timeout: float | None = 0.0) -> Home | None:
+        """Return what `home` does, without a limit of time."""
         if self._home is not None:
             return self._home
         import ray
@@ -186,11 +204,15 @@ class Placing:
             except ray.exceptions.ActorUnschedulableError as exc:
                 words = str(exc).rstrip(". \n")
                 raise NoPlace(self._request.explain(self._who, words, self.seconds)) from None
-        elif not self._request.modest and self._waited() > self.seconds:
-            raise NoPlace(self._request.explain(self._who, "", self.seconds))
         return self._home
 
-    def _waited(self) -> float:
+    @property
+    def found(self) -> bool:
+        """Whether it had a place when it was looked at last."""
+        return self._home is not None
+
+    def waited(self) -> float:
+        """Return for how many seconds neither it nor another actor of its request has found a place."""
         now = time.monotonic()
         waited = now - self._since
         return waited if waited <= self.seconds else now - max(self._since, self._request.queue.moved())
@@ -205,6 +227,19 @@ class Placing:
         except ray.exceptions.RayActorError as exc:
             raise BackendUnavailable(f"{self._who} did not start: {shorten(str(exc))}") from None
         return home
+
+
+class Seat:
+    """An actor, and its place on the cluster. The arguments are those of its class, and those of a `Placing`."""
+
+    def __init__(
+        self, request: Request, cls: type, arguments: Sequence[Any], who: str, seconds: float | None = None
+    ) -> None:
+        with HeldSignals():  # what a handler raises within Ray's own code leaves an actor that nothing refers to
+            self.actor = request.actor_class(cls).remote(*arguments)
+        self.request = request
+        self.placing = Placing(request, self.actor, who, seconds)
+        self.again = partial(Seat, request, cls, arguments, who, seconds)  # makes another one
 
 
 def _why_in_group(group: Any) -> str:

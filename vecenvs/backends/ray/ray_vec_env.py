@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from vecenvs.arguments import check_choice, check_env_fns, listed, parse_int, parse_limit, split
 from vecenvs.backends.ray.actors import MOVE, ON_LOST_NODE, Actors
 from vecenvs.backends.ray.cluster import Session, check_init_kwargs, check_ray, default_workers
+from vecenvs.backends.ray.leader import start_leader
 from vecenvs.backends.ray.placement import Request, check_options
 from vecenvs.backends.ray.transport import ActorTransport
 from vecenvs.cpus import usable_cores
+from vecenvs.errors import describe_indices
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.pool.workers import EXIT_GRACE
 from vecenvs.transport import Transport
+from vecenvs.transport.leaders import Leaders
 from vecenvs.transport.memory import check_system
 from vecenvs.transport.pickling import pickle_env_fns
 from vecenvs.transport.remote import TRANSPORTS, describe_all
 from vecenvs.transport.shared import Names
+
+_log = logging.getLogger("vecenvs")
 
 
 class RayVecEnv(PoolVecEnv):
@@ -29,12 +36,16 @@ class RayVecEnv(PoolVecEnv):
     Uses the Ray this process is connected to, else the cluster that RAY_ADDRESS names or that `ray start` has begun on
     this machine, else starts one here with `ray_init_kwargs`. That one ends with the last VecEnv that uses it.
 
-    Actors on the caller's node step through shared memory. Those of other nodes connect to the caller by TCP, with one
-    message per worker and step each way. `stats()["workers"]` says for each how it is reached, and why.
+    Actors on the caller's node step through shared memory. Other nodes are reached by TCP, with one message per node
+    and step each way: where a node has several workers, another actor there, its leader, passes their messages on.
+    `stats()["workers"]` says for each worker how it is reached, and why.
 
     Args:
         env_fns: functions that make one env each.
         num_workers: by default what the cluster has CPUs for, at most one per env.
+        min_workers: begin when so many of the `num_workers` have a place, as while an autoscaler adds nodes; by default
+            all of them. The envs of the others share the CPUs of these until there is room. A worker that moves then
+            ends its episodes, as one that is replaced.
         ray_init_kwargs: arguments of `ray.init`.
         actor_options: arguments of each actor's `.options()`: num_cpus (1 unless given, 0 on a Ray started here),
             num_gpus, resources, runtime_env and so on.
@@ -45,8 +56,8 @@ class RayVecEnv(PoolVecEnv):
             that is free.
         ready_timeout: seconds in which no actor finds a place on the cluster until BackendUnavailable is raised.
         on_lost_node: what a replacement does for which there is no place (with `on_failure="restart"`, after a node has
-            been lost). "move": it goes where workers are fewest, and shares the CPUs that they hold. "wait": it waits
-            for as long as it takes, while the others go on.
+            been lost). "move": it goes where workers are fewest, and shares the CPUs that they hold until there is
+            room. "wait": it waits for as long as it takes, while the others go on.
         **common: the arguments that every engine takes (see `DummyVecEnv`).
 
     Raises:
@@ -66,6 +77,7 @@ class RayVecEnv(PoolVecEnv):
         port: int = 0,
         ready_timeout: float = 60.0,
         on_lost_node: str = MOVE,
+        min_workers: int | None = None,
         **common: Any,
     ) -> None:
         self.closed = True  # until everything stands
@@ -77,10 +89,13 @@ class RayVecEnv(PoolVecEnv):
         check_choice("on_lost_node", on_lost_node, ON_LOST_NODE)
         if num_workers is not None:
             split(len(fns), num_workers)
+        check_min_workers(min_workers, num_workers)
         check_init_kwargs(ray_init_kwargs)
         check_options(actor_options, placement, "actor_options")
         self._transport, self._port = transport, parse_int("port", port, 0)
         self._on_lost_node = on_lost_node
+        self._min_workers, self._moves_workers = min_workers, min_workers is not None
+        self._moves = 0
         self._init_kwargs, self._actor_options, self._placement = ray_init_kwargs, actor_options, placement
         self._waits = parse_limit(ready_timeout, "ready_timeout")
         try:
@@ -99,27 +114,44 @@ class RayVecEnv(PoolVecEnv):
         if num_workers is None:
             num_workers = default_workers(len(env_fns), options["num_cpus"])
         cores = math.ceil(options["num_cpus"] or 0) or max(1, usable_cores() // num_workers)
-        self._actors = Actors(
-            self._session, request, self.autoreset, self._transport, self._port, self._on_lost_node, cores
+        self._actors = actors = Actors(
+            self._session,
+            request,
+            self.autoreset,
+            self._transport,
+            self._port,
+            self._on_lost_node,
+            self._min_workers,
+            cores,
         )
+        weakref.finalize(self, actors.stop_waiting).atexit = False
+        self._leaders = Leaders(actors.nodes_by_messages, partial(start_leader, actors))
         return num_workers
 
     def _launch(self, worker: int, shard: range) -> Transport:
         env_fns = pickle_env_fns(self._hosts.functions_of(shard), shard.start)
-        replaces = worker in self._actors.by_worker
-        self._actors.reap(worker, time.monotonic())
-        launched = ActorTransport(self._actors, shard, env_fns, Names.new(self._wake), replaces=replaces)
-        self._actors.by_worker[worker] = launched
+        actors, names = self._actors, Names.new(self._wake)
+        before = actors.by_worker.get(worker)
+        actors.reap(worker, time.monotonic())
+        replaces = before is not None
+        launched = ActorTransport(actors, self._leaders, worker, shard, env_fns, names, replaces=replaces)
+        if before is not None and before.moving:
+            self._moves += 1
+            _log.info("the worker of envs %s moves to a place of its own", describe_indices(shard))
+        actors.by_worker[worker] = launched
         return launched
 
     def stats(self) -> dict[str, Any]:
         """Return what every VecEnv counts, and how its workers are reached.
 
         Returns:
-            Besides the entries of `VecEnv.stats`: `transports`, the number of workers by transport, and `workers`, a
-            dict for each worker of node, ip, pid, transport, why and gathered (False).
+            Besides the entries of `VecEnv.stats`: `transports`, the number of workers by transport; `workers`, a dict
+            for each worker of node, ip, pid, transport, why, gathered (whether it shares its node's connection) and
+            shares (whether it shares the CPUs of other workers, until there is room); `waiting`, how many do, and
+            `moves`, how many no longer do. A move counts among `restarts`, too.
         """
-        return {**super().stats(), **describe_all(self._workers.launched())}
+        found = describe_all(self._workers.launched())
+        return {**super().stats(), **found, "waiting": len(self._actors.waiting), "moves": self._moves}
 
     def close(self) -> None:
         super().close()
@@ -129,3 +161,14 @@ class RayVecEnv(PoolVecEnv):
         """Wait for the processes on this node, all at once, and release Ray."""
         self._actors.reap_all(time.monotonic() + EXIT_GRACE)
         self._session.release()
+
+
+def check_min_workers(min_workers: int | None, num_workers: int | None) -> None:
+    """Refuse a number of workers to begin with that is not among those there are to be."""
+    if min_workers is None:
+        return
+    parse_int("min_workers", min_workers, 1)
+    if num_workers is None:
+        raise ValueError(f"min_workers={min_workers} needs num_workers=, the number of workers that there are to be")
+    if min_workers > num_workers:
+        raise ValueError(f"min_workers={min_workers} of num_workers={num_workers}: it can be at most as many")

@@ -1,238 +1,131 @@
-"""The caller's end of one Ray actor: its place, its end, and its boot channel of actor calls."""
+"""The caller's end of a worker's actor, and what it does without a place of its own."""
 
 from __future__ import annotations
 
 import logging
 import math
-import os
-import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
-from vecenvs.backends.ray.actor import EnvActor, Home
+from vecenvs.backends.ray.actor import EnvActor
+from vecenvs.backends.ray.actor_end import ActorEnd, forget_frames
 from vecenvs.backends.ray.actors import WAIT, Actors
-from vecenvs.backends.ray.cluster import import_paths, shorten
-from vecenvs.backends.ray.foreign_process import ForeignProcess
-from vecenvs.backends.ray.placement import NoPlace, Placing, Request
+from vecenvs.backends.ray.placement import NoPlace, Seat
+from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import describe_indices
-from vecenvs.transport.remote import OTHER_NODE, RemoteTransport
+from vecenvs.pool.workers import EXIT_GRACE
+from vecenvs.transport.leaders import Leaders
+from vecenvs.transport.node_link import NodeLink
+from vecenvs.transport.protocol import Command
 from vecenvs.transport.shared import Names
-from vecenvs.transport.spinning import Spin
-from vecenvs.transport.tcp import CAUSE_TIMEOUT
-from vecenvs.worker.process import HeldSignals
 
-REPLACEMENT_TIMEOUT = 10.0  # seconds for a replacement to find a place of its own, and for its process to start
-EXIT_CODE_TIMEOUT = 0.5  # seconds for a dead process's exit code to be known
-CLOSE_TIMEOUT = 0.5  # seconds for an actor without a VecEnv to close its envs
+PLACE_TIMEOUT = 10.0  # seconds for a worker to find a place of its own, and its process to start, if it can do without
+
+_STEPS = frozenset({int(Command.STEP), int(Command.STEP_SOME)})
 
 _log = logging.getLogger("vecenvs")
 
 
-class ActorTransport(RemoteTransport):
-    """One actor.
+class ActorTransport(ActorEnd):
+    """The actor of worker number `worker`.
 
-    Being without a place on the cluster for longer than the request allows raises NoPlace; making its envs may take
-    longer. One that `replaces` another goes elsewhere, or waits as long as it takes: see `Actors.on_lost_node`.
+    If there is no place of its own for an actor that `replaces` another, it shares the CPUs of other workers, or waits:
+    see `Actors.on_lost_node`. With `Actors.min_workers` it also shares them at the start. The next step after it has
+    found its own place finds it `moving`.
     """
 
-    def __init__(self, actors: Actors, shard: range, env_fns: Sequence[bytes], names: Names, *, replaces: bool) -> None:
-        super().__init__(shard, names, actors.transport, actors.port)
-        self._actors = actors
-        self._session = actors.session
-        self._who = f"the worker of envs {describe_indices(shard)}"
-        self._env_fns = env_fns
-        self._accommodating = replaces and not actors.request.modest  # it may go on without a place of its own
-        self._process: ForeignProcess | None = None
-        self._exit: tuple[bool, int | None] | None = None
-        self._last_words = ""  # what Ray says of the actor's death
-        self.stopped = False
-        self.home: Home | None = None
-        self._bound_for: str | None = None
-        self._start(actors.request, actors.actor_class, REPLACEMENT_TIMEOUT if self._accommodating else None)
+    def __init__(
+        self,
+        actors: Actors,
+        leaders: Leaders,
+        worker: int,
+        shard: range,
+        env_fns: Sequence[bytes],
+        names: Names,
+        *,
+        replaces: bool,
+    ) -> None:
+        super().__init__(actors, f"the worker of envs {describe_indices(shard)}", shard, env_fns, names)
+        self._leaders = leaders
+        self._worker = worker
+        self._replaces = replaces
+        self._arguments = shard.start, actors.autoreset, actors.cores
+        self._accommodating = not actors.request.modest and (replaces or actors.min_workers is not None)
+        seconds = min(PLACE_TIMEOUT, actors.request.seconds) if self._accommodating else None
+        if worker not in actors.waiting:
+            self._start(Seat(actors.request, EnvActor, self._arguments, self._who, seconds))
+        elif actors.has_room(worker):
+            self._start(actors.waiting.pop(worker))
+        else:
+            self._share()
 
-    def _start(self, request: Request, actor_class: Any, seconds: float | None) -> None:
-        with HeldSignals():  # what a handler raises within Ray's own code leaves an actor that nothing refers to
-            self._actor = actor_class.remote(self.shard.start, self._actors.autoreset, os.getpid(), self._actors.cores)
-        self._modest = request.modest
-        self._placing = Placing(request, self._actor, self._who, seconds)
-        self._answering = self._actor.make.remote(self._env_fns, import_paths())  # the next message of the boot channel
-        self._serving: Any = None
+    @property
+    def shares(self) -> bool:
+        """Whether the worker shares the CPUs of others, while an actor waits for a place of its own."""
+        return self._worker in self._actors.waiting
 
-    def boot_send(self, data: bytes) -> None:
-        self._answering = self._actor.connect.remote(data)
-        self._serving = self._actor.serve.remote()
-
-    def boot_get(self, timeout: float | None) -> bytes | None:
-        import ray
-
-        if not self._placed(timeout) or not ray.wait([self._answering], timeout=timeout)[0]:
-            return None
-        try:
-            data: bytes = ray.get(self._answering)
-        except ray.exceptions.RayActorError as exc:
-            forget_frames(exc)
-            return None
-        return data
-
-    def why_not_shared(self) -> str:
-        return "" if self.here else OTHER_NODE
-
-    def spins(self) -> tuple[Spin, Spin]:
-        return self._actors.spins()
-
-    def address(self) -> str:
-        import ray
-
-        host: str = ray.util.get_node_ip_address()
-        return host
-
-    def about_address(self) -> str:
-        return "the address is this node's in the cluster, which `ray start --node-ip-address` chooses"
-
-    def exit_status(self) -> tuple[bool, int | None]:
-        if self._exit is None and self._has_ended():
-            # If Ray says nothing of that, the actor has been told to close, and its process goes on.
-            self._exit = (True, self._exit_code() if self._last_words else None)
-        return self._exit or (False, None)
-
-    def _has_ended(self) -> bool:
-        """Tell whether the actor serves no longer, and keep what is said of that."""
-        if not self._session.alive():
-            self._last_words = "the connection to Ray has been closed"
-            return True
-        if self._link is None:
-            self._last_words = last_words_of(self._answering)
-            return bool(self._last_words)
-        # Ray hears of a death later than the connection does.
-        self._last_words = last_words_of(self._serving, CAUSE_TIMEOUT if self.disconnected() else 0.0)
-        return bool(self._last_words) or has_ended(self._serving)
-
-    def _exit_code(self) -> int | None:
-        """Return the exit code, where the system tells it: a little later than Ray tells of the end."""
-        deadline = time.monotonic() + EXIT_CODE_TIMEOUT
-        while self._process is not None:
-            code = self._process.exit_code()
-            if code is not None or time.monotonic() >= deadline:
-                return code
-            time.sleep(1e-3)
-        return None
+    def put(self, number: int, tag: int, body: object = None) -> None:
+        if tag & 0xFF in _STEPS and self.shares and self._actors.has_room(self._worker):
+            self.moving = True
+            raise BrokenPipeError("the worker moves")
+        super().put(number, tag, body)
 
     def stop(self, grace: float) -> None:
-        self.close_link()
-        if self.stopped or not self._session.alive():
-            return
-        self.stopped = True
-        import ray
+        if self.moving and not self.stopped:
+            with suppress(ConnectionError):  # its envs are well, and to be closed like any others
+                super().put(2**62, Command.CLOSE)
+                self.send_rest()
+            grace = max(grace, EXIT_GRACE)
+        super().stop(grace)
 
-        idle = self._link is None and has_ended(self._answering)
-        if grace or idle:  # otherwise it is known, or presumed, to hang
-            self._actor.leave.remote()
-            if ray.wait([self._actor.__ray_terminate__.remote()], timeout=max(grace, CLOSE_TIMEOUT))[0]:
-                return  # it is about to end: `reap` waits for that
-        ray.kill(self._actor)
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "shares": self.shares}
 
-    def kill(self, deadline: float) -> bool:
-        """Kill the process, after `stop`, if it has not ended by `deadline`. Tell whether it has; False elsewhere."""
-        if self._process is None or self._process.wait(deadline - time.monotonic()):
-            return self._process is not None
-        self._process.kill()
-        return False
+    def node_link(self, batch: BatchColumns) -> NodeLink | None:
+        return None if self.home is None else self._leaders.link(self.home.node, batch)
 
-    def reap(self, deadline: float) -> None:
-        """Kill the process as `kill` does, wait until it has ended, and free what is held for it."""
-        gone = self.kill(deadline)
-        if self._process is not None and not gone:
-            self._process.wait(CLOSE_TIMEOUT)
-        if not gone and self._session.alive():
-            import ray
-
-            ray.kill(self._actor)
-        if self._process is not None:
-            self._process.close()
-
-    def place(self) -> dict[str, Any]:
-        return self.home._asdict() if self.home is not None else {"node": None, "ip": None, "pid": None}
-
-    @property
-    def node(self) -> str | None:
-        """The node where the actor is, or to which it is bound; None if Ray has still to choose one."""
-        return self._bound_for if self.home is None else self.home.node
-
-    @property
-    def here(self) -> bool:
-        """Whether the actor has a place on the caller's node."""
-        return self.home is not None and self.home.node == self._session.node
-
-    @property
-    def unplaced(self) -> bool:  # type: ignore[override]
-        return self.home is None and not self._modest
-
-    @property
-    def where(self) -> str:  # type: ignore[override]
-        """Where the worker is; and once it is dead, what Ray says of that."""
-        place = f" on node {self.home.node[:8]} ({self.home.ip})" if self.home is not None else " on no node yet"
-        return f"{place} [{shorten(self._last_words)}]" if self._last_words else place
-
-    def _placed(self, timeout: float | None) -> bool:
-        """Wait for the actor's place on the cluster, or its death."""
-        if self.home is not None:
-            return True
-        import ray
-
-        try:
-            self.home = self._placing.home(timeout)
-        except ray.exceptions.RayActorError as exc:
-            forget_frames(exc)
-            return True
-        except NoPlace:
-            if not self._accommodating:
-                raise
-            self._accommodating = False
-            self._do_without()
-        if self.home is not None and self.here:
-            self._process = ForeignProcess(self.home.pid)
-        return self.home is not None
-
-    def _do_without(self) -> None:
-        """Go on without a place of its own: move to a node of other workers, or wait for one, and log it."""
-        import ray
-
+    def _finds_other_way(self) -> bool:
+        if not self._accommodating:
+            return False
         why = self._actors.request.why()
-        if self._actors.on_lost_node == WAIT:
+        if not self._replaces:
+            if self._actors.begins(self._placing.waited()):
+                self._actors.share_all(why)
+        elif self._actors.on_lost_node == WAIT:
+            self._accommodating = False
             self._placing.seconds = math.inf
             _log.warning("%s waits for a place: %s", self._who, why)
-            return
-        request = self._actors.elsewhere()
+        else:
+            self.share()
+            _log.warning("%s finds no place of its own, so it shares the CPUs of others: %s", self._who, why)
+        return True
+
+    @property
+    def placed(self) -> bool:
+        """Whether the worker has a place of its own. False also if it has died, or never will."""
+        import ray
+
+        if self.home is None:
+            try:
+                self._arrive(self._placing.look())
+            except (NoPlace, ray.exceptions.RayActorError) as exc:
+                forget_frames(exc)
+        return self.home is not None and not self.shares
+
+    def share(self) -> None:
+        """Go to a node of other workers, while another actor waits for a place of its own.
+
+        That one is new: this one would make its envs there at once.
+        """
+        import ray
+
+        self._accommodating = False
         ray.kill(self._actor)
-        self._start(request, request.actor_class(EnvActor), None)
-        self._bound_for = request.bound_for
-        _log.warning("%s finds no place of its own, so it shares the CPUs of others: %s", self._who, why)
+        waiting = Seat(self._actors.request, EnvActor, self._arguments, self._who, math.inf)
+        self._actors.waiting[self._worker] = waiting
+        self._share()
 
-
-def has_ended(call: Any, seconds: float = 0.0) -> bool:
-    """Tell whether a call is over, well or not, within so many seconds."""
-    import ray
-
-    return bool(ray.wait([call], timeout=seconds, fetch_local=False)[0])
-
-
-def last_words_of(call: Any, seconds: float = 0.0) -> str:
-    """Return what Ray says, within so many seconds, of the death of a call's actor; "" if it has not died."""
-    import ray
-
-    if not has_ended(call, seconds):
-        return ""
-    try:
-        ray.get(call)
-    except ray.exceptions.RayError as exc:
-        forget_frames(exc)
-        return str(exc)
-    return ""
-
-
-def forget_frames(exc: BaseException) -> None:
-    """Break the cycle of an exception of `ray.get`, whose frame refers to it.
-
-    The cycle would keep alive what the frames refer to, a transport and its memory, until garbage is collected.
-    """
-    exc.__traceback__ = None
+    def _share(self) -> None:
+        self._accommodating = False
+        self._start(Seat(self._actors.elsewhere(), EnvActor, self._arguments, self._who))

@@ -1,0 +1,164 @@
+"""Batched envs over tensors, without a class of Gymnasium's: torch's, and those of any library that has DLPack."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Configuration
+from gymnasium import spaces
+
+from vecenvs import Batched, DummyVecEnv, EnvError
+from vecenvs.batch.info_batches import map_leaves
+from vecenvs.testing.compare import assert_same
+from vecenvs.testing.envs import CountingEnv, SampledEnv
+from vecenvs.testing.envs.batches import ArrayBatch
+
+matrix = "fast"
+
+NESTED = spaces.Dict(
+    {
+        "a": spaces.Dict({"b": spaces.Box(-1, 1, (2, 3), np.float32), "c": spaces.MultiBinary(2)}),
+        "d": spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 255, (4, 4), np.uint8)]),
+    }
+)
+
+
+class Rows:
+    """An array of a library of which only DLPack is known: no length, no items, no `__array__`."""
+
+    def __init__(self, values: Any) -> None:
+        self._values = np.ascontiguousarray(values)
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return self._values.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> Any:
+        return self._values.__dlpack_device__()
+
+
+def to_torch(values: Any) -> Any:
+    """Return a tensor; of floats one that requires a gradient, as those of a differentiable simulator."""
+    import torch
+
+    values = np.asarray(values)
+    return torch.from_numpy(values.copy()).requires_grad_(values.dtype.kind == "f")
+
+
+def to_array(values: Any) -> Any:
+    """Return an array of a torch tensor; TypeError for anything else."""
+    import torch
+
+    if not isinstance(values, torch.Tensor):
+        raise TypeError(f"{type(values)} is no tensor")
+    return values.numpy()
+
+
+class TensorBatch(ArrayBatch):
+    """An ArrayBatch that gives and takes tensors."""
+
+    def __init__(self, env_fns: Sequence[Callable[[], Any]], give: Any, take: Any) -> None:
+        super().__init__(env_fns)
+        self._give, self._take = functools.partial(map_leaves, give), functools.partial(map_leaves, take)
+
+    def reset(self, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        obs, infos = super().reset(seed, options)
+        return self._give(obs), self._infos(infos)
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        obs, rewards, terminated, truncated, infos = super().step(self._take(actions))
+        return *(self._give(each) for each in (obs, rewards, terminated, truncated)), self._infos(infos)
+
+    def _infos(self, infos: dict[str, Any]) -> dict[str, Any]:
+        """Leave what holds objects, as "final_obs" of single envs does."""
+        return {
+            name: self._infos(value)
+            if isinstance(value, dict)
+            else self._give(value)
+            if value.dtype != object
+            else value
+            for name, value in infos.items()
+        }
+
+
+@pytest.mark.parametrize(("give", "take"), [(to_torch, to_array), (Rows, np.asarray)], ids=["torch", "dlpack"])
+@pytest.mark.parametrize("kind", ["counting", "nested"])
+def test_rows(configuration: Configuration, kind: str, give: Any, take: Any) -> None:
+    fns = [
+        functools.partial(CountingEnv, tag, 3 + tag)
+        if kind == "counting"
+        else functools.partial(SampledEnv, NESTED, NESTED)
+        for tag in range(6)
+    ]
+    hosts = [Batched(functools.partial(TensorBatch, part, give, take), 3) for part in (fns[:3], fns[3:])]
+    vec, plain = configuration.make_vec(hosts), DummyVecEnv(fns)
+    with vec, plain:
+        assert_same(vec.reset(seed=3), plain.reset(seed=3))
+        for _ in range(20):
+            actions = [vec.action_space.sample() for _ in fns]
+            *rows, infos = vec.step(actions)
+            *expected, theirs = plain.step(actions)
+            assert_same(tuple(rows), tuple(expected))
+            for info, other in zip(infos, theirs, strict=True):
+                assert info.keys() == other.keys()
+                assert_same(info.get("terminal_observation"), other.get("terminal_observation"))
+
+
+class Returns(ArrayBatch):
+    """Returns what older interfaces, such as Brax's VectorGymWrapper, return."""
+
+    def __init__(self, which: str) -> None:
+        super().__init__([CountingEnv, CountingEnv])
+        self.which = which
+
+    def reset(self, seed: Any = None, options: Any = None) -> Any:
+        obs, infos = super().reset(seed, options)
+        return obs if self.which == "reset" else (obs, infos)
+
+    def step(self, actions: Any) -> Any:
+        obs, rewards, terminated, _, infos = super().step(actions)
+        return (obs, rewards, terminated, infos) if self.which == "step" else (obs, rewards, terminated, infos, None)
+
+
+def test_what_is_not_gymnasiums(configuration: Configuration) -> None:
+    told = {
+        "reset": "Returns.reset returned one ndarray, where Gymnasium's returns 2, the last a dict of infos: put",
+        "step": "Returns.step returned 4 values, where Gymnasium's returns 5, .* whose step returns observations",
+        "order": "Returns.step returned 5 values, the last a NoneType, where",
+    }
+    for which, words in told.items():
+        with configuration.make_vec([Batched(functools.partial(Returns, which), 2)] * 2) as vec:
+            if which != "reset":
+                vec.reset()
+            with pytest.raises(EnvError, match=words):
+                vec.reset() if which == "reset" else vec.step([0] * 4)
+
+
+def test_actions_go_to_the_device_of_the_rows() -> None:
+    """A stand-in for a GPU: the device that has no values."""
+    import torch
+
+    seen: list[Any] = []
+
+    class Away(TensorBatch):
+        def reset(self, seed: Any = None, options: Any = None) -> Any:
+            obs, infos = ArrayBatch.reset(self, seed, options)
+            there = torch.from_numpy(obs).to("meta")
+            there.cpu = lambda: torch.from_numpy(obs)  # type: ignore[method-assign]
+            there.detach = lambda: there  # type: ignore[method-assign]
+            return there, infos
+
+    with DummyVecEnv(
+        [
+            Batched(
+                lambda: Away([CountingEnv], to_torch, lambda given: seen.append(given.device.type) or np.zeros(1, int)),
+                1,
+            )
+        ]
+    ) as vec:
+        vec.reset()
+        vec.step([0])
+    assert seen == ["meta"]

@@ -1,0 +1,190 @@
+"""Rows as tensors, actions as tensors. What runs on a GPU only is tested with stand-ins for it."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Configuration
+from gymnasium import spaces
+
+from vecenvs import BackendUnavailable, DummyVecEnv, EnvError, VecEnv, VecJax, VecNormalize, VecTorch
+from vecenvs.testing.compare import assert_same
+from vecenvs.testing.envs import FailingEnv, SampledEnv, counting_fns
+from vecenvs.wrappers.vec_torch import Staging
+
+matrix = "fast"
+
+
+def leaves(value: Any) -> list[Any]:
+    if isinstance(value, (dict, tuple)):
+        return [leaf for part in (value.values() if isinstance(value, dict) else value) for leaf in leaves(part)]
+    return [value]
+
+
+def plain(value: Any) -> Any:
+    """Return the same with arrays for tensors."""
+    import torch
+
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(plain, value))
+    assert isinstance(value, torch.Tensor)
+    return value.numpy()
+
+
+BOXES = spaces.Dict(
+    {"a": spaces.Box(-1, 1, (2, 3), np.float64), "b": spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(2)])}
+)
+
+
+def test_rows(configuration: Configuration) -> None:
+    fns = [functools.partial(SampledEnv, BOXES, BOXES)] * 3
+    vec, ours = VecTorch(configuration.make_vec(fns)), configuration.make_vec(fns)
+    assert_same(plain(vec.reset(seed=4)), ours.reset(seed=4))
+    for _ in range(20):
+        actions = [vec.action_space.sample() for _ in range(3)]
+        *rows, infos = vec.step(actions)
+        *expected, theirs = ours.step(actions)
+        assert_same(plain(tuple(rows)), tuple(expected))
+        assert_same(list(infos), list(theirs))
+    vec.send(actions[:2], [2, 0])
+    ours.send(actions[:2], [2, 0])
+    batch, same = vec.recv(indices=[2, 0]), ours.recv(indices=[2, 0])
+    for name in ("obs", "rewards", "terminated", "truncated", "dones"):
+        assert_same(plain(getattr(batch, name)), getattr(same, name))
+    assert_same(plain(vec.reset([1])), ours.reset([1]))
+    vec.close()
+    ours.close()
+
+
+def test_tensors_share_the_memory_of_the_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = VecNormalize(DummyVecEnv(counting_fns(4)))
+    vec = VecTorch(inner)
+    vec.reset()
+    given: list[Any] = []
+    step_wait = inner.step_wait
+    monkeypatch.setattr(inner, "step_wait", lambda timeout=None: given.append(step_wait(timeout)) or given[0])
+    *tensors, _ = vec.step([0] * 4)
+    assert all(np.shares_memory(tensor.numpy(), array) for tensor, array in zip(tensors, given[0][:3], strict=True))
+    vec.close()
+
+
+def test_actions_that_are_tensors(configuration: Configuration) -> None:
+    import torch
+
+    vec: VecEnv = configuration.make_vec([functools.partial(SampledEnv, BOXES, BOXES)] * 3)
+    vec.reset()
+    actions = {
+        "a": torch.zeros(3, 2, 3, requires_grad=True),
+        "b": (torch.tensor([0, 1, 2]), torch.ones(3, 2, dtype=torch.bool)),
+    }
+    vec.step(actions)
+    vec.send({"a": actions["a"][1:], "b": (actions["b"][0][1:], actions["b"][1][1:])}, [0, 2])
+    assert len(vec.recv(min_envs=2)) == 2
+    vec.close()
+    counting = configuration.make_vec(counting_fns(4))
+    counting.reset()
+    obs, *_ = counting.step(torch.zeros(4, dtype=torch.int32))
+    assert obs[:, 2].tolist() == [1] * 4
+    obs, *_ = counting.step(OnDevice(np.zeros(4, np.int64)))
+    assert obs[:, 2].tolist() == [2] * 4
+    with pytest.raises(ValueError, match="actions have shape"):
+        counting.step(torch.zeros(3, dtype=torch.int32))
+    with pytest.raises(TypeError, match="actions have dtype float32"):
+        counting.step(torch.full((4,), 0.5))
+    counting.close()
+
+
+class OnDevice:
+    """A tensor on a device, which becomes an array only by `cpu`."""
+
+    def __init__(self, values: Any) -> None:
+        self._values = values
+
+    def detach(self) -> OnDevice:
+        return self
+
+    def cpu(self) -> Any:
+        return self._values
+
+
+def test_rows_of_an_error() -> None:
+    import torch
+
+    with VecTorch(DummyVecEnv([functools.partial(FailingEnv, 0, "step", 1), *counting_fns(2)[1:]])) as vec:
+        vec.reset()
+        with pytest.raises(EnvError) as raised:
+            vec.step([0, 0])
+        assert raised.value.batch is not None
+        assert isinstance(raised.value.batch.obs, torch.Tensor)
+        assert raised.value.batch.rewards.dtype == torch.float32
+
+
+def test_another_device() -> None:
+    with VecTorch(DummyVecEnv(counting_fns(2)), device="meta") as vec:
+        obs, *_ = vec.reset(), None
+        assert (obs.device.type, obs.shape) == ("meta", (2, 3))
+
+
+def test_staging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way by pinned memory, where the CPU is the device: a buffer is not written to while it may be read."""
+    import torch
+
+    log: list[Any] = []
+
+    class Event:
+        def __init__(self) -> None:
+            self.number = log.count("record")
+
+        def record(self, stream: Any) -> None:
+            log.append("record")
+
+        def synchronize(self) -> None:
+            log.append(self.number)
+
+    def empty(shape: Any, dtype: Any, pin_memory: bool) -> Any:
+        assert pin_memory
+        log.append(tuple(shape))
+        return torch.empty(shape, dtype=dtype)
+
+    cuda = SimpleNamespace(Event=Event, current_stream=lambda device: None)
+    staging = Staging(SimpleNamespace(empty=empty, cuda=cuda), torch.device("cpu"))
+    rows = [torch.arange(12.0).reshape(4, 3), torch.arange(4)]
+    for k in range(4):
+        for copy, row in zip(staging.copied([row[k:] + k for row in rows], 4), rows, strict=True):
+            assert torch.equal(copy, row[k:] + k)
+    assert log == [(4, 3), (4,), "record", (4, 3), (4,), "record", 0, "record", 1, "record"]
+
+
+def test_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for JAX, which the tests do not install."""
+    with DummyVecEnv(counting_fns(2), copy=False) as inner:
+        monkeypatch.setitem(sys.modules, "jax", None)
+        with pytest.raises(BackendUnavailable, match="pip install jax"):
+            VecJax(inner)
+        placed: list[Any] = []
+        monkeypatch.setitem(
+            sys.modules, "jax", SimpleNamespace(device_put=lambda arrays, device: placed.append(device) or arrays)
+        )
+        vec = VecJax(inner, device="gpu0")
+        first = vec.reset()
+        second, rewards, dones, _ = vec.step([0, 0])
+        assert first[:, 2].tolist() == [0, 0]  # not overwritten by the step
+        assert second[:, 2].tolist() == [1, 1]
+        assert (rewards.dtype, dones.dtype) == (np.float32, np.bool_)
+        assert placed == ["gpu0", "gpu0"]
+
+
+def test_what_has_no_tensors() -> None:
+    space = spaces.Dict({"a": spaces.Discrete(2), "words": spaces.Text(3)})
+    with (
+        DummyVecEnv([functools.partial(SampledEnv, space)]) as inner,
+        pytest.raises(TypeError, match=r"observations\['words'\] of Dict"),
+    ):
+        VecTorch(inner)
