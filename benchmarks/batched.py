@@ -6,7 +6,8 @@
 The limit is one independent loop per core over NumPy CartPole (`vector_entry_point`), all at once, which share the
 envs. Beside it, by turns with it: one loop over all envs ("bare"), and VecEnvs of one batched env per worker, through
 `step` and through as_gymnasium. Every row counts, on both sides. `memory` is what a VecEnv adds to the calling process
-once it has been stepped, shared columns included, in rows (observation, reward, two flags) per env.
+once it has been stepped, shared columns included, in rows (observation, reward, two flags) per env; "bare" is what a
+batched env of all envs takes by itself, which is part of the figures of the engines that step envs in this process.
 """
 
 from __future__ import annotations
@@ -93,13 +94,30 @@ def weigh(connection: Connection, make_vec: MakesVec, backend: Backend, num_envs
     stepper.close()
 
 
+def weigh_bare(connection: Connection, env: NativeEnv, num_envs: int) -> None:
+    """Send how many bytes one batched env of all envs adds to this process."""
+    loop = Bare(env).make(8)
+    gc.collect()
+    before = footprint().parent
+    bare = env.of(num_envs)()
+    bare.reset(seed=0)
+    for _ in range(2):
+        bare.step(bare.action_space.sample())
+    connection.send(footprint().parent - before)
+    bare.close()
+    loop.close()
+
+
 def memory(env: NativeEnv, num_envs: int) -> dict[str, float]:
     """Return the rows per env that each engine takes in the caller."""
-    found = {}
+    children: dict[str, Any] = {"bare": (weigh_bare, env, num_envs)}
     for backend in map(parse, ENGINES):
-        child = Child(weigh, from_make_vec_env(env), backend, num_envs)
+        children[backend.name] = (weigh, from_make_vec_env(env), backend, num_envs)
+    found = {}
+    for name, what in children.items():
+        child = Child(*what)
         try:
-            found[backend.name] = child.receive() / num_envs / ROW
+            found[name] = child.receive() / num_envs / ROW
         finally:
             child.close()
     return found

@@ -29,7 +29,7 @@ from vecenvs.testing import leaks
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker import preload
 
-sys.path.append(str(Path(__file__).parent / "ray"))  # for `ray_session`, which the tests of replay share
+sys.path.append(str(Path(__file__).parent / "ray"))  # for `ray_session`, which the tests of replay share, and `later`
 sys.path.append(str(Path(__file__).parent / "mpi"))  # for `hosts`
 
 preload.MODULES.append("vecenvs.testing.suite")  # and with it pytest, which each worker would import for 0.1 s
@@ -145,11 +145,24 @@ MATRICES: dict[str, dict[str, list[Configuration]]] = {
         ],
     },
     "caller": {**NO_OTHERS, "subproc": [subproc("caller", 3)]},
+    # For batched envs, which the compiled core does not step.
+    "batched": {
+        "dummy": [*DUMMY, Configuration("dummy-python", "dummy", python=True, long=True)],
+        "subproc": [
+            subproc("fork", 2),
+            replace(subproc("fork", 2, long=True), name="subproc-fork-2-python", python=True),
+        ],
+    },
     # For what is built on the contract alone (views, other libraries' names).
     "contract": {"dummy": DUMMY, "subproc": [subproc("fork", 2), subproc("caller", 3, long=True)]},
     # The same, by compiled code and by its twin.
     "spaces": {"dummy": BOTH, "subproc": [subproc("fork", 2), subproc("caller", 3, long=True)]},
 }
+
+
+def short_tier(config: pytest.Config) -> bool:
+    """Tell whether `make test` runs, and so no long test."""
+    return config.getoption("markexpr") == "not long"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -158,7 +171,7 @@ def pytest_configure(config: pytest.Config) -> None:
     In the short tier, tests by hypothesis that name no number of examples have fewer.
     """
     settings.register_profile("short", max_examples=40)
-    if config.getoption("markexpr") == "not long":
+    if short_tier(config):
         settings.load_profile("short")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -206,7 +219,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not import, for the short tier, a module whose tests are all long: some of them load torch."""
-    if config.getoption("markexpr") != "not long" or collection_path.suffix != ".py":
+    if not short_tier(config) or collection_path.suffix != ".py":
         return None
     long = ("\npytestmark = pytest.mark.long", "\npytestmark = [pytest.mark.long")
     return True if any(line in collection_path.read_text() for line in long) else None
@@ -249,23 +262,36 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from xdist.scheduler import LoadScopeScheduling
 
+    # In the short tier one process runs all that loads large libraries, so that forks of the others stay fast.
+    short = short_tier(config)
+
     class ByGroup(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return group_of(nodeid) or nodeid
+            group = group_of(nodeid)
+            return "large" if short and group is not None and group not in MPIS else group or nodeid
+
+        def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+            """Forget groups that are done: otherwise the scheduler counts the tests of all of them after each test."""
+            super().mark_test_complete(node, item_index, duration)
+            group = self._split_scope(self.registered_collections[node][item_index])
+            if all(self.assigned_work[node][group].values()):
+                del self.assigned_work[node][group]
 
     return ByGroup(config, log)
 
 
+MPIS = ("mpich", "openmpi")  # their programs start ranks: they load nothing themselves
 SHARE_A_RAY = ("test_ray_manners", "test_ray_env_wrapper", "test_ray_multiprocess_env", "test_replay_ray")
 BEGIN_A_RAY = ("tests/ray/", "tests/replay/test_replay_docs", "tests/examples/test_replay_examples")
 
-# What loads torch, besides the tests with "sb3" in their names.
+# What loads torch or matplotlib, besides the tests with "sb3" in their names.
 LOAD_TORCH = (
     "tests/compat/test_baselines.py::test_set_global_seeds",
     "tests/examples/test_ddpg",
+    "tests/test_bench.py::TestReport::test_draws",
     "tests/test_run.py::test_models_of",
     "tests/test_tensor_envs",
-    "tests/test_training_benchmark.py::TestTurns",
+    "tests/test_training_benchmark.py",
     "tests/views/test_gymnasium_programs.py::test_floats_for_integers",
     "tests/views/test_gymnasium_programs.py::test_what_is_no_row",
     "tests/views/test_sb3",
@@ -273,6 +299,7 @@ LOAD_TORCH = (
     "tests/wrappers/test_vec_small.py::test_what_is_no_vec_env",
     "tests/wrappers/test_vec_torch",
 )
+LOAD_SIMULATORS = ("HalfCheetah", "ALE/", "atari")  # words in the names of tests
 
 
 def group_of(nodeid: str) -> str | None:
@@ -288,14 +315,23 @@ def group_of(nodeid: str) -> str | None:
         return "mpich" if "mpich" in name else "openmpi"
     if "sb3" in name or nodeid.startswith(LOAD_TORCH):
         return "torch"
+    if any(word in name for word in LOAD_SIMULATORS):
+        return "simulators"
     return None
 
 
 @pytest.hookimpl(wrapper=True)  # around fixtures of classes and modules, too
-def pytest_runtest_teardown() -> Generator[None, object, object]:
-    """Restore SIGTERM after tests with a Ray: its handler stays after `ray.shutdown`, and every fork inherits it."""
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """End the tests' Ray after the last test that uses it.
+
+    Restore SIGTERM then: the handler of Ray stays after `ray.shutdown`, and every fork inherits it.
+    """
+    from ray_session import leave
+
     try:
-        return (yield)
+        result = yield
+        leave(nextitem)
+        return result
     finally:
         ray = sys.modules.get("ray")
         if ray is not None and not ray.is_initialized():

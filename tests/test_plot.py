@@ -7,13 +7,15 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
+from later import Later
 
 from vecenvs.__main__ import main
 from vecenvs.plots.curves import curve, find_runs, load_seeds, trailing_mean
 from vecenvs.wrappers import LoadMonitorResultsError
+
+cv2 = Later("cv2")
 
 
 def write(path: Path, episodes: Sequence[tuple[float, int, float]], t_start: float = 100.0) -> None:

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
-import pygame
 import pytest
+from later import Later
 
 from vecenvs import BackendUnavailable, DummyVecEnv, SubprocVecEnv, VecEnvError, VecMonitor, from_gymnasium
 from vecenvs.testing.envs import RenderingEnv, counting_fns
 
+pygame = Later("pygame")
 FNS = [functools.partial(RenderingEnv, tag + 1) for tag in range(4)]
 
 

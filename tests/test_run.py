@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import cv2
 import gymnasium
 import numpy as np
 import pytest
+from later import Later
 
 import vecenvs
 from vecenvs import DummyVecEnv
@@ -28,6 +28,7 @@ from vecenvs.testing.envs import FailingEnv, RenderingEnv, counting_fns
 from vecenvs.wrappers import VecNormalize, load_results
 
 ROOT = Path(vecenvs.__file__).parent.parent
+cv2 = Later("cv2")
 
 
 def always_right(obs: Any) -> Any:

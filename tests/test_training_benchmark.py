@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from later import Later
 
 from vecenvs.bench.workloads import BadRequest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is no part of the package
-program = import_module("benchmarks.training.__main__")
-charts = import_module("benchmarks.training.charts")
+program = Later("benchmarks.training.__main__")  # these two draw charts
+charts = Later("benchmarks.training.charts")
 contestants = import_module("benchmarks.training.contestants")
 figures = import_module("benchmarks.training.figures")
 grid = import_module("benchmarks.training.grid")

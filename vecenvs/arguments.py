@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import VectorEnv
 
+from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.batch.values import shown
 from vecenvs.errors import NotSteppingError
 from vecenvs.vec_env import Indices, Options, Seeds, VecEnv, way_of_several
@@ -287,6 +288,19 @@ def parse_seeds(seed: Seeds, indices: Sequence[int]) -> dict[int, int | None]:
                 _check_seed(item)
         return {i: None if item is None else int(item) for i, item in zip(indices, given, strict=True)}
     raise TypeError(f"seed must be an int, a list of ints, a numpy SeedSequence or None, not {seed!r}")
+
+
+def parse_reset(seed: Seeds, options: Options, indices: Sequence[int]) -> ResetArguments:
+    """Return the seeds and options of a reset of the envs `indices`; see `parse_seeds` and `parse_options`."""
+    seeds: Any = None
+    if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
+        _check_seed(seed)
+        seeds = int(seed)
+    elif seed is not None:
+        seeds = parse_seeds(seed, indices)
+    if options is None or isinstance(options, Mapping):
+        return ResetArguments(seeds, None if options is None else dict(options))
+    return ResetArguments(seeds, parse_options(options, indices), True)
 
 
 def parse_options(options: Options, indices: Sequence[int]) -> dict[int, dict[str, Any] | None]:

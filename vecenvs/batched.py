@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -88,7 +89,7 @@ class Hosts:
         self.num_envs = starts[-1]
         self.ranges = [range(a, b) for a, b in itertools.pairwise(starts)]
         self.batched = [slots for slots, fn in zip(self.ranges, env_fns, strict=True) if isinstance(fn, Batched)]
-        self._of_slot = {slot: slots for slots in self.batched for slot in slots}
+        self._starts = [slots.start for slots in self.batched]
 
     def functions_of(self, shard: range) -> list[Any]:
         """Return the functions that make the envs of a shard."""
@@ -114,12 +115,12 @@ class Hosts:
 
     def together(self, slots: list[int]) -> list[int]:
         """Return `slots` in an order in which those of one batched env are adjacent and ascend."""
-        if not self._of_slot:
+        if not self.batched:
             return slots
         groups = self.groups_of(slots)
         found: list[int] = []
         for slot in slots:
-            host = self._of_slot.get(slot)
+            host = self._host_of(slot)
             found += [slot] if host is None else sorted(groups.pop(host.start, ()))
         return found
 
@@ -127,15 +128,23 @@ class Hosts:
         """Return, for those of `slots` in batched envs, the slots that lie in one of them, by its first slot."""
         found: dict[int, list[int]] = {}
         for slot in slots:
-            if slot in self._of_slot:
-                found.setdefault(self._of_slot[slot].start, []).append(slot)
+            host = self._host_of(slot)
+            if host is not None:
+                found.setdefault(host.start, []).append(slot)
         return found
+
+    def _host_of(self, slot: int) -> range | None:
+        """Return the slots of the batched env that steps this one; None for a single env."""
+        position = bisect.bisect_right(self._starts, slot) - 1
+        return self.batched[position] if position >= 0 and slot in self.batched[position] else None
 
     def check_whole(self, what: str, slots: Sequence[int]) -> None:
         """Raise VecEnvError if `slots` has some of the envs of a batched env, but not all."""
+        if len(slots) == self.num_envs:
+            return
         for group in self.groups_of(slots).values():
-            host = self._of_slot[group[0]]
-            if len(group) < len(host):
+            host = self._host_of(group[0])
+            if host is not None and len(group) < len(host):
                 raise VecEnvError(
                     f"{what} for envs {describe_indices(sorted(group))}: envs {describe_indices(host)} are one batched "
                     "env, which steps all its envs at once: name all of them or none"

@@ -155,7 +155,7 @@ class TestSchedules(OnConfigurations, ScheduleConformance):
 class TestBatched(OnConfigurations, BatchedConformance, BatchedRuleConformance):
     """Batched envs, beside single ones."""
 
-    matrix = "plain"
+    matrix = "batched"
 
 
 class TestBatchedByCaller(OnConfigurations, BatchedConformance, BatchedRuleConformance):

@@ -9,6 +9,7 @@ from mpi4py import MPI
 
 from vecenvs.backends.mpi import MpiVecEnv
 from vecenvs.testing.suite import (
+    BatchedConformance,
     DeathConformance,
     LifecycleConformance,
     ScheduleConformance,
@@ -31,9 +32,10 @@ def make(env_fns: Any, **common: Any) -> MpiVecEnv:
 
 
 class TestWorlds(WorldConformance):
-    """Trajectories of real envs: for every number of ranks."""
+    """Trajectories of real envs, and rows of batched ones: for every number of ranks."""
 
     make_vec = staticmethod(make)
+    test_rows_do_not_depend_on_the_split = BatchedConformance.test_rows_do_not_depend_on_the_split
 
 
 class TestEnds(LifecycleConformance, StartConformance, DeathConformance, ScheduleConformance):

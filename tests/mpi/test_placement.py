@@ -1,4 +1,4 @@
-"""Which ranks get the workers of an MpiVecEnv. No MPI is needed: the ranks are given."""
+"""Which ranks get the workers of an MpiVecEnv, and how many cores each has."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from jobs import PROGRAMS, launched, run
 
 from vecenvs.backends.mpi.nodes import Peer
 from vecenvs.backends.mpi.ranks import WorkerRanks
+from vecenvs.cpus import usable_cores
 
 
 def ranks(nodes: list[int]) -> Any:
@@ -28,3 +30,13 @@ def test_an_order_of_ranks(spread: bool, expected: list[int]) -> None:
     for _ in range(7):
         own.append(WorkerRanks.least_busy(there, own, spread=spread))
     assert [peer.rank for peer in own] == expected
+
+
+@pytest.mark.long
+def test_a_vec_env_in_each_worker() -> None:
+    """The ranks share this machine: each of the two may use half of its cores."""
+    output = run(launched("openmpi", 3, str(PROGRAMS / "vec_env_per_node.py")))
+    assert "rows agree" in output
+    assert "workers on ranks [1, 2]" in output
+    cores = usable_cores()
+    assert f"cores of the two {[max(1, cores // 2)] * 2} of {cores}" in output

@@ -1,4 +1,8 @@
-"""One small Ray for all tests of this folder. Import `ray_session` and `no_leaks` into a test module to use it."""
+"""One small Ray for the tests of several modules. Import `ray_session` and `no_leaks` into a test module to use it.
+
+It stays for the tests of the next module if that uses it, too; `leave` ends it before others. So one process has to run
+these modules one after another (see `group_of` in tests/conftest.py).
+"""
 
 from __future__ import annotations
 
@@ -39,17 +43,28 @@ ENVIRONMENT = {
 }
 
 
+_session = contextlib.ExitStack()  # has something to undo while there is a Ray
+
+
 @pytest.fixture(scope="module")
-def ray_session() -> Iterator[None]:
-    """Ray, initialised for this process before the test, as by a user. It is gone before tests that need none."""
+def ray_session() -> None:
+    """Ray, initialised for this process before the test, as by a user."""
     import ray
 
-    with leaks.no_leaks(patience=20.0), pytest.MonkeyPatch.context() as patch:
-        for name, value in ENVIRONMENT.items():
-            patch.setenv(name, value)
-        ray.init(address="local", **SMALL)
-        yield
-        ray.shutdown()
+    if ray.is_initialized():
+        return
+    _session.enter_context(leaks.no_leaks(patience=20.0))
+    patch = _session.enter_context(pytest.MonkeyPatch.context())
+    for name, value in ENVIRONMENT.items():
+        patch.setenv(name, value)
+    _session.callback(ray.shutdown)
+    ray.init(address="local", **SMALL)
+
+
+def leave(nextitem: pytest.Item | None) -> None:
+    """End Ray, after a test, unless the module of the next one uses it."""
+    if not hasattr(getattr(nextitem, "module", None), ray_session.__name__):
+        _session.close()
 
 
 @pytest.fixture(autouse=True)

@@ -35,7 +35,7 @@ class OnRay(Conformance):
     gathers = False  # whether two workers have a leader
 
     def make_vec(self, env_fns: Any, **common: Any) -> RayVecEnv:
-        workers = min(2, len(env_fns)) or 2
+        workers = common.pop("num_workers", min(2, len(env_fns)) or 2)
         vec = RayVecEnv(env_fns, workers, actor_options=self.options, transport=self.transport, **common)
         assert vec.stats()["transports"] == {self.way: workers}
         assert all(worker["gathered"] == (self.gathers and workers == 2) for worker in vec.stats()["workers"])
@@ -73,3 +73,20 @@ class TestConnections(OnRay, WorkerConformance):
     @pytest.fixture(autouse=True)
     def no_leader(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(leaders, "LEAST", 3)
+
+
+@pytest.mark.long
+class TestSharing(OnRay, RowConformance, ScheduleConformance):
+    """With room for one worker of two: the other one shares its CPUs."""
+
+    options: ClassVar[dict[str, Any]] = {"num_cpus": 2}
+
+    @pytest.fixture(autouse=True)
+    def at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("vecenvs.backends.ray.transport.PLACE_TIMEOUT", 0.5)
+
+    def make_vec(self, env_fns: Any, **common: Any) -> RayVecEnv:
+        workers = min(2, len(env_fns)) or 2
+        vec = super().make_vec(env_fns, num_workers=workers, min_workers=1, **common)
+        assert sum(worker["shares"] for worker in vec.stats()["workers"]) == workers - 1
+        return vec

@@ -18,9 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import ray
-from ray.util.placement_group import placement_group, remove_placement_group
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from later import Later
 from ray_session import ENVIRONMENT, OPTIONS, ROOT, kill, no_leaks, ray_session, run_script  # noqa: F401
 
 from vecenvs.backends import backend_class
@@ -39,6 +37,8 @@ from vecenvs.transport.shared import Names
 from vecenvs.transport.spinning import ALONE, NEVER, SHARED
 from vecenvs.transport.tcp import Listener
 
+ray = Later("ray")
+groups, strategies = Later("ray.util.placement_group"), Later("ray.util.scheduling_strategies")
 HOST = """
 import functools, os, ray
 from vecenvs.backends.ray import RayVecEnv
@@ -197,14 +197,14 @@ class TestGuest:
 
     def test_what_else_they_may_wait_for(self) -> None:
         """Labels, a placement group, a node: said, and not explained by CPUs."""
-        group = placement_group([{"CPU": 0.1}])
+        group = groups.placement_group([{"CPU": 0.1}])
         ray.get(group.ready())
-        remove_placement_group(group)
+        groups.remove_placement_group(group)
         for options, placement, words in (
             ({"label_selector": {"kind": "moon"}}, None, r"free, so it waits for label_selector=\{'kind': 'moon'\}"),
             ({}, group, "its placement group of 0.1 CPU has no place itself .Ray says REMOVED"),
             ({"num_cpus": 64}, "local", "to which placement ties it, has 2 CPU, so it can never be"),
-            ({}, NodeAffinitySchedulingStrategy("00" * 28, soft=False), "no living node is 0000"),
+            ({}, strategies.NodeAffinitySchedulingStrategy("00" * 28, soft=False), "no living node is 0000"),
         ):
             with pytest.raises(BackendUnavailable, match=words):
                 RayVecEnv(counting_fns(2), 1, actor_options={**OPTIONS, **options}, placement=placement,
@@ -227,7 +227,7 @@ class TestGuest:
 
     def test_placement(self) -> None:
         node = ray.get_runtime_context().get_node_id()
-        for placement in ("local", "spread", NodeAffinitySchedulingStrategy(node, soft=False)):
+        for placement in ("local", "spread", strategies.NodeAffinitySchedulingStrategy(node, soft=False)):
             with RayVecEnv(counting_fns(2), 1, actor_options=OPTIONS, placement=placement) as vec:
                 assert vec.stats()["workers"][0]["node"] == node
 
@@ -356,7 +356,7 @@ class TestGuest:
         node = ray.get_runtime_context().get_node_id()
         for options, placement, bound_for in (
             ({"num_cpus": 2}, "spread", node),
-            ({"num_cpus": 2}, NodeAffinitySchedulingStrategy(node, soft=False), node),
+            ({"num_cpus": 2}, strategies.NodeAffinitySchedulingStrategy(node, soft=False), node),
             ({"num_cpus": 2, "resources": {"sim": 1}}, None, None),
             ({"num_cpus": 1, "num_gpus": 1}, "local", None),
             ({"num_cpus": 1, "label_selector": {"kind": "moon"}}, None, None),

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-import ray
+from later import Later
 from ray_session import kill, no_leaks, ray_session  # noqa: F401
 
 from vecenvs.compat.ray_multiprocess_env import RayVectorEnv, make_remote_class
@@ -16,6 +16,7 @@ from vecenvs.testing.envs import CountingEnv
 
 pytestmark = pytest.mark.usefixtures("ray_session")
 N = 2
+ray = Later("ray")
 
 
 class Holder:

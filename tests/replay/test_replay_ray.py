@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import ray
+from later import Later
 from numbered import ACTION, OBS, numbers, transitions
 from ray_session import no_leaks, ray_session, run_script  # noqa: F401
 
@@ -25,6 +25,7 @@ from vecenvs.testing.envs import CountingEnv, FailingEnv, counting_fns
 from vecenvs.testing.envs.failing import ToyError
 
 SMALL = {"num_cpus": 0.1}
+ray = Later("ray")
 
 
 class Ones:

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from vecenvs.backends import backend_class
+from vecenvs.pool import pool_base
 from vecenvs.testing.envs import CountingEnv, GatedEnv
 
 
 def main(backend: str, kwargs: dict[str, Any], ending: str, directory: Path) -> None:
+    pool_base.CLOSE_GRACE = 1.0  # rather than 5 s: an env that waits at the gate never closes
     gate = directory / "never"
     where = {"in_init": "init", "in_step": "step", "in_reset": "reset"}.get(ending, "nowhere")
     env_fns: list[Any] = [functools.partial(CountingEnv, tag) for tag in range(4)]

@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from later import Later
 
 from vecenvs import DummyVecEnv
 from vecenvs.errors import VecEnvError
@@ -18,6 +18,8 @@ from vecenvs.testing.envs import RenderingEnv
 from vecenvs.views import from_gymnasium
 from vecenvs.wrappers import VecVideoRecorder
 from vecenvs.wrappers.vec_video_writer import VideoWriter
+
+cv2 = Later("cv2")
 
 
 class Large(RenderingEnv):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from vecenvs.arguments import parse_timeout
 from vecenvs.backends.in_process import LocalTransport
 from vecenvs.batch.batch_columns import Allocator, BatchColumns
 from vecenvs.batch.infos import blank_info, copies
@@ -48,6 +49,7 @@ class DummyVecEnv(PoolVecEnv):
         # Of a single batched env, whose rows need not go through the columns.
         results, objects = self._step_results, self._batch.observations.layout.has_objects
         self._results = results if isinstance(results, BatchedResults) and not objects else None
+        self._recorded: int | None = None  # number of a step that `step_wait` carries out directly
         # Whether rows without infos are all that a step leaves behind.
         self._direct = not (self._asynchronous or self._info_attrs or self._step_results.keep_rows)
 
@@ -59,11 +61,32 @@ class DummyVecEnv(PoolVecEnv):
         if not (self._free and self._direct and self._take_actions(actions)):
             return super().step(actions)
         self._free = False
+        return self._step_directly(self._commands.record_step())
+
+    def step_async(self, actions: Any) -> None:
+        if self._free and self._direct and self._take_actions(actions):
+            self._free = False
+            self._recorded = self._commands.record_step()
+        else:
+            super().step_async(actions)
+
+    def step_wait(self, timeout: float | None = None) -> StepReturn:
+        number, self._recorded = self._recorded, None
+        if number is None or not self._commands.is_unsent(number):
+            return super().step_wait(timeout)
+        if timeout is not None:
+            self._recorded = number
+            parse_timeout(timeout)
+            self._recorded = None
+        return self._step_directly(number)
+
+    def _step_directly(self, number: int) -> StepReturn:
+        """Carry out a step that is recorded, and has not been sent."""
         commands = self._commands
-        if not self._local.step_all(commands.record_step()):
+        if not self._local.step_all(number):
             block = self._local.block() if self._results is not None else None
             if block is None or self._results is None:
-                return self.step_wait()
+                return super().step_wait()
             result = self._results.take_block(block, copy=self.copy)
         elif self._local.has_flags():
             result = self._step_results.with_flags(copies(self._blank, self.num_envs), copy=self.copy)

@@ -9,11 +9,13 @@ nothing, and an answer whose number is not expected is ignored.
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from vecenvs.batch.batch_columns import BatchColumns
+from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.errors import VecEnvError, WorkerDied
 from vecenvs.pool.recovery import Recovery, copied
 from vecenvs.pool.subsets import Part, divided, slots_in
@@ -41,7 +43,7 @@ class Commands(Unanswered):
 
     def __init__(self, workers: Workers, batch: BatchColumns, recovery: Recovery, *, timed: bool) -> None:
         super().__init__(workers.shards, batch)
-        self.owner = [worker for worker, shard in enumerate(self.shards) for _ in shard]
+        self.owner = array("i", (worker for worker, shard in enumerate(self.shards) for _ in shard))
         self.recovery = recovery
         # While commands are being sent: those that may not be recorded yet, with the `step_slots` that they set.
         self.unsent: tuple[list[Pending], int | None] | None = None
@@ -65,6 +67,10 @@ class Commands(Unanswered):
         self.unsent = _RECORDED
         self.stepping = dict.fromkeys(self._workers.order, now)
         return number
+
+    def is_unsent(self, number: int) -> bool:
+        """Tell whether a step is recorded under this number and has not been sent."""
+        return self.unsent is _RECORDED and self.stepping is not None and self.step_answers.number == number
 
     def step_all(self) -> None:
         """Begin a step of every env: send one command to each worker."""
@@ -93,17 +99,17 @@ class Commands(Unanswered):
         """Begin a step of the envs that are not being reset."""
         self.send(self.numbered(Command.STEP_SOME, divided(slots_in(slots), self.owner)), slots)
 
-    def numbered(self, kind: Command, parts: Sequence[Part], bodies: Mapping[int, Any] | None = None) -> list[Pending]:
+    def numbered(self, kind: Command, parts: Sequence[Part], given: ResetArguments | None = None) -> list[Pending]:
         """Return commands about some slots, one for each worker (see `subsets.divided`): for `send`.
 
-        With `bodies`, which have something for some slots, a command's body has what concerns its own.
+        A command's body has what concerns its slots of what is `given`.
         """
         now, number = time.monotonic() if self._timed else 0.0, self._number
         self._number += len(parts)
         found = [Pending(number + k, part, kind, now) for k, part in enumerate(parts, 1)]
-        if bodies:
+        if given is not None:
             for each in found:
-                each.body = {slot: bodies[slot] for slot in each.slots if slot in bodies}
+                each.body = given.part(each.slots)
         return found
 
     def send(self, commands: list[Pending], step_slots: int | None = None) -> None:

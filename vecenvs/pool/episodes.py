@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from vecenvs.batch.batch_columns import FIRST, Allocator, BatchColumns
 from vecenvs.batch.columns import Columns
 from vecenvs.batch.info_batches import BegunInfos
+from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.pool.info_columns import InfoColumns
 from vecenvs.transport.protocol import Command
 
@@ -54,9 +55,11 @@ class Episodes:
         """Note that first rows of these slots which have come will not be returned: a reset overtakes them."""
         self._begun_before.difference_update(slots)
 
-    def record_seeds(self, seeds: dict[int, int | None]) -> None:
-        """Record the seeds that resets get."""
-        self._seeds.update((slot, seed) for slot, seed in seeds.items() if seed is not None)
+    def record_seeds(self, slots: Iterable[int], given: ResetArguments) -> None:
+        """Record the seeds that resets get, if workers may be replaced."""
+        if self._last_rows is not None:
+            seeds = ((slot, given.of(slot)[0]) for slot in slots)
+            self._seeds.update((slot, seed) for slot, seed in seeds if seed is not None)
 
     def hold(self, seeds: dict[int, Any], options: dict[int, Any], ready: Collection[int]) -> None:
         """Keep the seeds and options for the next resets: a worker that is replaced before loses those it was sent.

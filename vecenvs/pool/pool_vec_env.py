@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs import env_calls
-from vecenvs.arguments import check_function, check_portion, deadline_of, parse_options, parse_seeds
+from vecenvs.arguments import check_function, check_portion, deadline_of, parse_options, parse_reset, parse_seeds
 from vecenvs.batch.actions import parse_actions
 from vecenvs.batch.batch_columns import TERMINATED, TRUNCATED
+from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, NotSteppingError
 from vecenvs.pool.commands import NO_RESETS
 from vecenvs.pool.pool_base import EnvFn, PoolBase, Result
@@ -114,17 +115,17 @@ class PoolVecEnv(PoolBase):
         self._begin_resets(self._parse_slots("reset", indices), seed, options)
 
     def _begin_resets(self, subset: Subset, seed: Seeds, options: Options) -> None:
-        slots, given = subset.slots, None
-        if not (seed is None and options is None):
-            seeds, all_options = parse_seeds(seed, slots), parse_options(options, slots)
-            given = {slot: (seeds[slot], all_options[slot]) for slot in slots}
+        slots = subset.slots
+        arguments = parse_reset(seed, options, slots)
         self._check_free("reset", subset.bits, autoresets=False)
         if options is not None:
-            self._workers.check_portable("options", all_options)
+            self._workers.check_portable("options", arguments.options)
         self._waiting.finish_resets(subset.bits, forget=True)
         self._episodes.drop_first_rows(slots)
-        if given is not None:
-            self._episodes.record_seeds(seeds)
+        given = None
+        if not (seed is None and options is None):
+            self._episodes.record_seeds(slots, arguments)
+            given = arguments
         self._commands.send(self._commands.numbered(Command.RESET, subset.parts, given))
         self._counters["resets"] += len(slots)
 
@@ -319,7 +320,7 @@ class PoolVecEnv(PoolBase):
     def seed(self, seed: Seeds = None) -> list[int | None]:
         seeds = parse_seeds(seed, range(self.num_envs))
         self._prepare("seed", seeds, {})
-        self._episodes.record_seeds(seeds)
+        self._episodes.record_seeds(seeds, ResetArguments(seeds, None))
         return [seeds[slot] for slot in range(self.num_envs)]
 
     def set_options(self, options: Options = None) -> None:

@@ -10,21 +10,19 @@ from vecenvs.errors import NotSteppingError, StepTimeout
 from vecenvs.pool.commands import Commands
 from vecenvs.pool.step_results import env_error
 from vecenvs.pool.waiting import Waiting
-from vecenvs.transport.protocol import Command, RemoteFailure, RowExtras
+from vecenvs.transport.protocol import Command, RemoteFailure, RowExtras, Slots
 
 
 class RemoteCalls:
     """Sends requests and waits for the replies. `slots` are those of the call that is unanswered, None without one."""
 
     def __init__(self, commands: Commands, waiting: Waiting, shards: Sequence[range]) -> None:
-        self.slots: list[int] | None = None
+        self.slots: Slots | None = None
         self._commands = commands
         self._waiting = waiting
         self._shards = shards
 
-    def begin(
-        self, slots: list[int], function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def begin(self, slots: Slots, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Ask for a call of `function(env, *args, **kwargs)` on the envs of these slots."""
         groups: dict[int, list[int]] = {}
         for slot in slots:

@@ -16,6 +16,7 @@ from vecenvs.vec_env import Indices
 
 _INT64, _BOOL = np.dtype(np.int64), np.dtype(np.bool_)
 _BIT = (1).__lshift__
+_MANY = 256  # slots
 _KEPT = 4  # envs in the sets that are remembered, for each env there is
 
 
@@ -30,17 +31,18 @@ class Part(NamedTuple):
 class Subset(NamedTuple):
     """Some slots, in the caller's order: also as an array, as bits, and as what each worker has of them."""
 
-    slots: list[int]
+    slots: Slots
     array: NDArray[np.int64]
     bits: int
-    parts: list[Part]
+    parts: Sequence[Part]
 
 
 class Subsets:
     """Makes subsets of index arrays, masks and lists. Arrays of the same values give the same subset again."""
 
-    def __init__(self, owner: Sequence[int], hosts: Hosts) -> None:
+    def __init__(self, owner: Sequence[int], shards: Sequence[range], hosts: Hosts) -> None:
         self._owner = owner
+        self._shards = shards
         self._hosts = hosts
         self._known: dict[tuple[str, bytes], Subset] = {}
         self._kept = 0
@@ -60,21 +62,30 @@ class Subsets:
         return found
 
     def _new(self, indices: Indices) -> Subset:
+        if indices is None:
+            n = len(self._owner)
+            parts = [Part(worker, shard, bits_of(shard)) for worker, shard in enumerate(self._shards)]
+            return Subset(range(n), np.arange(n, dtype=_INT64), bits_of(range(n)), parts)
         slots = parse_indices(indices, len(self._owner))
         parts = divided(self._hosts.together(slots), self._owner)
-        return Subset(slots, np.array(slots, np.int64), sum(part.bits for part in parts), parts)
+        return Subset(slots, np.array(slots, _INT64), sum(part.bits for part in parts), parts)
 
 
 def bits_of(slots: Iterable[int]) -> int:
     """Return slots as the bits of an int."""
     if type(slots) is range:
         return ((1 << len(slots)) - 1) << slots.start
+    slots = list(slots)
+    if len(slots) > _MANY:  # each sum of large ints is a copy
+        places = np.zeros(max(slots) + 1, bool)
+        places[slots] = True
+        return int.from_bytes(np.packbits(places, bitorder="little").tobytes(), "little")
     return sum(map(_BIT, slots))
 
 
 def slots_in(bits: int) -> list[int]:
     """Return the slots that are bits of an int, ascending."""
-    return [slot for slot in range(bits.bit_length()) if bits >> slot & 1]
+    return [slot for slot, digit in enumerate(reversed(f"{bits:b}")) if digit == "1"]
 
 
 def divided(slots: Iterable[int], owner: Sequence[int]) -> list[Part]:

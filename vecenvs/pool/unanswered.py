@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from vecenvs.batch.batch_columns import BatchColumns
+from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.pool.step_answers import StepAnswers
 from vecenvs.pool.subsets import Part, bits_of, slots_in
 from vecenvs.transport.protocol import Command, RowExtras, Slots, slots_of
@@ -30,7 +31,7 @@ class Pending:
         self.left = self.bits
         self.kind = kind
         self.since = since
-        self.body: dict[int, Any] | None = None
+        self.body: ResetArguments | None = None
 
     def slots_left(self) -> Slots:
         """Return the slots that are left, in the order of the command."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import glob
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -31,10 +30,16 @@ def child_processes(exempt: Collection[str] = EXEMPT) -> dict[int, str]:
     Returns:
         {pid: command line}.
     """
+    return _described(_descendants(), exempt)
+
+
+def _described(pids: Collection[int], exempt: Collection[str]) -> dict[int, str]:
+    if not pids:
+        return {}
     import psutil
 
     found = {}
-    for pid in _descendants():
+    for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(pid)
             zombie = process.status() == psutil.STATUS_ZOMBIE
@@ -111,11 +116,12 @@ def no_leaks(exempt: Collection[str] = EXEMPT, patience: float = 5.0) -> Iterato
     Raises:
         AssertionError: something is left behind.
     """
-    processes, files = child_processes(exempt), shared_memory_files()
+    processes, files = {*_descendants()}, shared_memory_files()
     suspects: set[str] = set()
 
     def left_behind() -> list[str]:
-        new = [f"process {pid} ({words})" for pid, words in child_processes(exempt).items() if pid not in processes]
+        found = _described({*_descendants()} - processes, exempt)
+        new = [f"process {pid} ({words})" for pid, words in found.items()]
         # Files that appear after the first look belong to another program.
         suspects.intersection_update(shared_memory_files())
         return new + [str(SHM / name) for name in suspects if not _in_use_elsewhere(name)]
@@ -157,9 +163,10 @@ def _descendants() -> list[int]:
         return [process.pid for process in psutil.Process().children(recursive=True)]
     found = [os.getpid()]
     for pid in found:  # it grows in the loop
-        for children in glob.glob(f"/proc/{pid}/task/*/children"):
-            with contextlib.suppress(OSError):  # the thread has ended
-                found += map(int, Path(children).read_text().split())
+        with contextlib.suppress(OSError):  # the process has ended
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children") as children:
+                    found += map(int, children.read().split())
     return found[1:]
 
 

@@ -35,7 +35,7 @@ class AsyncVectorEnvHost(GymnasiumHost):
     def step(self, actions: Any) -> Step:
         return self._guarded(super().step, actions)  # type: ignore[no-any-return]
 
-    def reset(self, mask: NDArray[np.bool_] | None, seeds: list[int | None], options: Any) -> tuple[Any, Columns]:
+    def reset(self, mask: NDArray[np.bool_] | None, seeds: Sequence[int | None], options: Any) -> tuple[Any, Columns]:
         return self._guarded(super().reset, mask, seeds, options)  # type: ignore[no-any-return]
 
     def read_all(self, name: str) -> Any:

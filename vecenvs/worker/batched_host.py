@@ -70,7 +70,7 @@ class BatchedHost:
         obs, rewards, terminated, truncated, infos = self._checked("step", 5, self.env.step(actions))
         return obs, as_array(rewards), as_array(terminated), as_array(truncated), columns_of(infos, self.num_envs)
 
-    def reset(self, mask: NDArray[np.bool_] | None, seeds: list[int | None], options: Any) -> tuple[Any, Columns]:
+    def reset(self, mask: NDArray[np.bool_] | None, seeds: Sequence[int | None], options: Any) -> tuple[Any, Columns]:
         """Reset all envs, or those of `mask`; return the observations of all, and columns of infos."""
         given: dict[str, Any] = {}
         if any(seed is not None for seed in seeds):
@@ -187,7 +187,7 @@ class GymnasiumHost(BatchedHost):
         self._begun = False
         self.takes_masks = self.takes_masks or self._sync is not None or self._inner is not None
 
-    def reset(self, mask: NDArray[np.bool_] | None, seeds: list[int | None], options: Any) -> tuple[Any, Columns]:
+    def reset(self, mask: NDArray[np.bool_] | None, seeds: Sequence[int | None], options: Any) -> tuple[Any, Columns]:
         if mask is not None and self._sync is not None and not self._begun:
             raise VecEnvError("a SyncVectorEnv resets some of its envs only once all have been: call reset() first")
         found = super().reset(mask, seeds, options)
@@ -240,6 +240,8 @@ def common_seed(seeds: Sequence[int | None], mask: NDArray[np.bool_] | None = No
 
     Batched envs with one random generator take no list.
     """
+    if isinstance(seeds, range):
+        return seeds.start
     chosen = range(len(seeds)) if mask is None else np.flatnonzero(mask).tolist()
     firsts = {None if (seed := seeds[i]) is None else seed - i for i in chosen}
     first = firsts.pop()

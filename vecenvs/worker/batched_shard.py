@@ -10,6 +10,7 @@ import numpy as np
 
 from vecenvs.batch.batch_columns import FIRST, TRUNCATED, BatchColumns, Specs
 from vecenvs.batch.info_batches import Columns, InfoColumn, parts
+from vecenvs.batch.reset_arguments import NONE_GIVEN, ResetArguments
 from vecenvs.batch.values import copy_containers
 from vecenvs.errors import ResetNeededError, VecEnvError, describe_indices
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, safe_text
@@ -18,7 +19,7 @@ from vecenvs.worker.block_attributes import BlockAttributes
 from vecenvs.worker.block_writer import Block, BlockWriter, Mask, Rows
 from vecenvs.worker.env_shard import ENV_ERRORS
 from vecenvs.worker.final_infos import mask_of, split_infos
-from vecenvs.worker.held_resets import Given, HeldResets
+from vecenvs.worker.held_resets import HeldResets
 
 _BROKEN_OFF = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
 _NONE: Rows = np.zeros(0, np.int64)
@@ -55,7 +56,7 @@ class BatchedShard:
         self._begun_next: Mask = np.zeros(len(self.all), bool)  # next_step: whose lost episodes a reset follows
         self._why = "has not been reset"
         self._lost: dict[int, Any] = {}  # env -> the last row of its episode, which was lost with another worker
-        self._held = HeldResets()
+        self._held = HeldResets(first)
 
     @property
     def flags(self) -> BatchedShard:
@@ -222,7 +223,7 @@ class BatchedShard:
     def renew(self, local: int, *, begun: bool = False) -> None:
         """Do nothing: the host is asked for its `step` at each step."""
 
-    def reset_some(self, some: Sequence[int], given: dict[int, tuple[Any, Any]]) -> RowsBody | None:
+    def reset_some(self, some: Sequence[int], given: ResetArguments) -> RowsBody | None:
         """Reset envs for the caller, by slot with the seed and the options of each; their rows are first ones."""
         mask = self._mask_of(np.array(some))
         if not (mask.all() or self._host.takes_masks):
@@ -231,7 +232,7 @@ class BatchedShard:
             why = RemoteFailure.capture(self.first, "reset", problem, portable=self._remote)
             return RowsBody(self._failed(some, why))
         try:
-            infos = self._reset(mask, {slot - self.first: each for slot, each in given.items()})
+            infos = self._reset(mask, given)
             left = self._attributes.store(self._attributes.read())
             first = {**infos, **self._attributes.store_first(mask)}
         except BaseException as exc:
@@ -249,9 +250,9 @@ class BatchedShard:
         """Refuse: no env of a host is reset by itself (see `reset_some`), and there is no async mode for hosts."""
         raise VecEnvError(f"env {self.first + local} is part of a batched env")
 
-    def _reset(self, mask: Mask, given: Given | None = None) -> Columns:
+    def _reset(self, mask: Mask, given: ResetArguments = NONE_GIVEN) -> Columns:
         """Reset the envs of `mask`, write their observations, and return their infos."""
-        seeds, options = self._held.arguments(mask, given or {})
+        seeds, options = self._held.arguments(mask, given)
         whole = bool(mask.all())
         obs, infos = self._host.reset(None if whole else mask, seeds, options)
         self._writer.write(self._writer.parts(obs), None if whole else mask)

@@ -39,7 +39,7 @@ class VecEnvHost(BatchedHost):
                 columns[name] = column if name not in columns else merged(columns[name], column)
         return obs, self.env.rewards64, self.env.terminated, self.env.truncated, columns
 
-    def reset(self, mask: NDArray[np.bool_] | None, seeds: list[int | None], options: Any) -> tuple[Any, Columns]:
+    def reset(self, mask: NDArray[np.bool_] | None, seeds: Sequence[int | None], options: Any) -> tuple[Any, Columns]:
         slots = range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist()
         given: Any = [seeds[slot] for slot in slots]
         obs = self.env.reset(slots, seed=given if any(seed is not None for seed in given) else None, options=options)

@@ -147,7 +147,7 @@ class BlockWriter:
         """Turn columns of infos into extras, for rows that are answered one by one."""
         infos, resets = body.columns or ({}, {})
         extras = list(body.extras)
-        for local in some:
+        for local in some if infos or resets else ():
             info, reset_info = info_of(infos, local), info_of(resets, local)
             if info or reset_info:
                 extras.append(RowExtras(self.first + local, info, reset_info or None))

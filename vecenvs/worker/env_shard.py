@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from time import perf_counter as clock
 from typing import Any
 
 from vecenvs import _native
 from vecenvs.batch.batch_columns import FIRST, BatchColumns, Specs
+from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.errors import VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots, rows_of, shifted
 from vecenvs.worker.autoreset import Autoreset, RowFlags
@@ -28,7 +29,6 @@ ResetOutcome = RemoteFailure | tuple[Any, dict[str, Any]]
 
 _BROKEN_OFF = RuntimeError("stands for an exception that came while Python's own code ran")
 _ALL = slice(None)
-_NOTHING_GIVEN = (None, None)
 
 
 class EnvShard:
@@ -247,9 +247,7 @@ class EnvShard:
                 self._interrupted(exc)
             return self._rows.capture(local, "reset", exc)
 
-    def reset_portion(
-        self, some: Slots, given: Mapping[int, tuple[Any, Any]], until: float
-    ) -> tuple[int, RowsBody | None]:
+    def reset_portion(self, some: Slots, given: ResetArguments, until: float) -> tuple[int, RowsBody | None]:
         """Reset these envs for the caller, up to the one at whose end `clock()` has reached `until`; write their rows.
 
         `given` has the seed and the options of each, by slot. Return how many were reset, and what there is besides
@@ -257,7 +255,7 @@ class EnvShard:
         """
         outcomes: list[ResetOutcome] = []
         for local in some:
-            outcomes.append(self.try_reset(local, given.get(self.first + local, _NOTHING_GIVEN)))
+            outcomes.append(self.try_reset(local, given.of(self.first + local)))
             if clock() >= until:
                 break
         return len(outcomes), self.first_rows(some[: len(outcomes)], outcomes)

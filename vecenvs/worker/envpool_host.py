@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,7 @@ class EnvPoolHost(BatchedHost):
                 f"{cores} of the cores: pass num_threads=vecenvs.worker_cores() in the function that makes it"
             )
 
-    def reset(self, mask: NDArray[np.bool_] | None, seeds: list[int | None], options: Any) -> tuple[Any, Columns]:
+    def reset(self, mask: NDArray[np.bool_] | None, seeds: Sequence[int | None], options: Any) -> tuple[Any, Columns]:
         if any(seed is not None for seed in seeds):
             raise VecEnvError(
                 "EnvPool takes seeds only where it is made: leave out reset's, and pass seed= to the function that "
@@ -76,8 +76,8 @@ class EnvPoolHost(BatchedHost):
         obs, infos = self._reset(options={**(options or {}), MASK: mask})  # of these envs alone
         return map_leaves(spread, obs), columns_of(map_leaves(spread, infos), self.num_envs)
 
-    def render(self, index: int) -> Any:
-        return self.env.render([index])[0]
+    def render_all(self) -> Sequence[Any]:
+        return self.env.render(list(range(self.num_envs)))  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """End the EnvPool's threads, which end with the object. A fork that came later would hang in freeing it."""

@@ -2,50 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.batch.values import copy_containers
 from vecenvs.errors import VecEnvError
 
-Given = dict[int, tuple[Any, Any]]  # by env: a seed and options
-
 
 class HeldResets:
-    """The seeds and options that commands have said in advance, until a reset uses them."""
+    """The seeds and options that commands have said in advance, until a reset uses them. `first` is the first slot."""
 
-    def __init__(self) -> None:
-        self._held: Given = {}
+    def __init__(self, first: int) -> None:
+        self._first = first
+        self._held: dict[int, tuple[Any, Any]] = {}  # by env
 
     def hold(self, env: int, seed: Any, options: Any) -> None:
         """Keep seed and options for the env's next reset which is not the batched env's own."""
         before = self._held.get(env, (None, None))
         self._held[env] = (before[0] if seed is None else seed, before[1] if options is None else options)
 
-    def arguments(self, mask: NDArray[np.bool_], given: Given) -> tuple[list[int | None], dict[str, Any] | None]:
+    def arguments(
+        self, mask: NDArray[np.bool_], given: ResetArguments
+    ) -> tuple[Sequence[int | None], dict[str, Any] | None]:
         """Return a seed for each env, and the options, for a reset of the envs of `mask`. What is `given` comes first.
 
         Raises:
             VecEnvError: their options differ.
         """
-        seeds: list[int | None] = [None] * len(mask)
-        if not (given or self._held):
-            return seeds, None
+        n, first = len(mask), self._first
+        if not (self._held or given.each_options or isinstance(given.seeds, dict)):
+            start = None if given.seeds is None else given.seeds + first
+            return [None] * n if start is None else range(start, start + n), _copied(given.options)
+        found: list[int | None] = [None] * n
         nothing = (None, None)
         common: Any = nothing
         for env in np.flatnonzero(mask).tolist():
-            asked, held = given.get(env, nothing), self._held.get(env, nothing)
-            seeds[env] = held[0] if asked[0] is None else asked[0]
+            asked, held = given.of(first + env), self._held.get(env, nothing)
+            found[env] = held[0] if asked[0] is None else asked[0]
             options = held[1] if asked[1] is None else asked[1]
             if common is nothing:
                 common = options
             elif options is not common and options != common:
                 raise VecEnvError("a batched env takes the same options for all envs that are reset at once")
-        return seeds, None if common is None or common is nothing else copy_containers(dict(common))
+        return found, _copied(common)
 
     def forget(self, mask: NDArray[np.bool_]) -> None:
         """Forget what a reset of these envs has used."""
         if self._held:
             self._held = {env: held for env, held in self._held.items() if not mask[env]}
+
+
+def _copied(options: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if options is None else copy_containers(dict(options))

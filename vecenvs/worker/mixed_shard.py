@@ -11,6 +11,7 @@ import numpy as np
 
 from vecenvs.batch.batch_columns import BatchColumns, Specs
 from vecenvs.batch.info_batches import joined
+from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots, shifted
 from vecenvs.worker.batched_host import BatchedHost
 from vecenvs.worker.batched_shard import BatchedShard
@@ -104,12 +105,12 @@ class MixedShard:
         actions = actions[start:stop] if view else {local - start: action for local, action in actions.items()}
         return part.step_portion(shifted(some, -start), actions, until)
 
-    def reset_some(self, some: Slots, given: dict[int, tuple[Any, Any]]) -> Any:
+    def reset_some(self, some: Slots, given: ResetArguments) -> Any:
         """Reset envs of one batched env."""
         (start, _), part = self._part_of(some[0])
         return part.reset_some(shifted(some, -start), given)
 
-    def reset_portion(self, some: Slots, given: dict[int, tuple[Any, Any]], until: float) -> Any:
+    def reset_portion(self, some: Slots, given: ResetArguments, until: float) -> Any:
         """Reset single envs of one part; see `EnvShard.reset_portion`."""
         (start, _), part = self._part_of(some[0])
         return part.reset_portion(shifted(some, -start), given, until)

@@ -7,6 +7,7 @@ from time import perf_counter as clock
 from typing import Any
 
 from vecenvs.batch.batch_columns import BatchColumns
+from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.transport.protocol import Command, Slots, rows_of, shifted
 from vecenvs.worker.shard import Shard
 
@@ -53,7 +54,7 @@ class SubsetRunner:
         self._drop_resets = drop_resets
         self._portions = {_STEP_SOME: Portions(), _RESET: Portions()}
 
-    def carry_out(self, kind: int, left: Slots, given: dict[int, tuple[Any, Any]]) -> tuple[int, Any]:
+    def carry_out(self, kind: int, left: Slots, given: ResetArguments) -> tuple[int, Any]:
         """Step or reset the first of these slots; return how many, and what their rows have besides columns."""
         env_shard, some = self._env_shard, shifted(left, -self._first)
         part, batched = env_shard.part_of(some[0])

@@ -26,6 +26,7 @@ from vecenvs.transport.protocol import Answer, ShardSpec
 from vecenvs.transport.ring import RingReader, RingWriter
 from vecenvs.transport.shared import FULL_PAUSE, RingsSpec, pid_cell
 from vecenvs.transport.tcp import Invitation
+from vecenvs.worker.batched_host import width
 from vecenvs.worker.calls import close_envs
 from vecenvs.worker.make_envs import make_envs
 from vecenvs.worker.process import Terminated, leave_on_sigterm, limit_threads, wait_for_end, watch_caller
@@ -227,7 +228,7 @@ class ShardServer:
         except OSError as exc:  # the caller waits in vain, and says so
             raise EOFError(str(exc)) from exc
         channel = Channel(connection)
-        shard = range(self._first, self._first + len(self._envs))
+        shard = range(self._first, self._first + sum(map(width, self._envs)))
         commands, answers = Packer.of_commands(batch, shard), Packer.of_answers(batch, shard)
 
         def answer(number: int, tag: int, body: object) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from vecenvs.batch.batch_columns import Specs
+from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots
 
 
@@ -69,11 +70,9 @@ class Shard(Protocol):
 
     def step_portion(self, some: Slots, actions: Any, until: float) -> tuple[int, Any]: ...
 
-    def reset_some(self, some: Slots, given: dict[int, tuple[Any, Any]]) -> RowsBody | None: ...
+    def reset_some(self, some: Slots, given: ResetArguments) -> RowsBody | None: ...
 
-    def reset_portion(
-        self, some: Slots, given: Mapping[int, tuple[Any, Any]], until: float
-    ) -> tuple[int, RowsBody | None]: ...
+    def reset_portion(self, some: Slots, given: ResetArguments, until: float) -> tuple[int, RowsBody | None]: ...
 
     def try_reset(self, local: int, given: tuple[Any, Any] | None = None) -> Any: ...
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from vecenvs.batch.batch_columns import BatchColumns, Specs
+from vecenvs.batch.reset_arguments import NONE_GIVEN
 from vecenvs.errors import VecEnvError
 from vecenvs.transport.pickling import can_pickle, dumps
 from vecenvs.transport.protocol import (
@@ -135,7 +136,7 @@ class Worker:
                 self._batch.actions.take_objects(rows_of(left), given)
                 given = None
             self._unanswered = number
-            count, body = self._portions.carry_out(kind, left, given or {})
+            count, body = self._portions.carry_out(kind, left, given or NONE_GIVEN)
             self._send(number, *address(_SOME_ROWS, left[:count], body))
         self.subset = Subset(number, kind, left[count:], given) if count < len(left) else None
 

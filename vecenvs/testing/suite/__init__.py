@@ -25,7 +25,8 @@ from vecenvs.testing.suite.arguments import ArgumentConformance
 from vecenvs.testing.suite.attributes import AttributeConformance
 from vecenvs.testing.suite.autoreset import AutoresetConformance
 from vecenvs.testing.suite.base import Conformance, Make
-from vecenvs.testing.suite.batched import BatchedConformance, BatchedRuleConformance, BatchedWorkerConformance
+from vecenvs.testing.suite.batched import BatchedConformance, BatchedRuleConformance
+from vecenvs.testing.suite.batched_workers import BatchedWorkerConformance
 from vecenvs.testing.suite.deaths import DeathConformance
 from vecenvs.testing.suite.errors import ErrorConformance
 from vecenvs.testing.suite.indices import IndexConformance

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -14,9 +13,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vecenvs.batch.info_arrays import info_columns
 from vecenvs.batched import Batched
-from vecenvs.errors import EnvError, SpaceMismatch, VecEnvError, WorkerDied
+from vecenvs.errors import EnvError, SpaceMismatch, VecEnvError
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import NESTED, CountingEnv, DyingEnv, FailingEnv, SampledEnv, counting_fns
+from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, FailingEnv, SampledEnv, counting_fns
 from vecenvs.testing.envs.batches import KINDS, ArrayBatch, batched_fns
 from vecenvs.testing.info_checks import assert_columns
 from vecenvs.testing.lockstep import Lockstep
@@ -107,6 +106,15 @@ class BatchedRuleConformance(Conformance):
         both = both_ways(make, fns, (4, 0, 1), kind)
         both.reset(seed=11)
         both.run(25)
+
+    @pytest.mark.parametrize("space", list(SPACES))
+    def test_every_space(self, make: Make, space: str) -> None:
+        fns = [functools.partial(SampledEnv, SPACES[space], SPACES[space])] * 5
+        for kind in ("same_step", "next_step"):
+            both = both_ways(make, fns, (3, 0, 1), kind)
+            both.reset(seed=2)
+            both.run(9)
+            both.vec.close()
 
     def test_single_envs_are_reset_by_mask(self, make: Make) -> None:
         vec = make(batched_fns(counting_fns(4), (3, 0), "disabled"), autoreset="disabled")
@@ -301,40 +309,3 @@ class BatchedRuleConformance(Conformance):
         vec = make(batched_fns(counting_fns(2), (2,)))
         with pytest.raises(EnvError, match="same options"):
             vec.reset(options=[{"a": 1}, {"a": 2}])
-
-
-class BatchedWorkerConformance(Conformance):
-    """Batched envs whose worker dies."""
-
-    @pytest.mark.timeout(60)
-    def test_a_batch_that_dies(self, make: Make) -> None:
-        fns: list[EnvFn] = [functools.partial(DyingEnv, 0, "step", 2), *counting_fns(4)[1:]]
-        vec = make(batched_fns(fns, (2, 2)))
-        vec.reset()
-        vec.step([0] * 4)
-        with pytest.raises(WorkerDied) as raised:
-            vec.step([0] * 4)
-        assert list(raised.value.indices[:2]) == [0, 1]
-
-    @pytest.mark.parametrize("kind", ["same_step", "next_step", "disabled"])
-    def test_a_batch_that_is_restarted(self, make: Make, kind: str, tmp_path: Path) -> None:
-        dying = functools.partial(DyingEnv, 0, "step", 2, lives_file=tmp_path / "lives")
-        fns: list[EnvFn] = [dying, *counting_fns(4)[1:]]
-        vec = make(batched_fns(fns, (2, 2), kind), autoreset=KINDS[kind][0], on_failure="restart")
-        vec.reset(seed=0)
-        before, *_ = vec.step([0] * 4)
-        obs, rewards, dones, infos = vec.step([0] * 4)
-        lost = [bool(info.get("worker_restarted")) for info in infos]
-        assert lost[:2] == [True, True]
-        assert dones.tolist() == lost
-        assert rewards[:2].tolist() == [0.0, 0.0]
-        assert_same(infos[1]["terminal_observation"], before[1])
-        if kind == "disabled":
-            vec.reset([slot for slot in range(4) if lost[slot]])
-        elif kind == "next_step":
-            obs, *_ = vec.step([0] * 4)
-        if kind != "disabled":
-            assert obs[:2].tolist() == [[0, 1, 0], [1, 1, 0]]
-        obs, *_ = vec.step([0] * 4)
-        assert obs[:2].tolist() == [[0, 1, 1], [1, 1, 1]]
-        assert vec.stats()["restarts"] == 1

@@ -1,0 +1,35 @@
+"""Seeds and options of a reset, in little memory where all envs have the same ones, or seeds s + i."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+
+class ResetArguments(NamedTuple):
+    """What the envs of a reset get.
+
+    `seeds` is an int s if each env i gets the seed s + i, else has a seed or None for each env. `options` is one dict
+    for all envs, or with `each_options` has a dict or None for each. None stands for none.
+    """
+
+    seeds: int | dict[int, int | None] | None
+    options: Any
+    each_options: bool = False
+
+    def of(self, env: int) -> tuple[int | None, dict[str, Any] | None]:
+        """Return the seed and the options of an env."""
+        seeds, options = self.seeds, self.options
+        seed = seeds + env if isinstance(seeds, int) else None if seeds is None else seeds.get(env)
+        return seed, options.get(env) if self.each_options else options
+
+    def part(self, envs: Iterable[int]) -> ResetArguments:
+        """Return what concerns these envs."""
+        seeds, options = self.seeds, self.options
+        if isinstance(seeds, dict):
+            seeds = {env: seeds[env] for env in envs}
+        return ResetArguments(seeds, {env: options[env] for env in envs} if self.each_options else options,
+                              self.each_options)  # fmt: skip
+
+
+NONE_GIVEN = ResetArguments(None, None)

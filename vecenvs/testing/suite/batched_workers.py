@@ -1,0 +1,68 @@
+"""Batched envs in other processes: what a worker's death and a slow worker do to all envs of a batch."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+
+from vecenvs.errors import StepTimeout, WorkerDied
+from vecenvs.testing.compare import assert_same
+from vecenvs.testing.envs import DyingEnv, GatedEnv, counting_fns
+from vecenvs.testing.envs.batches import KINDS, batched_fns
+from vecenvs.testing.oracle import EnvFn
+from vecenvs.testing.suite.base import Conformance, Make
+
+
+class BatchedWorkerConformance(Conformance):
+    """Batched envs whose worker dies."""
+
+    @pytest.mark.timeout(60)
+    def test_a_batch_that_dies(self, make: Make) -> None:
+        fns: list[EnvFn] = [functools.partial(DyingEnv, 0, "step", 2), *counting_fns(4)[1:]]
+        vec = make(batched_fns(fns, (2, 2)))
+        vec.reset()
+        vec.step([0] * 4)
+        with pytest.raises(WorkerDied) as raised:
+            vec.step([0] * 4)
+        assert list(raised.value.indices[:2]) == [0, 1]
+
+    def test_a_batch_whose_reset_is_slow(self, make: Make, tmp_path: Path) -> None:
+        """A wait that times out loses nothing: the rows come later, all at once."""
+        slow = functools.partial(GatedEnv, 1, tmp_path / "gate", "reset", 2)
+        vec = make(batched_fns([*counting_fns(1), slow, *counting_fns(3)[2:]], (2, 0)))
+        vec.reset()
+        vec.step([0] * 3)
+        vec.reset_async([0, 1])
+        with pytest.raises(StepTimeout) as raised:
+            vec.recv(timeout=0.05)
+        assert list(raised.value.indices) == [0, 1]
+        (tmp_path / "gate").touch()
+        batch = vec.recv(2)
+        assert batch.indices.tolist() == [0, 1]
+        assert batch.obs.tolist() == [[0, 2, 0], [1, 2, 0]]
+        assert vec.step([0] * 3)[0][:, 2].tolist() == [1, 1, 2]
+
+    @pytest.mark.parametrize("kind", ["same_step", "next_step", "disabled"])
+    def test_a_batch_that_is_restarted(self, make: Make, kind: str, tmp_path: Path) -> None:
+        dying = functools.partial(DyingEnv, 0, "step", 2, lives_file=tmp_path / "lives")
+        fns: list[EnvFn] = [dying, *counting_fns(4)[1:]]
+        vec = make(batched_fns(fns, (2, 2), kind), autoreset=KINDS[kind][0], on_failure="restart")
+        vec.reset(seed=0)
+        before, *_ = vec.step([0] * 4)
+        obs, rewards, dones, infos = vec.step([0] * 4)
+        lost = [bool(info.get("worker_restarted")) for info in infos]
+        assert lost[:2] == [True, True]
+        assert dones.tolist() == lost
+        assert rewards[:2].tolist() == [0.0, 0.0]
+        assert_same(infos[1]["terminal_observation"], before[1])
+        if kind == "disabled":
+            vec.reset([slot for slot in range(4) if lost[slot]])
+        elif kind == "next_step":
+            obs, *_ = vec.step([0] * 4)
+        if kind != "disabled":
+            assert obs[:2].tolist() == [[0, 1, 0], [1, 1, 0]]
+        obs, *_ = vec.step([0] * 4)
+        assert obs[:2].tolist() == [[0, 1, 1], [1, 1, 1]]
+        assert vec.stats()["restarts"] == 1
