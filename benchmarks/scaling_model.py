@@ -91,12 +91,12 @@ def fit(caller: Sequence[Sample], steps: Sequence[Sample], slow: Sequence[Sample
         )
     taken = np.array([sample.seconds for sample in caller])
     terms = np.array([[1.0, s.workers, s.num_envs, s.num_envs * s.row_bytes] for s in caller])
-    fixed, per_worker, per_env, per_byte = found = _non_negative(terms, taken)
+    fixed, per_worker, per_env, per_byte = found = non_negative(terms, taken)
     partial = Costs(fixed, per_worker, per_env, per_byte, 0.0, 0.0, 0.0)
     rest = np.array([s.seconds - partial.caller(s.num_envs, s.workers, s.row_bytes) for s in steps])
     shards = np.array([[s.num_envs / s.workers, s.num_envs / s.workers * s.row_bytes, 1.0] for s in steps])
     weights = np.array([sample.seconds for sample in steps])
-    worker_env, worker_byte, _ = _non_negative(
+    worker_env, worker_byte, _ = non_negative(
         shards, rest, weights
     )  # the third term is the latency when no side sleeps
     awake = Costs(fixed, per_worker, per_env, per_byte, worker_env, worker_byte, 0.0)
@@ -105,7 +105,7 @@ def fit(caller: Sequence[Sample], steps: Sequence[Sample], slow: Sequence[Sample
     return Fit(replace(awake, latency=max(latency, 0.0)), worst)
 
 
-def _non_negative(
+def non_negative(
     terms: NDArray[np.float64], values: NDArray[np.float64], scale: NDArray[np.float64] | None = None
 ) -> list[float]:
     """Minimise the squares of relative errors. A term whose constant would be negative is left out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ TRANSPORTS = {"shm": "shared memory", "mpi": "messages (MPI)", "ray": "messages 
 PER_WORKER = 16
 FLOATS, IMAGE = 16, 84 * 84 * 4
 LEVELS = (0.8, 0.5)
+Table = Callable[[dict[str, Any]], str]
 
 
-def write_docs(record: dict[str, Any]) -> None:
-    """Write each table between its marks."""
-    for page, tables in PAGES.items():
+def write_docs(record: dict[str, Any], pages: Mapping[str, Mapping[str, Table]] | None = None) -> None:
+    """Write each table of `pages`, by default PAGES, between its marks."""
+    for page, tables in (PAGES if pages is None else pages).items():
         path = DOCS / page
         text = path.read_text(encoding="utf-8")
         for name, table in tables.items():

@@ -181,7 +181,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header() -> list[str]:
     """List what is not tested here."""
-    from hosts import can_make_hosts
+    from virtual_hosts import can_make_hosts
 
     missing = [
         (NO_REPLAY, "vecenvs.replay: NOT TESTED, since cpprb has no wheel for this Python"),

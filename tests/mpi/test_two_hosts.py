@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hosts import NAMES, Hosts, can_make_hosts, two_hosts
 from jobs import MPIS, PROGRAMS, Job, job, launched, run
+from virtual_hosts import Hosts, can_make_hosts, virtual_hosts
 
 pytestmark = pytest.mark.long
 
@@ -32,17 +32,17 @@ if can_make_hosts():  # else there is nothing to collect: cliques are what this 
 
     @pytest.mark.parametrize("mpi", MPIS)
     def test_trajectories_across_hosts(mpi: str, tmp_path: Path) -> None:
-        with two_hosts(tmp_path) as hosts:
+        with virtual_hosts(tmp_path, 2) as hosts:
             flags = [f"--mpirun-args={hosts.mpirun_args(mpi, (2, 2))}"]
             output = run(hosts.on(0, *launched(mpi, 4, TRAIN, flags=flags)))
             assert "all is equal 3 [False, True]" in output
-            assert all(name in output for name in NAMES)
+            assert all(name in output for name in hosts.names)
             assert "['messages', 'shared']" in output
 
     @pytest.mark.parametrize("mpi", MPIS)
     @pytest.mark.parametrize("victim", ["rank2", "launcher", "rank0"])
     def test_a_kill_across_hosts(mpi: str, victim: str, tmp_path: Path) -> None:
-        with two_hosts(tmp_path) as hosts:
+        with virtual_hosts(tmp_path, 2) as hosts:
             flags = [f"--mpirun-args={hosts.mpirun_args(mpi, (2, 1))}"]
             program = (str(PROGRAMS / "endless.py"), str(tmp_path))
             with job(hosts.on(0, *launched(mpi, 3, *program, flags=flags))) as running:
@@ -56,7 +56,7 @@ if can_make_hosts():  # else there is nothing to collect: cliques are what this 
         mpi: str, folder: Path, *program: str, flags: Sequence[str] = (), by_link: bool = True
     ) -> Iterator[tuple[Hosts, Job]]:
         """Have rank 0 and rank 1 step envs 0 and 1 on the first host, rank 2 envs 2 and 3 on the second."""
-        with two_hosts(folder) as hosts:
+        with virtual_hosts(folder, 2) as hosts:
             flags = [f"--mpirun-args={hosts.mpirun_args(mpi, (2, 1), by_link=by_link)}", *flags]
             line = hosts.on(0, *launched(mpi, 3, str(PROGRAMS / "endless.py"), str(folder), *program, flags=flags))
             with job(line, node_lost=True) as running:

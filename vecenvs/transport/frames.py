@@ -14,18 +14,18 @@ from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.transport.encoding import slots_in
 from vecenvs.transport.protocol import OF_SHARD, Answer, Command
 
-_HEADER = struct.Struct("=qq")  # entries, columns of infos of numbers
-_FIELDS = 4  # of an entry: member, number, tag, bytes of its body
+_HEADER = struct.Struct("=qq")  # runs, columns of infos of numbers
+_FIELDS = 5  # of a run: its first member, how many these are, number, tag, bytes of the body
 _OF_SOME = frozenset({int(Command.STEP_SOME), int(Answer.SOME_ROWS)})
 _MOST_KNOWN = 256
 
-Rows = slice | NDArray[np.int64]
+Entry = tuple[int, int, int, "bytes | memoryview"]  # a message to or from one worker: member, number, tag, encoded body
 
 
-class Entry(NamedTuple):
-    """A message to or from one worker, its body encoded."""
+class Run(NamedTuple):
+    """The same message to or from workers of adjacent numbers."""
 
-    member: int
+    members: range
     number: int
     tag: int
     data: bytes | memoryview
@@ -34,9 +34,9 @@ class Entry(NamedTuple):
 class Frames:
     """Packs the frames of one direction. `shards` has the slots of each member, by its number.
 
-    A frame is its entries, their bodies, and the rows that the entries are about: of `arrays`, with `numbers` of the
-    columns of infos of numbers, and of `more`, to which arrays may be added later. A reader that has fewer of these
-    leaves the last ones out.
+    A frame is its runs of entries, their bodies, and the rows that the entries are about: of `arrays`, with `numbers`
+    of the columns of infos of numbers, and of `more`, to which arrays may be added later. A reader that has fewer of
+    these leaves the last ones out.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Frames:
         self._fixed = [array for array in arrays if array.dtype != object and array.nbytes]
         self._numbers = numbers
         self._more = more
-        self._known: dict[tuple[int, ...], Rows | None] = {}  # by the members of a frame for whole shards
+        self._known: dict[tuple[int, ...], Places] = {}  # by the members of a frame for whole shards, and the columns
 
     @classmethod
     def of_commands(cls, batch: BatchColumns) -> Frames:
@@ -67,72 +67,93 @@ class Frames:
 
     def pack(self, entries: Sequence[Entry]) -> bytes:
         """Return a frame as bytes."""
-        rows = self._rows(entries)
-        fields = [field for member, number, tag, data in entries for field in (member, number, tag, len(data))]
-        width = self._batch.info_width if self._numbers and rows is not None else 0
-        pieces: list[Any] = [_HEADER.pack(len(entries), width), struct.pack(f"={len(fields)}q", *fields)]
-        pieces += [entry[3] for entry in entries]
-        if rows is not None:
-            pieces += [
-                array[..., rows].tobytes() if turned else array[rows].tobytes()
-                for array, turned in self._columns(width)
-            ]
+        fields: list[int] = []
+        bodies: list[bytes | memoryview] = []
+        following: tuple[int, ...] = ()
+        for member, number, tag, data in entries:
+            if data:
+                following = ()
+            elif following == (member, number, tag):
+                fields[1 - _FIELDS] += 1
+                following = member + 1, number, tag
+                continue
+            else:
+                following = member + 1, number, tag
+            fields += (member, 1, number, tag, len(data))
+            bodies.append(data)
+        width = self._batch.info_width if self._numbers else 0
+        pieces = [_HEADER.pack(len(bodies), width), struct.pack(f"={len(fields)}q", *fields), *bodies]
+        places = self._places(fields, bodies, width)
+        if isinstance(places, list):
+            pieces += places
+        elif places is not None:
+            pieces += [array[places].tobytes() for array in self._columns(width)]
         return b"".join(pieces)
 
-    def unpack(self, view: memoryview) -> list[Entry]:
-        """Write a frame's rows into the columns and return its entries."""
+    def unpack(self, view: memoryview) -> list[Run]:
+        """Write a frame's rows into the columns and return its runs of entries."""
         count, width = _HEADER.unpack_from(view)
         fields = struct.unpack_from(f"={_FIELDS * count}q", view, _HEADER.size)
         at = _HEADER.size + 8 * len(fields)
-        entries = []
+        runs, bodies = [], []
         for k in range(0, len(fields), _FIELDS):
-            member, number, tag, length = fields[k : k + _FIELDS]
-            entries.append(Entry(member, number, tag, view[at : at + length]))
+            first, many, number, tag, length = fields[k : k + _FIELDS]
+            bodies.append(view[at : at + length])
+            runs.append(Run(range(first, first + many), number, tag, bodies[-1]))
             at += length
-        if at < len(view) and (rows := self._rows(entries)) is not None:
-            many = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-            for array, turned in self._columns(width):
-                if at >= len(view):
+        if at < len(view):
+            self._write(view[at:], self._places(fields, bodies, width), width)
+        return runs
+
+    def _write(self, rows: memoryview, places: Places, width: int) -> None:
+        at = 0
+        if isinstance(places, list):
+            for place in places:
+                if at >= len(rows):
                     break
-                shape = (len(array), many) if turned else (many, *array.shape[1:])
-                block = np.ndarray(shape, array.dtype, view, at)
-                if turned:
-                    array[:, rows] = block
-                else:
-                    array[rows] = block
+                end = at + len(place)
+                place[:] = rows[at:end]
+                at = end
+        elif places is not None:
+            for array in self._columns(width):
+                if at >= len(rows):
+                    break
+                block = np.ndarray((len(places), *array.shape[1:]), array.dtype, rows, at)
+                array[places] = block
                 at += block.nbytes
-        return entries
 
-    def _columns(self, width: int) -> Iterator[tuple[NDArray[Any], bool]]:
-        """Yield the columns, and whether their rows are along the second axis."""
-        for array in self._fixed:
-            yield array, False
-        if width:
-            yield self._batch.info_numbers[:width], True
-        for array in itertools.chain.from_iterable(columns.values() for columns in self._more):
-            if array.nbytes:
-                yield array, False
+    def _columns(self, width: int) -> Iterator[NDArray[Any]]:
+        more = itertools.chain.from_iterable(columns.values() for columns in self._more)
+        return itertools.chain(self._fixed, self._batch.info_numbers[:width], (array for array in more if array.nbytes))
 
-    def _rows(self, entries: Sequence[Entry]) -> Rows | None:
-        """Return what indexes the columns at the rows of a frame: those of its entries, in order."""
-        if not all(entry[2] & 0xFF in OF_SHARD for entry in entries):
-            return self._find(entries)
-        members = tuple(entry[0] for entry in entries)
-        if members not in self._known:
+    def _places(self, fields: Sequence[int], bodies: Sequence[bytes | memoryview], width: int) -> Places:
+        """Return where the rows of a frame lie: those of its entries, in order."""
+        if not all(tag & 0xFF in OF_SHARD for tag in fields[3::_FIELDS]):
+            return self._find(fields, bodies, width)
+        key = (width, sum(map(len, self._more)), *fields[::_FIELDS], *fields[1::_FIELDS])
+        if key not in self._known:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            self._known[members] = self._find(entries)
-        return self._known[members]
+            self._known[key] = self._find(fields, bodies, width)
+        return self._known[key]
 
-    def _find(self, entries: Sequence[Entry]) -> Rows | None:
+    def _find(self, fields: Sequence[int], bodies: Sequence[bytes | memoryview], width: int) -> Places:
         slots: list[int] = []
-        for member, _, tag, data in entries:
+        for k, data in enumerate(bodies):
+            first, many, _, tag, _ = fields[k * _FIELDS : (k + 1) * _FIELDS]
             kind = tag & 0xFF
             if kind in OF_SHARD:
-                slots.extend(self.shards[member])
+                for member in range(first, first + many):
+                    slots.extend(self.shards[member])
             elif kind in _OF_SOME:
                 slots.extend(slots_in(tag, data))
         if not slots:
             return None
-        adjacent = slots == list(range(slots[0], slots[0] + len(slots)))
-        return slice(slots[0], slots[0] + len(slots)) if adjacent else np.array(slots)
+        if slots == list(range(slots[0], slots[0] + len(slots))):
+            rows = slice(slots[0], slots[0] + len(slots))
+            return [array[rows].reshape(-1).view(np.uint8).data for array in self._columns(width)]
+        return np.array(slots)
+
+
+# The bytes of each column's rows if they are adjacent, else the slots of these; None if there are none.
+Places = list[memoryview] | NDArray[np.int64] | None

@@ -11,10 +11,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from operator import itemgetter
 
 from vecenvs.transport.channel import Channel
 from vecenvs.transport.encoding import slots_in
-from vecenvs.transport.frames import Entry, Frames
+from vecenvs.transport.frames import Entry, Frames, Run
 from vecenvs.transport.node_link import ABOUT_MEMBERS, LeaderSpec
 from vecenvs.transport.pickling import dumps, loads
 from vecenvs.transport.protocol import OF_SHARD, OF_SOME, Answer, Command
@@ -53,8 +54,8 @@ class Leader:
             # Not `any` of a generator: each is to send what it can.
             waiting = [member for member in list(self._members.values()) if not member.send_rest()]
             if poll.poll(1e3 * FULL_PAUSE if waiting else None):
-                for entry in self._commands.unpack(memoryview(channel.recv_bytes())):
-                    self._pass_on(entry)
+                for run in self._commands.unpack(memoryview(channel.recv_bytes())):
+                    self._pass_on(run)
 
     def close(self) -> None:
         """Remove the names by which workers find the memory. Repeatable."""
@@ -64,15 +65,17 @@ class Leader:
 
     # Commands. Any of them may come twice: see `NodeLink.flush`.
 
-    def _pass_on(self, entry: Entry) -> None:
-        number, _, tag, data = entry
-        if number == ABOUT_MEMBERS:
+    def _pass_on(self, run: Run) -> None:
+        members, number, tag, data = run
+        if members[0] == ABOUT_MEMBERS:
             what, *rest = loads(data)
             self._about_members[what](*rest)
-        elif number in self._members:  # else it has been removed
-            if tag & 0xFF == _OPEN_INFO:
-                self._batch.open_info(loads(data))
-            self._members[number].put(entry)
+            return
+        if tag & 0xFF == _OPEN_INFO:
+            self._batch.open_info(loads(data))
+        for member in members:
+            if member in self._members:  # else it has been removed
+                self._members[member].put(number, tag, data)
 
     def _on_open(self, number: int, shard: range, names: Names, spin: Spin) -> None:
         """Make the rings of a worker; the reply has what it needs to open them, or why there are none."""
@@ -87,7 +90,7 @@ class Leader:
         else:
             self._members[number] = _Member(number, rings, len(shard))
             answer = rings.spec
-        self._replies.append(Entry(number, 0, int(Answer.REPLY), dumps(answer)))
+        self._replies.append((number, 0, int(Answer.REPLY), dumps(answer)))
         self._batch.wake.release()
 
     def _on_opened(self, number: int) -> None:
@@ -127,7 +130,7 @@ class Leader:
                 if left > 0:
                     seconds = left if seconds is None else min(left, seconds)
                     continue
-                held.sort(key=_member_of)  # those of one worker stay in order; adjacent rows are one block
+                held.sort(key=itemgetter(0))  # those of one worker stay in order; adjacent rows are one block
                 try:
                     channel.send_bytes(self._answers.pack(held))
                 except BrokenPipeError:  # `serve` sees it, too
@@ -159,11 +162,10 @@ class _Member:
         self._number = number
         self._size = size
         self._last = -(2**62)  # the number of the last command
-        self._outbox: deque[Entry] = deque()
+        self._outbox: deque[tuple[int, int, bytes | memoryview]] = deque()
 
-    def put(self, entry: Entry) -> None:
+    def put(self, number: int, tag: int, data: bytes | memoryview) -> None:
         """Send a command, unless it has come before; `send_rest` sends it if there is no room in the ring."""
-        _, number, tag, data = entry
         if number <= self._last:
             return
         self._last = number
@@ -172,13 +174,13 @@ class _Member:
         elif tag & 0xFF == _STEP_SOME:
             self.some_due[number] = len(slots_in(tag, data))
         if data or self._outbox or not self.rings.down.enter(number, tag):
-            self._outbox.append(entry)
+            self._outbox.append((number, tag, data))
             self.send_rest()
 
     def send_rest(self) -> bool:
         """Send commands for which there was no room. Return whether none is left."""
         outbox = self._outbox
-        while outbox and self.rings.down.put(outbox[0].number, outbox[0].tag, outbox[0].data):
+        while outbox and self.rings.down.put(*outbox[0]):
             outbox.popleft()
         return not outbox
 
@@ -188,7 +190,7 @@ class _Member:
         up = self.rings.up
         while (message := up.get(0)) is not None:
             number, tag, data = message
-            found.append(Entry(self._number, number, tag, data or b""))
+            found.append((self._number, number, tag, data or b""))
             up.take()
             kind = tag & 0xFF
             if kind in OF_SHARD:
@@ -203,7 +205,3 @@ class _Member:
             else:
                 urgent = True
         return urgent
-
-
-def _member_of(entry: Entry) -> int:
-    return entry.member

@@ -90,7 +90,7 @@ class NodeLink:
 
     def tell(self, *what: Any) -> None:
         """Tell the leader something about its members: see `Leader`."""
-        self.put(Entry(ABOUT_MEMBERS, 0, 0, dumps(what)))
+        self.put((ABOUT_MEMBERS, 0, 0, dumps(what)))
 
     def put(self, entry: Entry) -> None:
         """Gather a command; BrokenPipeError if the leader has hung up."""
@@ -109,16 +109,18 @@ class NodeLink:
         """Put what has arrived into the inboxes. Wait up to `timeout` seconds for something in this one."""
         self.flush()
         deadline = None if timeout is None else time.monotonic() + timeout
-        left = timeout
-        while (data := self._connection.receive(left)) is not None:
-            for member, number, tag, body in self._answers.unpack(data):
-                if member in self._inboxes:  # else it has been removed
-                    self._inboxes[member].append((number, tag, decode(tag, body)))
+        data = self._connection.receive(timeout)
+        while data is not None:
+            for members, number, tag, body in self._answers.unpack(data):
+                message = number, tag, decode(tag, body)
+                for member in members:
+                    if member in self._inboxes:  # else it has been removed
+                        self._inboxes[member].append(message)
             self._connection.drop()
             if inbox:
-                left = 0.0
-            elif deadline is not None:
-                left = max(deadline - time.monotonic(), 0.0)
+                data = self._connection.arrived()
+            else:
+                data = self._connection.receive(None if deadline is None else max(deadline - time.monotonic(), 0.0))
 
     def remove(self, member: int) -> None:
         """Forget a worker; end the leader with the last one. Repeatable."""
@@ -148,7 +150,7 @@ class NodeTransport(Transport):
         raise VecEnvError("a worker of a leader's is attached when it is opened")
 
     def put(self, number: int, tag: int, body: object = None) -> None:
-        self.link.put(Entry(self._member, number, int(tag), b"" if body is None else encode(body)))
+        self.link.put((self._member, number, int(tag), b"" if body is None else encode(body)))
         self.sent = number
 
     def send_rest(self) -> bool:

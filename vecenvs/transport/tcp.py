@@ -226,6 +226,10 @@ class TcpConnection:
             time.sleep(min(timeout, _CLOSED_PAUSE))
         return message
 
+    def arrived(self) -> memoryview | None:
+        """Return the oldest message that has not been dropped, of those that have been read already."""
+        return self._end.first()
+
     def drop(self) -> None:
         """Forget the message that `receive` returns."""
         self._end.drop()

@@ -1,4 +1,4 @@
-"""Two hosts on one machine: network namespaces joined by a veth pair, each with its own hostname and /dev/shm.
+"""Hosts on one machine: network namespaces on one bridge, each with its own hostname and /dev/shm.
 
 Needs root and iproute2. In place of ssh, launchers get a script that enters a host's namespaces.
 """
@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-NAMES = ("vecenvs-a", "vecenvs-b")
-ADDRESSES = ("10.213.77.1", "10.213.77.2")
+NAMES = tuple(f"vecenvs-{letter}" for letter in "abcdefghi")  # as many hosts as there can be
+_ADDRESS = "10.213.77.{}"
 _AGENT = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done
 host=$1; shift
@@ -28,22 +28,22 @@ def can_make_hosts() -> bool:
 
 
 class Hosts:
-    """Both hosts: how to run something on one of them, and what a launcher needs to reach the other."""
+    """The hosts: how to run something on one of them, and what a launcher needs to reach the others."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, count: int) -> None:
         self.folder = folder
         self.agent = folder / "agent"
+        self.names = NAMES[:count]
 
     def on(self, host: int, *line: str) -> list[str]:
-        pid = (self.folder / NAMES[host]).read_text()
-        return ["nsenter", "--target", pid, "--net", "--uts", "--mount", *line]
+        return ["nsenter", "--target", self._holder(host), "--net", "--uts", "--mount", *line]
 
     def kill(self, host: int) -> None:
         """Kill every process of a host, as when it is lost: the launcher's, which are the oldest, last.
 
         They die one after another here; the other order leaves rank 0 no time to see a connection end.
         """
-        holder = (self.folder / NAMES[host]).read_text()
+        holder = self._holder(host)
         there = os.readlink(f"/proc/{holder}/ns/net")
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -61,10 +61,10 @@ class Hosts:
     def mpirun_args(self, mpi: str, ranks: Sequence[int], *, by_link: bool = False) -> str:
         """Arguments that place so many ranks on each host, the first ones on the first.
 
-        With `by_link` all of MPI's messages go over the link. MPICH's do not by default: UCX sees that both hosts are
+        With `by_link` all of MPI's messages go over the link. MPICH's do not by default: UCX sees that all hosts are
         one machine.
         """
-        where = ",".join(f"{name}:{count}" for name, count in zip(NAMES, ranks, strict=True))
+        where = ",".join(f"{name}:{count}" for name, count in zip(self.names, ranks, strict=True))
         if mpi == "mpich":
             netmod = " -genv MPIR_CVAR_CH4_NETMOD ofi" if by_link else ""
             return f"-hosts {where} -launcher ssh -launcher-exec {self.agent} -iface veth0{netmod}"
@@ -73,31 +73,29 @@ class Hosts:
             "--mca btl_tcp_if_include veth0 --mca pml ob1 --mca btl self,sm,tcp -x PYTHONPATH -x VECENVS_TEST_JOB"
         )
 
+    def _holder(self, host: int) -> str:
+        return (self.folder / self.names[host]).read_text()
+
 
 @contextmanager
-def two_hosts(folder: Path) -> Iterator[Hosts]:
-    """Make the hosts; take them down afterwards, with whatever still runs on them left to the test's own checks."""
-    hosts = Hosts(folder)
+def virtual_hosts(folder: Path, count: int) -> Iterator[Hosts]:
+    """Make the hosts; take them down afterwards, with whatever still runs on them left to the caller's own checks."""
+    hosts = Hosts(folder, count)
     hosts.agent.write_text(_AGENT.replace("{folder}", str(folder)))
     hosts.agent.chmod(0o755)
-    names = "".join(f"{a} {n}\n" for a, n in zip(ADDRESSES, NAMES, strict=True))
+    addresses = [_ADDRESS.format(1 + host) for host in range(count)]
+    names = "".join(f"{a} {n}\n" for a, n in zip(addresses, hosts.names, strict=True))
     (folder / "hosts").write_text("127.0.0.1 localhost\n" + names)
     with ExitStack() as stack:
-        pids = []
-        for name in NAMES:
-            holder = subprocess.Popen(
-                ["unshare", "--net", "--uts", "--mount", "sh", "-c", "echo ready; exec sleep infinity"],
-                stdout=subprocess.PIPE,
-            )
-            stack.callback(holder.wait)
-            stack.callback(holder.kill)
-            assert holder.stdout is not None
-            stack.callback(holder.stdout.close)
-            holder.stdout.readline()
-            (folder / name).write_text(str(holder.pid))
-            pids.append(str(holder.pid))
-        _run("ip", "link", "add", "veth0", "netns", pids[0], "type", "veth", "peer", "name", "veth0", "netns", pids[1])
-        for host, (name, address) in enumerate(zip(NAMES, ADDRESSES, strict=True)):
+        switch = stack.enter_context(_namespaces("--net"))
+        _run(*_enter(switch, "ip", "link", "add", "br0", "type", "bridge"))
+        _run(*_enter(switch, "ip", "link", "set", "br0", "up"))
+        for host, (name, address) in enumerate(zip(hosts.names, addresses, strict=True)):
+            pid = stack.enter_context(_namespaces("--net", "--uts", "--mount"))
+            (folder / name).write_text(pid)
+            port = f"port{host}"
+            _run("ip", "link", "add", "veth0", "netns", pid, "type", "veth", "peer", "name", port, "netns", switch)
+            _run(*_enter(switch, "ip", "link", "set", port, "master", "br0", "up"))
             for line in (
                 ("hostname", name),
                 ("mount", "-t", "tmpfs", "tmpfs", "/dev/shm"),
@@ -108,6 +106,27 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
             ):
                 _run(*hosts.on(host, *line))
         yield hosts
+
+
+@contextmanager
+def _namespaces(*which: str) -> Iterator[str]:
+    """Make namespaces; yield the process that holds them. They end with it, and it ends with this process."""
+    holder = subprocess.Popen(
+        ["unshare", *which, "sh", "-c", "echo; exec cat"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # out of reach of a Ctrl-C, which is for what runs in them
+    )
+    with holder:
+        try:
+            holder.stdout.readline()  # type: ignore[union-attr]
+            yield str(holder.pid)
+        finally:
+            holder.kill()
+
+
+def _enter(pid: str, *line: str) -> list[str]:
+    return ["nsenter", "--target", pid, "--net", *line]
 
 
 def _run(*line: str) -> None:
