@@ -500,10 +500,61 @@ def test_results_and_batches() -> None:
             assert as_seen(written[0]) == as_seen(written[1])
 
 
+def test_some_rows() -> None:
+    rng = random.Random(0)
+    for seed in range(ROUNDS * 5):
+        space: Any = SPACES[rng.choice(["vector", "double", "image", "flags", "empty", "whole", "scalar"])]
+        space.seed(seed)
+        n = rng.randint(1, 9)
+        column = np.array([space.sample() for _ in range(n)])
+        numbers = np.array([rng.choice([0.0, 1.5, -1e38, float("inf"), float("nan"), 3.5e38, 1e-60]) for _ in column])
+        flags = np.array([rng.choice([0, 0, rng.randrange(32)]) for _ in column], np.uint8)
+        indices = np.array(rng.sample(range(n), rng.randint(0, n)), np.int64)
+        given = rng.choice([column, lambda rows: {"made": len(rows)}])
+        seen = []
+        for module in (core(), twin):
+            with np.errstate(over="ignore"):
+                result = module.rows_result(given, numbers, flags, indices, {"k": False})
+            assert not any(np.shares_memory(part, whole) for part in result[1:6] for whole in (numbers, flags))
+            assert result[0] is not column
+            assert len({*map(id, result[6])}) == len(indices)
+            assert all(part.flags.writeable for part in result[3:6])
+            seen.append(as_seen(result))
+        assert seen[0] == seen[1]
+        rows = column[indices]
+        for batch in (rows, rows[::-1], rows.astype(object), rows.tolist(), rows[:-1], column, rows.view(Array), None):
+            written = [np.zeros_like(column), np.zeros_like(column)]
+            assert core().take_batch(written[0], batch, indices) is twin.take_batch(written[1], batch, indices)
+            assert as_seen(written[0]) == as_seen(written[1])
+
+
+def test_rows_that_do_not_exist_are_refused() -> None:
+    column, numbers, flags = np.zeros((3, 2), np.float32), np.zeros(3), np.zeros(3, np.uint8)
+    for index in (3, -4, 2**62):
+        with pytest.raises(IndexError):
+            core().rows_result(column, numbers, flags, np.array([0, index]), {})
+        with pytest.raises(IndexError):
+            core().take_batch(column, column[:1], np.array([index]))
+    rows: Any
+    for rows in ([0], np.array([0], np.int32), np.array([[0]]), np.arange(4)[::2], None):
+        with pytest.raises(TypeError):
+            core().rows_result(column, numbers, flags, rows, {})
+        with pytest.raises(TypeError):
+            core().take_batch(column, column[:1], rows)
+    with pytest.raises(TypeError):
+        core().rows_result(column[:, ::2], numbers, flags, np.array([0]), {})
+    with pytest.raises(TypeError):
+        core().rows_result(column, numbers.astype(np.float32), flags, np.array([0]), {})
+    with pytest.raises(ZeroDivisionError):
+        core().rows_result(lambda _: 1 // 0, numbers, flags, np.array([0]), {})
+
+
 def test_rewards_beyond_float32_warn_as_with_numpy() -> None:
     for module in (core(), twin):
         with pytest.warns(RuntimeWarning, match="overflow"):
             module.plain_result(np.zeros(1), np.array([1e300]), {})
+        with pytest.warns(RuntimeWarning, match="overflow"):
+            module.rows_result(np.zeros(1), np.array([1e300]), np.zeros(1, np.uint8), np.array([0]), {})
 
 
 # Both ends

@@ -18,6 +18,9 @@
 /* Wrappers of envs whose `step` is done here: see known.py. */
 enum { TIME_LIMIT, ORDER_ENFORCING, MONITOR, KINDS };
 
+/* Bits of a row's flags: as in twin.py */
+enum { TERMINATED = 1, TRUNCATED = 2, FIRST = 4 };
+
 /* Names of attributes */
 enum { ENV, STEP, ELAPSED, LIMIT, HAS_RESET, NEEDS_RESET, REWARDS, APPEND, RECORD, NAMES };
 static const char *const spelled[NAMES] = {
@@ -611,30 +614,74 @@ writes_to(PyObject *module, PyObject *column)
 
 /* The caller's side */
 
+static const npy_int64 *
+rows_in(PyArrayObject *column, PyObject *rows, npy_intp *count)
+/* Return the indices of some rows of a column, all of which exist, or NULL after an exception. */
+{
+    PyArrayObject *array = (PyArrayObject *)rows;
+    if (!PyArray_CheckExact(rows) || PyArray_TYPE(array) != NPY_INT64 || PyArray_NDIM(array) != 1 ||
+        !PyArray_ISCARRAY_RO(array) || !PyArray_ISCARRAY(column) || PyArray_NDIM(column) < 1 ||
+        PyDataType_REFCHK(PyArray_DESCR(column))) {
+        PyErr_SetString(PyExc_TypeError, "rows of a contiguous column are named by an array of int64");
+        return NULL;
+    }
+    const npy_int64 *indices = PyArray_DATA(array);
+    *count = PyArray_DIM(array, 0);
+    for (npy_intp k = 0; k < *count; k++) {
+        if (indices[k] < 0 || indices[k] >= PyArray_DIM(column, 0)) {
+            PyErr_SetString(PyExc_IndexError, "there is no row of this index");
+            return NULL;
+        }
+    }
+    return indices;
+}
+
+static size_t
+row_bytes(PyArrayObject *column)
+{
+    return PyArray_DIM(column, 0) ? (size_t)(PyArray_NBYTES(column) / PyArray_DIM(column, 0)) : 0;
+}
+
 static PyObject *
 take_batch(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     (void)module;
-    if (count != 2 || !PyArray_CheckExact(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "take_batch takes an array and a batch");
+    if (count < 2 || count > 3 || !PyArray_CheckExact(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "take_batch takes an array, a batch and indices or not");
         return NULL;
     }
     PyArrayObject *column = (PyArrayObject *)args[0], *batch = (PyArrayObject *)args[1];
-    if (!PyArray_CheckExact(args[1]) || !PyArray_SAMESHAPE(column, batch) ||
+    if (!PyArray_CheckExact(args[1]) || PyArray_NDIM(column) != PyArray_NDIM(batch) ||
         (PyArray_DESCR(column) != PyArray_DESCR(batch) &&
          !PyArray_EquivTypes(PyArray_DESCR(column), PyArray_DESCR(batch)))) {
         Py_RETURN_FALSE;
     }
-    if (PyArray_CopyInto(column, batch)) {
+    if (count == 2) {
+        if (!PyArray_SAMESHAPE(column, batch)) {
+            Py_RETURN_FALSE;
+        }
+        return PyArray_CopyInto(column, batch) ? NULL : Py_NewRef(Py_True);
+    }
+    npy_intp n;
+    const npy_int64 *rows = rows_in(column, args[2], &n);
+    if (rows == NULL) {
         return NULL;
+    }
+    if (PyArray_DIM(batch, 0) != n || !PyArray_ISCARRAY_RO(batch) ||
+        !PyArray_CompareLists(PyArray_DIMS(column) + 1, PyArray_DIMS(batch) + 1, PyArray_NDIM(column) - 1)) {
+        Py_RETURN_FALSE;
+    }
+    size_t size = row_bytes(column);
+    for (npy_intp k = 0; k < n; k++) {
+        memcpy(PyArray_BYTES(column) + rows[k] * size, PyArray_BYTES(batch) + k * size, size);
     }
     Py_RETURN_TRUE;
 }
 
 static PyObject *
-as_float32(State *state, PyArrayObject *numbers)
+as_float32(State *state, PyArrayObject *numbers, const npy_int64 *rows, npy_intp n, PyObject *indices)
+/* Return numbers, or those of some rows, as float32. */
 {
-    npy_intp n = PyArray_DIM(numbers, 0);
     PyObject *copy = PyArray_SimpleNew(1, &n, NPY_FLOAT32);
     if (copy == NULL) {
         return NULL;
@@ -643,11 +690,14 @@ as_float32(State *state, PyArrayObject *numbers)
     float *target = PyArray_DATA((PyArrayObject *)copy);
     int lost = 0;
     for (npy_intp k = 0; k < n; k++) {
-        lost |= fabs(source[k]) > 3.4028234e38 && !isinf(source[k]);
-        target[k] = lost ? 0.0f : (float)source[k];
+        double number = source[rows == NULL ? k : rows[k]];
+        lost |= fabs(number) > 3.4028234e38 && !isinf(number);
+        target[k] = lost ? 0.0f : (float)number;
     }
     if (lost) { /* numpy warns of numbers that become infinite, if it is to */
-        Py_SETREF(copy, PyObject_CallMethod((PyObject *)numbers, "astype", "O", state->float32));
+        PyObject *given = rows == NULL ? Py_NewRef(numbers) : PyObject_GetItem((PyObject *)numbers, indices);
+        Py_SETREF(copy, given == NULL ? NULL : PyObject_CallMethod(given, "astype", "O", state->float32));
+        Py_XDECREF(given);
     }
     return copy;
 }
@@ -684,12 +734,92 @@ plain_result(PyObject *module, PyObject *const *args, Py_ssize_t count)
     PyObject *parts[4] = {
         PyArray_CheckExact(args[0]) ? PyArray_NewCopy((PyArrayObject *)args[0], NPY_CORDER) : PyObject_CallNoArgs(args[0]),
     };
-    parts[1] = parts[0] == NULL ? NULL : as_float32(state, rewards);
+    parts[1] = parts[0] == NULL ? NULL : as_float32(state, rewards, NULL, n, NULL);
     parts[2] = parts[1] == NULL ? NULL : PyArray_ZEROS(1, &n, NPY_BOOL, 0);
     parts[3] = parts[2] == NULL ? NULL : copies(args[2], n);
     PyObject *result = parts[3] == NULL ? NULL : PyTuple_Pack(4, parts[0], parts[1], parts[2], parts[3]);
     for (int k = 0; k < 4; k++) {
         Py_XDECREF(parts[k]);
+    }
+    return result;
+}
+
+static PyObject *
+copied_rows(PyArrayObject *column, const npy_int64 *rows, npy_intp n)
+{
+    npy_intp shape[NPY_MAXDIMS];
+    memcpy(shape, PyArray_DIMS(column), PyArray_NDIM(column) * sizeof(npy_intp));
+    shape[0] = n;
+    PyArray_Descr *dtype = PyArray_DESCR(column);
+    Py_INCREF(dtype);
+    PyObject *copy = PyArray_NewFromDescr(&PyArray_Type, dtype, PyArray_NDIM(column), shape, NULL, NULL, 0, NULL);
+    if (copy != NULL) {
+        size_t size = row_bytes(column);
+        for (npy_intp k = 0; k < n; k++) {
+            memcpy(PyArray_BYTES((PyArrayObject *)copy) + k * size, PyArray_BYTES(column) + rows[k] * size, size);
+        }
+    }
+    return copy;
+}
+
+static int
+split_flags(PyArrayObject *column, const npy_int64 *rows, npy_intp n, PyObject **parts)
+/* Make of the flags of some rows: bytes, and for each row whether it is terminated, truncated, a transition. */
+{
+    parts[0] = PyBytes_FromStringAndSize(NULL, n);
+    for (int k = 1; k < 4; k++) {
+        parts[k] = parts[k - 1] == NULL ? NULL : PyArray_SimpleNew(1, &n, NPY_BOOL);
+    }
+    if (parts[3] == NULL) {
+        return -1;
+    }
+    const unsigned char *source = PyArray_DATA(column);
+    for (npy_intp k = 0; k < n; k++) {
+        unsigned char flags = source[rows[k]];
+        PyBytes_AS_STRING(parts[0])[k] = (char)flags;
+        ((npy_bool *)PyArray_DATA((PyArrayObject *)parts[1]))[k] = (flags & TERMINATED) != 0;
+        ((npy_bool *)PyArray_DATA((PyArrayObject *)parts[2]))[k] = (flags & TRUNCATED) != 0;
+        ((npy_bool *)PyArray_DATA((PyArrayObject *)parts[3]))[k] = (flags & (TERMINATED | TRUNCATED | FIRST)) != FIRST;
+    }
+    return 0;
+}
+
+static PyObject *
+rows_result(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    State *state = PyModule_GetState(module);
+    npy_intp n;
+    if (count != 5 || !PyArray_CheckExact(args[1]) || !PyArray_CheckExact(args[2]) ||
+        PyArray_TYPE((PyArrayObject *)args[1]) != NPY_DOUBLE || PyArray_NDIM((PyArrayObject *)args[1]) != 1 ||
+        PyArray_TYPE((PyArrayObject *)args[2]) != NPY_UINT8 || PyArray_NDIM((PyArrayObject *)args[2]) != 1) {
+        PyErr_SetString(PyExc_TypeError, "rows_result takes observations, float64, uint8, indices and infos");
+        return NULL;
+    }
+    PyArrayObject *rewards = (PyArrayObject *)args[1], *flags = (PyArrayObject *)args[2];
+    const npy_int64 *rows = rows_in(rewards, args[3], &n);
+    if (rows == NULL || rows_in(flags, args[3], &n) == NULL ||
+        (PyArray_CheckExact(args[0]) && rows_in((PyArrayObject *)args[0], args[3], &n) == NULL)) {
+        return NULL;
+    }
+    PyObject *parts[7] = {
+        PyArray_CheckExact(args[0]) ? copied_rows((PyArrayObject *)args[0], rows, n)
+                                    : PyObject_CallOneArg(args[0], args[3]),
+    };
+    parts[1] = parts[0] == NULL ? NULL : as_float32(state, rewards, rows, n, args[3]);
+    PyObject *result = NULL;
+    if (parts[1] != NULL && split_flags(flags, rows, n, parts + 2) == 0) {
+        parts[6] = copies(args[4], n);
+        if (parts[6] != NULL) {
+            result = PyTuple_New(7);
+        }
+    }
+    for (int k = 0; k < 7; k++) {
+        if (result != NULL) {
+            PyTuple_SET_ITEM(result, k, parts[k]);
+        }
+        else {
+            Py_XDECREF(parts[k]);
+        }
     }
     return result;
 }
@@ -700,6 +830,7 @@ static PyMethodDef methods[] = {
     {"step_envs", (PyCFunction)(void (*)(void))step_envs, METH_FASTCALL, "See twin.py."},
     {"know", know, METH_VARARGS, "See known.py."},
     {"plain_result", (PyCFunction)(void (*)(void))plain_result, METH_FASTCALL, "See twin.py."},
+    {"rows_result", (PyCFunction)(void (*)(void))rows_result, METH_FASTCALL, "See twin.py."},
     {"take_batch", (PyCFunction)(void (*)(void))take_batch, METH_FASTCALL, "See twin.py."},
     {"writes_to", writes_to, METH_O, "See twin.py."},
     {NULL, NULL, 0, NULL},

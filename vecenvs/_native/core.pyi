@@ -1,4 +1,5 @@
 from vecenvs._native.twin import plain_result as plain_result
+from vecenvs._native.twin import rows_result as rows_result
 from vecenvs._native.twin import step_envs as step_envs
 from vecenvs._native.twin import take_batch as take_batch
 from vecenvs._native.twin import writes_to as writes_to

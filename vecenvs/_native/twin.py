@@ -18,6 +18,16 @@ from numpy.typing import NDArray
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
 EndEpisode = Callable[[int, Any, Any, Any, dict[str, Any]], tuple[Any, dict[str, Any]]]
 
+# Bits of a row's flags; the others are in `batch_columns`.
+TERMINATED = 1
+TRUNCATED = 2
+FIRST = 4  # its observation is the first of an episode
+
+# By a row's flags. For few rows faster than numpy's operators.
+_TERMINATED = bytes(flags & TERMINATED > 0 for flags in range(256))
+_TRUNCATED = bytes(flags & TRUNCATED > 0 for flags in range(256))
+_ACTIVE = bytes(flags & (FIRST | TERMINATED | TRUNCATED) != FIRST for flags in range(256))
+
 _FLOAT32 = np.dtype(np.float32)  # `astype` takes twice as long with the type itself
 _NO = np.bool_(False)  # numpy has only one such object
 
@@ -98,11 +108,20 @@ def writes_to(column: NDArray[Any]) -> bool:  # noqa: ARG001
     return False
 
 
-def take_batch(column: NDArray[Any], batch: Any) -> bool:
-    """Write a batch to a column if it is an array of this very dtype and shape; else return False."""
-    if type(batch) is not np.ndarray or batch.shape != column.shape or batch.dtype != column.dtype:
+def take_batch(column: NDArray[Any], batch: Any, indices: NDArray[np.int64] | None = None, /) -> bool:
+    """Write a batch to a column, or to some rows, if it is an array of this very dtype and shape; else return False.
+
+    Rows are written by a contiguous batch alone.
+    """
+    shape = column.shape if indices is None else (len(indices), *column.shape[1:])
+    if type(batch) is not np.ndarray or batch.shape != shape or batch.dtype != column.dtype:
         return False
-    column[...] = batch
+    if indices is None:
+        column[...] = batch
+    elif batch.flags.c_contiguous:
+        column[indices] = batch
+    else:
+        return False
     return True
 
 
@@ -120,6 +139,28 @@ def plain_result(
         infos = list(map(dict.copy, repeat(infos, len(rewards))))  # the fastest way to many small dicts
     given = observations.copy() if type(observations) is np.ndarray else observations()  # type: ignore[operator]
     return given, rewards.astype(_FLOAT32), np.zeros(len(rewards), np.bool_), infos  # type: ignore[return-value]
+
+
+def rows_result(
+    observations: NDArray[Any] | Callable[[NDArray[np.int64]], Any],
+    rewards: NDArray[np.float64],
+    flags: NDArray[np.uint8],
+    indices: NDArray[np.int64],
+    info: dict[str, Any],
+) -> tuple[
+    Any, NDArray[np.float32], bytes, NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_], list[dict[str, Any]]
+]:
+    """Return some rows: observations, rewards, flags, terminated, truncated, whether a transition, and infos.
+
+    Observations are a column, or a function that returns copies of these rows. Each env gets a copy of `info`.
+    """
+    given = observations.take(indices, axis=0) if type(observations) is np.ndarray else observations(indices)  # type: ignore[operator]
+    found = flags.take(indices).tobytes()
+    terminated, truncated, active = (
+        np.frombuffer(bytearray(found.translate(table)), np.bool_) for table in (_TERMINATED, _TRUNCATED, _ACTIVE)
+    )
+    infos = list(map(dict.copy, repeat(info, len(indices))))
+    return given, rewards.take(indices).astype(_FLOAT32), found, terminated, truncated, active, infos
 
 
 def rows_of(column: NDArray[Any]) -> Sequence[Any]:

@@ -101,8 +101,8 @@ class DummyVecEnv(PoolVecEnv):
     def _envs_here(self) -> list[Any]:
         if self.closed:
             return []
-        self._check_free("envs", range(self.num_envs), autoresets=False)
-        self._waiting.finish_resets(range(self.num_envs), forget=False)
+        self._check_free("envs", self._commands.everyone, autoresets=False)
+        self._waiting.finish_resets(self._commands.everyone, forget=False)
         return self._local.envs()
 
     def _launch(self, worker: int, shard: range) -> Transport:

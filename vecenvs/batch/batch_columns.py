@@ -10,14 +10,13 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from vecenvs._native import twin
 from vecenvs.batch.columns import Columns
 from vecenvs.batch.layout import SpaceLayout
 
-# Bits of a row's `BatchColumns.flags`.
-TERMINATED = 1
-TRUNCATED = 2
+# Bits of a row's `BatchColumns.flags`, beside those of `_native.twin`.
+TERMINATED, TRUNCATED, FIRST = twin.TERMINATED, twin.TRUNCATED, twin.FIRST
 DONE = TERMINATED | TRUNCATED
-FIRST = 4  # its observation is the first of an episode
 FINAL = 8  # the last observation of the ended episode is in `BatchColumns.finals`
 LAST = 16  # its observation is itself the last one of the ended episode, and nowhere else
 

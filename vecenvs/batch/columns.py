@@ -33,6 +33,8 @@ class Columns:
         self._take_batch = _native.chosen.take_batch
         # What copies all rows as a batch: the array itself, or a function. So `plain_result` takes it.
         self.copied: Array | Callable[[], Any] = self.arrays[0] if self._single else self._copies
+        # What copies some rows: so `rows_result` takes it.
+        self.copied_rows: Array | Callable[[Array], Any] = self.batch if self._numbers is None else self._numbers
         self.copies: Callable[[], Any] = self.arrays[0].copy if self._single else self._copies  # of all rows, a batch
         self._joins = [_Join(leaf.dtype) for leaf in layout.leaves]
         self._ends = [a.reshape(n * a.shape[1], *a.shape[2:]) if a.ndim > 1 else a for a in self.arrays]
@@ -113,6 +115,10 @@ class Columns:
     def take(self, batch: Any) -> bool:
         """Write a batch of all rows if it is one array of this very dtype and shape; else return False."""
         return self._numbers is not None and self._take_batch(self._numbers, batch)
+
+    def take_rows(self, batch: Any, indices: Array) -> bool:
+        """Write a batch of some rows if it is one contiguous array of this very dtype and shape; else return False."""
+        return self._numbers is not None and self._take_batch(self._numbers, batch, indices)
 
     def assign(self, parts: Sequence[Array], indices: Rows = _ALL) -> None:
         """Write all rows, or those at `indices`, from one array per leaf."""

@@ -8,8 +8,9 @@ from typing import Any
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError
 from vecenvs.pool.commands import Commands
+from vecenvs.pool.subsets import bits_of
 from vecenvs.pool.timeouts import StepTimeouts
-from vecenvs.pool.unanswered import remove
+from vecenvs.pool.unanswered import Rows
 from vecenvs.pool.workers import Workers
 from vecenvs.transport import Message
 from vecenvs.transport.protocol import Answer, RemoteFailure, RowExtras, RowsBody, Slots, addressed, rows_of
@@ -66,17 +67,20 @@ class Answers:
             raise VecEnvError(f"worker {worker} sent an answer of kind {kind} out of turn")
 
     def _record_rows(self, worker: int, number: int, slots: Slots, body: Any) -> None:
-        pending = self._commands.pending[worker]
-        expected = {*map(pending.get, slots)}
-        if not all(each is not None and each.number == number for each in expected):
+        commands = self._commands
+        each = commands.pending[worker].get(number)
+        if each is None:
+            return
+        bits = each.bits if slots == each.slots else bits_of(slots)
+        if bits & ~each.left:
             return  # recorded already: a portion is recorded as a whole
-        ready: dict[int, RowExtras | None] = dict.fromkeys(slots)
+        extras: dict[int, RowExtras] = {}
         if body is not None:
             rows = self._readable(worker, slots, body)
             self._batch.observations.take_objects(rows_of(slots), rows.objects)
-            ready.update((extra.slot, extra) for extra in rows.extras)
-        self._commands.ready.update(ready)
-        remove(pending, slots)
+            extras = {extra.slot: extra for extra in rows.extras}
+        commands.add_rows(Rows(slots, bits, extras))
+        commands.mark_answered(each, bits)
 
     def _record_shard(self, worker: int, kind: int, body: Any) -> None:
         commands = self._commands

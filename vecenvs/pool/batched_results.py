@@ -97,10 +97,12 @@ class BatchedResults(StepResults):
                   for flag, held in ((FINAL, batch.finals), (LAST, batch.observations))
                   if held is not None and len(at := ended[(flags[ended] & flag) != 0])]  # fmt: skip
         infos = BatchInfos(len(rows), partial(_with_flags, {}, flags, first, finals))
-        brought = [(j, extra) for j, extra in enumerate(extras) if extra is not None] if any(extras) else []
-        infos.add([j for j, extra in brought if extra.info], [extra.info for _, extra in brought if extra.info])
+        if extras:
+            brought = [(j, extra.info) for j, slot in enumerate(slots) if (extra := extras.get(slot)) and extra.info]
+            infos.add([j for j, _ in brought], [info for _, info in brought])
         if begin and len(first):
-            resets = {extra.slot: extra.reset_info for _, extra in brought if extra.reset_info}
+            begun = rows[first].tolist() if extras else ()
+            resets = {slot: extra.reset_info for slot in begun if (extra := extras.get(slot)) and extra.reset_info}
             self._episodes.begin_all(rows[first], resets)
         if self.keep_rows:
             self._episodes.record_rows(slots)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -18,11 +18,11 @@ from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.errors import VecEnvError, WorkerDied
 from vecenvs.pool.recovery import Recovery, copied
-from vecenvs.pool.subsets import divided
+from vecenvs.pool.subsets import Part, divided, slots_in
 from vecenvs.pool.unanswered import Pending, Request, Unanswered
 from vecenvs.pool.workers import Workers
 from vecenvs.transport import Message, Transport
-from vecenvs.transport.protocol import Command, RemoteFailure, Slots, address, rows_of, slots_of
+from vecenvs.transport.protocol import Command, RemoteFailure, Slots, address, rows_of
 
 _STEP = int(Command.STEP)  # a plain int compares faster
 _ARRANGE = 256  # steps between checks of which worker shares the caller's core
@@ -46,7 +46,7 @@ class Commands(Unanswered):
         self.owner = array("i", (worker for worker, shard in enumerate(self.shards) for _ in shard))
         self.recovery = recovery
         # While commands are being sent: those that may not be recorded yet, with the `step_slots` that they set.
-        self.unsent: tuple[list[Pending], Collection[int] | None] | None = None
+        self.unsent: tuple[list[Pending], int | None] | None = None
         self._workers, self._transports = workers, workers.transports
         self._batch = batch
         self._objects = batch.actions.layout.has_objects
@@ -95,26 +95,24 @@ class Commands(Unanswered):
         if failed is not None:
             raise failed
 
-    def step_some(self, slots: Collection[int]) -> None:
+    def step_some(self, slots: int) -> None:
         """Begin a step of the envs that are not being reset."""
-        self.send(self.numbered(Command.STEP_SOME, divided(sorted(slots), self.owner)), slots)
+        self.send(self.numbered(Command.STEP_SOME, divided(slots_in(slots), self.owner)), slots)
 
-    def numbered(
-        self, kind: Command, parts: Sequence[tuple[int, Slots]], given: ResetArguments | None = None
-    ) -> list[Pending]:
+    def numbered(self, kind: Command, parts: Sequence[Part], given: ResetArguments | None = None) -> list[Pending]:
         """Return commands about some slots, one for each worker (see `subsets.divided`): for `send`.
 
         A command's body has what concerns its slots of what is `given`.
         """
         now, number = time.monotonic() if self._timed else 0.0, self._number
         self._number += len(parts)
-        found = [Pending(number + k, *part, kind, now) for k, part in enumerate(parts, 1)]
+        found = [Pending(number + k, part, kind, now) for k, part in enumerate(parts, 1)]
         if given is not None:
             for each in found:
                 each.body = given.part(each.slots)
         return found
 
-    def send(self, commands: list[Pending], step_slots: Collection[int] | None = None) -> None:
+    def send(self, commands: list[Pending], step_slots: int | None = None) -> None:
         """Record commands and send them; with `step_slots` they are a step of these slots. Repeatable."""
         self.unsent = commands, step_slots
         self._record(commands, step_slots)
@@ -172,11 +170,7 @@ class Commands(Unanswered):
 
     def send_again(self, worker: int, transport: Transport) -> None:
         """Send a worker every unanswered command that this transport may not have sent."""
-        pending = self.pending[worker]
-        unanswered = [
-            self._message(each, slots_of([slot for slot in each.slots if pending.get(slot) is each]))
-            for each in dict.fromkeys(pending.values())
-        ]
+        unanswered = [self._message(each, each.slots_left()) for each in self.pending[worker].values()]
         if self.stepping and worker in self.stepping:
             body = self._action_objects(worker) if self._objects else None
             unanswered.append((self.step_answers.number, _STEP, body))
@@ -186,12 +180,11 @@ class Commands(Unanswered):
             if number > transport.sent:
                 transport.put(number, kind, body)
 
-    def _record(self, commands: list[Pending], step_slots: Collection[int] | None) -> None:
-        overtaken = self.orphaned and self.orphaned.intersection(slot for each in commands for slot in each.slots)
-        if overtaken:
-            self.forget_rows(overtaken)
+    def _record(self, commands: list[Pending], step_slots: int | None) -> None:
         for each in commands:
-            self.pending[each.worker].update(dict.fromkeys(each.slots, each))
+            if self.orphaned & each.bits:
+                self.forget_rows(self.orphaned & each.bits)
+            self.pending[each.worker][each.number] = each
         if step_slots is not None:
             self.step_slots, self.stepping = step_slots, {}
 
@@ -208,11 +201,8 @@ class Commands(Unanswered):
     def due(self) -> int:
         """How many rows have not been returned yet."""
         self.send_unsent()
-        due = sum(len(self.shards[worker]) for worker in self.stepping or ()) + len(self.ready)
-        for pending in self.pending:  # a row may be in both, after an exception
-            apart = self.ready.keys().isdisjoint(pending)
-            due += len(pending) if apart else len(pending.keys() - self.ready.keys())
-        return due
+        in_step = sum(len(self.shards[worker]) for worker in self.stepping or ())
+        return in_step + (self.pending_slots() | self.ready_slots()).bit_count()  # a row may be in both
 
     def first_rows_of(self, ended: Iterable[int]) -> Resets:
         """Return, in async mode, the rows that slots of ended episodes repeat, and the commands for their first rows.
@@ -266,7 +256,7 @@ class Commands(Unanswered):
             self.stepping.pop(worker)
             if not self.stepping:
                 self.stepping = None
-        self.step_slots = ()
+        self.step_slots = 0
         self.pending[worker] = {}
         for slot in self.shards[worker]:
             self.resetting.pop(slot, None)

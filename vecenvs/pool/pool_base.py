@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import errno
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -37,7 +37,7 @@ from vecenvs.pool.info_columns import InfoColumns
 from vecenvs.pool.recovery import Recovery
 from vecenvs.pool.remote_calls import RemoteCalls
 from vecenvs.pool.step_results import StepResults
-from vecenvs.pool.subsets import Subsets
+from vecenvs.pool.subsets import Subsets, slots_in
 from vecenvs.pool.waiting import Waiting
 from vecenvs.pool.workers import CLOSE_GRACE, EXIT_GRACE, Workers
 from vecenvs.transport import Transport
@@ -58,7 +58,7 @@ class Result(NamedTuple):
     """What a call will return or raise, the slots whose rows that returns, and the async resets that begin then."""
 
     value: Any  # what the call returns, or an EnvError; no type variable: Python 3.10 has no generic NamedTuple
-    slots: Collection[int]
+    slots: int
     resets: Resets
 
 
@@ -192,7 +192,9 @@ class PoolBase(VecEnv):
 
     def _first_commands(self, worker: int, restarts: int) -> list[tuple[Command, Any]]:
         """Return the first commands of a worker that replaces another."""
-        ready = {slot for slot, extra in self._commands.ready.items() if extra is None or extra.failure is None}
+        extras = self._commands.ready_extras()
+        failed = {slot for slot, extra in extras.items() if extra.failure is not None}
+        ready = {*slots_in(self._commands.ready_slots())} - failed
         commands = self._episodes.first_commands(worker, ready, restarts)
         return commands if self._report is None else [*commands, self._report]
 

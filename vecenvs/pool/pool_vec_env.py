@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from vecenvs.pool.commands import NO_RESETS
 from vecenvs.pool.pool_base import EnvFn, PoolBase, Result
 from vecenvs.pool.recovery import copied
 from vecenvs.pool.step_results import env_error
-from vecenvs.pool.subsets import Subset
+from vecenvs.pool.subsets import Subset, bits_of, slots_in
 from vecenvs.transport.protocol import Command
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, grouped
 
@@ -33,7 +33,7 @@ class PoolVecEnv(PoolBase):
     def step_async(self, actions: Any) -> None:
         commands = self._commands
         if not self._free:
-            self._check_free("step_async", range(self.num_envs), autoresets=False)
+            self._check_free("step_async", self._commands.everyone, autoresets=False)
         self._free = False
         columns = self._batch.actions
         if not columns.take(actions):
@@ -43,7 +43,7 @@ class PoolVecEnv(PoolBase):
         if not commands.resetting:
             commands.step_all()
         else:
-            commands.step_some(set(range(self.num_envs)) - commands.resetting.keys())
+            commands.step_some(commands.everyone & ~bits_of(commands.resetting))
 
     def step_wait(self, timeout: float | None = None) -> StepReturn:
         commands = self._commands
@@ -60,10 +60,10 @@ class PoolVecEnv(PoolBase):
         try:
             rows = self._step_results.take(prepared, copy=self.copy)
         except EnvError as exc:
-            self._step_result = result = Result(exc, (), self._step_results.resets)
+            self._step_result = result = Result(exc, 0, self._step_results.resets)
             return self._end_step(result)
         if self._asynchronous:
-            self._step_result = result = Result(rows, (), self._step_results.resets)
+            self._step_result = result = Result(rows, 0, self._step_results.resets)
             return self._end_step(result)
         self._steps += 1
         self._free = True
@@ -88,27 +88,28 @@ class PoolVecEnv(PoolBase):
         """Finish a step in which some envs take no part, since they are being reset."""
         commands = self._commands
         if commands.step_slots:
-            self._waiting.await_rows(list(commands.step_slots), deadline, timeout)
+            self._waiting.await_rows(commands.step_slots, deadline, timeout)
         else:
-            self._waiting.wait_until(lambda: bool(commands.ready), commands.resetting.keys(), deadline, timeout)
+            self._waiting.wait_until(lambda: bool(commands.ready), bits_of(commands.resetting), deadline, timeout)
         self._waiting.collect()
         try:
             result: StepReturn | EnvError = self._step_results.take_some(copy=self.copy)
         except EnvError as exc:
             result = exc
-        return Result(result, list(commands.ready), self._step_results.resets)
+        return Result(result, commands.ready_slots(), self._step_results.resets)
 
     # Any subset
 
     def send(self, actions: Any, indices: Indices = None) -> None:
-        slots, array, parts = self._parse_slots("send", indices)
-        self._check_free("send", slots)
-        self._hosts.check_whole("send", slots)
-        given = self._parse_actions(actions, len(slots))
+        subset = self._parse_slots("send", indices)
+        self._check_free("send", subset.bits)
+        self._hosts.check_whole("send", subset.slots)
+        columns = self._batch.actions
+        if not columns.take_rows(actions, subset.array):
+            columns.assign(self._parse_actions(actions, len(subset.slots)), subset.array)
         if self._infos.closed and not self._commands.due:
             self._open_infos()
-        self._batch.actions.assign(given, array)
-        self._commands.send(self._commands.numbered(Command.STEP_SOME, parts))
+        self._commands.send(self._commands.numbered(Command.STEP_SOME, subset.parts))
 
     def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
         self._begin_resets(self._parse_slots("reset", indices), seed, options)
@@ -116,10 +117,10 @@ class PoolVecEnv(PoolBase):
     def _begin_resets(self, subset: Subset, seed: Seeds, options: Options) -> None:
         slots = subset.slots
         arguments = parse_reset(seed, options, slots)
-        self._check_free("reset", slots, autoresets=False)
+        self._check_free("reset", subset.bits, autoresets=False)
         if options is not None:
             self._workers.check_portable("options", arguments.options)
-        self._waiting.finish_resets(slots, forget=True)
+        self._waiting.finish_resets(subset.bits, forget=True)
         self._episodes.drop_first_rows(slots)
         given = None
         if not (seed is None and options is None):
@@ -156,50 +157,55 @@ class PoolVecEnv(PoolBase):
                     raise copied(error)
             check_portion(due, min_envs, max_envs)
         deadline = deadline_of(timeout)
-        self._waiting.wait_until(lambda: len(commands.ready) >= min_envs, range(self.num_envs), deadline, timeout)
-        slots, extras = [*commands.ready][:max_envs], [*commands.ready.values()][:max_envs]
-        failure = next((extra.failure for extra in extras if extra and extra.failure), None) if any(extras) else None
+        self._waiting.wait_until(
+            lambda: sum(len(rows.slots) for rows in commands.ready) >= min_envs, commands.everyone, deadline, timeout
+        )
+        slots, bits = [slot for rows in commands.ready for slot in rows.slots], commands.ready_slots()
+        extras = commands.ready_extras()
+        failed = (extra.failure for slot in slots if (extra := extras.get(slot)) and extra.failure) if extras else ()
+        failure = next(iter(failed), None)
         if failure is not None:  # the rows before it come first
             position = slots.index(failure.slot)
-            slots, extras = slots[:position], extras[:position]
-            if not slots:
-                self._held = Result(failure.to_error(), [failure.slot], NO_RESETS)
+            max_envs = min(position, max_envs or position)
+            if not position:
+                self._held = Result(failure.to_error(), 1 << failure.slot, NO_RESETS)
                 return
+        if max_envs is not None and max_envs < len(slots):
+            slots = slots[:max_envs]
+            bits = bits_of(slots)
         batch = self._step_results.batch_of(slots, extras)
-        self._held = Result(batch, slots, self._step_results.resets)
+        self._held = Result(batch, bits, self._step_results.resets)
 
     def _hold_group(self, indices: Indices, min_envs: int, max_envs: int | None, timeout: float | None) -> None:
         """Wait for the rows of these envs and copy them."""
         subset = self._parse_slots("recv", indices)
-        slots = subset.slots
-        if not slots:
+        if not subset.slots:
             raise ValueError("recv(indices=...) of no env: give at least one")
         if not (type(min_envs) is int and min_envs == 1 and max_envs is None):
             raise ValueError("recv(indices=...) waits for all of these envs: leave out min_envs and max_envs")
         deadline = deadline_of(timeout)
-        self._waiting.check_pending("recv", slots)
-        self._waiting.await_rows(slots, deadline, timeout)
+        self._waiting.check_pending("recv", subset.bits)
+        self._waiting.await_rows(subset.bits, deadline, timeout)
         self._hold_rows(subset)
 
     def _hold_rows(self, subset: Subset) -> None:
         """Copy the rows of these envs, which are ready. If envs raised, keep one error for all of them."""
-        slots, ready = subset.slots, self._commands.ready
-        extras = [*map(ready.get, slots)]
-        error = env_error(extra for extra in extras if extra is not None) if any(extras) else None
+        slots, extras = subset.slots, self._commands.ready_extras()
+        error = env_error(extras[slot] for slot in slots if slot in extras) if extras else None
         if error is None:
             batch = self._step_results.batch_of(slots, extras, subset.array.copy())
         else:
             failed = {each.index for each in error.errors}
             whole = [slot for slot in slots if slot not in failed]
-            error.batch = batch = self._step_results.batch_of(whole, [*map(ready.get, whole)])
-        self._held = Result(error or batch, slots, self._step_results.resets)
+            error.batch = batch = self._step_results.batch_of(whole, extras)
+        self._held = Result(error or batch, subset.bits, self._step_results.resets)
 
     def _return_held(self, held: Result) -> Batch:
         """Return rows that have been copied, or raise. After an exception in here, the next recv does that."""
         result, slots, resets = held
         self._commands.forget_rows(slots)
         self._commands.begin_resets(*resets)
-        self._counters["received"] += len(slots)
+        self._counters["received"] += slots.bit_count()
         failed = isinstance(result, EnvError)
         self._held = None  # nothing is called after this: a signal's handler may raise when a call ends
         if failed:
@@ -209,7 +215,7 @@ class PoolVecEnv(PoolBase):
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
         subset = self._parse_slots("reset", indices)
         self._begin_resets(subset, seed, options)
-        self._waiting.await_rows(subset.slots)
+        self._waiting.await_rows(subset.bits)
         self._hold_rows(subset)
         assert self._held is not None
         return self._return_held(self._held).obs
@@ -256,7 +262,7 @@ class PoolVecEnv(PoolBase):
         self._check_open(what)
         return self._subsets.of(indices)
 
-    def _check_free(self, what: str, slots: Sequence[int], *, autoresets: bool = True) -> None:
+    def _check_free(self, what: str, slots: int, *, autoresets: bool = True) -> None:
         """Raise unless these slots can take a command."""
         self._free = False
         self._check_open(what)
@@ -300,12 +306,12 @@ class PoolVecEnv(PoolBase):
     def call_async(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> None:
         check_function(function)
         what = env_calls.name_for(function)
-        slots = self._parse_slots(what, indices).slots
-        self._check_free(what, slots, autoresets=False)
+        subset = self._parse_slots(what, indices)
+        self._check_free(what, subset.bits, autoresets=False)
         self._workers.check_portable(f"the function {what}", function)
         self._workers.check_portable(f"an argument of {what}", (args, kwargs))
-        self._waiting.finish_resets(slots, forget=False)
-        self._calls.begin(slots, function, args, kwargs)
+        self._waiting.finish_resets(subset.bits, forget=False)
+        self._calls.begin(subset.slots, function, args, kwargs)
 
     def call_wait(self, timeout: float | None = None) -> list[Any]:
         self._check_open("call_wait")
@@ -321,10 +327,10 @@ class PoolVecEnv(PoolBase):
         self._prepare("set_options", {}, parse_options(options, range(self.num_envs)))
 
     def _prepare(self, what: str, seeds: dict[int, Any], options: dict[int, Any]) -> None:
-        everyone = range(self.num_envs)
+        everyone = self._commands.everyone
         self._check_free(what, everyone, autoresets=False)
         if options:
             self._workers.check_portable("options", options)
         self._waiting.finish_resets(everyone, forget=False)
         self._calls.prepare(seeds, options)
-        self._episodes.hold(seeds, options, self._commands.ready)
+        self._episodes.hold(seeds, options, slots_in(self._commands.ready_slots()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from vecenvs.transport.protocol import RowExtras
 from vecenvs.vec_env import Batch, StepReturn
 
 Infos = list[dict[str, Any]]
-Extras = Sequence["RowExtras | None"]  # what came with some rows, besides columns
+Extras = Mapping[int, RowExtras]  # what came with some rows besides columns, by slot
 
 _ALL = slice(None)
 _NONE: list[int] = []
@@ -109,9 +109,8 @@ class StepResults:
 
     def take_some(self, *, copy: bool) -> StepReturn:
         """Return the result of a step in which some envs took no part, since they are being reset: see `take`."""
-        ready = self._commands.ready
-        extras = [extra for extra in ready.values() if extra is not None]
-        resetting = {slot: row for slot, row in self._commands.resetting.items() if slot not in ready}
+        ready, extras = self._commands.ready_slots(), [*self._commands.ready_extras().values()]
+        resetting = {slot: row for slot, row in self._commands.resetting.items() if not ready >> slot & 1}
         infos = copies(blank_info(), self._batch.n)
         return self._complete(extras, infos, resetting, filled=False, copy=copy)
 
@@ -176,7 +175,7 @@ class StepResults:
         if error is not None:
             failed = {e.index for e in error.errors} | set(resetting)
             slots = [slot for slot in range(self._batch.n) if slot not in failed]
-            error.batch = self.batch_of(slots, [RowExtras(slot, infos[slot]) for slot in slots], begin=False)
+            error.batch = self.batch_of(slots, {slot: RowExtras(slot, infos[slot]) for slot in slots}, begin=False)
             raise error
 
     def batch_of(
@@ -189,9 +188,9 @@ class StepResults:
         """
         batch, flags = select(self._batch, slots, extras, np.array(slots, np.int64) if indices is None else indices)
         if begin and flags.count(0) < len(flags):
-            for slot, extra, flag in zip(slots, extras, flags, strict=True):
+            for slot, flag in zip(slots, flags, strict=True):
                 if flag & FIRST:
-                    self._episodes.begin(slot, extra.reset_info if extra is not None else None)
+                    self._episodes.begin(slot, extras[slot].reset_info if slot in extras else None)
         if self.keep_rows:
             self._episodes.record_rows(slots)
         if self._infos.names:
@@ -227,29 +226,17 @@ def select(
     batch: BatchColumns, slots: Sequence[int], extras: Extras, indices: NDArray[np.int64]
 ) -> tuple[Batch, bytes]:
     """Copy some rows, in the order given; return them and their flags."""
-    infos = copies(_BLANK, len(slots))
-    if any(extras):
-        for j, extra in enumerate(extras):
-            if extra is not None and extra.info:
-                infos[j] = {**extra.info, TRUNCATED_KEY: False}
-    flags = batch.flags.take(indices).tobytes()
-    terminated, truncated = np.zeros((2, len(slots)), bool)
-    active = ~terminated
-    if flags.count(0) < len(flags):
-        terminated, truncated = whether(flags, TERMINATED), whether(flags, TRUNCATED)
-        flagged = [j for j, flag in enumerate(flags) if flag]
-        active[[j for j in flagged if flags[j] & (FIRST | DONE) == FIRST]] = False
-        complete([infos[j] for j in flagged], batch, [slots[j] for j in flagged], [flags[j] for j in flagged])
-    rows = Batch(
-        indices,
-        batch.observations.batch(indices),
-        batch.rewards.take(indices).astype(_FLOAT32),
-        terminated,
-        truncated,
-        infos,
-        active=active,
+    observations, rewards, flags, terminated, truncated, active, infos = _native.chosen.rows_result(
+        batch.observations.copied_rows, batch.rewards, batch.flags, indices, _BLANK
     )
-    return rows, flags
+    if extras:
+        for j, slot in enumerate(slots):
+            if slot in extras and extras[slot].info:
+                infos[j] = {**extras[slot].info, TRUNCATED_KEY: False}
+    if flags.count(0) < len(flags):
+        flagged = [j for j, flag in enumerate(flags) if flag]
+        complete([infos[j] for j in flagged], batch, [slots[j] for j in flagged], [flags[j] for j in flagged])
+    return Batch(indices, observations, rewards, terminated, truncated, infos, active=active), flags
 
 
 def whether(flags: bytes, flag: int) -> NDArray[np.bool_]:

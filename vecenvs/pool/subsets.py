@@ -15,15 +15,26 @@ from vecenvs.transport.protocol import Slots, slots_of
 from vecenvs.vec_env import Indices
 
 _INT64, _BOOL = np.dtype(np.int64), np.dtype(np.bool_)
+_BIT = (1).__lshift__
+_MANY = 256  # slots
 _KEPT = 4  # envs in the sets that are remembered, for each env there is
 
 
+class Part(NamedTuple):
+    """What one worker has of some slots. In `bits` each slot is the bit of its number."""
+
+    worker: int
+    slots: Slots
+    bits: int
+
+
 class Subset(NamedTuple):
-    """Some slots, in the caller's order: also as an array, and as what each worker has of them."""
+    """Some slots, in the caller's order: also as an array, as bits, and as what each worker has of them."""
 
     slots: Slots
     array: NDArray[np.int64]
-    parts: Sequence[tuple[int, Slots]]
+    bits: int
+    parts: Sequence[Part]
 
 
 class Subsets:
@@ -53,14 +64,34 @@ class Subsets:
     def _new(self, indices: Indices) -> Subset:
         if indices is None:
             n = len(self._owner)
-            return Subset(range(n), np.arange(n, dtype=_INT64), list(enumerate(self._shards)))
+            parts = [Part(worker, shard, bits_of(shard)) for worker, shard in enumerate(self._shards)]
+            return Subset(range(n), np.arange(n, dtype=_INT64), bits_of(range(n)), parts)
         slots = parse_indices(indices, len(self._owner))
-        return Subset(slots, np.array(slots, _INT64), divided(self._hosts.together(slots), self._owner))
+        parts = divided(self._hosts.together(slots), self._owner)
+        return Subset(slots, np.array(slots, _INT64), sum(part.bits for part in parts), parts)
 
 
-def divided(slots: Iterable[int], owner: Sequence[int]) -> list[tuple[int, Slots]]:
+def bits_of(slots: Iterable[int]) -> int:
+    """Return slots as the bits of an int."""
+    if type(slots) is range:
+        return ((1 << len(slots)) - 1) << slots.start
+    slots = list(slots)
+    if len(slots) > _MANY:  # each sum of large ints is a copy
+        places = np.zeros(max(slots) + 1, bool)
+        places[slots] = True
+        return int.from_bytes(np.packbits(places, bitorder="little").tobytes(), "little")
+    return sum(map(_BIT, slots))
+
+
+def slots_in(bits: int) -> list[int]:
+    """Return the slots that are bits of an int, ascending."""
+    return [slot for slot, digit in enumerate(reversed(f"{bits:b}")) if digit == "1"]
+
+
+def divided(slots: Iterable[int], owner: Sequence[int]) -> list[Part]:
     """Return each worker that owns some of these slots, and those, in the order given."""
     groups: dict[int, list[int]] = {}
     for worker, run in itertools.groupby(slots, owner.__getitem__):
         groups.setdefault(worker, []).extend(run)
-    return [(worker, slots_of(group)) for worker, group in groups.items()]
+    found = [(worker, slots_of(group)) for worker, group in groups.items()]
+    return [Part(worker, group, bits_of(group)) for worker, group in found]

@@ -3,33 +3,47 @@
 A slot has at most one unanswered command: in `pending` if it was sent for some slots, or by its worker's entry in
 `stepping` if the whole shard is being stepped. Rows that have come and have not been returned are in `ready`; their
 columns do not change before the slot's next command.
+
+Sets of slots are the bits of an int: so what is done with one costs the same for few and for many slots, and changes
+in one assignment.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.pool.step_answers import StepAnswers
-from vecenvs.transport.protocol import Command, RowExtras, Slots
+from vecenvs.pool.subsets import Part, bits_of, slots_in
+from vecenvs.transport.protocol import Command, RowExtras, Slots, slots_of
 
 
 class Pending:
-    """A command to one worker about some of its slots, not all of which are answered."""
+    """A command to one worker about some of its slots. `left` are those which are not answered."""
 
-    __slots__ = ("body", "kind", "number", "since", "slots", "worker")
+    __slots__ = ("bits", "body", "kind", "left", "number", "since", "slots", "worker")
 
-    def __init__(self, number: int, worker: int, slots: Slots, kind: Command, since: float) -> None:
+    def __init__(self, number: int, part: Part, kind: Command, since: float) -> None:
         self.number = number
-        self.worker = worker
-        self.slots = slots
+        self.worker, self.slots, self.bits = part
+        self.left = self.bits
         self.kind = kind
         self.since = since
         self.body: ResetArguments | None = None
+
+    def slots_left(self) -> Slots:
+        """Return the slots that are left, in the order of the command."""
+        return self.slots if self.left == self.bits else slots_of([s for s in self.slots if self.left >> s & 1])
+
+
+class Rows(NamedTuple):
+    """Rows that have come together, and what came with them besides columns, by slot."""
+
+    slots: Slots
+    bits: int
+    extras: dict[int, RowExtras]
 
 
 class Request(NamedTuple):
@@ -43,17 +57,17 @@ class Request(NamedTuple):
 
 
 class Unanswered:
-    """The unanswered commands of one VecEnv, by worker and slot, and the rows that have not been returned."""
+    """The unanswered commands of one VecEnv, and the rows that have not been returned."""
 
     def __init__(self, shards: Sequence[range], batch: BatchColumns) -> None:
         self.shards = shards
-        self._count = sum(map(len, shards))
-        self.pending: list[dict[int, Pending]] = [{} for _ in shards]  # by worker and slot
+        self.everyone = (1 << batch.n) - 1
+        self.pending: list[dict[int, Pending]] = [{} for _ in shards]  # by worker and number
         self.stepping: dict[int, float] | None = None  # worker -> when its shard's step began; None between two steps
-        self.step_slots: Collection[int] = ()  # the slots of a step during which the other envs are being reset
+        self.step_slots = 0  # the slots of a step during which the other envs are being reset
         self.step_answers = StepAnswers(shards, batch)
-        self.ready: dict[int, RowExtras | None] = {}
-        self.orphaned: set[int] = set()  # slots whose ready row is from a step that a worker's death has ended
+        self.ready: list[Rows] = []
+        self.orphaned = 0  # slots whose ready row is from a step that a worker's death has ended
         self.resetting: dict[int, list[Any]] = {}  # slots under an async autoreset -> the row that they repeat
         self.request: Request | None = None
 
@@ -72,50 +86,85 @@ class Unanswered:
     def start_times(self) -> list[tuple[int, float]]:
         """Return the worker of each unanswered command, and when the command was sent."""
         found = [*(self.stepping or {}).items()]
-        found += [(each.worker, each.since) for pending in self.pending for each in {*pending.values()}]
+        found += [(each.worker, each.since) for pending in self.pending for each in pending.values()]
         if self.request is not None:
             found += [(worker, self.request.since) for worker in self.without_reply()]
         return found
 
-    def unanswered_slots(self) -> set[int]:
+    def unanswered_slots(self) -> int:
         """Return the slots that an unanswered command concerns."""
-        found = {slot for pending in self.pending for slot in pending}
-        found.update(slot for worker in self.stepping or () for slot in self.shards[worker])
+        found = self.pending_slots()
+        for worker in self.stepping or ():
+            found |= bits_of(self.shards[worker])
         if self.request is not None:
-            found.update(slot for worker in self.without_reply() for slot in self.request.slots[worker])
+            for worker in self.without_reply():
+                found |= bits_of(self.request.slots[worker])
         return found
 
-    def forget_rows(self, slots: Collection[int]) -> None:
+    def pending_slots(self) -> int:
+        """Return the slots that an unanswered command about some slots concerns."""
+        found = 0
+        for pending in self.pending:
+            for each in pending.values():
+                found |= each.left
+        return found
+
+    def ready_slots(self) -> int:
+        """Return the slots whose rows have come."""
+        found = 0
+        for rows in self.ready:
+            found |= rows.bits
+        return found
+
+    def ready_extras(self) -> dict[int, RowExtras]:
+        """Return what has come with the rows that are ready besides columns, by slot."""
+        return {slot: extra for rows in self.ready for slot, extra in rows.extras.items()}
+
+    def add_rows(self, rows: Rows) -> None:
+        """Record rows that have come. Repeatable."""
+        if not self.ready_slots() & rows.bits:
+            self.ready.append(rows)
+
+    def mark_answered(self, each: Pending, bits: int) -> None:
+        """Record that these slots of a command are answered. Repeatable."""
+        if each.left & ~bits:
+            each.left &= ~bits
+        else:
+            self.pending[each.worker].pop(each.number, None)
+
+    def forget_rows(self, bits: int) -> None:
         """Remove ready rows, which have been returned or are overtaken by a reset."""
         for pending in self.pending:
-            if pending and not pending.keys().isdisjoint(slots):  # rows that are in both, after an exception
-                remove(pending, slots)
+            if pending:
+                for each in [*pending.values()]:  # rows that are in both, after an exception
+                    if each.left & bits:
+                        self.mark_answered(each, bits)
         if self.resetting:
-            remove(self.resetting, slots)
-        if self.orphaned:
-            self.orphaned.difference_update(slots)
-        if len(slots) == self._count:
-            self.ready = {}
-            return
-        gone = {*slots}
-        left = not gone.issuperset(self.ready)
-        self.ready = {slot: extra for slot, extra in self.ready.items() if slot not in gone} if left else {}
+            for slot in slots_in(bits):
+                self.resetting.pop(slot, None)
+        self.orphaned &= ~bits
+        self.ready = [left for rows in self.ready if (left := _without(rows, bits)) is not None]
 
     def end_step(self) -> None:
         """Forget the step of all envs: its rows have been returned."""
-        self.step_slots = ()
+        self.step_slots = 0
         self.stepping = None
 
     def split_step(self, workers: Iterable[int]) -> None:
         """Make the rows that these workers sent for a step of all envs single ones, for `recv`."""
         for worker in workers:
-            found = self.step_answers.by_slot(worker)
-            self.ready.update((slot, found.get(slot)) for slot in self.shards[worker])
-            self.orphaned.update(self.shards[worker])
+            shard = self.shards[worker]
+            bits = bits_of(shard)
+            self.add_rows(Rows(shard, bits, self.step_answers.by_slot(worker)))
+            self.orphaned |= bits
 
 
-def remove(found: dict[int, Any], slots: Iterable[int]) -> None:
-    """Remove the entries of these slots, of which some may be there."""
-    deque(map(found.pop, slots, itertools.repeat(None)), 0)  # a third of the time of a loop
-    if not found:
-        found.clear()  # which gives back its memory
+def _without(rows: Rows, bits: int) -> Rows | None:
+    """Return rows without those of some slots; None if nothing is left."""
+    if not rows.bits & bits:
+        return rows
+    kept = rows.bits & ~bits
+    if not kept:
+        return None
+    slots = slots_of([slot for slot in rows.slots if kept >> slot & 1])
+    return Rows(slots, kept, {slot: extra for slot, extra in rows.extras.items() if kept >> slot & 1})

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import AlreadySteppingError, NotSteppingError, StepTimeout, describe_indices
 from vecenvs.pool.answers import Answers
 from vecenvs.pool.commands import Commands
 from vecenvs.pool.recovery import copied
+from vecenvs.pool.subsets import bits_of, slots_in
 from vecenvs.pool.timeouts import StepTimeouts
 from vecenvs.pool.unanswered import Request
 from vecenvs.pool.workers import LIVENESS, Workers
@@ -60,16 +61,14 @@ class Waiting:
                     self._record(worker, message)
                 transport.take()
                 continue
-            # While this worker takes its time, others may have answered or died.
-            if not self._collect(list(stepping)):
-                self._check_alive(list(stepping))
+            self._look_around(list(stepping))
             if limit is not None and stepping and time.monotonic() >= limit:
-                self._time_out(range(len(commands.owner)), deadline, timeout, "step")
+                self._time_out(commands.everyone, deadline, timeout, "step")
 
     def wait_until(
         self,
         enough: Callable[[], bool],
-        waited_for: Collection[int],
+        waited_for: int,
         deadline: float | None = None,
         timeout: float | None = None,
         *,
@@ -96,23 +95,41 @@ class Waiting:
             if not self._collect(workers):
                 self._check_alive(self._commands.busy_workers())  # also those that are not waited for
 
-    def await_rows(self, slots: Sequence[int], deadline: float | None = None, timeout: float | None = None) -> None:
+    def await_rows(self, slots: int, deadline: float | None = None, timeout: float | None = None) -> None:
         """Wait until all of these slots have a row ready."""
-        commands, count, ready = self._commands, len(slots), 0
-
-        def enough() -> bool:
-            nonlocal ready
-            while ready < count and slots[ready] in commands.ready:  # which it stays until it is returned
-                ready += 1
-            return ready == count
-
-        def next_workers() -> list[int]:
-            pending, missing = commands.pending, slots[ready:]
-            order = reversed(self._workers.order)
-            return [next((worker for worker in order if not pending[worker].keys().isdisjoint(missing)), 0)]
-
+        commands = self._commands
+        if commands.unsent is not None:
+            commands.send_unsent()
+        self._check_now_and_then("step")
         # One worker after another, as in `finish_step`: a wait for several would be woken for each message.
-        self.wait_until(enough, slots, deadline, timeout, next_workers=next_workers)
+        while missing := slots & ~commands.ready_slots():
+            worker = self._next_worker(missing)
+            transport, limit = self._transports[worker], self._limit(deadline)
+            if limit is None:
+                message = transport.get(LIVENESS)
+            else:
+                transport.work()
+                message = transport.get(min(LIVENESS, max(limit - time.monotonic(), 0.0)))
+            if message is not None:
+                self._record(worker, message)
+                transport.take()
+                continue
+            self._look_around(commands.busy_workers())
+            if limit is not None and slots & ~commands.ready_slots() and time.monotonic() >= limit:
+                self._time_out(slots, deadline, timeout, "step")
+
+    def _next_worker(self, missing: int) -> int:
+        """Return the worker to wait for next (see `Workers.arrange`), of those with an unanswered command for slots."""
+        for worker in reversed(self._workers.order):
+            for each in self._commands.pending[worker].values():
+                if each.left & missing:
+                    return worker
+        return 0
+
+    def _look_around(self, workers: Sequence[int]) -> None:
+        """Record what has come meanwhile from these workers; if nothing has, check that they live."""
+        if not self._collect(workers):
+            self._check_alive(workers)
 
     def await_replies(self, request: Request, deadline: float | None = None, timeout: float | None = None) -> None:
         """Wait until every worker has replied to the request."""
@@ -122,14 +139,14 @@ class Waiting:
             missing[:] = [worker for worker in request.messages if worker not in request.replies]
             return not missing
 
-        slots = {slot for group in request.slots.values() for slot in group}
+        slots = bits_of(slot for group in request.slots.values() for slot in group)
         self.wait_until(enough, slots, deadline, timeout, next_workers=lambda: missing[:1], what="call")
 
-    def finish_resets(self, slots: Iterable[int], *, forget: bool) -> None:
+    def finish_resets(self, slots: int, *, forget: bool) -> None:
         """Wait for the async autoresets of some slots. With `forget`, remove their first rows: a reset follows."""
-        waiting = self._commands.resetting and self._commands.resetting.keys() & set(slots)
+        waiting = slots & bits_of(self._commands.resetting) if self._commands.resetting else 0
         if waiting:
-            self.await_rows(list(waiting))
+            self.await_rows(waiting)
             if forget:
                 self._commands.forget_rows(waiting)
 
@@ -138,38 +155,41 @@ class Waiting:
         self._commands.send_unsent()
         self._collect(self._commands.busy_workers())
 
-    def check_free(self, what: str, slots: Sequence[int], *, autoresets: bool = True) -> None:
+    def check_free(self, what: str, slots: int, *, autoresets: bool = True) -> None:
         """Raise unless these slots can take a command. With `autoresets` False, one under an async autoreset can."""
         commands = self._commands
         commands.send_unsent()
-        lost, owner = commands.recovery.lost, commands.owner
+        lost = commands.recovery.lost
         if commands.stepping is not None and not lost:
             raise AlreadySteppingError(f"{what} after a step_async: step_wait first")
         if lost:
-            for slot in slots:
-                if owner[slot] in lost:
-                    raise copied(lost[owner[slot]])
-            owners = {owner[slot] for slot in slots}
+            self._check_not_lost(slots)
+            owners = {commands.owner[slot] for slot in slots_in(slots)}
             self.wait_until(lambda: not owners & (commands.stepping or {}).keys(), slots)
-        if commands.ready.keys().isdisjoint(slots) and all(some.keys().isdisjoint(slots) for some in commands.pending):
-            return  # nearly always
-        free = commands.orphaned if autoresets else commands.orphaned | commands.resetting.keys()
-        busy = [s for s in slots if (s in commands.ready or s in commands.pending[owner[s]]) and s not in free]
+        busy = slots & (commands.ready_slots() | commands.pending_slots()) & ~commands.orphaned
+        if busy and not autoresets:
+            busy &= ~bits_of(commands.resetting)
         if busy:
-            raise AlreadySteppingError(f"{what} while envs {describe_indices(busy)} have a command: recv first")
+            indices = describe_indices(slots_in(busy))
+            raise AlreadySteppingError(f"{what} while envs {indices} have a command: recv first")
 
-    def check_pending(self, what: str, slots: Sequence[int]) -> None:
+    def check_pending(self, what: str, slots: int) -> None:
         """Raise unless each of these slots has a row or a command that will bring one."""
         commands = self._commands
         commands.send_unsent()
-        missing = {*slots}.difference(commands.ready, *commands.pending)
+        missing = slots & ~(commands.ready_slots() | commands.pending_slots())
         if missing:
-            for slot in missing:
-                if commands.owner[slot] in commands.recovery.lost:
-                    raise copied(commands.recovery.lost[commands.owner[slot]])
+            self._check_not_lost(missing)
             raise NotSteppingError(
-                f"{what} of envs {describe_indices(sorted(missing))}, which have no command: send first"
+                f"{what} of envs {describe_indices(slots_in(missing))}, which have no command: send first"
             )
+
+    def _check_not_lost(self, slots: int) -> None:
+        """Raise the error of a worker that is lost, if it had one of these slots."""
+        lost = self._commands.recovery.lost
+        for worker, error in lost.items():
+            if slots & bits_of(self._commands.shards[worker]):
+                raise copied(error)
 
     # Deaths and time-outs
 
@@ -187,7 +207,7 @@ class Waiting:
         self._next_check = now + LIVENESS
         self._check_alive(self._commands.busy_workers())
         if self._timeouts.late(self._commands.start_times()):
-            self._time_out((), None, None, what)
+            self._time_out(0, None, None, what)
 
     def _limit(self, deadline: float | None) -> float | None:
         if not self._timed:
@@ -195,20 +215,18 @@ class Waiting:
         replacing = self._commands.recovery.left > 0
         return self._timeouts.limit(deadline, self._commands.start_times(), replacing=replacing)
 
-    def _time_out(self, waited_for: Collection[int], deadline: float | None, timeout: float | None, what: str) -> None:
+    def _time_out(self, waited_for: int, deadline: float | None, timeout: float | None, what: str) -> None:
         """Raise StepTimeout; or, if a worker exceeds `step_timeout` and restarts are left, have it replaced."""
         commands = self._commands
         if deadline is not None and time.monotonic() >= deadline:
-            raise StepTimeout(sorted(commands.unanswered_slots().intersection(waited_for)), timeout or 0.0, what)
+            raise StepTimeout(slots_in(commands.unanswered_slots() & waited_for), timeout or 0.0, what)
         self._collect(commands.busy_workers())  # what has come in time
         started = commands.start_times()
         hung = self._timeouts.late(started)
         if hung and not commands.recovery.left:
             self._timeouts.restart({worker for worker, _ in started})
-            late = sorted(slot for slot in commands.unanswered_slots() if commands.owner[slot] in hung)
-            raise StepTimeout(
-                [slot for slot in late if slot in waited_for] or late, self._timeouts.step_timeout or 0.0, what
-            )
+            late = commands.unanswered_slots() & sum(bits_of(commands.shards[worker]) for worker in hung)
+            raise StepTimeout(slots_in(late & waited_for or late), self._timeouts.step_timeout or 0.0, what)
         for worker in hung:
             commands.recovery.late(worker)
             commands.on_replacement(worker)

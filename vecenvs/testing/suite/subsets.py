@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 import pytest
 
 from vecenvs.errors import AlreadySteppingError, EnvError, NotSteppingError
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import NESTED, FailingEnv, SampledEnv, counting_fns
+from vecenvs.testing.envs import NESTED, CountingEnv, FailingEnv, SampledEnv, counting_fns
 from vecenvs.testing.oracle import PlainLoop
 from vecenvs.testing.suite.base import Conformance, Make
 
 ROUNDS = 30  # so many that the rows of cheap envs travel together
+
+
+class InformsOnceEnv(CountingEnv):
+    """Give an info with the first step of an episode alone."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step as a CountingEnv does."""
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, reward, terminated, truncated, info if self.t == 1 else {}
 
 
 class SubsetConformance(Conformance):
@@ -59,6 +69,18 @@ class SubsetConformance(Conformance):
             assert vec.reset(again)[:, 0].tolist() == again.tolist()
             steps[chosen] = 0
         assert vec.info_array("tag").tolist() == list(range(6))
+
+    def test_an_info_comes_with_one_row(self, make: Make) -> None:
+        """It is not repeated with later rows of its env while rows that came beside it wait."""
+        vec = make([functools.partial(InformsOnceEnv, tag, ROUNDS) for tag in range(4)])
+        vec.reset()
+        vec.send([0] * 4)
+        first = vec.recv(min_envs=2, max_envs=2)
+        assert [info["t"] for info in first.infos] == [1, 1]
+        for _ in range(3):
+            vec.send([0] * 2, first.indices)
+            assert not any("t" in info for info in vec.recv(indices=first.indices).infos)
+        assert [info["t"] for info in vec.recv(2).infos] == [1, 1]
 
     def test_any_order_of_nested_values(self, make: Make) -> None:
         fns = [functools.partial(SampledEnv, NESTED, NESTED) for _ in range(4)]
