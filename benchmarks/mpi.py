@@ -59,10 +59,11 @@ class Ours:
 
     def make(self, num_envs: int) -> Ours:
         from vecenvs.backends.mpi import MpiVecEnv
+        from vecenvs.backends.mpi.job import worker_ranks
 
         self._signal(signal.SIGCONT)
         vec = MpiVecEnv([self._env_fn] * num_envs, **self._options)
-        self._ranks = [peer.pid for peer in vec._session.peers.values() if psutil.pid_exists(peer.pid)]
+        self._ranks = [peer.pid for peer in worker_ranks().peers.values() if psutil.pid_exists(peer.pid)]
         self._stepper = VecStepper(vec, vec.reset(seed=0))
         self.step = self._stepper.step
         return self
@@ -116,11 +117,12 @@ def rates(turns: Sequence[Turn], name: str) -> list[float]:
 def idle(env: str, num_envs: int, args: argparse.Namespace) -> dict[str, Any]:
     """Measure the largest share of a core that a rank and its envs use, while rank 0 computes on another core."""
     from vecenvs.backends.mpi import MpiVecEnv
+    from vecenvs.backends.mpi.job import worker_ranks
 
     shares = []
     with MpiVecEnv([workload(env)] * num_envs) as vec:
         VecStepper(vec, vec.reset(seed=0)).step(100)
-        ranks = [psutil.Process(peer.pid) for peer in vec._session.peers.values()]
+        ranks = [psutil.Process(peer.pid) for peer in worker_ranks().peers.values()]
         groups = [[rank, *rank.children(recursive=True)] for rank in ranks]
         for _ in range(min(args.repeats, 5)):
             before = [used(group) for group in groups]
