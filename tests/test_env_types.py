@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+import subprocess
 import sys
 import types
 from typing import Any
@@ -80,6 +81,11 @@ class TestTypes:
 
 
 class TestFindSpec:
+    def test_atari_ids_are_found_without_an_import(self):
+        found = "from vecenvs.make.env_types import find_spec; print(find_spec('Pong-v4').id, find_spec('ALE/Pong').id)"
+        done = subprocess.run([sys.executable, "-c", found], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == ["Pong-v4", "ALE/Pong-v5"]
+
     def test_version_may_be_missing(self):
         assert find_spec("CartPole").id == "CartPole-v1"
 

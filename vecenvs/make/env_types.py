@@ -45,16 +45,17 @@ def find_spec(env_id: str) -> EnvSpec:
                 raise
             told = f"env_id {env_id!r}: {error}. Install it, or start in the directory where it is"
             raise ModuleNotFoundError(told, name=error.name) from error
+    with contextlib.suppress(gym.error.UnregisteredEnv):
+        return _registered(name)
+    try:
+        importlib.import_module("ale_py")  # which registers Atari's ids
+    except ImportError as error:
+        if name.startswith("ALE/") or "NoFrameskip-" in name:
+            raise ImportError(f"env_id {env_id!r} needs ale-py: pip install ale-py opencv-python-headless") from error
     try:
         return _registered(name)
     except gym.error.UnregisteredEnv as error:
-        if not (name.startswith("ALE/") or "NoFrameskip-" in name):
-            raise type(error)(_unknown(name)) from None
-        try:
-            importlib.import_module("ale_py")
-        except ImportError as error:
-            raise ImportError(f"env_id {env_id!r} needs ale-py: pip install ale-py opencv-python-headless") from error
-        return _registered(name)
+        raise type(error)(_unknown(name)) from None
 
 
 def get_env_type(env: str | EnvSpec) -> str:
@@ -101,8 +102,6 @@ def _module(spec: EnvSpec) -> str:
 
 def _unknown(name: str) -> str:
     """Return that there is no env of this name, and which ones are close to it, also in other namespaces."""
-    with contextlib.suppress(ImportError):
-        importlib.import_module("ale_py")  # which registers Atari's ids
     ids = {env_id.rpartition("/")[2].lower(): env_id for env_id in sorted(gym.registry, key=len, reverse=True)}
     close = [repr(ids[found]) for found in get_close_matches(name.lower(), ids, n=3, cutoff=0.8)]
     hint = f"did you mean {' or '.join(close)}?" if close else "no id that is known here is like it."
