@@ -378,6 +378,7 @@ class VecEnv(abc.ABC):
             NotSteppingError: no call was started.
             StepTimeout: the results did not come in time. A later `call_wait` returns them.
             EnvError: the function raised.
+            WorkerDied: a worker has died. If the call needs none of its envs, a later `call_wait` returns the results.
         """
 
     def get_attr(self, name: str, indices: Indices = None) -> list[Any]:

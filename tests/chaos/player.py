@@ -291,6 +291,8 @@ class Player:
             if "call" not in self.expected.lock:
                 raise Violation("results from nowhere", repr(outcome.result))
             self.expected.lock = {"idle"}
+        elif isinstance(outcome.error, WorkerDied) and not {*self.call_slots}.intersection(outcome.error.indices):
+            self.expected.lock = self.expected.lock | {"idle"}  # it goes on, unless it had ended before
         elif isinstance(outcome.error, WorkerDied | EnvError):
             self.expected.lock = {"idle"}
         elif isinstance(outcome.error, KeyboardInterrupt):
@@ -385,8 +387,10 @@ class Player:
         if isinstance(outcome.error, NotSteppingError) and self.expected.lock == {"call"}:
             raise Violation("a call is lost", str(outcome.error))
         if isinstance(outcome.error, WorkerDied):
-            self.expected.lock = {"idle"}
             self._bury(outcome.error)
+            if not {*self.call_slots}.intersection(outcome.error.indices):
+                self._drain_call(patience)  # it goes on
+                return
         self.expected.lock = self.expected.lock - {"call"} or {"idle"}
 
     def _drain_step(self, end: float) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from vecenvs.errors import NotSteppingError, WorkerDied
+from vecenvs.errors import AlreadySteppingError, NotSteppingError, WorkerDied
 from vecenvs.testing.envs import CountingEnv, DyingEnv, GatedEnv
 from vecenvs.testing.envs.ill import EXIT_CODE
 from vecenvs.testing.suite.base import Conformance, Make
@@ -51,6 +51,13 @@ def wait_for_the_end(pid: int) -> None:
 
 def pid_of(_: Any) -> int:
     return os.getpid()
+
+
+def tag_when_open(env: Any, gate: Path) -> Any:
+    """Return the env's tag once a file exists."""
+    while not gate.exists():
+        time.sleep(0.005)
+    return env.unwrapped.tag
 
 
 def slow_env() -> NappingEnv:
@@ -151,6 +158,27 @@ class DeathConformance(Conformance):
         with pytest.raises(WorkerDied) as caught:
             vec.env_method("exit_now", indices=[0])
         expect_death(caught.value, "exit")
+
+    @PROMPT
+    def test_beside_a_call_that_needs_other_workers(self, make: Make, tmp_path: Path) -> None:
+        """The call goes on: a later call_wait returns its results."""
+        fns: list[Any] = dying_fns()
+        fns[0] = functools.partial(GatedEnv, 0, tmp_path / "never")
+        vec = make(fns)
+        vec.reset()
+        (pid,) = vec.call(pid_of, [0])
+        vec.send([0], [0])
+        vec.call_async(tag_when_open, [2], tmp_path / "gate")
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(WorkerDied) as caught:
+            vec.call_wait()
+        expect_death(caught.value, "kill")
+        with pytest.raises(AlreadySteppingError, match="call_wait first"):
+            vec.send([0], [2])
+        (tmp_path / "gate").touch()
+        assert vec.call_wait() == [2]
+        vec.send([0], [2])
+        assert vec.recv().indices.tolist() == [2]
 
     @PROMPT
     def test_every_later_call_says_so_too(self, make: Make) -> None:
