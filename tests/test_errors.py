@@ -94,7 +94,13 @@ def test_several_failed_envs_survive_together() -> None:
     first.errors = (first, second)
     found = pickle.loads(pickle.dumps(first))
     assert [error.index for error in found.errors] == [0, 4]
-    assert "so did env 4" in str(found)
+    assert "so did env 4:" in str(found)
+
+
+def test_many_failed_envs_are_told_in_few_words() -> None:
+    error = EnvError(0, "the batched env of envs 0-4095 raised")
+    error.errors = (error, *(EnvError(index, "") for index in range(1, 4096)))
+    assert str(error) == "the batched env of envs 0-4095 raised (so did envs 1-4095: see .errors)"
 
 
 def test_a_reset_is_told_in_the_words_of_an_interface() -> None:

@@ -49,9 +49,9 @@ class EnvError(VecEnvError):
 
     def __str__(self) -> str:
         text = super().__str__()
-        others = [str(error.index) for error in self.errors[1:]]
+        others = [error.index for error in self.errors[1:]]
         if others:
-            text += f" (so did env {', '.join(others)}: see .errors)"
+            text += f" (so did {'env' if len(others) == 1 else 'envs'} {describe_indices(others)}: see .errors)"
         if self.remote_traceback:
             text += f"\n\nTraceback from where env {self.index} lives:\n{self.remote_traceback.rstrip()}"
         return text
