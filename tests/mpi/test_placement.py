@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from jobs import PROGRAMS, launched, run
+from jobs import PROGRAMS, ROOT, launched, run
 
 from vecenvs.backends.mpi.nodes import Peer
 from vecenvs.backends.mpi.ranks import WorkerRanks
@@ -40,3 +40,13 @@ def test_a_vec_env_in_each_worker() -> None:
     assert "workers on ranks [1, 2]" in output
     cores = usable_cores()
     assert f"cores of the two {[max(1, cores // 2)] * 2} of {cores}" in output
+
+
+@pytest.mark.long
+def test_the_example_with_a_vec_env_per_node() -> None:
+    program = str(ROOT / "examples" / "mpi_nodes.py")
+    sizes = ("--num-workers", "2", "--num-envs", "4", "--total-timesteps", "400")
+    output = run(launched("openmpi", 3, program, *sizes))
+    assert "4 envs by rank 1" in output
+    assert "4 envs by rank 2" in output
+    assert "episodes" in output
