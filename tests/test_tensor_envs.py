@@ -107,6 +107,31 @@ def test_rows(configuration: Configuration, kind: str, give: Any, take: Any) -> 
                 assert_same(info.get("terminal_observation"), other.get("terminal_observation"))
 
 
+class BrainFloatBatch:
+    """A batched env over bfloat16, a dtype that NumPy does not have."""
+
+    num_envs = 2
+    observation_space = action_space = spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, seed: Any = None, options: Any = None) -> Any:
+        return to_torch(np.full((2, 1), 0.25)).bfloat16(), {}
+
+    def step(self, actions: Any) -> Any:
+        ends = to_torch(np.zeros(2, bool))
+        return actions.bfloat16(), actions[:, 0].bfloat16(), ends, ends, {"given": actions.bfloat16()}
+
+
+def test_bfloat16() -> None:
+    import torch
+
+    with DummyVecEnv([Batched(BrainFloatBatch, 2)]) as vec:
+        assert_same(vec.reset(), np.full((2, 1), 0.25, np.float32))
+        obs, rewards, _, infos = vec.step(torch.tensor([[0.5], [-0.5]]).bfloat16())
+        assert_same(obs, np.array([[0.5], [-0.5]], np.float32))
+        assert_same(rewards, np.array([0.5, -0.5], np.float32))
+        assert_same(infos[1]["given"], np.array([-0.5], np.float32))
+
+
 class Returns(ArrayBatch):
     """Returns what older interfaces, such as Brax's VectorGymWrapper, return."""
 

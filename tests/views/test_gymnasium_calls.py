@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium_parity import asynchronous, info_fns, ours, sync
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
@@ -83,6 +84,18 @@ def test_a_new_attribute_goes_to_the_outermost_wrapper_as_in_gymnasium() -> None
     with DummyVecEnv(WRAPPED, autoreset="next_step") as vec:
         as_gymnasium(vec).set_attr("new", 1)
         assert vec.call(lambda env: ("new" in vars(env), "new" in vars(env.unwrapped)), None) == [(True, False)] * 3
+
+
+def test_render_of_batched_envs() -> None:
+    """They have no single envs on which a method could be called."""
+    fns = [lambda: RenderingEnv(1, "rgb_array"), lambda: RenderingEnv(2, "rgb_array")]
+    theirs = SyncVectorEnv(fns)
+    with from_gymnasium(AsyncVectorEnv(fns)) as vec:
+        mine = as_gymnasium(vec)
+        mine.reset()
+        theirs.reset()
+        assert_same(mine.render(), theirs.render())
+    theirs.close()
 
 
 @pytest.mark.parametrize("render_mode", ["rgb_array", "human", None])

@@ -96,10 +96,11 @@ def columns_of(infos: dict[str, Any], n: int) -> Columns:
                 continue
             rows = None
         if isinstance(value, dict):
-            found[name] = InfoColumn(rows, columns_of(value, n))
+            column = InfoColumn(rows, columns_of(value, n))
+            found[name] = column if rows is None else column._replace(values=parts(column.values, column.mask(n)))
             continue
         values = value if isinstance(value, (list, tuple)) else as_array(value)
-        if np.ndim(values) == 0 or len(values) != n:
+        if (isinstance(values, np.ndarray) and not values.ndim) or len(values) != n:
             continue
         if isinstance(values, np.ndarray) and values.dtype != object:
             found[name] = InfoColumn(rows, values.copy() if rows is None else values[rows])
@@ -117,6 +118,8 @@ def as_array(value: Any) -> NDArray[Any]:
         value, "cpu"
     ):  # torch's: it may require a gradient, or be on another device
         value = value.detach().cpu()
+        if str(value.dtype) == "torch.bfloat16":  # which NumPy does not have; float32 holds all of its values
+            value = value.float()
     if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
         try:
             return np.from_dlpack(value)

@@ -26,6 +26,7 @@ MODES = {
     AutoresetMode.DISABLED: "disabled",
 }
 _RETURNED = {2: "observations and infos", 5: "observations, rewards, terminated, truncated and infos"}
+_OF_VIEWS = ("vecenvs.views.", "vecenvs.compat.")  # a class of the user's own may have a VecEnv as its `vec`, too
 MASK = "reset_mask"  # Gymnasium's option that names the envs to reset
 
 Step = tuple[Any, Any, Any, Any, Columns]
@@ -182,8 +183,7 @@ class GymnasiumHost(BatchedHost):
         super().__init__(env, num_envs, autoreset)
         bare = env.unwrapped
         self._sync = bare if isinstance(bare, SyncVectorEnv) else None
-        inner = getattr(bare, "vec", None)
-        self._inner = inner if isinstance(inner, VecEnv) else None
+        self._inner = shown_by(bare)
         self._begun = False
         self.takes_masks = self.takes_masks or self._sync is not None or self._inner is not None
 
@@ -211,6 +211,12 @@ class GymnasiumHost(BatchedHost):
         return super().envs_here() if here is None else here.envs
 
 
+def shown_by(view: Any) -> VecEnv | None:
+    """Return the VecEnv that one of this library's views shows, such as `as_gymnasium` returns; None for others."""
+    vec = getattr(view, "vec", None) if type(view).__module__.startswith(_OF_VIEWS) else None
+    return vec if isinstance(vec, VecEnv) else None
+
+
 def width(env: Any) -> int:
     """Return how many envs an env or a host of envs counts for."""
     return env.num_envs if isinstance(env, BatchedHost) else 1
@@ -232,7 +238,13 @@ def mode_of(env: Any) -> str | None:
     """Return the autoreset mode that a batched env says it has; None if it says nothing."""
     metadata = getattr(env, "metadata", None) or {}
     declared = metadata.get("autoreset_mode") or getattr(env, "autoreset_mode", None)
-    return None if declared is None else MODES[AutoresetMode(declared)]
+    try:
+        return None if declared is None else MODES[AutoresetMode(declared)]
+    except ValueError:
+        raise VecEnvError(
+            f"{type(env).__name__} has the autoreset_mode {declared!r}, which is none of "
+            f"gymnasium.vector.AutoresetMode's ({', '.join(repr(mode.value) for mode in MODES)})"
+        ) from None
 
 
 def common_seed(seeds: Sequence[int | None], mask: NDArray[np.bool_] | None = None) -> int | list[int | None]:

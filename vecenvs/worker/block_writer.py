@@ -162,7 +162,8 @@ class BlockWriter:
                 continue
             block = columns[name][self.slots]
             values = np.asarray(column.values)
-            if values.shape != block.shape or values.dtype.kind != block.dtype.kind:
+            kept = values.dtype.kind == block.dtype.kind and np.can_cast(values.dtype, block.dtype)
+            if values.shape != block.shape or not kept:
                 was, now = (f"{array.dtype} {array.shape}" for array in (block, values))
                 raise VecEnvError(f"info_attrs {name!r} was {was}, and is {now} now: a column keeps its type")
             if mask is None:

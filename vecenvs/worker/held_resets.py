@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium.utils.env_checker import data_equivalence
 from numpy.typing import NDArray
 
 from vecenvs.batch.reset_arguments import ResetArguments
@@ -46,8 +47,10 @@ class HeldResets:
             options = held[1] if asked[1] is None else asked[1]
             if common is nothing:
                 common = options
-            elif options is not common and options != common:
-                raise VecEnvError("a batched env takes the same options for all envs that are reset at once")
+            elif options is not common and not data_equivalence(options, common):
+                raise VecEnvError(
+                    "a batched env takes the same options for all envs that are reset at once: pass one dict for all"
+                )
         return found, _copied(common)
 
     def forget(self, mask: NDArray[np.bool_]) -> None:

@@ -11,7 +11,7 @@ from vecenvs.batched import Batched
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.batched_async import AsyncVectorEnvHost
-from vecenvs.worker.batched_host import BatchedHost, GymnasiumHost, mode_of
+from vecenvs.worker.batched_host import BatchedHost, GymnasiumHost, mode_of, shown_by
 from vecenvs.worker.batched_vec_env import VecEnvHost
 from vecenvs.worker.envpool_host import EnvPoolHost, is_envpool, with_defaults
 
@@ -27,9 +27,7 @@ def make_host(env: Any, num_envs: int, autoreset: str | None = None) -> BatchedH
 
     `autoreset` is its mode if it does not say so itself.
     """
-    viewed = getattr(env, "vec", None)
-    if isinstance(viewed, VecEnv):  # a view, such as `as_gymnasium` returns
-        env = viewed
+    env = shown_by(env) or env
     kind = type(env).__name__
     missing = [name for name in ("reset", "step") if not callable(getattr(env, name, None))]
     if missing:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.batch.info_arrays import info_columns
 from vecenvs.batched import Batched
 from vecenvs.errors import EnvError, SpaceMismatch, VecEnvError
@@ -37,6 +38,12 @@ class SilentBatch(ArrayBatch):
     mode = AutoresetMode.NEXT_STEP
 
 
+class UnknownModeBatch(ArrayBatch):
+    """A batched env whose metadata have a mode that does not exist."""
+
+    metadata = {"autoreset_mode": "sometimes"}  # noqa: RUF012  # as Gymnasium's envs have it
+
+
 class OwnKeysEnv(CountingEnv):
     """An env whose own infos have the keys that a VecEnv adds, and dicts without keys."""
 
@@ -48,6 +55,42 @@ class OwnKeysEnv(CountingEnv):
         *row, info = super().step(action)
         own = {"terminal_observation": "own", "episode_start": "own", "TimeLimit.truncated": "own", "empty": {}}
         return *row, {**info, **own, "nested": {"empty": {}, "tag": self.tag}}  # type: ignore[return-value]
+
+
+class LooseInfosBatch(ArrayBatch):
+    """Its infos have lists of unequal items, and a dict which some envs have, without masks of its own."""
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        *rows, _ = super().step(actions)
+        some = np.arange(self.num_envs) % 2 == 1
+        return *rows, {"lists": [[0] * k for k in range(self.num_envs)], "some": {"k": np.arange(3)}, "_some": some}
+
+
+class Halved:
+    """A user's own class around a VecEnv, which it calls `vec` as this library's views do."""
+
+    def __init__(self) -> None:
+        self.vec = DummyVecEnv(counting_fns(2))
+        self.num_envs = 2
+        self.observation_space, self.action_space = self.vec.observation_space, self.vec.action_space
+
+    def reset(self, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return self.vec.reset(seed=seed), {}
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        obs, rewards, dones, _ = self.vec.step(actions)
+        return obs, rewards / 2, dones, np.zeros(2, bool), {}
+
+    def close(self) -> None:
+        self.vec.close()
+
+
+class WideningEnv(CountingEnv):
+    """An env whose attribute `total` becomes a float of more digits."""
+
+    @property
+    def total(self) -> np.floating[Any]:
+        return np.float64(0.1) if self.t == 2 else np.float32(0.1)
 
 
 def both_ways(make: Make, fns: Sequence[EnvFn], sizes: Sequence[int], kind: str, **common: Any) -> Lockstep:
@@ -180,6 +223,19 @@ class BatchedRuleConformance(Conformance):
             assert_columns(infos)
             assert info_columns(infos)["mine"].mask.tolist() == [False, True, False, False, False, False]
 
+    def test_infos_of_lists_and_of_dicts_without_masks(self, make: Make) -> None:
+        vec = make([Batched(functools.partial(LooseInfosBatch, counting_fns(3)), 3)])
+        vec.reset()
+        infos = vec.step([0] * 3)[3]
+        assert_columns(infos)
+        assert [info["lists"] for info in infos] == [[], [0], [0, 0]]
+        assert [info.get("some") for info in infos] == [None, {"k": 1}, None]
+
+    def test_a_class_around_a_vec_env_is_no_view(self, make: Make) -> None:
+        vec = make([Batched(Halved, 2)])
+        vec.reset()
+        assert vec.step([0, 0])[1].tolist() == [0.5, 0.5625]
+
     def test_groups_are_of_whole_batches(self, make: Make) -> None:
         vec = make(batched_fns(counting_fns(7), (2, 2, 0, 2)))
         assert [group.tolist() for group in vec.groups(2)] == [[0, 1, 4], [2, 3, 5, 6]]
@@ -250,6 +306,13 @@ class BatchedRuleConformance(Conformance):
                 assert vec.reset_infos[slot]["t"] == 0
                 assert vec.reset_infos[slot]["episode"] == step // lengths[slot] + 1
 
+    def test_an_attribute_whose_column_does_not_hold_it(self, make: Make) -> None:
+        vec = make(batched_fns([WideningEnv] * 2, (2,)), info_attrs=["total"])
+        vec.reset()
+        assert_same(vec.step([0] * 2)[3][1]["total"], np.float32(0.1))
+        with pytest.raises(EnvError, match="'total' was float32 .* and is float64 .* now"):
+            vec.step([0] * 2)
+
     def test_send_of_whole_batches(self, make: Make) -> None:
         vec = make(batched_fns(counting_fns(5), (2, 0, 2)))
         vec.reset()
@@ -300,6 +363,8 @@ class BatchedRuleConformance(Conformance):
             make(batched_fns(counting_fns(2), (2,)), autoreset="async")
         with pytest.raises(SpaceMismatch, match="env 2"):
             make(batched_fns([*counting_fns(2), *[functools.partial(SampledEnv, NESTED)] * 2], (2, 2)))
+        with pytest.raises(EnvError, match="has the autoreset_mode 'sometimes', which is none of"):
+            make([Batched(functools.partial(UnknownModeBatch, counting_fns(2)), 2)])
         with pytest.raises(TypeError, match="num_envs must be an int"):
             Batched(CountingEnv, "2")  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="at least 1"):
@@ -309,3 +374,4 @@ class BatchedRuleConformance(Conformance):
         vec = make(batched_fns(counting_fns(2), (2,)))
         with pytest.raises(EnvError, match="same options"):
             vec.reset(options=[{"a": 1}, {"a": 2}])
+        vec.reset(options=[{"a": np.arange(2)}, {"a": np.arange(2)}])  # equal

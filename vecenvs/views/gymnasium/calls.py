@@ -9,7 +9,7 @@ from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from vecenvs.env_calls import check_name
+from vecenvs.env_calls import check_name, render
 from vecenvs.errors import StepTimeout, VecEnvError
 from vecenvs.vec_env import VecEnv
 from vecenvs.views.gymnasium.errors import pending_error, raise_as_gymnasium
@@ -148,7 +148,11 @@ class GymnasiumCalls(VectorEnv[Any, Any, NDArray[Any]]):
 
     def render(self) -> tuple[Any, ...]:
         """Return a tuple of what each env's `render` returns."""
-        return self.call("render")
+        self._check_free("render")
+        try:
+            return tuple(self.vec.call(render, None))
+        except VecEnvError as error:
+            raise_as_gymnasium(error, "call")
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """Close the VecEnv within a bounded time. Gymnasium's `close` calls this.
