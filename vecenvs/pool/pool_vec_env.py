@@ -122,10 +122,9 @@ class PoolVecEnv(PoolBase):
             self._workers.check_portable("options", arguments.options)
         self._waiting.finish_resets(subset.bits, forget=True)
         self._episodes.drop_first_rows(slots)
-        given = None
-        if not (seed is None and options is None):
-            self._episodes.record_seeds(slots, arguments)
-            given = arguments
+        given = None if seed is None and options is None else arguments
+        if given is not None:
+            self._episodes.record_seeds(slots, given)
         self._commands.send(self._commands.numbered(Command.RESET, subset.parts, given))
         self._counters["resets"] += len(slots)
 
@@ -157,13 +156,12 @@ class PoolVecEnv(PoolBase):
                     raise copied(error)
             check_portion(due, min_envs, max_envs)
         deadline = deadline_of(timeout)
-        self._waiting.wait_until(
-            lambda: sum(len(rows.slots) for rows in commands.ready) >= min_envs, commands.everyone, deadline, timeout
-        )
+        everyone = commands.everyone
+        self._waiting.wait_until(lambda: commands.ready_slots().bit_count() >= min_envs, everyone, deadline, timeout)
         slots, bits = [slot for rows in commands.ready for slot in rows.slots], commands.ready_slots()
         extras = commands.ready_extras()
-        failed = (extra.failure for slot in slots if (extra := extras.get(slot)) and extra.failure) if extras else ()
-        failure = next(iter(failed), None)
+        failures = (extra.failure for slot in slots if (extra := extras.get(slot)) and extra.failure)
+        failure = next(failures, None) if extras else None
         if failure is not None:  # the rows before it come first
             position = slots.index(failure.slot)
             max_envs = min(position, max_envs or position)
@@ -221,9 +219,7 @@ class PoolVecEnv(PoolBase):
         return self._return_held(self._held).obs
 
     def groups(self, count: int) -> list[NDArray[np.int64]]:
-        if not self._hosts.batched:
-            return grouped(self._shards, count)
-        return self._hosts.grouped(count)
+        return self._hosts.grouped(count) if self._hosts.batched else grouped(self._shards, count)
 
     def info_array(self, name: str) -> NDArray[Any]:
         return self._infos.stacked(name)
@@ -271,9 +267,7 @@ class PoolVecEnv(PoolBase):
         if self._step_result is not None:
             raise AlreadySteppingError(f"{what} after a step_async: step_wait first")
         if self._held is not None:
-            raise AlreadySteppingError(
-                f"{what} while a call that was interrupted has not returned its rows: recv first"
-            )
+            raise AlreadySteppingError(f"{what} while an interrupted call has not returned its rows: recv first")
         self._waiting.check_free(what, slots, autoresets=autoresets)
 
     @property
