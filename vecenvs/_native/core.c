@@ -435,7 +435,7 @@ add_info(PyObject *infos, PyObject *local, PyObject *info)
 /* The loop */
 
 typedef struct {
-    PyObject *acts, *actions, *cells, *where, *rewards, *infos, *end_episode, *take_odd, *chosen, *column;
+    PyObject *acts, *actions, *cells, *where, *rewards, *infos, *end_episode, *take_odd, *chosen;
 } Step;
 
 static int
@@ -516,7 +516,7 @@ plain_number(PyObject *reward, double *number)
 }
 
 static int
-write_rewards(PyObject *rewards, PyObject *chosen, const Py_buffer *column)
+write_rewards(PyObject *rewards, PyObject *chosen, Py_buffer *column)
 /* Return 1 if all rewards are written, 0 if one is of another type, -1 after an exception. */
 {
     Py_ssize_t n = PyList_GET_SIZE(rewards);
@@ -547,6 +547,42 @@ is_past(State *state, double time)
     return past;
 }
 
+static int
+step_rest(State *state, const Step *step, double until)
+/* Step the envs that have no reward yet, until it is this time. Return 0, or -1 after an exception. */
+{
+    for (;;) {
+        Py_ssize_t position = PyList_GET_SIZE(step->rewards);
+        if (position >= PyList_GET_SIZE(step->chosen == Py_None ? step->acts : step->chosen)) {
+            return 0;
+        }
+        Py_ssize_t local = local_at(step->chosen, position);
+        Row row = {NULL, NULL, NULL, NULL, NULL};
+        int failed = local < 0 ? -1 : step_one(state, step, local, &row);
+        row_clear(&row);
+        int past = failed || isinf(until) ? failed : is_past(state, until);
+        if (past) {
+            return past < 0 ? -1 : 0;
+        }
+    }
+}
+
+static int
+is_written_to(PyObject *column)
+{
+    PyArrayObject *array = (PyArrayObject *)column;
+    return PyArray_CheckExact(column) && PyArray_ISCARRAY(array) &&
+           (PyArray_NDIM(array) == 1 ? PyArray_TYPE(array) == NPY_INT64
+                                     : PyArray_NDIM(array) > 1 && PyArray_ISNUMBER(array));
+}
+
+static PyObject *
+writes_to(PyObject *module, PyObject *column)
+{
+    (void)module;
+    return PyBool_FromLong(is_written_to(column));
+}
+
 static PyObject *
 step_envs(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
@@ -555,72 +591,48 @@ step_envs(PyObject *module, PyObject *const *args, Py_ssize_t count)
         PyErr_Format(PyExc_TypeError, "step_envs takes 11 arguments, not %zd", count);
         return NULL;
     }
-    Step step = {args[0], args[1], args[2], args[3], args[4], args[5], args[6], args[7], args[8], args[9]};
+    Step step = {args[0], args[1], args[2], args[3], args[4], args[5], args[6], args[7], args[8]};
     if (!PyList_CheckExact(step.acts) || !PyList_CheckExact(step.rewards) || !PyList_CheckExact(step.infos) ||
-        !(step.chosen == Py_None || PyList_CheckExact(step.chosen))) {
-        PyErr_SetString(PyExc_TypeError, "step_envs takes lists");
-        return NULL;
-    }
-    const Py_buffer *column = PyMemoryView_Check(step.column) ? PyMemoryView_GET_BUFFER(step.column) : NULL;
-    if (column == NULL || column->ndim != 1 || column->itemsize != sizeof(double) || column->readonly ||
-        strcmp(column->format, "d") != 0 || !PyBuffer_IsContiguous(column, 'C')) {
-        PyErr_SetString(PyExc_TypeError, "rewards are written to a contiguous memoryview of float64");
+        !(step.chosen == Py_None || PyList_CheckExact(step.chosen)) ||
+        (PyArray_CheckExact(step.cells) && !is_written_to(step.cells))) {
+        PyErr_SetString(PyExc_TypeError, "step_envs takes lists, and cells or a column that `writes_to` takes");
         return NULL;
     }
     double until = PyFloat_AsDouble(args[10]);
     if (until == -1.0 && PyErr_Occurred()) {
         return NULL;
     }
-    for (;;) {
-        Py_ssize_t position = PyList_GET_SIZE(step.rewards);
-        if (position >= PyList_GET_SIZE(step.chosen == Py_None ? step.acts : step.chosen)) {
-            break;
-        }
-        Py_ssize_t local = local_at(step.chosen, position);
-        Row row = {NULL, NULL, NULL, NULL, NULL};
-        int failed = local < 0 ? -1 : step_one(state, &step, local, &row);
-        if (failed && PyErr_Occurred()) { /* an env's object that is deleted may run Python code */
-            PyObject *type, *value, *trace;
-            PyErr_Fetch(&type, &value, &trace);
-            row_clear(&row);
-            PyErr_Restore(type, value, trace);
-            return NULL;
-        }
-        row_clear(&row);
-        int late = isinf(until) ? 0 : is_past(state, until);
-        if (late < 0) {
-            return NULL;
-        }
-        if (late) {
-            break;
-        }
+    Py_buffer column; /* held, so that no env's code can release it */
+    if (PyObject_GetBuffer(args[9], &column, PyBUF_CONTIG | PyBUF_FORMAT)) {
+        return NULL;
     }
-    int written = write_rewards(step.rewards, step.chosen, column);
+    int written = -1;
+    if (column.ndim != 1 || column.itemsize != sizeof(double) || strcmp(column.format, "d") != 0) {
+        PyErr_SetString(PyExc_TypeError, "rewards are written to a contiguous memoryview of float64");
+    }
+    else if (step_rest(state, &step, until) == 0) {
+        written = write_rewards(step.rewards, step.chosen, &column);
+    }
+    PyBuffer_Release(&column);
     return written < 0 ? NULL : PyBool_FromLong(written);
 }
 
-static PyObject *
-writes_to(PyObject *module, PyObject *column)
-{
-    (void)module;
-    if (!PyArray_CheckExact(column)) {
-        Py_RETURN_FALSE;
-    }
-    PyArrayObject *array = (PyArrayObject *)column;
-    int scalars = PyArray_NDIM(array) == 1 && PyArray_TYPE(array) == NPY_INT64;
-    return PyBool_FromLong(PyArray_ISCARRAY(array) && (PyArray_ISNUMBER(array) || PyArray_ISBOOL(array)) &&
-                           (scalars || PyArray_NDIM(array) > 1));
-}
+/* The caller's side: Python code may change any array, so what is known of one holds until the next call of Python. */
 
-/* The caller's side */
+static int
+is_vector(PyObject *given, int type)
+{
+    PyArrayObject *array = (PyArrayObject *)given;
+    return PyArray_CheckExact(given) && PyArray_NDIM(array) == 1 && PyArray_TYPE(array) == type &&
+           PyArray_ISCARRAY_RO(array);
+}
 
 static const npy_int64 *
 rows_in(PyArrayObject *column, PyObject *rows, npy_intp *count)
 /* Return the indices of some rows of a column, all of which exist, or NULL after an exception. */
 {
     PyArrayObject *array = (PyArrayObject *)rows;
-    if (!PyArray_CheckExact(rows) || PyArray_TYPE(array) != NPY_INT64 || PyArray_NDIM(array) != 1 ||
-        !PyArray_ISCARRAY_RO(array) || !PyArray_ISCARRAY(column) || PyArray_NDIM(column) < 1 ||
+    if (!is_vector(rows, NPY_INT64) || !PyArray_ISCARRAY(column) || PyArray_NDIM(column) < 1 ||
         PyDataType_REFCHK(PyArray_DESCR(column))) {
         PyErr_SetString(PyExc_TypeError, "rows of a contiguous column are named by an array of int64");
         return NULL;
@@ -673,20 +685,23 @@ take_batch(PyObject *module, PyObject *const *args, Py_ssize_t count)
     }
     size_t size = row_bytes(column);
     for (npy_intp k = 0; k < n; k++) {
-        memcpy(PyArray_BYTES(column) + rows[k] * size, PyArray_BYTES(batch) + k * size, size);
+        memmove(PyArray_BYTES(column) + rows[k] * size, PyArray_BYTES(batch) + k * size, size);
     }
     Py_RETURN_TRUE;
 }
 
 static PyObject *
-as_float32(State *state, PyArrayObject *numbers, const npy_int64 *rows, npy_intp n, PyObject *indices)
+as_float32(State *state, PyObject *numbers, PyObject *indices)
 /* Return numbers, or those of some rows, as float32. */
 {
-    PyObject *copy = PyArray_SimpleNew(1, &n, NPY_FLOAT32);
+    PyArrayObject *array = (PyArrayObject *)numbers;
+    npy_intp n = PyArray_DIM(array, 0);
+    const npy_int64 *rows = indices == NULL ? NULL : rows_in(array, indices, &n);
+    PyObject *copy = indices != NULL && rows == NULL ? NULL : PyArray_SimpleNew(1, &n, NPY_FLOAT32);
     if (copy == NULL) {
         return NULL;
     }
-    const double *source = PyArray_DATA(numbers);
+    const double *source = PyArray_DATA(array);
     float *target = PyArray_DATA((PyArrayObject *)copy);
     int lost = 0;
     for (npy_intp k = 0; k < n; k++) {
@@ -695,7 +710,7 @@ as_float32(State *state, PyArrayObject *numbers, const npy_int64 *rows, npy_intp
         target[k] = lost ? 0.0f : (float)number;
     }
     if (lost) { /* numpy warns of numbers that become infinite, if it is to */
-        PyObject *given = rows == NULL ? Py_NewRef(numbers) : PyObject_GetItem((PyObject *)numbers, indices);
+        PyObject *given = rows == NULL ? Py_NewRef(numbers) : PyObject_GetItem(numbers, indices);
         Py_SETREF(copy, given == NULL ? NULL : PyObject_CallMethod(given, "astype", "O", state->float32));
         Py_XDECREF(given);
     }
@@ -721,57 +736,73 @@ copies(PyObject *infos, npy_intp n)
 }
 
 static PyObject *
-plain_result(PyObject *module, PyObject *const *args, Py_ssize_t count)
+as_tuple(PyObject **parts, int count)
+/* Return these objects as a tuple, or NULL if one is NULL, and give up the references to them. */
 {
-    State *state = PyModule_GetState(module);
-    PyArrayObject *rewards = count == 3 && PyArray_CheckExact(args[1]) ? (PyArrayObject *)args[1] : NULL;
-    if (rewards == NULL || PyArray_TYPE(rewards) != NPY_DOUBLE || PyArray_NDIM(rewards) != 1 ||
-        !PyArray_ISCARRAY_RO(rewards)) {
-        PyErr_SetString(PyExc_TypeError, "plain_result takes observations, an array of float64 and infos");
-        return NULL;
-    }
-    npy_intp n = PyArray_DIM(rewards, 0);
-    PyObject *parts[4] = {
-        PyArray_CheckExact(args[0]) ? PyArray_NewCopy((PyArrayObject *)args[0], NPY_CORDER) : PyObject_CallNoArgs(args[0]),
-    };
-    parts[1] = parts[0] == NULL ? NULL : as_float32(state, rewards, NULL, n, NULL);
-    parts[2] = parts[1] == NULL ? NULL : PyArray_ZEROS(1, &n, NPY_BOOL, 0);
-    parts[3] = parts[2] == NULL ? NULL : copies(args[2], n);
-    PyObject *result = parts[3] == NULL ? NULL : PyTuple_Pack(4, parts[0], parts[1], parts[2], parts[3]);
-    for (int k = 0; k < 4; k++) {
-        Py_XDECREF(parts[k]);
+    PyObject *result = parts[count - 1] == NULL ? NULL : PyTuple_New(count);
+    for (int k = 0; k < count; k++) {
+        if (result != NULL) {
+            PyTuple_SET_ITEM(result, k, parts[k]);
+        }
+        else {
+            Py_XDECREF(parts[k]);
+        }
     }
     return result;
 }
 
 static PyObject *
-copied_rows(PyArrayObject *column, const npy_int64 *rows, npy_intp n)
+plain_result(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    State *state = PyModule_GetState(module);
+    if (count != 3 || !is_vector(args[1], NPY_DOUBLE)) {
+        PyErr_SetString(PyExc_TypeError, "plain_result takes observations, an array of float64 and infos");
+        return NULL;
+    }
+    npy_intp n = PyArray_DIM((PyArrayObject *)args[1], 0);
+    PyObject *parts[4] = {NULL, as_float32(state, args[1], NULL)};
+    parts[2] = parts[1] == NULL ? NULL : PyArray_ZEROS(1, &n, NPY_BOOL, 0);
+    if (parts[2] != NULL) {
+        parts[0] = PyArray_CheckExact(args[0]) ? PyArray_NewCopy((PyArrayObject *)args[0], NPY_CORDER)
+                                               : PyObject_CallNoArgs(args[0]);
+    }
+    parts[3] = parts[0] == NULL ? NULL : copies(args[2], n);
+    return as_tuple(parts, 4);
+}
+
+static PyObject *
+copied_rows(PyArrayObject *column, PyObject *indices)
 {
     npy_intp shape[NPY_MAXDIMS];
-    memcpy(shape, PyArray_DIMS(column), PyArray_NDIM(column) * sizeof(npy_intp));
-    shape[0] = n;
+    const npy_int64 *rows = rows_in(column, indices, shape);
+    if (rows == NULL) {
+        return NULL;
+    }
+    memcpy(shape + 1, PyArray_DIMS(column) + 1, (PyArray_NDIM(column) - 1) * sizeof(npy_intp));
     PyArray_Descr *dtype = PyArray_DESCR(column);
     Py_INCREF(dtype);
     PyObject *copy = PyArray_NewFromDescr(&PyArray_Type, dtype, PyArray_NDIM(column), shape, NULL, NULL, 0, NULL);
     if (copy != NULL) {
         size_t size = row_bytes(column);
-        for (npy_intp k = 0; k < n; k++) {
+        for (npy_intp k = 0; k < shape[0]; k++) {
             memcpy(PyArray_BYTES((PyArrayObject *)copy) + k * size, PyArray_BYTES(column) + rows[k] * size, size);
         }
     }
     return copy;
 }
 
-static int
-split_flags(PyArrayObject *column, const npy_int64 *rows, npy_intp n, PyObject **parts)
+static void
+split_flags(PyArrayObject *column, PyObject *indices, PyObject **parts)
 /* Make of the flags of some rows: bytes, and for each row whether it is terminated, truncated, a transition. */
 {
-    parts[0] = PyBytes_FromStringAndSize(NULL, n);
+    npy_intp n;
+    const npy_int64 *rows = rows_in(column, indices, &n);
+    parts[0] = rows == NULL ? NULL : PyBytes_FromStringAndSize(NULL, n);
     for (int k = 1; k < 4; k++) {
         parts[k] = parts[k - 1] == NULL ? NULL : PyArray_SimpleNew(1, &n, NPY_BOOL);
     }
     if (parts[3] == NULL) {
-        return -1;
+        return;
     }
     const unsigned char *source = PyArray_DATA(column);
     for (npy_intp k = 0; k < n; k++) {
@@ -781,47 +812,28 @@ split_flags(PyArrayObject *column, const npy_int64 *rows, npy_intp n, PyObject *
         ((npy_bool *)PyArray_DATA((PyArrayObject *)parts[2]))[k] = (flags & TRUNCATED) != 0;
         ((npy_bool *)PyArray_DATA((PyArrayObject *)parts[3]))[k] = (flags & (TERMINATED | TRUNCATED | FIRST)) != FIRST;
     }
-    return 0;
 }
 
 static PyObject *
 rows_result(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     State *state = PyModule_GetState(module);
-    npy_intp n;
-    if (count != 5 || !PyArray_CheckExact(args[1]) || !PyArray_CheckExact(args[2]) ||
-        PyArray_TYPE((PyArrayObject *)args[1]) != NPY_DOUBLE || PyArray_NDIM((PyArrayObject *)args[1]) != 1 ||
-        PyArray_TYPE((PyArrayObject *)args[2]) != NPY_UINT8 || PyArray_NDIM((PyArrayObject *)args[2]) != 1) {
-        PyErr_SetString(PyExc_TypeError, "rows_result takes observations, float64, uint8, indices and infos");
+    if (count != 5 || !is_vector(args[1], NPY_DOUBLE) || !is_vector(args[2], NPY_UINT8) ||
+        !is_vector(args[3], NPY_INT64)) {
+        PyErr_SetString(PyExc_TypeError, "rows_result takes observations, float64, uint8, int64 and an info");
         return NULL;
     }
-    PyArrayObject *rewards = (PyArrayObject *)args[1], *flags = (PyArrayObject *)args[2];
-    const npy_int64 *rows = rows_in(rewards, args[3], &n);
-    if (rows == NULL || rows_in(flags, args[3], &n) == NULL ||
-        (PyArray_CheckExact(args[0]) && rows_in((PyArrayObject *)args[0], args[3], &n) == NULL)) {
-        return NULL;
+    npy_intp n = PyArray_DIM((PyArrayObject *)args[3], 0);
+    PyObject *parts[7] = {NULL, as_float32(state, args[1], args[3])};
+    if (parts[1] != NULL) {
+        split_flags((PyArrayObject *)args[2], args[3], parts + 2);
     }
-    PyObject *parts[7] = {
-        PyArray_CheckExact(args[0]) ? copied_rows((PyArrayObject *)args[0], rows, n)
-                                    : PyObject_CallOneArg(args[0], args[3]),
-    };
-    parts[1] = parts[0] == NULL ? NULL : as_float32(state, rewards, rows, n, args[3]);
-    PyObject *result = NULL;
-    if (parts[1] != NULL && split_flags(flags, rows, n, parts + 2) == 0) {
-        parts[6] = copies(args[4], n);
-        if (parts[6] != NULL) {
-            result = PyTuple_New(7);
-        }
+    if (parts[5] != NULL) {
+        parts[0] = PyArray_CheckExact(args[0]) ? copied_rows((PyArrayObject *)args[0], args[3])
+                                               : PyObject_CallOneArg(args[0], args[3]);
     }
-    for (int k = 0; k < 7; k++) {
-        if (result != NULL) {
-            PyTuple_SET_ITEM(result, k, parts[k]);
-        }
-        else {
-            Py_XDECREF(parts[k]);
-        }
-    }
-    return result;
+    parts[6] = parts[0] == NULL ? NULL : copies(args[4], n);
+    return as_tuple(parts, 7);
 }
 
 /* The module */
