@@ -306,7 +306,6 @@ def test_observations_of_many_dimensions() -> None:
 FAILING = """
 import faulthandler, math, sys
 import _testcapi
-import gymnasium
 import numpy as np
 from gymnasium import Env
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
@@ -326,57 +325,57 @@ class Bare(Env):
 env = Monitor(TimeLimit(OrderEnforcing(Bare()), 10**9))
 env.env.env._has_reset, env.env._elapsed_steps, env.needs_reset = True, 0, False
 acts = [lambda _: row, env.step, lambda _: told, lambda _: over]
+lists = rewards, infos = [], []
 
-def step(actions):
-    rewards, infos = [], []
-    core.step_envs(
-        acts, actions, columns, slice(None), rewards, infos, lambda *a: (a[1], a[4]), lambda *_: None, [3, 1, 0, 2],
+def end_episode(local, obs, terminated, truncated, info):
+    return obs, info
+
+def take_odd(local, obs):
+    pass
+
+def stepping(actions):
+    return (
+        core.step_envs, acts, actions, columns, slice(None), rewards, infos, end_episode, take_odd, [3, 1, 0, 2],
         column64.data, math.inf,
     )
-    assert (len(rewards), len(infos)) == (4, 1)
 
 calls = {
-    "step": lambda: step(np.zeros(4, np.int64)),
-    "step with rows of actions": lambda: step(np.zeros((4, 2))),
-    "step with a list": lambda: step([0] * 4),
-    "plain_result": lambda: core.plain_result(columns, column64, {"k": False}),
-    "rows_result": lambda: core.rows_result(columns, column64, flags, indices, {"k": False}),
-    "take_batch": lambda: (core.take_batch(columns, batch), core.take_batch(columns, batch, indices)),
+    "step": stepping(np.zeros(4, np.int64)),
+    "step with rows of actions": stepping(np.zeros((4, 2))),
+    "step with a list": stepping([0] * 4),
+    "plain_result": (core.plain_result, columns, column64, {"k": False}),
+    "rows_result": (core.rows_result, columns, column64, flags, indices, {"k": False}),
+    "take_batch": (core.take_batch, columns, batch),
+    "take_batch by rows": (core.take_batch, columns, batch, indices),
 }
-for name, call in calls.items():
-    call()
-    failed = 0
-    for k in range(10**4):
+counted = row, told, over, row[0], columns, column64, flags, indices, env
+
+def fails(k, function, *arguments):
+    # Tell whether the call fails if the allocation k does.
+    for each in lists:
+        each.clear()
+    try:
         _testcapi.set_nomemory(k, k + 1)
-        try:
-            call()
-        except MemoryError:
-            done = False
-            failed += 1
-        except SystemError as exc:  # by numpy or Python, if there is one
-            done = False
-            print(exc)
-        else:
-            done = True
-        finally:
-            _testcapi.remove_mem_hooks()
-        if done and k > failed + 100:
-            break
-    print(name, failed)
-    before = sys.getallocatedblocks()
-    references = [sys.getrefcount(each) for each in (row, told, over, row[0], columns, column64, flags, indices, env)]
-    for _ in range(3):
-        for k in range(failed + 5):
-            _testcapi.set_nomemory(k, k + 1)
-            try:
-                call()
-            except (MemoryError, SystemError):
-                pass
-            finally:
-                _testcapi.remove_mem_hooks()
-    now = [sys.getrefcount(each) for each in (row, told, over, row[0], columns, column64, flags, indices, env)]
+        function(*arguments)
+    except MemoryError:
+        return True
+    finally:
+        _testcapi.remove_mem_hooks()
+    return False
+
+for name, call in calls.items():
+    for _ in range(20):
+        fails(10**6, *call)
+    failed = [k for k in range(300) if fails(k, *call)]
+    assert not failed or failed[-1] < 200, failed
+    before, references = sys.getallocatedblocks(), [sys.getrefcount(each) for each in counted]
+    for k in failed * 3:
+        fails(k, *call)
+    fails(10**6, *call)
+    now = [sys.getrefcount(each) for each in counted]
+    print(name, len(failed), sys.getallocatedblocks() - before)
     assert max(abs(x - y) for x, y in zip(now, references)) < 2, (name, references, now)
-    assert abs(sys.getallocatedblocks() - before) <= failed, (name, before, sys.getallocatedblocks())
+    assert abs(sys.getallocatedblocks() - before) <= len(failed), (name, before, sys.getallocatedblocks())
 """
 
 
