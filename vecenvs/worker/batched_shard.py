@@ -246,7 +246,7 @@ class BatchedShard:
         )
         return found if found.extras or found.objects else None
 
-    def try_reset(self, local: int, given: tuple[Any, Any] | None = None) -> Any:
+    def try_reset(self, local: int) -> Any:
         """Refuse: no env of a host is reset by itself (see `reset_some`), and there is no async mode for hosts."""
         raise VecEnvError(f"env {self.first + local} is part of a batched env")
 
