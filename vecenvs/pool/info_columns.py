@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from vecenvs.batch.attribute_columns import specs_of, stack
+from vecenvs.batch.attribute_columns import PYTHON_TYPES, specs_of, stack
 from vecenvs.batch.batch_columns import BatchColumns, Specs
 from vecenvs.batch.infos import blank_info, copies, fill_in
 from vecenvs.batch.values import copy_containers
@@ -45,8 +45,7 @@ class InfoColumns:
         self._blank_whole = blank_info(specs)
         first_cells, first_rows = [], []
         for name, column in self._batch.first_info.items():
-            simple = column.dtype.isnative and column.dtype.kind in "bif" and column.dtype.itemsize in (1, 4, 8)
-            if column.ndim == 1 and simple:
+            if column.ndim == 1 and column.dtype in PYTHON_TYPES:
                 first_cells.append((name, column.data))
             else:
                 first_rows.append((name, column))
@@ -58,7 +57,7 @@ class InfoColumns:
         """Return the values after the slot's last reset, as far as they have columns."""
         found = {name: cells[slot] for name, cells in self._first_cells}
         for name, rows in self._first_rows:
-            found[name] = rows[slot].copy() if rows.ndim > 1 else rows.item(slot)
+            found[name] = rows[slot].copy() if rows.ndim > 1 else rows[slot]
         return found
 
     def filled(self) -> list[dict[str, Any]]:
@@ -66,7 +65,7 @@ class InfoColumns:
         infos = copies(self._blank_whole, self._batch.n)
         for name, column in self._batch.info.items():
             self._odd[name].clear()
-            fill_in(infos, name, column.tolist() if column.ndim == 1 else column.copy())
+            fill_in(infos, name, _items(column))
         return infos
 
     def copied(self) -> dict[str, NDArray[Any]]:
@@ -91,7 +90,7 @@ class InfoColumns:
                 odd.update((slot, copy_containers(info[name])) for slot, info in zip(slots, infos, strict=True))
                 continue
             rows = column if isinstance(slots, range) else column[list(slots)]
-            values = rows.tolist() if rows.ndim == 1 else list(rows.copy())
+            values = _items(rows)
             for j in more:
                 if name in infos[j]:
                     values[j] = infos[j][name]
@@ -118,6 +117,10 @@ class InfoColumns:
         missing = [slot for slot in range(self._batch.n) if column is None and slot not in odd]
         if missing:
             raise VecEnvError(f"no value of {name!r} yet for env {missing[0]}: reset() first")
-        return stack(
-            [copy_containers(odd[s] if column is None or s in odd else column[s]) for s in range(self._batch.n)]
-        )
+        values = dict(enumerate(() if column is None else _items(column))) | odd
+        return stack([copy_containers(values[slot]) for slot in range(self._batch.n)])
+
+
+def _items(column: NDArray[Any]) -> list[Any]:
+    """Return a column's values: numbers as Python's own where these are the same."""
+    return column.tolist() if column.dtype in PYTHON_TYPES and column.ndim == 1 else list(column.copy())
