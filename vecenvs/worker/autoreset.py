@@ -71,7 +71,7 @@ class Autoreset:
         remote: bool,
     ) -> None:
         self.acts: list[Callable[[Any], StepResult]] = []
-        self.resets: list[Callable[[Any], StepResult]] = []  # the same for resets, which take arguments in place of actions
+        self.resets: list[Callable[[Any], StepResult]] = []  # stand in for acts; they take arguments
         self.reset_infos: dict[int, dict[str, Any]] = {}
         self._envs = envs
         self._first = first
