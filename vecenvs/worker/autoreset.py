@@ -71,7 +71,7 @@ class Autoreset:
         remote: bool,
     ) -> None:
         self.acts: list[Callable[[Any], StepResult]] = []
-        self.resets = [partial(self._first_row, local) for local in range(len(envs))]  # as acts, instead of actions
+        self.resets: list[Callable[[Any], StepResult]] = []  # stand in for acts; they take arguments
         self.reset_infos: dict[int, dict[str, Any]] = {}
         self._envs = envs
         self._first = first
@@ -87,6 +87,7 @@ class Autoreset:
         self._final_cells: list[Any] = (finals.shard(first, len(envs)).cells() if finals else None) or []
         for local in range(len(envs)):
             self.acts.append(partial(_refuse, first + local, "has not been reset", "call reset() first"))
+            self.resets.append(partial(self._first_row, local))
 
     # The end of an episode
 
