@@ -19,7 +19,6 @@ from vecenvs import (
     EnvError,
     VecEnv,
     VecEnvWrapper,
-    VecFrameStack,
     VecJax,
     VecMonitor,
     VecNormalize,
@@ -208,7 +207,7 @@ def test_what_takes_no_tensors() -> None:
     tensors = VecTorch(DummyVecEnv(counting_fns(2)))
     around = VecEnvWrapper(tensors)
     assert around.reset().shape == (2, 3)
-    for taker in (VecNormalize, VecMonitor, VecFrameStack, VecTorch, as_gymnasium, as_pfrl):
+    for taker in (VecNormalize, VecMonitor, VecTorch, as_gymnasium, as_pfrl):
         with pytest.raises(TypeError, match=r"those of VecTorch are tensors: put VecTorch around all other wrappers"):
             taker(around)
     with pytest.raises(EnvError, match="Batched takes rows that are arrays"):

@@ -73,9 +73,9 @@ class VecTorch(VecTensors):
     """Return observations, rewards and dones as torch tensors; actions may be tensors on any device.
 
     It goes around all other wrappers, which compute with arrays. Infos, with "terminal_observation" in them, and
-    attributes such as `active` and `terminated` stay NumPy's. On the CPU the tensors share the memory of the arrays. For
-    a CUDA device rows are copied to pinned memory and from there asynchronously: the tensors are ready for whatever runs
-    on the present stream.
+    attributes such as `active` and `terminated` stay NumPy's. On the CPU the tensors share the memory of the arrays.
+    For a CUDA device rows are copied to pinned memory and from there asynchronously: the tensors are ready for whatever
+    runs on the present stream.
 
     Args:
         venv: the VecEnv to wrap. Its observations are numbers, in Dicts and Tuples of any depth.
