@@ -46,7 +46,7 @@ class BatchedShard:
         self._writer = BlockWriter(batch, first, len(self.all))
         self._rewards = batch.rewards[self._slots]
         self._flags = batch.flags[self._slots]
-        self._attributes = BlockAttributes(host, batch, self._writer)
+        self._attributes = BlockAttributes(host, batch, self._slots)
         self._reading = batch.info_attrs
         self._number = -1
         self._body: Any = None  # of the last step of all envs: its rows, the body of its answer, or an exception
