@@ -21,7 +21,7 @@ from vecenvs.bench.report import rows
 ENVS = {"CartPole": "CartPole-v1", "HalfCheetah": "HalfCheetah-v5", "Pong, 84x84x4": "Pong-v5"}
 SIZES = (64, 1024)
 WORKERS = 2
-ENGINES = ("subproc:w=2", "subproc:w=2,caller", "subproc:w=2,caller,copy=false")
+ENGINES = ("subproc:w=2", "subproc:w=2,caller")
 MakesVec = Callable[[Sequence[Any]], Any]
 T = TypeVar("T")
 Cell = tuple[str, int]  # a name of ENVS, a number of envs
@@ -76,7 +76,7 @@ def on_this_host(env_id: str) -> list[ThroughVecEnv]:
 
 
 def shared_out(cells: Sequence[T], minutes: float, rounds: int) -> Iterator[tuple[T, Iterator[int]]]:
-    """Yield each cell with its rounds: as many as fit into an equal share of the time that is left, at most `rounds`."""
+    """Yield each cell with its rounds: at most `rounds`, as many as fit into an equal share of the time left."""
     end = time.monotonic() + 60 * minutes
     for number, cell in enumerate(cells):
         now = time.monotonic()

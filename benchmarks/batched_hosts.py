@@ -67,6 +67,7 @@ class OnRay(ThroughVecEnv):
 
     def __init__(self, env_id: str) -> None:
         import ray
+
         from vecenvs.backends.ray import RayVecEnv
 
         if not ray.is_initialized():

@@ -15,7 +15,8 @@ figure is the median of the rounds, with their range in brackets. All rows count
 _NATIVE = """### NumPy CartPole
 
 Shares of one native loop per core, all at once, which share the envs. "bare" is one loop over all envs."""
-_MEMORY = """What a VecEnv adds to the calling process, shared columns included, in rows (observation, reward, two flags) per env:"""
+_MEMORY = """What a VecEnv adds to the calling process, shared columns included, in rows (observation, reward, two
+flags) per env:"""
 _ENVPOOL = """### EnvPool
 
 Two workers with an EnvPool of one thread each, as a share of EnvPool itself with two threads. "two hosts" are network
@@ -33,7 +34,7 @@ def section(record: Record) -> str:
 
 def native(record: Record) -> Iterator[str]:
     """Yield the part about NumPy CartPole."""
-    cells = record.get("native", {})
+    cells = {size: cell for size, cell in record.get("native", {}).items() if cell["shares"]}
     if not cells:
         return
     sizes = sorted(cells, key=int)
@@ -48,7 +49,7 @@ def native(record: Record) -> Iterator[str]:
 
 
 def envpool(record: Record) -> Iterator[str]:
-    """Yield the part about EnvPool: a row for each env and number of envs, and a column for each engine with readings."""
+    """Yield the part about EnvPool: a row for each env and number, and a column for each engine with readings."""
     found: dict[tuple[str, int], dict[str, dict[str, float]]] = {}
     for measurement, title in _TITLES.items():
         for cell in record.get(measurement, {}).values():
