@@ -17,7 +17,6 @@ Every row counts, on both sides. A measurement takes as many rounds as fit into 
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -54,8 +53,13 @@ def envpool(args: argparse.Namespace, minutes: float, name: str) -> Iterator[tup
         for size in batched_envpool.SIZES
         if (not args.key or size in args.key) and (not args.envs or env in args.envs)
     ]
-    measure = batched_envpool.measure_all if name == "envpool" else functools.partial(batched_hosts.measure_all, name)
-    for found in measure(cells, args.seconds, args.rounds, minutes):
+    of_run = {"seconds": args.seconds, "rounds": args.rounds, "minutes": minutes}
+    if name == "envpool":
+        engines = {engine: batched_envpool.on_this_host(engine) for engine in batched_envpool.ENGINES}
+        results = batched_envpool.measure_all(cells, engines, **of_run)
+    else:
+        results = batched_hosts.measure_all(name, cells, **of_run)
+    for found in results:
         batched_envpool.show(found)
         yield f"{found['env']} {found['num_envs']}", found
 

@@ -1,13 +1,15 @@
 """EnvPool through VecEnvs, one thread per worker, by turns with EnvPool itself, which has as many threads.
 
-Both sides are made anew for each turn, and stepped by the same loop over the same actions. Every row counts.
+All sides are stepped by the same loop over the same actions, and every row counts. Each is made once for all rounds of
+a cell, since 1024 Pongs take a minute to make, and waits in blocking calls during the turns of the others.
 """
 
 from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -21,6 +23,7 @@ from vecenvs.bench.report import rows
 ENVS = {"CartPole": "CartPole-v1", "HalfCheetah": "HalfCheetah-v5", "Pong, 84x84x4": "Pong-v5"}
 SIZES = (64, 1024)
 WORKERS = 2
+LEAST = 3  # rounds
 ENGINES = ("subproc:w=2", "subproc:w=2,caller")
 MakesVec = Callable[[Sequence[Any]], Any]
 T = TypeVar("T")
@@ -31,48 +34,46 @@ class EnvPoolItself:
     """EnvPool with all envs and as many threads as there are workers, in this process."""
 
     def __init__(self, env_id: str, num_envs: int) -> None:
-        import envpool
-
-        self._make = functools.partial(envpool.make_gymnasium, env_id, num_envs=num_envs, num_threads=WORKERS)
+        envs = _partial(env_id, num_envs=num_envs, num_threads=WORKERS)()
+        envs.reset()
+        self._loop = BatchedLoop(envs)
+        self.close = envs.close
 
     def run(self, seconds: float, warmup: float) -> Timing:
-        envs = self._make()
-        envs.reset()
-        loop = BatchedLoop(envs)
-        run_for(loop.step, warmup)
-        timing = run_for(loop.step, seconds)
-        envs.close()
-        return timing  # and with the object its threads end
+        run_for(self._loop.step, warmup)
+        return run_for(self._loop.step, seconds)
 
 
 class ThroughVecEnv:
     """A VecEnv with one EnvPool of one thread for each worker. `make_vec` takes its env functions."""
 
-    def __init__(self, name: str, env_id: str, make_vec: MakesVec) -> None:
-        import envpool
-
+    def __init__(self, name: str, make_vec: MakesVec, env_id: str, num_envs: int) -> None:
+        share = num_envs // WORKERS
         self.name = name
-        self._make = functools.partial(envpool.make_gymnasium, env_id, num_threads=1)
-        self._make_vec = make_vec
+        self._vec = make_vec([Batched(_partial(env_id, num_envs=share, num_threads=1), share)] * WORKERS)
+        self._stepper = VecStepper(self._vec, self._vec.reset(), rows=True)
+        self.step = self._stepper.step
 
     def make(self, num_envs: int) -> Stepper:
-        share = num_envs // WORKERS
-        vec = self._make_vec([Batched(functools.partial(self._make, num_envs=share), share)] * WORKERS)
-        try:
-            return VecStepper(vec, vec.reset(), rows=True)
-        except BaseException:
-            vec.close()
-            raise
+        return self
+
+    def close(self) -> None:
+        """Keep the VecEnv for the next round."""
+
+    def end(self) -> None:
+        self._vec.close()
 
 
-def on_this_host(env_id: str) -> list[ThroughVecEnv]:
-    """Return a contestant for each of ENGINES."""
+def _partial(env_id: str, **kwargs: Any) -> Callable[[], Any]:
+    import envpool
 
-    def maker(engine: str) -> MakesVec:
-        backend = parse(engine)
-        return lambda fns: backend_class(backend.backend)(fns, autoreset="next_step", **backend.options)
+    return functools.partial(envpool.make_gymnasium, env_id, **kwargs)
 
-    return [ThroughVecEnv(engine, env_id, maker(engine)) for engine in ENGINES]
+
+def on_this_host(engine: str) -> MakesVec:
+    """Return the function that makes the VecEnv of one of ENGINES."""
+    backend = parse(engine)
+    return lambda fns: backend_class(backend.backend)(fns, autoreset="next_step", **backend.options)
 
 
 def shared_out(cells: Sequence[T], minutes: float, rounds: int) -> Iterator[tuple[T, Iterator[int]]]:
@@ -84,31 +85,32 @@ def shared_out(cells: Sequence[T], minutes: float, rounds: int) -> Iterator[tupl
 
 
 def _until(end: float, rounds: int) -> Iterator[int]:
-    """Yield at least one number, and more of them while there is time for as long a round as those before."""
+    """Yield at least three numbers, and more of them while there is time for as long a round as those before."""
     start = time.monotonic()
     for number in range(rounds):
         now = time.monotonic()
-        if number and now + (now - start) / number > end:
+        if number >= LEAST and now + (now - start) / number > end:
             return
         yield number
 
 
-def measure_all(cells: Sequence[Cell], seconds: float, rounds: int, minutes: float) -> Iterator[dict[str, Any]]:
-    """Measure cells on this host; yield each result."""
+def measure_all(
+    cells: Sequence[Cell], engines: Mapping[str, MakesVec], seconds: float, rounds: int, minutes: float
+) -> Iterator[dict[str, Any]]:
+    """Measure each cell by turns with EnvPool itself; yield the shares of its rate, and all rates."""
     for (env, num_envs), of_cell in shared_out(cells, minutes, rounds):
-        yield measure(env, num_envs, on_this_host(ENVS[env]), seconds, of_cell)
-
-
-def measure(
-    env: str, num_envs: int, contestants: Sequence[Any], seconds: float, rounds: Iterable[int]
-) -> dict[str, Any]:
-    """Measure contestants by turns with EnvPool itself; return their shares of its rate, and all rates."""
-    itself = EnvPoolItself(ENVS[env], num_envs)
-    turns = list(contest((contestants for _ in rounds), itself, num_envs, seconds=seconds))
-    shares = {row.contestant: asdict(row.share) for row in rows(turns) if row.share is not None}
-    failures = {turn.contestant: turn.failure for turn in turns if turn.failure}
-    rates = {name: _rates(turns, name) for name in (LIMIT, *shares)}
-    return {"env": env, "num_envs": num_envs, "shares": shares, "failures": failures, "rates": rates}
+        with ExitStack() as stack:
+            sides = []
+            for name, make_vec in engines.items():
+                sides.append(ThroughVecEnv(name, make_vec, ENVS[env], num_envs))
+                stack.callback(sides[-1].end)
+            itself = EnvPoolItself(ENVS[env], num_envs)
+            stack.callback(itself.close)
+            turns = list(contest((sides for _ in of_cell), itself, num_envs, seconds=seconds))
+        shares = {row.contestant: asdict(row.share) for row in rows(turns) if row.share is not None}
+        failures = {turn.contestant: turn.failure for turn in turns if turn.failure}
+        rates = {name: _rates(turns, name) for name in (LIMIT, *shares)}
+        yield {"env": env, "num_envs": num_envs, "shares": shares, "failures": failures, "rates": rates}
 
 
 def _rates(turns: Sequence[Turn], name: str) -> list[float]:

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from batched_envpool import ENVS, WORKERS, Cell, ThroughVecEnv, measure, shared_out
-
-from vecenvs.bench.contest import Stepper
+import batched_envpool
+from batched_envpool import WORKERS, Cell
 
 ROOT = Path(__file__).parents[1]
 FIRST, SECOND = "10.213.77.1", "10.213.77.2"  # the hosts' addresses
@@ -34,51 +32,23 @@ ENVIRONMENT = {
 }
 
 
-class OnMpi(ThroughVecEnv):
-    """MpiVecEnv, whose worker ranks are stopped during the other turns."""
+def on_mpi(fns: Sequence[Any]) -> Any:
+    from vecenvs.backends.mpi import MpiVecEnv
 
-    def __init__(self, env_id: str) -> None:
-        from vecenvs.backends.mpi import MpiVecEnv
-        from vecenvs.backends.mpi.job import worker_ranks
-
-        super().__init__("mpi", env_id, lambda fns: _on_both(MpiVecEnv(fns, **OPTIONS)))
-        self._ranks = [peer.pid for peer in worker_ranks().peers.values()]
-
-    def make(self, num_envs: int) -> Stepper:
-        self._signal(signal.SIGCONT)
-        self._stepper = super().make(num_envs)
-        self.step = self._stepper.step
-        return self
-
-    def close(self) -> None:
-        self._stepper.close()
-        self._signal(signal.SIGSTOP)
-
-    def end(self) -> None:
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: int) -> None:
-        for pid in self._ranks:
-            os.kill(pid, number)
+    return _on_both(MpiVecEnv(fns, **OPTIONS))
 
 
-class OnRay(ThroughVecEnv):
-    """RayVecEnv, with an actor of one CPU on each node."""
+def on_ray(fns: Sequence[Any]) -> Any:
+    import ray
 
-    def __init__(self, env_id: str) -> None:
-        import ray
+    from vecenvs.backends.ray import RayVecEnv
 
-        from vecenvs.backends.ray import RayVecEnv
-
-        if not ray.is_initialized():
-            ray.init(HEAD, _node_ip_address=FIRST, log_to_driver=False, logging_level="error")
-        super().__init__("ray", env_id, lambda fns: _on_both(RayVecEnv(fns, **OPTIONS)))
-
-    def end(self) -> None:
-        """Nothing runs on."""
+    if not ray.is_initialized():
+        ray.init(HEAD, _node_ip_address=FIRST, log_to_driver=False, logging_level="error")
+    return _on_both(RayVecEnv(fns, **OPTIONS))  # an actor of one CPU on each node
 
 
-ENGINES: dict[str, Callable[[str], Any]] = {"mpi": OnMpi, "ray": OnRay}
+ENGINES = {"mpi": on_mpi, "ray": on_ray}
 
 
 def _on_both(vec: Any) -> Any:
@@ -98,11 +68,8 @@ def measure_all(
 
     environ = os.environ | ENVIRONMENT
     with tempfile.TemporaryDirectory() as name, virtual_hosts(Path(name), 2) as hosts:
-        program = [
-            __file__,
-            engine,
-            json.dumps({"cells": cells, "seconds": seconds, "rounds": rounds, "minutes": minutes}),
-        ]
+        given = {"cells": cells, "seconds": seconds, "rounds": rounds, "minutes": minutes}
+        program = [__file__, engine, json.dumps(given)]
         try:
             if engine == "mpi":  # rank 0 steps no envs
                 where = f"--mpirun-args={hosts.mpirun_args('openmpi', (2, 1))}"
@@ -134,10 +101,7 @@ def _start_ray(hosts: Any, folder: str, environ: dict[str, str]) -> None:
 def main() -> None:
     """Measure, on the first host; print each result as a line of JSON."""
     engine, given = sys.argv[1], json.loads(sys.argv[2])
-    for (env, num_envs), rounds in shared_out(given["cells"], given["minutes"], given["rounds"]):
-        contestant = ENGINES[engine](ENVS[env])
-        found = measure(env, num_envs, [contestant], given["seconds"], rounds)
-        contestant.end()
+    for found in batched_envpool.measure_all(engines={engine: ENGINES[engine]}, **given):
         print(json.dumps(found), flush=True)
 
 

@@ -63,4 +63,4 @@ def test_rounds_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in of_cell:
             now[0] += seconds
             rounds[-1] += 1
-    assert rounds == [4, 1, 1]
+    assert rounds == [4, 3, 3]
