@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from vecenvs.batch.attribute_columns import PYTHON_TYPES
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.batch.values import copy_containers
 
 Rows = NDArray[np.int64]
 Columns = dict[str, "InfoColumn"]
-
-_PYTHON = frozenset({np.dtype(np.float64), np.dtype(np.int64), np.dtype(bool)})  # whose items are Python's own numbers
 
 
 class InfoColumn(NamedTuple):
@@ -43,7 +42,7 @@ class InfoColumn(NamedTuple):
             return info_of(self.values, row)
         item = self.values[row if self.rows is None else self._position(row)]
         if isinstance(self.values, np.ndarray) and isinstance(item, np.generic):
-            return item.item() if item.dtype in _PYTHON else item
+            return item.item() if item.dtype in PYTHON_TYPES else item
         return copy_containers(item)
 
     def _position(self, row: int) -> int:
@@ -164,6 +163,12 @@ def merged(one: InfoColumn, other: InfoColumn) -> InfoColumn:
         return InfoColumn(rows[order], np.concatenate([one.values, other.values])[order])
     values = [column.value(row) for column, own in ((one, first), (other, second)) for row in own.tolist()]
     return InfoColumn(rows[order], [values[k] for k in order.tolist()])
+
+
+def united(some: Columns, others: Columns) -> Columns:
+    """Return the columns of some rows and of other rows."""
+    both = {name: merged(some[name], column) for name, column in others.items() if name in some}
+    return {**some, **others, **both}
 
 
 def overwritten(column: InfoColumn, other: InfoColumn, n: int) -> InfoColumn:

@@ -66,6 +66,11 @@ class BatchedResults(StepResults):
         ended, first = dones.nonzero()[0], ((flags & _FIRST) != 0).nonzero()[0]
         given, resets = self._columns()
         extras = came.extras()
+        names = self._infos.names
+        odd = any(name in info for info in (given, *(extra.info for extra in extras)) for name in names)
+        whole = self._infos.whole and not odd
+        if whole:
+            given = {**given, **{name: InfoColumn(None, values) for name, values in self._infos.copied().items()}}
         finals = [self._finals(held, ended[(flags[ended] & flag) != 0])
                   for flag, held in ((FINAL, batch.finals), (LAST, batch.observations))
                   if held is not None] if len(ended) else []  # fmt: skip
@@ -81,7 +86,7 @@ class BatchedResults(StepResults):
             self._take_extras(extras, infos, ())  # type: ignore[arg-type]  # used like a list
         if self.keep_rows:
             self._episodes.record_rows(slice(None))
-        if self._infos.names and not self._infos.whole:
+        if names and not whole:
             self._infos.fill(range(batch.n), infos)  # type: ignore[arg-type]  # used like a list
         return observations, rewards, dones, infos  # type: ignore[return-value]  # used like a list
 
@@ -155,16 +160,8 @@ class BatchedResults(StepResults):
             for worker, body in sorted(came.bodies.items())
             if body.columns is not None
         ]
-        if not blocks:
-            return self._attributes(), {}
         infos, resets = (joined([(first, count, both[k]) for first, count, both in blocks], n) for k in (0, 1))
-        return {**infos, **self._attributes()}, resets
-
-    def _attributes(self) -> Columns:
-        """Return the columns of `info_attrs`, if all have some."""
-        if not self._infos.whole:
-            return {}
-        return {name: InfoColumn(None, values) for name, values in self._infos.copied().items()}
+        return infos, resets
 
     def _reset_infos(self, extras: list[RowExtras], resets: Columns, first: Any) -> dict[int, dict[str, Any]]:
         """Return the infos of the resets in this step, where there are some."""

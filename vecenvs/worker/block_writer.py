@@ -12,7 +12,6 @@ from vecenvs.batch.batch_columns import FINAL, FIRST, LAST, TRUNCATED, BatchColu
 from vecenvs.batch.info_batches import Columns, InfoColumn, as_array, info_of
 from vecenvs.batch.layout import Leaf, casting, coerce
 from vecenvs.batch.values import copy_containers
-from vecenvs.errors import VecEnvError
 from vecenvs.transport.protocol import RowExtras, RowsBody
 
 Rows = NDArray[np.int64]
@@ -152,25 +151,6 @@ class BlockWriter:
             if info or reset_info:
                 extras.append(RowExtras(self.first + local, info, reset_info or None))
         return body._replace(extras=extras, columns=None)
-
-    def put(self, columns: dict[str, NDArray[Any]], attributes: Columns, mask: Mask | None = None) -> Columns:
-        """Write attributes to their columns; return those that have none."""
-        left: Columns = {}
-        for name, column in attributes.items():
-            if name not in columns:
-                left[name] = column
-                continue
-            block = columns[name][self.slots]
-            values = np.asarray(column.values)
-            kept = values.dtype.kind == block.dtype.kind and np.can_cast(values.dtype, block.dtype)
-            if values.shape != block.shape or not kept:
-                was, now = (f"{array.dtype} {array.shape}" for array in (block, values))
-                raise VecEnvError(f"info_attrs {name!r} was {was}, and is {now} now: a column keeps its type")
-            if mask is None:
-                block[...] = values
-            else:
-                block[mask] = values[mask]
-        return left
 
     def keep_final(self, observations: Any, rows: Rows, infos: Columns, flags: NDArray[np.uint8]) -> None:
         """Keep last observations, a list or blocks of the leaves, in their columns; or in the infos without these."""
