@@ -16,7 +16,7 @@ _NATIVE = """### NumPy CartPole
 
 Shares of one native loop per core, all at once, which share the envs. "bare" is one loop over all envs."""
 _MEMORY = """What a VecEnv adds to the calling process, shared columns included, in rows (observation, reward, two
-flags) per env:"""
+flags) per env. With few envs most of it does not depend on their number:"""
 _ENVPOOL = """### EnvPool
 
 Two workers with an EnvPool of one thread each, as a share of EnvPool itself with two threads. "two hosts" are network
@@ -43,7 +43,8 @@ def native(record: Record) -> Iterator[str]:
     shares = [[name, *(_entry(limits[size], name) for size in sizes)] for name in names]
     yield _NATIVE
     yield markdown(["", *(f"{size} envs" for size in sizes)], shares)
-    memory = [[name, *(_rows(cells[size]["rows_per_env"], name) for size in sizes)] for name in names]
+    engines = dict.fromkeys(name for size in sizes for name in cells[size]["rows_per_env"])
+    memory = [[name, *(_rows(cells[size]["rows_per_env"], name) for size in sizes)] for name in engines]
     yield _MEMORY
     yield markdown(["", *(f"{size} envs" for size in sizes)], memory)
 
