@@ -289,7 +289,7 @@ class BatchedShard:
     def _extras_of(self, doing: str, exc: BaseException, some: Sequence[int]) -> list[RowExtras]:
         slots = range(self.first, self.first + len(self.all))
         why = RemoteFailure.capture(self.first, doing, exc, portable=self._remote)
-        if not isinstance(exc, VecEnvError):
+        if type(exc) not in (VecEnvError, ResetNeededError):  # those are not of a VecEnv in there
             who = f"the batched env of envs {describe_indices(slots)}"
             summary = f"{who} raised {type(exc).__name__} in {doing}: {safe_text(exc)}"
             why = why._replace(summary=f"{summary}; {self._host.broken}" if self._host.broken else summary)
