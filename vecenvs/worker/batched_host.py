@@ -149,6 +149,7 @@ class BatchedHost:
 
     def invoke(self, call: HostCall, index: int, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call a method for env `index`."""
+        env_calls.get_attr(self.env, name)  # AttributeError if there is none
         raise VecEnvError(
             f"{type(self.env).__name__} steps all its envs at once: there is no env {index} of which to call {name!r}"
         )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vecenvs.arguments import check_vec_env
 from vecenvs.batch.info_arrays import columns_of_dicts
 from vecenvs.batch.info_batches import Columns, InfoColumn, map_leaves, united
 from vecenvs.batch.infos import TRUNCATED_KEY
@@ -22,6 +23,7 @@ class VecEnvHost(BatchedHost):
     """A VecEnv of this library, inside a worker: on an MPI node, say, with a process for each of its cores."""
 
     def __init__(self, env: VecEnv, num_envs: int) -> None:
+        check_vec_env("Batched", env)
         super().__init__(env, num_envs)
         self.observation_space, self.action_space = env.observation_space, env.action_space
         self.autoreset = str(env.stats()["autoreset"])
