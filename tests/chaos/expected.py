@@ -156,7 +156,7 @@ class Expected:
         steps = [
             {s.given_step(given[s.slot]) for s in states if not (s.needs_reset or s.phase == "lost")} for states in each
         ]
-        fails = self._fail_together(steps) or self._differ(each, -1)
+        fails = self._fail_together(steps) or self._differ(host, each, MISSING)
         surely = not (refused or lost) and self._surely_fail(steps)
 
         def apply(state: State) -> set[State]:
@@ -181,7 +181,7 @@ class Expected:
             return lambda state: {state.refused("reset")}
         each = [self.free(slot) for slot in some]
         resets = [{apply(s) for s in states} for states in each]
-        fails = self._fail_together(resets) or self._differ(each, option)
+        fails = self._fail_together(resets) or self._differ(host, each, option)
         surely = not self.causes[self.owner[host.first]] and self._surely_fail(resets)
         if fails:
             for slot in host.slots:
@@ -196,9 +196,11 @@ class Expected:
         """Tell whether some env is sure to raise. An error without that concerns a row which has been made."""
         return any(all(s.due and s.due.kind == "error" and not s.due.unread for s in states) for states in each)
 
-    def _differ(self, each: Iterable[set[State]], option: int) -> bool:
-        """Tell whether envs that are reset together may have different options, which a batched env refuses."""
-        return option == MISSING and len({s.held[1] for states in each for s in states}) > 1
+    def _differ(self, host: Host, each: Iterable[set[State]], option: int) -> bool:
+        """Tell whether envs that are reset at once may have different options, which are refused and forgotten then."""
+        if host.kind not in OPAQUE or option != MISSING:
+            return False
+        return len({s.held[1] for states in each for s in states}) > 1
 
     def _outcomes(self, after: State, *, fails: bool, surely: bool) -> set[State]:
         """Return the states in which a batched env has done this or has failed."""
@@ -207,6 +209,8 @@ class Expected:
             if not surely:  # it has come, and then another one was found to be unreadable
                 found.add(after._replace(phase="failed"))
             found |= {f for state in (after, after.unread(after.due)) for f in state.failed()}
+            if after.kind in OPAQUE:  # which may have refused different options
+                found |= {f._replace(held=(f.held[0], MISSING)) for f in found}
         return found
 
     def clear_autoresets(self, slots: Iterable[int], *, sure: bool) -> None:
