@@ -165,6 +165,12 @@ def merged(one: InfoColumn, other: InfoColumn) -> InfoColumn:
     return InfoColumn(rows[order], [values[k] for k in order.tolist()])
 
 
+def united(some: Columns, others: Columns) -> Columns:
+    """Return the columns of some rows and of other rows."""
+    both = {name: merged(some[name], column) for name, column in others.items() if name in some}
+    return {**some, **others, **both}
+
+
 def overwritten(column: InfoColumn, other: InfoColumn, n: int) -> InfoColumn:
     """Return the column of n rows with the values of another one, and those of its own rows which that has not."""
     kept: NDArray[np.bool_] = np.ones(n, bool)

@@ -12,6 +12,7 @@ from vecenvs.batch.batch_columns import FIRST, Allocator, BatchColumns
 from vecenvs.batch.columns import Columns
 from vecenvs.batch.info_batches import BegunInfos
 from vecenvs.batch.reset_arguments import ResetArguments
+from vecenvs.batched import Hosts
 from vecenvs.pool.info_columns import InfoColumns
 from vecenvs.transport.protocol import Command
 
@@ -19,9 +20,10 @@ from vecenvs.transport.protocol import Command
 class Episodes:
     """The episodes of all slots. `reset_infos` has the info of each slot's last reset, {} before the first."""
 
-    def __init__(self, shards: Sequence[range], batch: BatchColumns, infos: InfoColumns, *, lazy: bool) -> None:
-        self.reset_infos: Any = BegunInfos(batch.n) if lazy else [{} for _ in range(batch.n)]
+    def __init__(self, shards: Sequence[range], batch: BatchColumns, infos: InfoColumns, hosts: Hosts) -> None:
+        self.reset_infos: Any = BegunInfos(batch.n) if hosts.batched else [{} for _ in range(batch.n)]
         self._shards = shards
+        self._hosts = hosts
         self._batch = batch
         self._infos = infos
         self._seeds: dict[int, int] = {}  # the last seed of each slot: seeds after a restart derive from it
@@ -111,7 +113,13 @@ class Episodes:
         return {slot for slot in slots if self._batch.flags[slot] & FIRST}
 
     def _next_seed(self, slot: int, restarts: int) -> int | None:
-        """Return a new seed for an env whose random generator is lost: a function of its last seed."""
-        if slot not in self._seeds:
+        """Return a new seed for an env whose random generator is lost: a function of its last seed.
+
+        The envs of a batched env get s, s + 1, ..., since not every batched env takes a list of seeds.
+        """
+        host = self._hosts.host_of(slot)
+        first = slot if host is None or host.start not in self._seeds else host.start
+        if first not in self._seeds:
             return None
-        return int(np.random.SeedSequence([self._seeds[slot], restarts]).generate_state(1)[0])
+        seed = int(np.random.SeedSequence([self._seeds[first], restarts]).generate_state(1)[0])
+        return seed if host is None else seed // 2 + slot - first  # some envs take no more than 32 bits

@@ -137,7 +137,7 @@ class PoolBase(VecEnv):
             renews = bool(restarts) or self._moves_workers
             batch.forget(memory=not renews)  # a replacement has to open the memory
             self._infos = InfoColumns(self._info_attrs, batch)
-            self._episodes = Episodes(self._shards, batch, self._infos, lazy=bool(self._hosts.batched))
+            self._episodes = Episodes(self._shards, batch, self._infos, self._hosts)
             self.reset_infos = self._episodes.reset_infos
             self._recovery = Recovery(workers, batch, restarts, self._first_commands)
             self._commands = Commands(workers, batch, self._recovery, timed=step_timeout is not None)

@@ -58,6 +58,7 @@ class BatchedHost:
         self.render_mode = getattr(env, "render_mode", None)
         self.autoreset = mode_of(env) or autoreset or ("next_step" if isinstance(env, VectorEnv) else "same_step")
         self.takes_masks = self.autoreset == "disabled"
+        self._begun = False  # whether all envs have been reset
         self._tensor: Callable[[Any], Any] | None = (
             None  # makes what the env's own rows are of actions: tensors of torch
         )
@@ -72,15 +73,19 @@ class BatchedHost:
         return obs, rewards, terminated, truncated, columns_of(infos, self.num_envs) if infos else {}
 
     def reset(self, mask: NDArray[np.bool_] | None, seeds: Sequence[int | None], options: Any) -> tuple[Any, Columns]:
-        """Reset all envs, or those of `mask`; return the observations of all, and columns of infos."""
+        """Reset all envs, or those of `mask`; return the observations of all, and columns of infos.
+
+        The first reset is one of all envs, as Gymnasium's need it: a replaced worker may begin with a mask.
+        """
         given: dict[str, Any] = {}
         if any(seed is not None for seed in seeds):
             given["seed"] = common_seed(seeds, mask)
-        if mask is not None:
+        if mask is not None and self._begun:
             options = {**(options or {}), MASK: mask}
         if options is not None:
             given["options"] = options
         obs, infos = self._checked("reset", 2, self._reset(**given))
+        self._begun = True
         leaves: list[Any] = []
         map_leaves(leaves.append, obs)
         if leaves and type(leaves[0]).__module__.partition(".")[0] == "torch":
@@ -144,6 +149,7 @@ class BatchedHost:
 
     def invoke(self, call: HostCall, index: int, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call a method for env `index`."""
+        env_calls.get_attr(self.env, name)  # AttributeError if there is none
         raise VecEnvError(
             f"{type(self.env).__name__} steps all its envs at once: there is no env {index} of which to call {name!r}"
         )
@@ -184,15 +190,7 @@ class GymnasiumHost(BatchedHost):
         bare = env.unwrapped
         self._sync = bare if isinstance(bare, SyncVectorEnv) else None
         self._inner = shown_by(bare)
-        self._begun = False
         self.takes_masks = self.takes_masks or self._sync is not None or self._inner is not None
-
-    def reset(self, mask: NDArray[np.bool_] | None, seeds: Sequence[int | None], options: Any) -> tuple[Any, Columns]:
-        if mask is not None and self._sync is not None and not self._begun:
-            raise VecEnvError("a SyncVectorEnv resets some of its envs only once all have been: call reset() first")
-        found = super().reset(mask, seeds, options)
-        self._begun = True
-        return found
 
     def parts(self, indices: Sequence[int]) -> Sequence[Any]:
         if self._sync is not None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vecenvs.batch.batch_columns import FIRST, LAST, TRUNCATED, BatchColumns, Specs
-from vecenvs.batch.info_batches import Columns, InfoColumn, parts
+from vecenvs.batch.info_batches import Columns, InfoColumn, parts, united
 from vecenvs.batch.reset_arguments import NONE_GIVEN, ResetArguments
 from vecenvs.batch.values import copy_containers
 from vecenvs.errors import ResetNeededError, VecEnvError, describe_indices
@@ -57,6 +57,7 @@ class BatchedShard:
         self._begun_next: Mask = np.zeros(len(self.all), bool)  # next_step: whose lost episodes a reset follows
         self._why = "has not been reset"
         self._lost: dict[int, Any] = {}  # env -> the last row of its episode, which was lost with another worker
+        self._fresh: Columns = {}  # infos of the resets of other envs meanwhile: these repeat their first rows
         self._held = HeldResets(first)
 
     @property
@@ -115,13 +116,13 @@ class BatchedShard:
             self._flags[:] = 0
             if self._host.broken:
                 raise VecEnvError(self._host.broken)
+            if self._refused.any():
+                return self._refuse()
             if self._lost:
                 return self._end_lost_episodes()
             if self._begun_next.any():
                 return self._begin_after_loss()
-            if self._refused.any():
-                return self._refuse()
-            self._detained = False
+            self._detained, self._fresh = False, {}
         writer = self._writer
         obs, rewards, terminated, truncated, infos = self._host.step(writer.actions())
         self._parts = writer.parts(obs)
@@ -175,17 +176,19 @@ class BatchedShard:
         return mask_of(rows, len(self.all))
 
     def _end_lost_episodes(self) -> RowsBody:
-        """Return truncated rows for episodes that were lost with another worker; begin the next ones in same_step."""
+        """Return truncated rows for episodes that were lost with another worker; begin the next ones in same_step.
+
+        Envs that have been reset since then cannot be stepped without these: they repeat their first rows.
+        """
         lost, self._lost = self._lost, {}
         rows = np.array(sorted(lost))
         ended = self._mask_of(rows)
-        self._flags[:] = ended * np.uint8(TRUNCATED)
+        self._rewards[:], self._flags[:], self.some = 0.0, np.where(ended, np.uint8(TRUNCATED), np.uint8(FIRST)), True
         infos: Columns = {"worker_restarted": InfoColumn(rows, np.ones(len(rows), bool))}
         self._writer.keep_final([lost[row] for row in rows.tolist()], rows, infos)
-        self._rewards[:] = 0.0
-        resets: Columns = {}
+        resets = self._fresh
         if self._mode == "same_step":
-            resets = {**self._reset(ended), **self._attributes.store_first(ended)}
+            resets = united(resets, {**self._reset(ended), **self._attributes.store_first(ended)})
             self._flags[rows] |= FIRST
         else:
             for row in rows.tolist():
@@ -193,22 +196,17 @@ class BatchedShard:
             if self._mode == "next_step":
                 self._begun_next = ended
             else:
-                self._refused, self._why = self._refused | ended, "has ended its episode"
-        self.some = True
-        return RowsBody([], columns=(infos, resets))
+                self._refused, self._why = ended, "has ended its episode"
+        return RowsBody([], columns=({**self._fresh, **infos}, resets))
 
     def _begin_after_loss(self) -> RowsBody:
         """Return the first rows of the episodes after lost ones, in next_step mode."""
         began = self._begun_next
         infos = self._reset(began)
-        if self._refused.any():
-            return self._refuse()
-        self._rewards[:] = 0.0
-        self._flags[:] = began * np.uint8(FIRST)
-        self.some = True
-        attributes = self._attributes.store_first(began)
-        infos.update(self._attributes.store(self._attributes.read()))
-        return RowsBody([], columns=(infos, {**infos, **attributes}))
+        resets = united(self._fresh, {**infos, **self._attributes.store_first(began)})
+        infos = {**united(self._fresh, infos), **self._attributes.store(self._attributes.read())}
+        self._rewards[:], self._flags[:], self.some = 0.0, FIRST, True
+        return RowsBody([], columns=(infos, resets))
 
     def open_info(self, specs: Specs) -> None:
         """Write attributes of these types to columns from now on."""
@@ -225,6 +223,7 @@ class BatchedShard:
         self._detained = True
         for slot, (row, seed) in lost.items():
             self._lost[slot - self.first] = row
+            self._refused[slot - self.first] = False
             self.hold(slot - self.first, seed, None)
 
     def renew(self, local: int, *, begun: bool = False) -> None:
@@ -234,14 +233,17 @@ class BatchedShard:
         """Reset envs for the caller, by slot with the seed and the options of each; their rows are first ones."""
         mask = self._mask_of(np.array(some))
         if not (mask.all() or self._host.takes_masks):
-            kind = type(self._host.env).__name__
-            problem = VecEnvError(f"{kind} resets all its envs at once: call reset() without indices")
+            problem = VecEnvError(
+                f"{type(self._host.env).__name__} resets all its envs at once: call reset() without indices"
+            )
             why = RemoteFailure.capture(self.first, "reset", problem, portable=self._remote)
             return RowsBody(self._failed(some, why))
         try:
             infos = self._reset(mask, given)
             left = self._attributes.store(self._attributes.read())
             first = {**infos, **self._attributes.store_first(mask)}
+            if self._lost or self._begun_next.any():
+                self._fresh = united(parts(self._fresh, ~mask), first)
         except BaseException as exc:
             return self._fail_all("reset", exc, some)
         self._rewards[mask] = 0.0

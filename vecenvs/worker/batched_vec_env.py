@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vecenvs.arguments import check_vec_env
 from vecenvs.batch.info_arrays import columns_of_dicts
-from vecenvs.batch.info_batches import Columns, InfoColumn, map_leaves, merged
+from vecenvs.batch.info_batches import Columns, InfoColumn, map_leaves, united
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.batched_host import BatchedHost, Step
@@ -20,6 +21,7 @@ class VecEnvHost(BatchedHost):
     """A VecEnv of this library, inside a worker: on an MPI node, say, with a process for each of its cores."""
 
     def __init__(self, env: VecEnv, num_envs: int) -> None:
+        check_vec_env("Batched", env)
         super().__init__(env, num_envs)
         self.observation_space, self.action_space = env.observation_space, env.action_space
         self.autoreset = str(env.stats()["autoreset"])
@@ -35,8 +37,7 @@ class VecEnvHost(BatchedHost):
             inner = _columns_of([infos[row] for row in rows.tolist()], rows, dones)
             columns = {k: c for k, col in columns.items() if (c := col if k == "final_obs" else col.part(~dones))}
             columns["final_info"] = InfoColumn(rows, inner)
-            for name, column in _columns_of([self.env.reset_infos[row] for row in rows.tolist()], rows).items():
-                columns[name] = column if name not in columns else merged(columns[name], column)
+            columns = united(columns, _columns_of([self.env.reset_infos[row] for row in rows.tolist()], rows))
         return obs, self.env.rewards64, self.env.terminated, self.env.truncated, columns
 
     def reset(self, mask: NDArray[np.bool_] | None, seeds: Sequence[int | None], options: Any) -> tuple[Any, Columns]:

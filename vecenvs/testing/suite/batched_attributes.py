@@ -132,7 +132,7 @@ class BatchedAttributeConformance(Conformance):
         vec.set_attr("speeds", 7.0, [1, 4])
         assert vec.get_attr("speeds") == [0.0, 7.0, 1.0, 0.0, 7.0]
         with pytest.raises(EnvError, match="steps all its envs at once"):
-            vec.env_method("close", indices=[0])
+            vec.env_method("reset", indices=[0])
 
     def test_info_attrs(self, make: Make) -> None:
         vec = make(batched_fns(lengthy_fns(4), (3, 0), "by_masks"), info_attrs=["t", "episode"])
