@@ -284,6 +284,7 @@ class BegunInfos(Sequence[dict[str, Any]]):
     def __init__(self, n: int) -> None:
         self._begun: NDArray[np.bool_] = np.zeros(n, bool)
         self._made: dict[int, dict[str, Any]] = {}
+        self._unmade: dict[int, Columns] = {}  # by row: the infos of the resets of which its own is one
 
     def __len__(self) -> int:
         return len(self._begun)
@@ -293,11 +294,13 @@ class BegunInfos(Sequence[dict[str, Any]]):
             return [self[k] for k in range(*row.indices(len(self)))]
         row = range(len(self))[row]
         if row not in self._made:
-            self._made[row] = {"episode_start": True} if self._begun[row] else {}
+            info = info_of(self._unmade.pop(row, {}), row)
+            self._made[row] = {**info, "episode_start": True} if self._begun[row] else {}
         return self._made[row]
 
     def __setitem__(self, row: int, info: dict[str, Any]) -> None:
         self._begun[row] = True
+        self._unmade.pop(row, None)
         if len(info) > 1:  # than "episode_start"
             self._made[row] = info
         else:
@@ -305,14 +308,16 @@ class BegunInfos(Sequence[dict[str, Any]]):
 
     def own(self, row: int) -> dict[str, Any]:
         """Return the info of a reset that had more than "episode_start", else {}: without making a dict."""
-        return self._made.get(row, {})
+        return self[row] if self._unmade.get(row) else self._made.get(row, {})
 
-    def begin(self, rows: Rows) -> None:
-        """Note episodes that began without an info."""
+    def begin(self, rows: Rows, infos: Columns) -> None:
+        """Note episodes that began, with what their resets' infos have."""
         self._begun[rows] = True
         if self._made:
             for row in rows.tolist():
                 self._made.pop(row, None)
+        if infos or self._unmade:
+            self._unmade.update(dict.fromkeys(rows.tolist(), infos))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, (list, BegunInfos)):

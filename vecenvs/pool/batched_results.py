@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vecenvs import _native
 from vecenvs.batch.batch_columns import DONE, FINAL, FIRST, LAST, TERMINATED, TRUNCATED, BatchColumns
-from vecenvs.batch.info_batches import BatchInfos, Columns, FinalRows, InfoColumn, Rows, info_of, joined, overwritten
+from vecenvs.batch.info_batches import BatchInfos, Columns, FinalRows, InfoColumn, Rows, joined, overwritten
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.pool.step_results import Extras, StepResults
 from vecenvs.transport.protocol import RowExtras
@@ -73,7 +73,7 @@ class BatchedResults(StepResults):
             infos.add(came.shard(worker), came.infos_of(worker))
         self._seen, self._informed = flags, False
         if len(first):
-            self._episodes.begin_all(first, self._reset_infos(extras, resets, first))
+            self._episodes.begin_all(first, _reset_infos(extras), resets)
         if extras:
             self._take_extras(extras, infos, ())  # type: ignore[arg-type]  # used like a list
         if self.keep_rows:
@@ -98,9 +98,9 @@ class BatchedResults(StepResults):
             brought = [(j, extra.info) for j, slot in enumerate(slots) if (extra := extras.get(slot)) and extra.info]
             infos.add([j for j, _ in brought], [info for _, info in brought])
         if begin and len(first):
-            begun = rows[first].tolist() if extras else ()
-            resets = {slot: extra.reset_info for slot in begun if (extra := extras.get(slot)) and extra.reset_info}
-            self._episodes.begin_all(rows[first], resets)
+            begun = rows[first]
+            given = _reset_infos(extras[slot] for slot in begun.tolist() if slot in extras) if extras else {}
+            self._episodes.begin_all(begun, given, {})
         if self.keep_rows:
             self._episodes.record_rows(slots)
         if self._infos.names:
@@ -126,12 +126,9 @@ class BatchedResults(StepResults):
         infos, resets = (joined([(first, count, both[k]) for first, count, both in blocks], n) for k in (0, 1))
         return infos, resets, came.extras()
 
-    def _reset_infos(self, extras: list[RowExtras], resets: Columns, first: Any) -> dict[int, dict[str, Any]]:
-        """Return the infos of the resets in this step, where there are some."""
-        found = {extra.slot: extra.reset_info for extra in extras if extra.reset_info}
-        if resets:
-            found.update((slot, info_of(resets, slot)) for slot in first.tolist() if slot not in found)
-        return found
+
+def _reset_infos(extras: Iterable[RowExtras]) -> dict[int, dict[str, Any]]:
+    return {extra.slot: extra.reset_info for extra in extras if extra.reset_info}
 
 
 def _with_flags(flags: NDArray[np.uint8], first: Any, finals: list[InfoColumn], infos: Columns) -> Columns:

@@ -261,17 +261,18 @@ class BatchedShard:
 
     def _reset(self, mask: Mask, given: ResetArguments = NONE_GIVEN) -> Columns:
         """Reset the envs of `mask`, write their observations, and return their infos."""
-        seeds, options = self._held.arguments(mask, given)
-        whole = bool(mask.all())
-        obs, infos = self._host.reset(None if whole else mask, seeds, options)
-        self._writer.write(self._writer.parts(obs), None if whole else mask)
-        self._held.forget(mask)
+        infos: Columns = {}
+        for some, seeds, options in self._held.arguments(mask, given, apart=self._host.takes_masks):
+            part = None if some.all() else some
+            obs, own = self._host.reset(part, seeds, options)
+            self._writer.write(self._writer.parts(obs), part)
+            self._held.forget(some)
+            infos = united(infos, own if part is None else parts(own, part))
         self._lost = {local: row for local, row in self._lost.items() if not mask[local]}
-        infos = self._attributes.without(infos)
         self._ended = self._ended[~mask[self._ended]]
         self._begun_next = self._begun_next & ~mask
         self._refused &= ~mask
-        return infos if whole else parts(infos, mask)
+        return self._attributes.without(infos)
 
     # Failures
 

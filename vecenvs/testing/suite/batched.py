@@ -251,7 +251,35 @@ class BatchedRuleConformance(Conformance):
             Batched(CountingEnv, 0)
 
     def test_options_that_differ(self, make: Make) -> None:
-        vec = make(batched_fns(counting_fns(2), (2,)))
-        with pytest.raises(EnvError, match="same options"):
+        """A batched env that can reset some of its envs gets each its own; another one refuses them, and goes on."""
+        vec = make(batched_fns(counting_fns(5), (3, 2)))
+        each: list[Any] = [{"a": 1}, {"a": 2}, {"a": 1}, {"b": np.arange(2)}, {"b": np.arange(2)}]
+        vec.reset(options=each)
+        assert vec.step([0] * 5)[0][:, 2].tolist() == [1] * 5
+        obs = vec.reset(seed=7, options=each)
+        assert obs[:, 2].tolist() == [0] * 5
+        assert_same([options[-1] for options in vec.get_attr("options")], each)
+        assert [seeds[-1] for seeds in vec.get_attr("seeds")] == [7, 8, 9, 10, 11]
+        vec = make(batched_fns(counting_fns(2), (2,), "arrays"))
+        with pytest.raises(EnvError, match="takes the same options for all: pass one dict"):
             vec.reset(options=[{"a": 1}, {"a": 2}])
-        vec.reset(options=[{"a": np.arange(2)}, {"a": np.arange(2)}])  # equal
+        vec.set_options([{"a": 1}, {"a": 2}])
+        with pytest.raises(EnvError, match="takes the same options for all: pass one dict"):
+            vec.reset()
+        vec.reset()
+        vec.set_options([{"a": np.arange(2)}, {"a": np.arange(2)}])  # equal
+        vec.reset()
+
+    def test_options_that_some_envs_have_used(self, make: Make) -> None:
+        """Those of `set_options` are for one reset of each env, also where other envs' episodes go on."""
+        vec = make(batched_fns([functools.partial(CountingEnv, tag, 2 + tag) for tag in range(3)], (3,), "by_masks"))
+        vec.reset()
+        vec.set_options({"a": 1})
+        vec.step([0] * 3)
+        vec.step([0] * 3)  # env 0 begins again
+        vec.reset()
+        assert [[options or None for options in of] for of in vec.get_attr("options")] == [
+            [None, {"a": 1}, None],
+            [None, {"a": 1}],
+            [None, {"a": 1}],
+        ]
