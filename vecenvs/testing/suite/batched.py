@@ -269,6 +269,10 @@ class BatchedRuleConformance(Conformance):
         vec.reset()
         vec.set_options([{"a": np.arange(2)}, {"a": np.arange(2)}])  # equal
         vec.reset()
+        vec.set_options({"reset_mask": np.array([True, False])})
+        with pytest.raises(EnvError, match=r"told which envs to reset: call reset\(mask\) instead"):
+            vec.reset()
+        vec.reset()
 
     def test_options_that_some_envs_have_used(self, make: Make) -> None:
         """Those of `set_options` are for one reset of each env, also where other envs' episodes go on."""
