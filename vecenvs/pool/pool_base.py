@@ -26,7 +26,6 @@ from vecenvs.arguments import (
     split,
 )
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.batch.info_batches import BatchInfos
 from vecenvs.batched import Hosts
 from vecenvs.errors import VecEnvError
 from vecenvs.pool.batched_results import BatchedResults
@@ -138,8 +137,6 @@ class PoolBase(VecEnv):
             renews = bool(restarts) or self._moves_workers
             batch.forget(memory=not renews)  # a replacement has to open the memory
             self._infos = InfoColumns(self._info_attrs, batch)
-            if self._hosts.batched:
-                self._infos.blank = partial(BatchInfos, n)
             self._episodes = Episodes(self._shards, batch, self._infos, self._hosts)
             self.reset_infos = self._episodes.reset_infos
             self._recovery = Recovery(workers, batch, restarts, self._first_commands)
