@@ -224,19 +224,22 @@ class BatchInfos(Sequence[dict[str, Any]]):
 
     Args:
         n: the number of rows.
-        columns: what the infos have, beside "TimeLimit.truncated"; or a function that makes them when they are needed.
+        given: what the envs have put into their infos.
+        complete: makes of `given` what the infos have, beside "TimeLimit.truncated", once that is asked for.
     """
 
-    def __init__(self, n: int, columns: Columns | Callable[[], Columns] | None = None) -> None:
-        self._columns = columns
+    def __init__(self, n: int, given: Columns, complete: Callable[[Columns], Columns]) -> None:
+        self.given = given
+        self._columns: Columns | None = None
+        self._complete = complete
         self._n = n
         self._made: dict[int, dict[str, Any]] = {}
 
     @property
     def columns(self) -> Columns:
         """What the infos have by name."""
-        if not isinstance(self._columns, dict):
-            self._columns = self._columns() if self._columns is not None else {}
+        if self._columns is None:
+            self._columns = self._complete(self.given)
         return self._columns
 
     def __len__(self) -> int:
