@@ -6,6 +6,7 @@ import multiprocessing
 import subprocess
 import sys
 from collections.abc import Iterator
+from types import ModuleType
 
 import pytest
 
@@ -52,6 +53,17 @@ def test_what_is_missing_comes_with_its_remedy(
         assert found[name][0] == ABSENT
         assert "pip install" in found[name][1]
     assert "mpi job" not in found
+
+
+@pytest.mark.parametrize("name", ["ray", "mpi4py"])
+def test_a_folder_is_no_library(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the library is missing, Python imports any folder of this name as a package."""
+    for module in [module for module in sys.modules if module.partition(".")[0] == name]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setattr(doctor, "EXAMINATIONS", [doctor._mpi, doctor._ray])
+    assert main(["doctor"]) == 0
+    assert lines(capsys)["mpi" if name == "mpi4py" else name][0] == ABSENT
 
 
 def test_what_is_broken_makes_it_fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,72 +2,54 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import NO_ENVPOOL, Configuration
+from conftest import Configuration
+from envpool_rules import MARKS, EnvPoolRules, EnvPoolWorkerRules, cartpoles
 
-from vecenvs import Batched, DummyVecEnv, EnvError, SubprocVecEnv, VecEnv, worker_cores
+from vecenvs import Batched, DummyVecEnv, EnvError, SubprocVecEnv, worker_cores
 from vecenvs.cpus import sharing, usable_cores
 from vecenvs.views import as_gymnasium
 
-pytestmark = [
-    pytest.mark.skipif(NO_ENVPOOL, reason="no wheel for this Python"),
-    pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning"),  # of EnvPool's spaces
-]
-matrix = "each"
-IN_PROCESS = Configuration("dummy", "dummy")
-
-
-def cartpoles(num_envs: int, **kwargs: Any) -> Batched:
-    import envpool
-
-    return Batched(functools.partial(envpool.make_gymnasium, "CartPole-v1", num_envs=num_envs, **kwargs), num_envs)
+pytestmark = MARKS
 
 
 def threads(process: int | None) -> int:
     return len(os.listdir(f"/proc/{process}/task"))
 
 
-def make(configuration: Configuration, fns: Sequence[Any]) -> VecEnv:
-    return configuration.make_vec(fns, autoreset="next_step")
+class OnConfigurations:
+    """Makes the VecEnv as the configuration says."""
+
+    @pytest.fixture(autouse=True)
+    def _configure(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+        self.make_vec = configuration.make_vec
+
+    def cores(self, num_workers: int) -> int:
+        return usable_cores() if self.configuration.backend == "dummy" else max(1, usable_cores() // num_workers)
 
 
-def play(vec: Any, step: Callable[[Any], Any], steps: int = 60) -> list[Any]:
-    """Return what a vector env gives for the same actions as all others."""
-    rng = np.random.default_rng(0)
-    return [step(rng.integers(0, 2, 12))[:3] for _ in range(steps)]
+class TestRules(OnConfigurations, EnvPoolRules):
+    """In process too."""
+
+    matrix = "fast"
 
 
-def test_rows_are_those_of_envpool(configuration: Configuration) -> None:
-    import envpool
+class TestWorkers(OnConfigurations, EnvPoolWorkerRules):
+    """What only workers can do, which may die."""
 
-    garbage: list[Any] = [cartpoles(2)()]  # whose threads a fork does not have, and must not wait for
-    garbage.append(garbage)
-    del garbage
-    vec = make(configuration, [cartpoles(2), cartpoles(4), cartpoles(6)])
-    bare = envpool.make_gymnasium("CartPole-v1", num_envs=12, num_threads=1)
-    np.testing.assert_array_equal(vec.reset(), bare.reset()[0])
-    ends = 0
-    for ours, theirs in zip(play(vec, vec.step), play(bare, bare.step), strict=True):
-        obs, rewards, terminated = theirs
-        np.testing.assert_array_equal(ours[0], obs)
-        np.testing.assert_array_equal(ours[1], rewards)
-        np.testing.assert_array_equal(ours[2], terminated)
-        ends += int(terminated.sum())
-    assert ends > 12
-    vec.close()
+    matrix = "running"
 
 
 def test_infos_and_a_reset_of_some() -> None:
-    vec = make(IN_PROCESS, [cartpoles(2), cartpoles(4), cartpoles(6)])
+    vec = DummyVecEnv([cartpoles(2), cartpoles(4), cartpoles(6)], autoreset="next_step")
     vec.reset()
     *_, infos = vec.step([0] * 12)
     before, *_ = vec.step([0] * 12)
@@ -79,18 +61,6 @@ def test_infos_and_a_reset_of_some() -> None:
     obs, *_, infos = vec.step([0] * 12)
     assert [info["elapsed_step"] for info in infos] == [1 if k in (1, 7) else 3 for k in range(12)]
     assert not np.array_equal(obs[0], before[0])
-    vec.close()
-
-
-def test_seeds_are_given_where_it_is_made() -> None:
-    vec = make(IN_PROCESS, [cartpoles(2, seed=5), cartpoles(3, seed=[7, 8, 9]), cartpoles(1, env_seed=[10])])
-    whole = make(IN_PROCESS, [cartpoles(6, seed=5)])
-    np.testing.assert_array_equal(vec.reset(), whole.reset())
-    whole.close()
-    with pytest.raises(EnvError, match="pass seed= to the function that makes it"):
-        vec.reset(seed=0)
-    vec.reset()
-    vec.step([0] * 6)
     vec.close()
 
 

@@ -119,7 +119,7 @@ def uses_of_an_env(tree: ast.AST) -> Iterator[str]:
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.ClassDef) and any("Wrapper" in ast.unparse(base) for base in node.bases):
             continue
-        if isinstance(node, ast.Attribute) and re.fullmatch(r"(.*\.)?env\.(step|reset)", ast.unparse(node)):
+        if isinstance(node, ast.Attribute) and re.fullmatch(r".*\b(_envs\[.*\]|env)\.(step|reset)", ast.unparse(node)):
             yield node.attr
         yield from uses_of_an_env(node)
 

@@ -228,9 +228,11 @@ class TestPage:
         assert (tmp_path / "docs/page/cost.png").read_bytes().startswith(b"\x89PNG")
         path = tmp_path / "docs/page.md"
         assert "(page/cost.png)" in path.read_text()
-        path.write_text(pages.with_training(path.read_text(), "about training"))
+        batched = path.read_text().replace("<!-- batched: begin -->\n", "<!-- batched: begin -->\nabout batches\n")
+        path.write_text(pages.with_training(batched, "about training"))
         program.write_page(data_of(spin100_8=record), tmp_path / "peers.json", path)
         assert path.read_text().count("<!-- training: begin -->\nabout training\n<!-- training: end -->") == 1
+        assert path.read_text().count("<!-- batched: begin -->\nabout batches\n<!-- batched: end -->") == 1
 
 
 class NoLoops:

@@ -26,9 +26,21 @@ from vecenvs.errors import NotSteppingError
 from vecenvs.vec_env import Indices, Options, Seeds, VecEnv, way_of_several
 
 
-def check_vec_env(taker: str, given: Any) -> None:
-    """Raise TypeError if `given` is not a VecEnv, with the way to one; `taker` is the class or function called."""
+def check_vec_env(taker: str, given: Any, *, tensors: bool = False) -> None:
+    """Raise TypeError if `given` is not a VecEnv, with the way to one; `taker` is the class or function called.
+
+    With `tensors` its rows may be tensors, as those of a VecTorch.
+    """
     if isinstance(given, VecEnv):
+        layer: Any = given
+        while not tensors and layer is not None:
+            if getattr(layer, "gives_tensors", False):
+                kind = type(layer).__name__
+                raise TypeError(
+                    f"{taker} takes rows that are arrays, and those of {kind} are tensors: put {kind} around all other "
+                    f"wrappers, as in {kind}(VecNormalize(vec)), and no view around it"
+                )
+            layer = getattr(layer, "venv", None)
         return
     kind = type(given).__name__
     if isinstance(getattr(given, "vec", None), VecEnv):

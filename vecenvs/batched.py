@@ -120,7 +120,7 @@ class Hosts:
         groups = self.groups_of(slots)
         found: list[int] = []
         for slot in slots:
-            host = self._host_of(slot)
+            host = self.host_of(slot)
             found += [slot] if host is None else sorted(groups.pop(host.start, ()))
         return found
 
@@ -128,12 +128,12 @@ class Hosts:
         """Return, for those of `slots` in batched envs, the slots that lie in one of them, by its first slot."""
         found: dict[int, list[int]] = {}
         for slot in slots:
-            host = self._host_of(slot)
+            host = self.host_of(slot)
             if host is not None:
                 found.setdefault(host.start, []).append(slot)
         return found
 
-    def _host_of(self, slot: int) -> range | None:
+    def host_of(self, slot: int) -> range | None:
         """Return the slots of the batched env that steps this one; None for a single env."""
         position = bisect.bisect_right(self._starts, slot) - 1
         return self.batched[position] if position >= 0 and slot in self.batched[position] else None
@@ -143,7 +143,7 @@ class Hosts:
         if len(slots) == self.num_envs:
             return
         for group in self.groups_of(slots).values():
-            host = self._host_of(group[0])
+            host = self.host_of(group[0])
             if host is not None and len(group) < len(host):
                 raise VecEnvError(
                     f"{what} for envs {describe_indices(sorted(group))}: envs {describe_indices(host)} are one batched "

@@ -97,6 +97,17 @@ def env_method(env: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     return get_attr(env, name)(*args, **kwargs)
 
 
+def call_attr(env: Any, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Call an attribute, or return it if it is not callable, as Gymnasium's vector envs do."""
+    attribute = env.get_wrapper_attr(name)
+    return attribute(*args, **kwargs) if callable(attribute) else attribute
+
+
+def set_wrapper_attr(env: Any, name: str, value: Any) -> None:
+    """Set an attribute where Gymnasium's vector envs do: where it is found, else on the outermost wrapper."""
+    env.set_wrapper_attr(name, value)
+
+
 def as_it_is(env: Any) -> None:
     """Do nothing: calling this on an env that was never reset allows it to be stepped, as SB3 does."""
 

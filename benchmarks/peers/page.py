@@ -10,12 +10,15 @@ from benchmarks.peers.grid import AXES, PROMISES, Axis, Promise, cell
 from benchmarks.peers.lineup import BOUND, CONTESTANTS
 from vecenvs.bench.report import Spread
 
-_BEGIN, _END = "<!-- training: begin -->", "<!-- training: end -->"  # written by `benchmarks.training --page`
+_BEGIN, _END = "<!-- {}: begin -->", "<!-- {}: end -->"
+_TRAINING, _BATCHED = "training", "batched"  # written by `benchmarks.training --page` and `batched.py --docs`
 _INTRO = """# Beside other libraries
 
 ## Beside a learner
 
 {training}
+
+{batched}
 
 ## How the rest was measured
 
@@ -33,29 +36,32 @@ are never equally fast for long.
 """
 
 
-def training_of(text: str) -> str:
-    """Return the section of a page that is about training, with its marks."""
-    inside = text.partition(_BEGIN)[2].partition(_END)[0].strip()
-    return f"{_BEGIN}\n{inside or '(not measured yet)'}\n{_END}"
+def section_of(text: str, name: str, otherwise: str = "") -> str:
+    """Return a section of a page that another program writes, with its marks."""
+    begin, end = _BEGIN.format(name), _END.format(name)
+    inside = text.partition(begin)[2].partition(end)[0].strip()
+    return "\n".join(filter(None, (begin, inside or otherwise, end)))
 
 
 def with_training(text: str, section: str) -> str:
     """Return a page with another section about training. ValueError if it has no place for one."""
-    head, mark, rest = text.partition(_BEGIN)
-    _, end, tail = rest.partition(_END)
-    if not mark or not end:
-        raise ValueError(f"the page has no place for the section: {_BEGIN} ... {_END}")
-    return f"{head}{_BEGIN}\n{section.strip()}\n{_END}{tail}"
+    begin, end = _BEGIN.format(_TRAINING), _END.format(_TRAINING)
+    head, mark, rest = text.partition(begin)
+    _, found, tail = rest.partition(end)
+    if not mark or not found:
+        raise ValueError(f"the page has no place for the section: {begin} ... {end}")
+    return f"{head}{begin}\n{section.strip()}\n{end}{tail}"
 
 
 def page(data: Mapping[str, Any], record: str, link: str, charts: Mapping[str, str], before: str = "") -> str:
     """Return the page.
 
     `record` and `link` name the JSON file; `charts` are the paths of the pictures by axis. `before` is the page as it
-    was: its section about training stays.
+    was: its sections about training and batched envs stay.
     """
+    kept = {_TRAINING: section_of(before, _TRAINING, "(not measured yet)"), _BATCHED: section_of(before, _BATCHED)}
     cells: Mapping[str, CellRecord] = {key: found for key, found in data["cells"].items() if found["complete"]}
-    parts = [_INTRO.format(record=record, link=link, training=training_of(before)), *_conditions(data, cells)]
+    parts = [_INTRO.format(record=record, link=link, **kept), *_conditions(data, cells)]
     for axis in AXES:
         there = {key: cells[key] for key in axis.keys if key in cells}
         if not there:

@@ -9,6 +9,7 @@ from vecenvs.testing.suite import (
     AftermathConformance,
     AttributeConformance,
     AutoresetConformance,
+    BatchedAttributeConformance,
     BatchedConformance,
     BatchedRuleConformance,
     BatchedWorkerConformance,
@@ -152,13 +153,13 @@ class TestSchedules(OnConfigurations, ScheduleConformance):
     matrix = "fast"
 
 
-class TestBatched(OnConfigurations, BatchedConformance, BatchedRuleConformance):
+class TestBatched(OnConfigurations, BatchedConformance, BatchedRuleConformance, BatchedAttributeConformance):
     """Batched envs, beside single ones."""
 
     matrix = "batched"
 
 
-class TestBatchedByCaller(OnConfigurations, BatchedConformance, BatchedRuleConformance):
+class TestBatchedByCaller(OnConfigurations, BatchedConformance, BatchedRuleConformance, BatchedAttributeConformance):
     """The same where the caller steps a shard itself."""
 
     matrix = "caller"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from envpool_rules import EnvPoolRules, EnvPoolWorkerRules
 from mpi4py import MPI
 
 from vecenvs.backends.mpi import MpiVecEnv
+from vecenvs.cpus import usable_cores
 from vecenvs.testing.suite import (
     BatchedConformance,
     DeathConformance,
@@ -42,6 +44,15 @@ class TestEnds(LifecycleConformance, StartConformance, DeathConformance, Schedul
     """What MPI can make a difference to first: how workers begin and end."""
 
     make_vec = staticmethod(make)
+
+
+class TestEnvPool(EnvPoolRules, EnvPoolWorkerRules):
+    """EnvPools, whose ranks share this machine."""
+
+    make_vec = staticmethod(make)
+
+    def cores(self, num_workers: int) -> int:
+        return max(1, usable_cores() // num_workers)
 
 
 class TestContract(WorkerConformance):

@@ -7,10 +7,12 @@ contract by the usual transport; `release` by each.
 from __future__ import annotations
 
 import pytest
+from conftest import NO_ENVPOOL
 from jobs import MPIS, job, launched
 
 PYTEST = ("-m", "pytest", "tests/mpi/contract.py", "-q", "-p", "no:cacheprovider")
 TRANSPORTS = ("auto", "messages")
+ENVPOOL = pytest.mark.skipif(NO_ENVPOOL, reason="no wheel for this Python")  # MPICH's environment has none, either
 SHORT = [
     ("openmpi", 3, "auto", "TestEnds"),
     ("openmpi", 3, "messages", "TestWorlds"),
@@ -22,6 +24,7 @@ LONG = [
     pytest.param("mpich", 3, "messages", "TestWorlds", marks=pytest.mark.long),
     *(pytest.param(mpi, ranks, "auto", "TestWorlds", marks=pytest.mark.long) for mpi in MPIS for ranks in (2, 5)),
     *(pytest.param(mpi, 3, "auto", "TestContract", marks=pytest.mark.long) for mpi in MPIS),
+    *(pytest.param("openmpi", 3, way, "TestEnvPool", marks=[pytest.mark.long, ENVPOOL]) for way in TRANSPORTS),
 ]
 RELEASE = [
     pytest.param(mpi, ranks, way, "TestContract", marks=[pytest.mark.long, pytest.mark.release])

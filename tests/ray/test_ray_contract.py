@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import pytest
+from envpool_rules import EnvPoolRules, EnvPoolWorkerRules
 from ray_session import EXEMPT, OPTIONS, ray_session  # noqa: F401
 
 from vecenvs.backends.ray import RayVecEnv
@@ -90,3 +91,23 @@ class TestSharing(OnRay, RowConformance, ScheduleConformance):
         vec = super().make_vec(env_fns, num_workers=workers, min_workers=1, **common)
         assert sum(worker["shares"] for worker in vec.stats()["workers"]) == workers - 1
         return vec
+
+
+class EnvPoolOnRay(OnRay, EnvPoolRules, EnvPoolWorkerRules):
+    """EnvPools in actors, which have as many threads as their actor has CPUs."""
+
+    def cores(self, num_workers: int) -> int:
+        return 1  # of the part of a CPU that OPTIONS ask for
+
+
+@pytest.mark.long
+class TestEnvPoolShared(EnvPoolOnRay):
+    """Same node."""
+
+
+@pytest.mark.long
+class TestEnvPoolMessages(EnvPoolOnRay):
+    """As between nodes."""
+
+    transport = way = "messages"
+    gathers = True

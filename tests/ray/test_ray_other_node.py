@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 from ray_session import ENVIRONMENT, OPTIONS, SMALL
-from test_ray_contract import OnRay
+from test_ray_contract import EnvPoolOnRay, OnRay
 
 from vecenvs.backends.ray.actor import Home
 from vecenvs.backends.ray.actor_end import ActorEnd
@@ -65,6 +65,10 @@ class OnOtherNode(OnRay):
 
 class TestEnds(OnOtherNode, RowConformance, DeathConformance, ScheduleConformance):
     """Rows, and how actors end."""
+
+
+class TestEnvPool(OnOtherNode, EnvPoolOnRay):
+    """EnvPools on the other node."""
 
 
 @pytest.mark.release

@@ -474,10 +474,10 @@ def test_envs_that_were_never_reset_must_be() -> None:
 
 def test_some_envs_of_a_sync_vector_env_before_all() -> None:
     with from_gymnasium(SyncVectorEnv(counting_fns(2), autoreset_mode=AutoresetMode.DISABLED)) as vec:
-        with pytest.raises(VecEnvError, match="once all have been"):
-            vec.reset([0])
-        vec.reset()
-        assert vec.reset([1]).tolist() == [[1, 2, 0]]
+        assert vec.reset([0]).tolist() == [[0, 1, 0]]
+        with pytest.raises(EnvError, match="env 1 has not been reset"):
+            vec.step(np.zeros(2, np.int64))
+        assert vec.reset([1]).tolist() == [[1, 2, 0]]  # the first reset was one of both
 
 
 def test_a_vector_env_that_is_waited_for_never_times_out() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import gymnasium as gym
@@ -10,9 +11,10 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium_parity import asynchronous, info_fns, ours, sync
 
-from vecenvs import DummyVecEnv, SubprocVecEnv
+from vecenvs import Batched, DummyVecEnv, EnvError, SubprocVecEnv
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import RenderingEnv
+from vecenvs.testing.envs import RenderingEnv, counting_fns
+from vecenvs.testing.envs.batches import ArrayBatch
 from vecenvs.views import as_gymnasium, from_gymnasium
 
 matrix = "contract"
@@ -41,6 +43,38 @@ def test_call_and_get_attr(configuration: Any) -> None:
         assert env.get_attr("tag") == (0, 1, 2)  # a call that failed is over
     mine.close()
     theirs.close()
+
+
+class Scaling(ArrayBatch):
+    """A batched env with a method of its own."""
+
+    def scale(self, by: float) -> None:
+        self.speeds *= by
+
+
+def test_names_of_batched_envs(configuration: Any) -> None:
+    """A name is passed on to a batched env that has no single envs here on which to run a function."""
+    view = as_gymnasium(
+        configuration.make_vec(
+            [Batched(functools.partial(AsyncVectorEnv, counting_fns(3)), 3)] * 2, autoreset="next_step"
+        )
+    )
+    assert view.get_attr("tag") == (0, 1, 2) * 2
+    view.set_attr("tag", 7)
+    assert view.call("add", 2, times=2) == (11,) * 6
+    with pytest.raises(AttributeError, match="missing"):
+        view.call("missing", 2)
+    view.close()
+    view = as_gymnasium(configuration.make_vec([Batched(functools.partial(Scaling, counting_fns(3)), 3)] * 2))
+    assert view.get_attr("speeds") == (0.0, 0.5, 1.0) * 2
+    view.set_attr("speeds", [1.0, 2.0, 3.0] * 2)
+    assert view.get_attr("speeds") == (1.0, 2.0, 3.0) * 2
+    with pytest.raises(AttributeError, match="missing"):
+        view.call("missing", 2)
+    for arguments in ((), (2.0,)):
+        with pytest.raises(EnvError, match="Scaling steps all its envs at once: there is no env 0 of which to call"):
+            view.call("scale", *arguments)
+    view.close()
 
 
 def test_the_envs_themselves() -> None:

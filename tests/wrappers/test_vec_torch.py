@@ -12,9 +12,21 @@ import pytest
 from conftest import Configuration
 from gymnasium import spaces
 
-from vecenvs import BackendUnavailable, DummyVecEnv, EnvError, VecEnv, VecJax, VecNormalize, VecTorch
+from vecenvs import (
+    BackendUnavailable,
+    Batched,
+    DummyVecEnv,
+    EnvError,
+    VecEnv,
+    VecEnvWrapper,
+    VecJax,
+    VecMonitor,
+    VecNormalize,
+    VecTorch,
+)
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import FailingEnv, SampledEnv, counting_fns
+from vecenvs.views import as_gymnasium, as_pfrl
 from vecenvs.wrappers.vec_torch import Staging
 
 matrix = "fast"
@@ -188,3 +200,16 @@ def test_what_has_no_tensors() -> None:
         pytest.raises(TypeError, match=r"observations\['words'\] of Dict"),
     ):
         VecTorch(inner)
+
+
+def test_what_takes_no_tensors() -> None:
+    """Wrappers and views that compute with arrays refuse a VecTorch at once, also below other wrappers."""
+    tensors = VecTorch(DummyVecEnv(counting_fns(2)))
+    around = VecEnvWrapper(tensors)
+    assert around.reset().shape == (2, 3)
+    for taker in (VecNormalize, VecMonitor, VecTorch, as_gymnasium, as_pfrl):
+        with pytest.raises(TypeError, match=r"those of VecTorch are tensors: put VecTorch around all other wrappers"):
+            taker(around)
+    with pytest.raises(EnvError, match="Batched takes rows that are arrays"):
+        DummyVecEnv([Batched(lambda: around, 2)])
+    around.close()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from vecenvs.batch.batch_columns import INFO_BYTES, Specs
 
 _PLAIN = frozenset({bool, int, float, complex, np.ndarray})
-_PYTHON_TYPES: dict[np.dtype[Any], type] = {np.dtype(float): float, np.dtype(np.int64): int, np.dtype(bool): bool}
+PYTHON_TYPES: dict[np.dtype[Any], type] = {np.dtype(float): float, np.dtype(np.int64): int, np.dtype(bool): bool}
 
 
 def specs_of(names: Iterable[str], infos: Sequence[dict[str, Any]]) -> Specs:
@@ -61,7 +61,7 @@ class AttributeColumn:
     def __init__(self, array: NDArray[Any], shard: slice) -> None:
         self._array = array
         self._shard = array[shard]
-        self._kind = _PYTHON_TYPES.get(array.dtype) if array.ndim == 1 else None
+        self._kind = PYTHON_TYPES.get(array.dtype) if array.ndim == 1 else None
         self._kinds = {self._kind}
         self._cells: Any = array.data  # an item of a memoryview costs less than one of an array
 
@@ -85,21 +85,23 @@ class AttributeColumn:
             return False
         return True
 
-    def put_all(self, slots: Sequence[int], values: list[Any]) -> bool:
+    def put_all(self, slots: Sequence[int] | NDArray[np.int64], values: list[Any] | NDArray[Any]) -> bool:
         """Write values to these rows. Return False if the column does not take all in one block.
 
         Values that are taken in one block are also taken one by one, so that an env's value does not depend on the
-        others in its shard.
+        others in its shard. An array has the values of a batched env.
         """
-        kind = type(values[0])
-        if {*map(type, values)} != {kind} or (kind is np.ndarray and len({value.dtype for value in values}) > 1):
+        kind = type(values) if isinstance(values, np.ndarray) else type(values[0])
+        if isinstance(values, list) and (
+            {*map(type, values)} != {kind} or (kind is np.ndarray and len({value.dtype for value in values}) > 1)
+        ):
             return False  # numpy would find a common type for them
         if not _fits_columns(kind):
             return False
         block: Any = values
         if kind is not self._kind:
             try:
-                given = np.array(values)
+                given = np.asarray(values)
                 with np.errstate(all="ignore"):
                     block = given.astype(self._array.dtype)
             except Exception:  # arrays of different shapes, or values that numpy cannot convert

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from vecenvs.batch.attribute_columns import PYTHON_TYPES
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.batch.values import copy_containers
+from vecenvs.errors import VecEnvError
 
 Rows = NDArray[np.int64]
 Columns = dict[str, "InfoColumn"]
-
-_PYTHON = frozenset({np.dtype(np.float64), np.dtype(np.int64), np.dtype(bool)})  # whose items are Python's own numbers
 
 
 class InfoColumn(NamedTuple):
@@ -43,7 +43,7 @@ class InfoColumn(NamedTuple):
             return info_of(self.values, row)
         item = self.values[row if self.rows is None else self._position(row)]
         if isinstance(self.values, np.ndarray) and isinstance(item, np.generic):
-            return item.item() if item.dtype in _PYTHON else item
+            return item.item() if item.dtype in PYTHON_TYPES else item
         return copy_containers(item)
 
     def _position(self, row: int) -> int:
@@ -83,20 +83,22 @@ def columns_of(infos: dict[str, Any], n: int) -> Columns:
     """Return the columns of infos as Gymnasium's vector envs give them: name -> values, and "_name" -> mask.
 
     Without a mask, as from EnvPool, each env has the key if the value has one item per env; any other value is left
-    out. The columns share no memory with `infos`.
+    out, and so is a dict of nothing else. The columns share no memory with `infos`.
     """
     found: Columns = {}
+    masks = {f"_{name}" for name in infos}
     for name, value in infos.items():
-        if name.startswith("_") and name[1:] in infos:
+        if name in masks:
             continue
-        mask = infos.get(f"_{name}")
-        rows = None if mask is None else np.flatnonzero(as_array(mask))
+        rows = _rows_of(f"_{name}", infos, n)
         if rows is not None and len(rows) in (0, n):
             if not len(rows):
                 continue
             rows = None
         if isinstance(value, dict):
             column = InfoColumn(rows, columns_of(value, n))
+            if value and not column.values:
+                continue
             found[name] = column if rows is None else column._replace(values=parts(column.values, column.mask(n)))
             continue
         values = value if isinstance(value, (list, tuple)) else as_array(value)
@@ -108,6 +110,19 @@ def columns_of(infos: dict[str, Any], n: int) -> Columns:
             chosen = range(n) if rows is None else rows.tolist()
             found[name] = InfoColumn(rows, [copy_containers(values[row]) for row in chosen])
     return found
+
+
+def _rows_of(mask: str, infos: dict[Any, Any], n: int) -> Rows | None:
+    """Return the rows of a mask, None if there is none. VecEnvError if that has not one bool for each of n rows."""
+    if mask not in infos:
+        return None
+    given = as_array(infos[mask])
+    if given.shape != (n,) or given.dtype.kind not in "bui":
+        raise VecEnvError(
+            f"infos[{mask!r}] has shape {given.shape} and dtype {given.dtype}: as the mask of infos[{mask[1:]!r}] it "
+            f"needs one bool for each of {n} envs, ({n},)"
+        )
+    return np.flatnonzero(given)
 
 
 def as_array(value: Any) -> NDArray[Any]:
@@ -166,6 +181,12 @@ def merged(one: InfoColumn, other: InfoColumn) -> InfoColumn:
     return InfoColumn(rows[order], [values[k] for k in order.tolist()])
 
 
+def united(some: Columns, others: Columns) -> Columns:
+    """Return the columns of some rows and of other rows."""
+    both = {name: merged(some[name], column) for name, column in others.items() if name in some}
+    return {**some, **others, **both}
+
+
 def overwritten(column: InfoColumn, other: InfoColumn, n: int) -> InfoColumn:
     """Return the column of n rows with the values of another one, and those of its own rows which that has not."""
     kept: NDArray[np.bool_] = np.ones(n, bool)
@@ -203,19 +224,22 @@ class BatchInfos(Sequence[dict[str, Any]]):
 
     Args:
         n: the number of rows.
-        columns: what the infos have, beside "TimeLimit.truncated"; or a function that makes them when they are needed.
+        given: what the envs have put into their infos.
+        complete: makes of `given` what the infos have, beside "TimeLimit.truncated", once that is asked for.
     """
 
-    def __init__(self, n: int, columns: Columns | Callable[[], Columns] | None = None) -> None:
-        self._columns = columns
+    def __init__(self, n: int, given: Columns, complete: Callable[[Columns], Columns]) -> None:
+        self.given = given
+        self._columns: Columns | None = None
+        self._complete = complete
         self._n = n
         self._made: dict[int, dict[str, Any]] = {}
 
     @property
     def columns(self) -> Columns:
         """What the infos have by name."""
-        if not isinstance(self._columns, dict):
-            self._columns = self._columns() if self._columns is not None else {}
+        if self._columns is None:
+            self._columns = self._complete(self.given)
         return self._columns
 
     def __len__(self) -> int:
@@ -276,6 +300,7 @@ class BegunInfos(Sequence[dict[str, Any]]):
     def __init__(self, n: int) -> None:
         self._begun: NDArray[np.bool_] = np.zeros(n, bool)
         self._made: dict[int, dict[str, Any]] = {}
+        self._unmade: dict[int, Columns] = {}  # by row: the infos of the resets of which its own is one
 
     def __len__(self) -> int:
         return len(self._begun)
@@ -285,11 +310,13 @@ class BegunInfos(Sequence[dict[str, Any]]):
             return [self[k] for k in range(*row.indices(len(self)))]
         row = range(len(self))[row]
         if row not in self._made:
-            self._made[row] = {"episode_start": True} if self._begun[row] else {}
+            info = info_of(self._unmade.pop(row, {}), row)
+            self._made[row] = {**info, "episode_start": True} if self._begun[row] else {}
         return self._made[row]
 
     def __setitem__(self, row: int, info: dict[str, Any]) -> None:
         self._begun[row] = True
+        self._unmade.pop(row, None)
         if len(info) > 1:  # than "episode_start"
             self._made[row] = info
         else:
@@ -297,14 +324,16 @@ class BegunInfos(Sequence[dict[str, Any]]):
 
     def own(self, row: int) -> dict[str, Any]:
         """Return the info of a reset that had more than "episode_start", else {}: without making a dict."""
-        return self._made.get(row, {})
+        return self[row] if self._unmade.get(row) else self._made.get(row, {})
 
-    def begin(self, rows: Rows) -> None:
-        """Note episodes that began without an info."""
+    def begin(self, rows: Rows, infos: Columns) -> None:
+        """Note episodes that began, with what their resets' infos have."""
         self._begun[rows] = True
         if self._made:
             for row in rows.tolist():
                 self._made.pop(row, None)
+        if infos or self._unmade:
+            self._unmade.update(dict.fromkeys(rows.tolist(), infos))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, (list, BegunInfos)):

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs.batch.batch_columns import FIRST, Allocator, BatchColumns
-from vecenvs.batch.columns import Columns
-from vecenvs.batch.info_batches import BegunInfos
+from vecenvs.batch.columns import Columns as BatchRows
+from vecenvs.batch.info_batches import BegunInfos, Columns, info_of
 from vecenvs.batch.reset_arguments import ResetArguments
+from vecenvs.batched import Hosts
 from vecenvs.pool.info_columns import InfoColumns
 from vecenvs.transport.protocol import Command
 
@@ -19,13 +20,14 @@ from vecenvs.transport.protocol import Command
 class Episodes:
     """The episodes of all slots. `reset_infos` has the info of each slot's last reset, {} before the first."""
 
-    def __init__(self, shards: Sequence[range], batch: BatchColumns, infos: InfoColumns, *, lazy: bool) -> None:
-        self.reset_infos: Any = BegunInfos(batch.n) if lazy else [{} for _ in range(batch.n)]
+    def __init__(self, shards: Sequence[range], batch: BatchColumns, infos: InfoColumns, hosts: Hosts) -> None:
+        self.reset_infos: Any = BegunInfos(batch.n) if hosts.batched else [{} for _ in range(batch.n)]
         self._shards = shards
+        self._hosts = hosts
         self._batch = batch
         self._infos = infos
         self._seeds: dict[int, int] = {}  # the last seed of each slot: seeds after a restart derive from it
-        self._last_rows: Columns | None = None
+        self._last_rows: BatchRows | None = None
         self._begun_before: set[int] = set()  # slots whose next first row is of a reset before `hold`
         self._held: tuple[dict[int, Any], dict[int, Any]] = ({}, {})  # seeds and options for each slot's next reset
 
@@ -43,13 +45,16 @@ class Episodes:
         info["episode_start"] = True
         self.reset_infos[slot] = info
 
-    def begin_all(self, rows: NDArray[np.int64], infos: dict[int, dict[str, Any]]) -> None:
-        """Record episodes of batched envs whose first rows have come; `infos` has those that are not empty."""
+    def begin_all(self, rows: NDArray[np.int64], infos: dict[int, dict[str, Any]], columns: Columns) -> None:
+        """Record episodes of batched envs whose first rows have come.
+
+        `infos` has some of the resets' infos, by slot, and `columns` those of the others.
+        """
         if infos or self._infos.names or self._begun_before or any(self._held):
             for slot in rows.tolist():
-                self.begin(slot, infos.get(slot))
+                self.begin(slot, infos[slot] if slot in infos else info_of(columns, slot))
         else:
-            self.reset_infos.begin(rows)
+            self.reset_infos.begin(rows, columns)
 
     def drop_first_rows(self, slots: Iterable[int]) -> None:
         """Note that first rows of these slots which have come will not be returned: a reset overtakes them."""
@@ -76,7 +81,7 @@ class Episodes:
         When a worker dies, the columns may hold what it has written since.
         """
         observations = self._batch.observations
-        self._last_rows = Columns(observations.layout, self._batch.n, Allocator().take)
+        self._last_rows = BatchRows(observations.layout, self._batch.n, Allocator().take)
 
     def record_rows(self, slots: Sequence[int] | slice) -> None:
         """Record that the rows in the columns of these slots are being returned."""
@@ -111,7 +116,13 @@ class Episodes:
         return {slot for slot in slots if self._batch.flags[slot] & FIRST}
 
     def _next_seed(self, slot: int, restarts: int) -> int | None:
-        """Return a new seed for an env whose random generator is lost: a function of its last seed."""
-        if slot not in self._seeds:
+        """Return a new seed for an env whose random generator is lost: a function of its last seed.
+
+        The envs of a batched env get s, s + 1, ..., since not every batched env takes a list of seeds.
+        """
+        host = self._hosts.host_of(slot)
+        first = slot if host is None or host.start not in self._seeds else host.start
+        if first not in self._seeds:
             return None
-        return int(np.random.SeedSequence([self._seeds[slot], restarts]).generate_state(1)[0])
+        seed = int(np.random.SeedSequence([self._seeds[first], restarts]).generate_state(1)[0])
+        return seed if host is None else seed // 2 + slot - first  # some envs take no more than 32 bits

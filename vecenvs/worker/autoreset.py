@@ -71,6 +71,7 @@ class Autoreset:
         remote: bool,
     ) -> None:
         self.acts: list[Callable[[Any], StepResult]] = []
+        self.resets: list[Callable[[Any], StepResult]] = []  # stand in for acts; they take arguments
         self.reset_infos: dict[int, dict[str, Any]] = {}
         self._envs = envs
         self._first = first
@@ -86,6 +87,7 @@ class Autoreset:
         self._final_cells: list[Any] = (finals.shard(first, len(envs)).cells() if finals else None) or []
         for local in range(len(envs)):
             self.acts.append(partial(_refuse, first + local, "has not been reset", "call reset() first"))
+            self.resets.append(partial(self._first_row, local))
 
     # The end of an episode
 
@@ -123,9 +125,14 @@ class Autoreset:
 
     def _first_step(self, local: int, _: Any) -> StepResult:
         """Stand in for `step` on the step after an episode's end, in next_step mode."""
-        obs = self.reset(local)
+        return self._first_row(local, None)
+
+    def _first_row(self, local: int, given: dict[str, Any] | None) -> StepResult:
+        """Reset one env (see `reset`), and return the first row of its episode as a step's."""
+        obs = self.reset(local, given)
         self._flags.set(local, FIRST)
-        return obs, 0.0, False, False, self.row_info(self.reset_infos.get(local, {}))
+        info = self.row_info(self.reset_infos[local]) if local in self.reset_infos else {}
+        return obs, 0.0, False, False, info
 
     def row_info(self, reset_info: dict[str, Any]) -> dict[str, Any]:
         """Copy a reset's info for its row, without the attributes that the row has in columns."""
@@ -146,20 +153,19 @@ class Autoreset:
 
     def hold(self, local: int, seed: Any, options: Any) -> None:
         """Keep seed and options for the env's next reset, until one succeeds."""
-        self._held[local] = {**self._held.get(local, {}), **_named(seed, options)}
+        self._held[local] = {**self._held.get(local, {}), **named(seed, options)}
 
-    def reset(self, local: int, given: tuple[Any, Any] | None = None) -> Any:
+    def reset(self, local: int, given: dict[str, Any] | None = None) -> Any:
         """Reset one env with what `hold` has kept; return its observation. A non-empty info is put in `reset_infos`.
 
-        `given` are the seed and the options of a reset that the caller has asked for, which come first. As in SB3 and
-        Gymnasium, an autoreset does not name `seed`, which some envs look for; a reset that the caller has asked for
-        does. `options` is named only if there are some: not every env takes it.
+        `given` are the arguments of a reset that the caller has asked for (see `named`), which come first. As in SB3
+        and Gymnasium, an autoreset does not name `seed`, which some envs look for; a reset that the caller has asked
+        for does. `options` is named only if there are some: not every env takes it.
         """
-        env = self._envs[local]
         arguments = copy_containers(self._held[local]) if local in self._held else {}
         if given is not None:
-            arguments = {"seed": None, **arguments, **_named(*given)}
-        first = env.reset(**arguments)
+            arguments = {"seed": None, **arguments, **given}
+        first = self._envs[local].reset(**arguments)
         if not isinstance(first, (tuple, list)):  # an array of two items could be unpacked, too
             raise TypeError(f"cannot unpack a {type(first).__name__} into obs and info")
         obs, info = first
@@ -208,7 +214,7 @@ class Autoreset:
         return row
 
 
-def _named(seed: Any, options: Any) -> dict[str, Any]:
+def named(seed: Any, options: Any) -> dict[str, Any]:
     """Return what is not None, by the names of `reset`'s arguments; options as a copy, which the env may change."""
     named = {} if seed is None else {"seed": seed}
     return named if options is None else {**named, "options": copy_containers(options)}

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from vecenvs import env_calls
@@ -27,6 +27,7 @@ MODES = {
 }
 _RETURNED = {2: "observations and infos", 5: "observations, rewards, terminated, truncated and infos"}
 _OF_VIEWS = ("vecenvs.views.", "vecenvs.compat.")  # a class of the user's own may have a VecEnv as its `vec`, too
+_OF_ALL = 4  # axes of an array with a picture of each env, which has height, width and colours
 MASK = "reset_mask"  # Gymnasium's option that names the envs to reset
 
 Step = tuple[Any, Any, Any, Any, Columns]
@@ -56,8 +57,9 @@ class BatchedHost:
         self.spec = getattr(env, "spec", None)
         self.metadata = {k: v for k, v in (getattr(env, "metadata", None) or {}).items() if k != "autoreset_mode"}
         self.render_mode = getattr(env, "render_mode", None)
-        self.autoreset = mode_of(env) or autoreset or ("next_step" if isinstance(env, VectorEnv) else "same_step")
+        self.autoreset = mode_of(env) or autoreset or "same_step"
         self.takes_masks = self.autoreset == "disabled"
+        self._begun = False  # whether all envs have been reset
         self._tensor: Callable[[Any], Any] | None = (
             None  # makes what the env's own rows are of actions: tensors of torch
         )
@@ -69,18 +71,22 @@ class BatchedHost:
         if self._tensor is not None:
             actions = map_leaves(self._tensor, actions)
         obs, rewards, terminated, truncated, infos = self._checked("step", 5, self.env.step(actions))
-        return obs, as_array(rewards), as_array(terminated), as_array(truncated), columns_of(infos, self.num_envs)
+        return obs, rewards, terminated, truncated, columns_of(infos, self.num_envs) if infos else {}
 
     def reset(self, mask: NDArray[np.bool_] | None, seeds: Sequence[int | None], options: Any) -> tuple[Any, Columns]:
-        """Reset all envs, or those of `mask`; return the observations of all, and columns of infos."""
+        """Reset all envs, or those of `mask`; return the observations of all, and columns of infos.
+
+        The first reset is one of all envs, as Gymnasium's need it: a replaced worker may begin with a mask.
+        """
         given: dict[str, Any] = {}
         if any(seed is not None for seed in seeds):
             given["seed"] = common_seed(seeds, mask)
-        if mask is not None:
+        if mask is not None and self._begun:
             options = {**(options or {}), MASK: mask}
         if options is not None:
             given["options"] = options
         obs, infos = self._checked("reset", 2, self._reset(**given))
+        self._begun = True
         leaves: list[Any] = []
         map_leaves(leaves.append, obs)
         if leaves and type(leaves[0]).__module__.partition(".")[0] == "torch":
@@ -130,7 +136,9 @@ class BatchedHost:
     def read_all(self, name: str) -> Any:
         """Return an attribute of all envs: an array or a list, one item for each."""
         value = env_calls.get_attr(self.env, name)
-        return value if self._is_batch(value) else [value] * self.num_envs
+        if not self._is_batch(value):
+            return [value] * self.num_envs
+        return value if isinstance(value, (list, tuple)) else as_array(value)
 
     def write(self, call: HostCall, index: int, name: str, value: Any) -> None:
         """Write env `index`'s item of an attribute."""
@@ -144,6 +152,7 @@ class BatchedHost:
 
     def invoke(self, call: HostCall, index: int, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call a method for env `index`."""
+        env_calls.get_attr(self.env, name)  # AttributeError if there is none
         raise VecEnvError(
             f"{type(self.env).__name__} steps all its envs at once: there is no env {index} of which to call {name!r}"
         )
@@ -165,7 +174,10 @@ class BatchedHost:
     def render_all(self) -> Sequence[Any]:
         """Return the pictures of all envs, None for each that has none."""
         frames = self.env.render()
-        return frames if frames is not None and len(frames) == self.num_envs else [frames] * self.num_envs
+        if hasattr(frames, "ndim"):
+            frames = as_array(frames)
+        several = np.ndim(frames) == _OF_ALL if isinstance(frames, np.ndarray) else isinstance(frames, (list, tuple))
+        return frames if several and len(frames) == self.num_envs else [frames] * self.num_envs
 
     def close(self) -> None:
         """Close the batched env."""
@@ -184,15 +196,7 @@ class GymnasiumHost(BatchedHost):
         bare = env.unwrapped
         self._sync = bare if isinstance(bare, SyncVectorEnv) else None
         self._inner = shown_by(bare)
-        self._begun = False
         self.takes_masks = self.takes_masks or self._sync is not None or self._inner is not None
-
-    def reset(self, mask: NDArray[np.bool_] | None, seeds: Sequence[int | None], options: Any) -> tuple[Any, Columns]:
-        if mask is not None and self._sync is not None and not self._begun:
-            raise VecEnvError("a SyncVectorEnv resets some of its envs only once all have been: call reset() first")
-        found = super().reset(mask, seeds, options)
-        self._begun = True
-        return found
 
     def parts(self, indices: Sequence[int]) -> Sequence[Any]:
         if self._sync is not None:

@@ -5,22 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from vecenvs.batch.attribute_columns import AttributeColumn
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.batch.info_batches import Columns, InfoColumn, parts
 from vecenvs.batch.values import copy_containers
 from vecenvs.worker.batched_host import BatchedHost
-from vecenvs.worker.block_writer import BlockWriter, Mask
+from vecenvs.worker.block_writer import Mask
 
 
 class BlockAttributes:
-    """The attributes `names`. `store` and `store_first` return those that have no columns."""
+    """The attributes `names`. `store` and `store_first` return those that no column holds: they travel in the infos."""
 
-    def __init__(self, host: BatchedHost, batch: BatchColumns, writer: BlockWriter) -> None:
+    def __init__(self, host: BatchedHost, batch: BatchColumns, slots: slice) -> None:
         self.names = batch.info_attrs
         self._host = host
         self._batch = batch
-        self._writer = writer
+        self._slots = slots
 
     def without(self, infos: Columns) -> Columns:
         """Return infos without the keys of attributes, which have precedence."""
@@ -32,11 +34,20 @@ class BlockAttributes:
 
     def store(self, attributes: Columns) -> Columns:
         """Write attributes that belong to a step's rows."""
-        return self._writer.put(self._batch.info, attributes)
+        return self._put(self._batch.info, attributes)
 
     def store_first(self, mask: Mask) -> Columns:
         """Read and write the attributes after a reset of the envs of `mask`."""
-        return parts(self._writer.put(self._batch.first_info, self.read(), mask), mask)
+        return self._put(self._batch.first_info, parts(self.read(), mask))
+
+    def _put(self, columns: dict[str, NDArray[Any]], attributes: Columns) -> Columns:
+        left: Columns = {}
+        first, stop = self._slots.start, self._slots.stop
+        for name, column in attributes.items():
+            slots = range(first, stop) if column.rows is None else column.rows + first
+            if name not in columns or not AttributeColumn(columns[name], self._slots).put_all(slots, column.values):
+                left[name] = column
+        return left
 
 
 def _copied(values: Any) -> Any:

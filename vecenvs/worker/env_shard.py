@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from time import perf_counter as clock
 from typing import Any
 
 from vecenvs import _native
@@ -17,7 +16,7 @@ from vecenvs.batch.batch_columns import FIRST, BatchColumns, Specs
 from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.errors import VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots, rows_of, shifted
-from vecenvs.worker.autoreset import Autoreset, RowFlags
+from vecenvs.worker.autoreset import Autoreset, RowFlags, named
 from vecenvs.worker.info_reader import InfoReader
 from vecenvs.worker.row_writer import Infos, RowWriter
 
@@ -78,7 +77,6 @@ class EnvShard:
         self._rows = RowWriter(
             self.envs, first, batch, self.autoreset, self.flags, self.unsettled, self._reader, remote=remote
         )
-        self._asynchronous = autoreset == "async"
         self._has_objects = batch.observations.layout.has_objects
         self._objects = batch.observations.objects
         observations = batch.observations.shard(first, len(self.envs))
@@ -139,11 +137,14 @@ class EnvShard:
 
         Return how many were stepped, and what there is besides columns.
         """
+        return self._portion(some, actions, until)
+
+    def _portion(self, some: Slots, actions: Any, until: float, *, resets: bool = False) -> tuple[int, Body]:
         if self.flags.some:
             self.flags.clear(some)
         rewards: list[Any] = []
         self.done = rewards
-        body = self._step(some, actions, rewards, [], None, until)
+        body = self._step(some, actions, rewards, [], None, until, resets=resets)
         return len(rewards), body
 
     def _step(
@@ -154,40 +155,54 @@ class EnvShard:
         infos: list[tuple[int, dict[str, Any]]],
         stopped: BaseException | None,
         until: float,
+        *,
+        resets: bool = False,
     ) -> Body:
-        """Step those of the envs `shard` that have not been stepped, up to the time `until`, and write their rows."""
+        """Step those of the envs `shard` that have not been stepped, up to the time `until`, and write their rows.
+
+        With `resets` they are reset, and `actions` are the arguments of that.
+        """
         extras: list[RowExtras] = []
         autoreset = self.autoreset
+        acts, take_odd, doing = autoreset.acts, self._take_odd, "step"
+        if resets:
+            acts, take_odd, doing = autoreset.resets, self._store, "reset"
         if stopped is not None:
-            self._fail_at(shard, stopped, rewards, infos, extras)
+            self._fail_at(shard, doing, stopped, rewards, infos, extras)
         chosen = None if shard is self.all else list(shard)
         written = None
         while written is None:
             try:
                 written = self._step_envs(
-                    autoreset.acts, actions, self._cells, self._where, rewards, infos, autoreset.end_episode,
-                    self._take_odd, chosen, self._rewards, until,
+                    acts, actions, self._cells, self._where, rewards, infos, autoreset.end_episode,
+                    take_odd, chosen, self._rewards, until,
                 )  # fmt: skip
             except BaseException as exc:
-                self._fail_at(shard, exc, rewards, infos, extras)
+                self._fail_at(shard, doing, exc, rewards, infos, extras)
         if len(rewards) < len(shard):
             shard = shard[: len(rewards)]
-        self._write_collected(shard, extras)
+        self._write_collected(shard, doing, extras)
         if not written:
             self._rows.write_rewards(shard, rewards, extras)
         whole = bool(infos) and self._rows.take_infos(infos, extras, together=shard is self.all and self._whole)
         if self._reader is not None:
             for local, error in self._reader.collect(shard, extras, autoreset.reset_infos):
-                self._rows.fail(local, "step", error, extras)
-        if autoreset.reset_infos and not self._asynchronous:  # in async mode resets' own threads take them
-            self._rows.add_reset_infos(extras)
+                self._rows.fail(local, doing, error, extras)
+        if autoreset.reset_infos:
+            self._rows.add_reset_infos(shard, extras)
         objects = self._objects(rows_of(shifted(shard, self.first))) if self._has_objects else None
         if whole and not (extras or objects or self.flags.some):
             return whole
         return RowsBody(extras, objects, whole) if extras or objects or whole else None
 
     def _fail_at(
-        self, shard: Sequence[int], exc: BaseException, rewards: list[Any], infos: list[Any], extras: list[RowExtras]
+        self,
+        shard: Sequence[int],
+        doing: str,
+        exc: BaseException,
+        rewards: list[Any],
+        infos: list[Any],
+        extras: list[RowExtras],
     ) -> None:
         """Note the exception at which the loop has stopped, as a failure of its env; a Ctrl-C, of all envs left."""
         failed = shard[len(rewards) :]
@@ -198,7 +213,7 @@ class EnvShard:
         if infos and infos[-1][0] in failed:
             infos.pop()
         for local in failed:
-            row = self._rows.fail(local, "step", exc, extras)
+            row = self._rows.fail(local, doing, exc, extras)
             if self._where == 0:
                 self._cells[local][0] = row
             rewards.append(0.0)
@@ -214,20 +229,23 @@ class EnvShard:
             raise exc
         self.unsettled.append(exc)
 
-    def _take_odd(self, local: int, obs: Any) -> None:
+    def _store(self, local: int, obs: Any) -> None:
         """Write an observation of another dtype or type than its space's. Raise an error if it cannot be cast."""
         self._batch.observations.store_row(self.first + local, obs)
+
+    def _take_odd(self, local: int, obs: Any) -> None:
+        self._store(local, obs)
         self._odd = True
 
     def _collect_observations(self) -> None:
         """Store observations after the whole shard's step from now on, which casts them to the space's dtype."""
         self._cells, self._where, self._plain = [[None] for _ in self.all], 0, False
 
-    def _write_collected(self, shard: Slots, extras: list[RowExtras]) -> None:
-        """Write the observations of a step that were not written at once."""
+    def _write_collected(self, shard: Slots, doing: str, extras: list[RowExtras]) -> None:
+        """Write the observations that were not written at once."""
         if self._where == 0:
             cells = [self._cells[local] for local in shard]
-            self._rows.write_observations(shard, [cell[0] for cell in cells], extras)
+            self._rows.write_observations(shard, doing, [cell[0] for cell in cells], extras)
             for cell in cells:
                 cell[0] = None  # else the env's array would be kept alive
         if self._odd:
@@ -236,10 +254,18 @@ class EnvShard:
 
     # Resetting
 
-    def try_reset(self, local: int, given: tuple[Any, Any] | None = None) -> ResetOutcome:
-        """Reset one env (see `Autoreset.reset`); return its observation and info, or its failure."""
+    def reset_portion(self, some: Slots, given: ResetArguments, until: float) -> tuple[int, Body]:
+        """Reset these envs for the caller, up to the one at whose end `clock()` has reached `until`; write their rows.
+
+        `given` has the seed and the options of each, by slot. Return how many were reset, and what there is besides
+        columns.
+        """
+        return self._portion(some, {local: named(*given.of(self.first + local)) for local in some}, until, resets=True)
+
+    def try_reset(self, local: int) -> ResetOutcome:
+        """Reset one env, in the thread of an async reset; return its observation and info, or its failure."""
         try:
-            return self.autoreset.reset(local, given), self.autoreset.reset_infos.pop(local, {})
+            return self.autoreset.reset(local), self.autoreset.reset_infos.pop(local, {})
         except BaseException as exc:
             self.autoreset.refuse(local, "failed in reset")
             self.autoreset.reset_infos.pop(local, None)
@@ -247,31 +273,17 @@ class EnvShard:
                 self._interrupted(exc)
             return self._rows.capture(local, "reset", exc)
 
-    def reset_portion(self, some: Slots, given: ResetArguments, until: float) -> tuple[int, RowsBody | None]:
-        """Reset these envs for the caller, up to the one at whose end `clock()` has reached `until`; write their rows.
-
-        `given` has the seed and the options of each, by slot. Return how many were reset, and what there is besides
-        columns.
-        """
-        outcomes: list[ResetOutcome] = []
-        for local in some:
-            outcomes.append(self.try_reset(local, given.of(self.first + local)))
-            if clock() >= until:
-                break
-        return len(outcomes), self.first_rows(some[: len(outcomes)], outcomes)
-
-    def first_rows(self, some: Slots, outcomes: Sequence[ResetOutcome]) -> RowsBody | None:
-        """Write the first rows of episodes, with reward 0; return what there is besides columns."""
-        extras: list[RowExtras] = []
-        for local, outcome in zip(some, outcomes, strict=True):
-            self._rewards[local] = 0.0
-            if isinstance(outcome, RemoteFailure):
-                self.flags.set(local, 0)
-                extras.append(RowExtras(self.first + local, {}, None, outcome))
-            else:
-                self.flags.set(local, FIRST)
-                self._rows.write_first_row(local, *outcome, extras)
-        objects = self._objects(rows_of(shifted(some, self.first))) if self._has_objects else None
+    def first_row(self, local: int, outcome: ResetOutcome) -> RowsBody | None:
+        """Write the first row after `try_reset`; return what there is besides columns."""
+        slot, extras = self.first + local, list[RowExtras]()
+        self._rewards[local] = 0.0
+        if isinstance(outcome, RemoteFailure):
+            self.flags.set(local, 0)
+            extras.append(RowExtras(slot, {}, None, outcome))
+        else:
+            self.flags.set(local, FIRST)
+            self._rows.write_first_row(local, *outcome, extras)
+        objects = self._objects(slice(slot, slot + 1)) if self._has_objects else None
         return RowsBody(extras, objects) if extras or objects else None
 
     def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:

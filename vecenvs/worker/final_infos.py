@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.batch.info_batches import Columns, InfoColumn, merged, parts
+from vecenvs.batch.info_batches import Columns, InfoColumn, parts, united
 
 _FINAL_NAMES = ("final_obs", "final_observation")
 _STATISTICS = {"r", "l", "t"}  # the keys that RecordEpisodeStatistics writes, under a name of the user's choice
@@ -29,8 +29,7 @@ def split_infos(infos: Columns, ended: NDArray[np.int64], n: int) -> SplitInfos:
     others = {name: column for name, column in infos.items() if name not in statistics}
     over = mask_of(ended, n)
     resets, kept = parts(others, over), parts(others, ~over)
-    for name, column in {**(last.values if last is not None else {}), **statistics}.items():
-        kept[name] = column if name not in kept else merged(kept[name], column)
+    kept = united(kept, {**(last.values if last is not None else {}), **statistics})
     return SplitInfos(kept, resets, None if finals is None else [finals.value(row) for row in ended.tolist()])
 
 

@@ -100,6 +100,12 @@ class HostPart(Part):
     def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
         return self._host.invoke(self._call, self._index, name, args, kwargs)
 
+    def call_attr(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        found = None if args or kwargs else self.get_attr(name)
+        return self.env_method(name, *args, **kwargs) if args or kwargs or callable(found) else found
+
+    set_wrapper_attr = set_attr
+
     def env_is_wrapped(self, names: Sequence[tuple[str, str]]) -> bool:
         return self._host.is_wrapped(names)
 
@@ -116,7 +122,8 @@ class HostPart(Part):
 _BY_NAME: dict[Callable[..., Any], Callable[..., Any]] = {
     getattr(env_calls, name): getattr(HostPart, name)
     for name in (
-        "get_attr", "set_attr", "has_attr", "env_method", "env_is_wrapped", "render", "processor_time", "as_it_is"
+        "get_attr", "set_attr", "has_attr", "env_method", "call_attr", "set_wrapper_attr", "env_is_wrapped", "render",
+        "processor_time", "as_it_is",
     )
 }  # fmt: skip
 

@@ -115,15 +115,15 @@ class MixedShard:
         (start, _), part = self._part_of(some[0])
         return part.reset_portion(shifted(some, -start), given, until)
 
-    def try_reset(self, local: int, given: tuple[Any, Any] | None = None) -> Any:
-        """Reset one env of a part that is no batched env."""
+    def try_reset(self, local: int) -> Any:
+        """Reset one env of a part that is no batched env; see `EnvShard.try_reset`."""
         (start, _), part = self._part_of(local)
-        return part.try_reset(local - start, given)
+        return part.try_reset(local - start)
 
-    def first_rows(self, some: Slots, outcomes: Sequence[Any]) -> Any:
-        """Write the first rows of episodes of single envs, of one part."""
-        (start, _), part = self._part_of(some[0])
-        return part.first_rows(shifted(some, -start), outcomes)
+    def first_row(self, local: int, outcome: Any) -> Any:
+        """Write the first row of a single env; see `EnvShard.first_row`."""
+        (start, _), part = self._part_of(local)
+        return part.first_row(local - start, outcome)
 
     def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
         """Fail envs for a reason from outside."""

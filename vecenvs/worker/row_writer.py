@@ -48,7 +48,7 @@ class RowWriter:
         self._info_writer = InfoWriter(batch, slice(first, first + len(envs)))
         self._first_cells: list[Any] = self._observations.cells() or []  # for the rows of resets
 
-    def write_observations(self, shard: Slots, observations: list[Any], extras: list[RowExtras]) -> None:
+    def write_observations(self, shard: Slots, doing: str, observations: list[Any], extras: list[RowExtras]) -> None:
         """Write observations; if one does not fit its space, its env has failed."""
         columns = self._batch.observations
         if isinstance(shard, range):
@@ -62,7 +62,7 @@ class RowWriter:
             try:
                 columns.store_row(self._first + local, obs)
             except Exception as exc:
-                self.fail(local, "step", exc, extras)
+                self.fail(local, doing, exc, extras)
 
     def write_rewards(self, shard: Sequence[int], rewards: list[Any], extras: list[RowExtras]) -> None:
         """Write rewards of which some are not plain numbers."""
@@ -110,22 +110,25 @@ class RowWriter:
                 self.fail(local, "step", exc, extras)
         return False
 
-    def add_reset_infos(self, extras: list[RowExtras]) -> None:
-        """Add the infos of autoresets to the extras of their rows."""
+    def add_reset_infos(self, shard: Slots, extras: list[RowExtras]) -> None:
+        """Add the infos of these envs' resets to the extras of their rows."""
         found = {extra.slot: position for position, extra in enumerate(extras)}
-        for local, info in self._autoreset.reset_infos.items():
+        for local in shard:
+            info = self._autoreset.reset_infos.pop(local, None)
+            if info is None:
+                continue
             slot = self._first + local
             if slot in found:
                 extras[found[slot]] = extras[found[slot]]._replace(reset_info=info)
             else:
                 extras.append(RowExtras(slot, {}, info))
-        self._autoreset.reset_infos.clear()
 
     def fail(self, local: int, doing: str, exc: BaseException, extras: list[RowExtras]) -> Any:
         """Note an exception; return the row as it was before, for the columns."""
-        slot = self._first + local
         self._note_failure(local, self.capture(local, doing, exc), extras)
-        return self._batch.observations.rows(slot, 1)[0]
+        if doing == "reset":
+            self._autoreset.refuse(local, "failed in reset")
+        return self._batch.observations.rows(self._first + local, 1)[0]
 
     def capture(self, local: int, doing: str, exc: BaseException) -> RemoteFailure:
         """Return the failure that an exception of the env is, with a remedy where one is known."""

@@ -218,7 +218,7 @@ class Worker:
 
     def _send_first_row(self, number: int, local: int, outcome: ResetOutcome) -> None:
         slot = self._first + local
-        body = self.env_shard.first_rows([local], [outcome])
+        body = self.env_shard.first_row(local, outcome)
         self._send(number, *address(_SOME_ROWS, range(slot, slot + 1), body))
 
     def _reply(self, number: int, body: Any) -> None:

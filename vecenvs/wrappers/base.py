@@ -29,8 +29,10 @@ class VecEnvWrapper(VecEnv):
         venv: the wrapped VecEnv.
 
     Raises:
-        TypeError: `venv` is not a VecEnv.
+        TypeError: `venv` is not a VecEnv, or returns tensors where this wrapper needs arrays.
     """
+
+    _takes_arrays = False  # whether it computes with the arrays of rows
 
     def __init__(
         self,
@@ -38,7 +40,7 @@ class VecEnvWrapper(VecEnv):
         observation_space: spaces.Space[Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
     ) -> None:
-        check_vec_env(type(self).__name__, venv)
+        check_vec_env(type(self).__name__, venv, tensors=not self._takes_arrays)
         self.venv = venv
         self.num_envs = venv.num_envs
         self.observation_space = venv.observation_space if observation_space is None else observation_space

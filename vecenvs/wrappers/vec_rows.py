@@ -31,6 +31,8 @@ class VecRowsWrapper(VecEnvWrapper):
         action_space: the space of one env's actions as this wrapper takes them; None for that of `venv`.
     """
 
+    _takes_arrays = True
+
     @abc.abstractmethod
     def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
         """Read rows, or change `batch.obs`, `batch.rewards` and `batch.infos`.

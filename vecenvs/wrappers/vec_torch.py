@@ -18,6 +18,8 @@ from vecenvs.wrappers.base import VecEnvWrapper
 class VecTensors(VecEnvWrapper):
     """The base of `VecTorch` and `VecJax`: they say what becomes of an array."""
 
+    _takes_arrays = gives_tensors = True
+
     def __init__(self, venv: VecEnv) -> None:
         super().__init__(venv)
         space = venv.observation_space
@@ -70,9 +72,10 @@ class VecTensors(VecEnvWrapper):
 class VecTorch(VecTensors):
     """Return observations, rewards and dones as torch tensors; actions may be tensors on any device.
 
-    It goes around all other wrappers. Infos, with "terminal_observation" in them, and attributes such as `active` and
-    `terminated` stay NumPy's. On the CPU the tensors share the memory of the arrays. For a CUDA device rows are copied
-    to pinned memory and from there asynchronously: the tensors are ready for whatever runs on the present stream.
+    It goes around all other wrappers, which compute with arrays. Infos, with "terminal_observation" in them, and
+    attributes such as `active` and `terminated` stay NumPy's. On the CPU the tensors share the memory of the arrays.
+    For a CUDA device rows are copied to pinned memory and from there asynchronously: the tensors are ready for whatever
+    runs on the present stream.
 
     Args:
         venv: the VecEnv to wrap. Its observations are numbers, in Dicts and Tuples of any depth.
@@ -131,9 +134,9 @@ class Staging:
 class VecJax(VecTensors):
     """Return observations, rewards and dones as JAX arrays; actions may be JAX arrays.
 
-    It goes around all other wrappers. Infos, with "terminal_observation" in them, and attributes such as `active` and
-    `terminated` stay NumPy's. JAX arrays never change, so the rows are copied (`jax.device_put`), and float64 becomes
-    float32 unless JAX is told otherwise (`jax_enable_x64`).
+    It goes around all other wrappers, which compute with arrays. Infos, with "terminal_observation" in them, and
+    attributes such as `active` and `terminated` stay NumPy's. JAX arrays never change, so the rows are copied
+    (`jax.device_put`), and float64 becomes float32 unless JAX is told otherwise (`jax_enable_x64`).
 
     Args:
         venv: the VecEnv to wrap. Its observations are numbers, in Dicts and Tuples of any depth.

@@ -40,10 +40,10 @@ def was_launched(environ: Mapping[str, str] | None = None) -> bool:
 def load_mpi(*, initialize: bool = True) -> Any:
     """Import `mpi4py.MPI`, which initialises MPI if `initialize`; BackendUnavailable says what to install."""
     try:
-        import mpi4py
+        from mpi4py import rc  # a folder named mpi4py, which Python imports as a package, has none
 
         if not initialize:
-            mpi4py.rc.initialize = False
+            rc.initialize = False
         from mpi4py import MPI
     except (ImportError, RuntimeError) as exc:  # RuntimeError: mpi4py is there, but no MPI library
         raise BackendUnavailable(f"the MPI backend needs mpi4py and an MPI library ({exc}): {INSTALL}") from exc

@@ -195,6 +195,6 @@ def check_init_kwargs(kwargs: Any) -> None:
 def check_ray() -> None:
     """Raise BackendUnavailable, with the remedy, if Ray is not installed."""
     try:
-        import ray  # noqa: F401
+        from ray import remote  # noqa: F401  # a folder named ray, which Python imports as a package, has none
     except ImportError as exc:
         raise BackendUnavailable(f"the ray backend needs Ray ({exc}): pip install ray") from exc

@@ -26,6 +26,7 @@ from vecenvs.testing.suite.attributes import AttributeConformance
 from vecenvs.testing.suite.autoreset import AutoresetConformance
 from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.testing.suite.batched import BatchedConformance, BatchedRuleConformance
+from vecenvs.testing.suite.batched_attributes import BatchedAttributeConformance
 from vecenvs.testing.suite.batched_workers import BatchedWorkerConformance
 from vecenvs.testing.suite.deaths import DeathConformance
 from vecenvs.testing.suite.errors import ErrorConformance
@@ -55,6 +56,7 @@ __all__ = [
     "ArgumentConformance",
     "AttributeConformance",
     "AutoresetConformance",
+    "BatchedAttributeConformance",
     "BatchedConformance",
     "BatchedRuleConformance",
     "BatchedWorkerConformance",

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vecenvs.backends.dummy import DummyVecEnv
-from vecenvs.batch.info_arrays import info_columns
+from vecenvs.backends.subproc import SubprocVecEnv
 from vecenvs.batched import Batched
 from vecenvs.errors import EnvError, SpaceMismatch, VecEnvError
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, FailingEnv, SampledEnv, counting_fns
+from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, FailingEnv, GatedEnv, SampledEnv, counting_fns
 from vecenvs.testing.envs.batches import KINDS, ArrayBatch, batched_fns
-from vecenvs.testing.info_checks import assert_columns
 from vecenvs.testing.lockstep import Lockstep
 from vecenvs.testing.oracle import EnvFn
 from vecenvs.testing.suite.base import Conformance, Make
@@ -44,28 +43,6 @@ class UnknownModeBatch(ArrayBatch):
     metadata = {"autoreset_mode": "sometimes"}  # noqa: RUF012  # as Gymnasium's envs have it
 
 
-class OwnKeysEnv(CountingEnv):
-    """An env whose own infos have the keys that a VecEnv adds, and dicts without keys."""
-
-    def reset(self, **given: Any) -> Any:
-        obs, info = super().reset(**given)
-        return obs, {**info, "nested": {"empty": {}}}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        *row, info = super().step(action)
-        own = {"terminal_observation": "own", "episode_start": "own", "TimeLimit.truncated": "own", "empty": {}}
-        return *row, {**info, **own, "nested": {"empty": {}, "tag": self.tag}}  # type: ignore[return-value]
-
-
-class LooseInfosBatch(ArrayBatch):
-    """Its infos have lists of unequal items, and a dict which some envs have, without masks of its own."""
-
-    def step(self, actions: Any) -> tuple[Any, ...]:
-        *rows, _ = super().step(actions)
-        some = np.arange(self.num_envs) % 2 == 1
-        return *rows, {"lists": [[0] * k for k in range(self.num_envs)], "some": {"k": np.arange(3)}, "_some": some}
-
-
 class Halved:
     """A user's own class around a VecEnv, which it calls `vec` as this library's views do."""
 
@@ -83,14 +60,6 @@ class Halved:
 
     def close(self) -> None:
         self.vec.close()
-
-
-class WideningEnv(CountingEnv):
-    """An env whose attribute `total` becomes a float of more digits."""
-
-    @property
-    def total(self) -> np.floating[Any]:
-        return np.float64(0.1) if self.t == 2 else np.float32(0.1)
 
 
 def both_ways(make: Make, fns: Sequence[EnvFn], sizes: Sequence[int], kind: str, **common: Any) -> Lockstep:
@@ -193,44 +162,6 @@ class BatchedRuleConformance(Conformance):
         assert seen[1:].tolist() == [[1, 1, 3], [2, 1, 3]]
         assert (obs == -1).all()
 
-    def test_infos_are_made_when_looked_at(self, make: Make) -> None:
-        vec = make(batched_fns(counting_fns(4), (2, 2)))
-        vec.reset(seed=0)
-        *_, infos = vec.step([0] * 4)
-        infos[1]["mine"] = 7
-        assert infos[1] == {"tag": 1, "t": 1, "mine": 7, "TimeLimit.truncated": False}
-        assert infos[-1]["tag"] == 3
-        assert len(infos) == 4
-        assert [info["tag"] for info in infos[1:3]] == [1, 2]
-        with pytest.raises(IndexError):
-            infos[4]
-
-    @pytest.mark.parametrize("kind", ["same_step", "next_step", "by_masks", "arrays", "vec_env"])
-    def test_infos_of_an_envs_own(self, make: Make, kind: str) -> None:
-        """An env's own keys are those of a single env: ours win on the rows which have them, no dict is lost."""
-        both = both_ways(make, [functools.partial(OwnKeysEnv, tag, 3 + tag % 3) for tag in range(6)], (4, 0, 1), kind)
-        both.reset()
-        both.run(9)
-
-    @pytest.mark.parametrize("kind", ["same_step", "next_step", "by_masks", "vec_env"])
-    def test_infos_as_columns(self, make: Make, kind: str) -> None:
-        fns = [functools.partial(OwnKeysEnv, tag, 3 + tag % 3) for tag in range(6)]
-        vec = make(batched_fns(fns, (4, 0, 1), kind), autoreset=KINDS[kind][0])
-        vec.reset()
-        for _ in range(9):
-            infos = vec.step([0] * 6)[3]
-            infos[1]["mine"] = 5
-            assert_columns(infos)
-            assert info_columns(infos)["mine"].mask.tolist() == [False, True, False, False, False, False]
-
-    def test_infos_of_lists_and_of_dicts_without_masks(self, make: Make) -> None:
-        vec = make([Batched(functools.partial(LooseInfosBatch, counting_fns(3)), 3)])
-        vec.reset()
-        infos = vec.step([0] * 3)[3]
-        assert_columns(infos)
-        assert [info["lists"] for info in infos] == [[], [0], [0, 0]]
-        assert [info.get("some") for info in infos] == [None, {"k": 1}, None]
-
     def test_a_class_around_a_vec_env_is_no_view(self, make: Make) -> None:
         vec = make([Batched(Halved, 2)])
         vec.reset()
@@ -242,17 +173,6 @@ class BatchedRuleConformance(Conformance):
         assert len(vec.groups(4)) == 4
         with pytest.raises(ValueError, match="5 groups of 4 batched envs and single ones"):
             vec.groups(5)
-
-    def test_functions_on_single_envs(self, make: Make) -> None:
-        """They run where there are single envs; the names of others can be asked."""
-        for kind in ("same_step", "vec_env"):
-            vec = make(batched_fns(counting_fns(4), (3, 0), kind))
-            assert vec.call(lambda env, more: env.tag + more, [3, 1], 5) == [8, 6]
-        vec = make(batched_fns(counting_fns(4), (3, 0), "arrays"))
-        with pytest.raises(EnvError, match="there is no env 1 on which to run"):
-            vec.call(lambda env: env.tag, [1, 3])
-        assert vec.has_attr("num_envs") is False  # the single env has none
-        assert vec.get_attr("num_envs", [1]) == [3]
 
     def test_a_mode_that_the_batch_does_not_tell(self, make: Make) -> None:
         silent = functools.partial(SilentBatch, lengthy_fns(3))
@@ -274,44 +194,6 @@ class BatchedRuleConformance(Conformance):
         expected = [[10, 5, 100], [11, 3, 101], [12, 1, 102], [13, None, 103], [14, 0, 104]]
         assert vec.get_attr("seeds") == expected
         assert vec.get_attr("options")[4] == [{"a": 1}, None, None]
-
-    def test_attributes_and_methods(self, make: Make) -> None:
-        vec = make(batched_fns(counting_fns(5), (3, 0, 0)))
-        vec.reset()
-        assert vec.get_attr("tag", [4, 1]) == [4, 1]
-        vec.set_attr("tag", 40, [1])
-        assert vec.env_method("add", 2, times=3, indices=[1, 3]) == [46, 9]
-        assert vec.has_attr("tag")
-        assert not vec.has_attr("nothing")
-        assert vec.env_is_wrapped(gymnasium.wrappers.TimeLimit) == [False] * 5
-
-    def test_attributes_of_the_whole_batch(self, make: Make) -> None:
-        vec = make(batched_fns(counting_fns(5), (3, 2), "arrays"))
-        vec.reset()
-        assert vec.get_attr("speeds") == [0.0, 0.5, 1.0, 0.0, 0.5]
-        vec.set_attr("speeds", 7.0, [1, 4])
-        assert vec.get_attr("speeds") == [0.0, 7.0, 1.0, 0.0, 7.0]
-        with pytest.raises(EnvError, match="steps all its envs at once"):
-            vec.env_method("close", indices=[0])
-
-    def test_info_attrs(self, make: Make) -> None:
-        vec = make(batched_fns(lengthy_fns(4), (3, 0), "by_masks"), info_attrs=["t", "episode"])
-        vec.reset()
-        for step in range(1, 8):
-            _, _, dones, infos = vec.step([0] * 4)
-            lengths = [3, 4, 5, 6]
-            assert [info["t"] for info in infos] == [(step - 1) % length + 1 for length in lengths]
-            assert_same(vec.info_array("episode"), np.array([(step - 1) // length + 1 for length in lengths]))
-            for slot in np.flatnonzero(dones):
-                assert vec.reset_infos[slot]["t"] == 0
-                assert vec.reset_infos[slot]["episode"] == step // lengths[slot] + 1
-
-    def test_an_attribute_whose_column_does_not_hold_it(self, make: Make) -> None:
-        vec = make(batched_fns([WideningEnv] * 2, (2,)), info_attrs=["total"])
-        vec.reset()
-        assert_same(vec.step([0] * 2)[3][1]["total"], np.float32(0.1))
-        with pytest.raises(EnvError, match="'total' was float32 .* and is float64 .* now"):
-            vec.step([0] * 2)
 
     def test_send_of_whole_batches(self, make: Make) -> None:
         vec = make(batched_fns(counting_fns(5), (2, 0, 2)))
@@ -350,6 +232,17 @@ class BatchedRuleConformance(Conformance):
         obs, *_ = vec.step([0] * 4)
         assert obs[:, 2].tolist() == [1] * 4
 
+    def test_a_vec_env_whose_step_was_late_is_reset(self, make: Make, tmp_path: Path) -> None:
+        slow = functools.partial(GatedEnv, 0, tmp_path / "gate", "step", 1)
+        inner = functools.partial(SubprocVecEnv, [slow], step_timeout=0.2)
+        vec = make([Batched(inner, 1)])
+        vec.reset()
+        with pytest.raises(EnvError, match="raised StepTimeout in step"):
+            vec.step([0])
+        (tmp_path / "gate").touch()
+        assert vec.reset().tolist() == [[0, 2, 0]]
+        assert vec.step([0])[0].tolist() == [[0, 2, 1]]
+
     def test_bad_arguments(self, make: Make) -> None:
         with pytest.raises(EnvError, match=r"Batched says 3 envs, but its function gave a SyncVectorEnv of 2"):
             make([Batched(functools.partial(SyncVectorEnv, counting_fns(2)), 3)], autoreset="next_step")
@@ -371,7 +264,39 @@ class BatchedRuleConformance(Conformance):
             Batched(CountingEnv, 0)
 
     def test_options_that_differ(self, make: Make) -> None:
-        vec = make(batched_fns(counting_fns(2), (2,)))
-        with pytest.raises(EnvError, match="same options"):
+        """A batched env that can reset some of its envs gets each its own; another one refuses them, and goes on."""
+        vec = make(batched_fns(counting_fns(5), (3, 2)))
+        each: list[Any] = [{"a": 1}, {"a": 2}, {"a": 1}, {"b": np.arange(2)}, {"b": np.arange(2)}]
+        vec.reset(options=each)
+        assert vec.step([0] * 5)[0][:, 2].tolist() == [1] * 5
+        obs = vec.reset(seed=7, options=each)
+        assert obs[:, 2].tolist() == [0] * 5
+        assert_same([options[-1] for options in vec.get_attr("options")], each)
+        assert [seeds[-1] for seeds in vec.get_attr("seeds")] == [7, 8, 9, 10, 11]
+        vec = make(batched_fns(counting_fns(2), (2,), "arrays"))
+        with pytest.raises(EnvError, match="takes the same options for all: pass one dict"):
             vec.reset(options=[{"a": 1}, {"a": 2}])
-        vec.reset(options=[{"a": np.arange(2)}, {"a": np.arange(2)}])  # equal
+        vec.set_options([{"a": 1}, {"a": 2}])
+        with pytest.raises(EnvError, match="takes the same options for all: pass one dict"):
+            vec.reset()
+        vec.reset()
+        vec.set_options([{"a": np.arange(2)}, {"a": np.arange(2)}])  # equal
+        vec.reset()
+        vec.set_options({"reset_mask": np.array([True, False])})
+        with pytest.raises(EnvError, match=r"told which envs to reset: call reset\(mask\) instead"):
+            vec.reset()
+        vec.reset()
+
+    def test_options_that_some_envs_have_used(self, make: Make) -> None:
+        """Those of `set_options` are for one reset of each env, also where other envs' episodes go on."""
+        vec = make(batched_fns([functools.partial(CountingEnv, tag, 2 + tag) for tag in range(3)], (3,), "by_masks"))
+        vec.reset()
+        vec.set_options({"a": 1})
+        vec.step([0] * 3)
+        vec.step([0] * 3)  # env 0 begins again
+        vec.reset()
+        assert [[options or None for options in of] for of in vec.get_attr("options")] == [
+            [None, {"a": 1}, None],
+            [None, {"a": 1}],
+            [None, {"a": 1}],
+        ]

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from vecenvs.batched import Batched
 from vecenvs.errors import StepTimeout, WorkerDied
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import DyingEnv, GatedEnv, counting_fns
-from vecenvs.testing.envs.batches import KINDS, batched_fns
+from vecenvs.testing.envs.batches import KINDS, ArrayBatch, batched_fns
 from vecenvs.testing.oracle import EnvFn
 from vecenvs.testing.suite.base import Conformance, Make
+
+
+class OneSeedBatch(ArrayBatch):
+    """A batched env with one random generator: it takes one seed."""
+
+    seed: Any = None
+
+    def reset(self, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        if isinstance(seed, list):
+            raise TypeError("a seed is an int")
+        self.seed = seed
+        return super().reset(seed, options)
 
 
 class BatchedWorkerConformance(Conformance):
@@ -66,3 +80,43 @@ class BatchedWorkerConformance(Conformance):
         obs, *_ = vec.step([0] * 4)
         assert obs[:2].tolist() == [[0, 1, 1], [1, 1, 1]]
         assert vec.stats()["restarts"] == 1
+
+    def test_a_batch_with_one_seed_that_is_restarted(self, make: Make, tmp_path: Path) -> None:
+        dying = functools.partial(DyingEnv, 0, "step", 2, lives_file=tmp_path / "lives")
+        one = Batched(functools.partial(OneSeedBatch, [dying, *counting_fns(2)[1:]]), 2)
+        vec = make([one, *counting_fns(3)[2:]], on_failure="restart")
+        vec.reset(seed=7)
+        vec.step([0] * 3)
+        *_, infos = vec.step([0] * 3)
+        assert [info.get("worker_restarted", False) for info in infos][:2] == [True, True]
+        assert vec.step([0] * 3)[0][:2].tolist() == [[0, 1, 1], [1, 1, 1]]
+        (seed,) = vec.get_attr("seed", [0])
+        assert type(seed) is int
+        assert seed != 7
+
+    @pytest.mark.parametrize("kind", ["by_masks", "next_step", "disabled"])
+    def test_a_part_of_a_restarted_batch_that_is_reset(self, make: Make, kind: str) -> None:
+        """Envs that are reset before the others' lost episodes have ended wait for these: they repeat first rows."""
+        dying = functools.partial(DyingEnv, 0, "never")
+        vec = make(
+            batched_fns([dying, *counting_fns(5)[1:]], (4, 0), kind), autoreset=KINDS[kind][0], on_failure="restart"
+        )
+        vec.reset(seed=0)
+        vec.step([0] * 5)
+        with pytest.raises(WorkerDied):
+            vec.env_method("exit_now", indices=[0])
+        assert vec.reset([1, 2], seed=5).tolist() == [[1, 1, 0], [2, 1, 0]]
+        first = vec.reset_infos[1]
+        obs, _, dones, infos = vec.step([0] * 5)
+        assert [info.get("worker_restarted", False) for info in infos][:4] == [True, False, False, True]
+        assert dones[:4].tolist() == [True, False, False, True]
+        assert obs[1:3].tolist() == [[1, 1, 0], [2, 1, 0]]
+        assert vec.active[1:3].tolist() == [False, False]
+        assert vec.reset_infos[1] == first
+        if kind == "disabled":
+            vec.reset([0, 3])
+        elif kind == "next_step":
+            obs, *_ = vec.step([0] * 5)
+            assert obs[1:3].tolist() == [[1, 1, 0], [2, 1, 0]]
+        obs, *_ = vec.step([0] * 5)
+        assert obs[:4, 2].tolist() == [1] * 4

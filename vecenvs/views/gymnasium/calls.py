@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from vecenvs.env_calls import check_name, render
+from vecenvs.env_calls import call_attr, check_name, render, set_wrapper_attr
 from vecenvs.errors import StepTimeout, VecEnvError
 from vecenvs.vec_env import VecEnv
 from vecenvs.views.gymnasium.errors import pending_error, raise_as_gymnasium
@@ -62,7 +61,7 @@ class GymnasiumCalls(VectorEnv[Any, Any, NDArray[Any]]):
         if name in RESERVED:
             raise ValueError(f"call({name!r}): use the method {name}() of the vector env instead")
         try:
-            self.vec.call_async(call_attribute, None, name, args, kwargs)
+            self.vec.call_async(call_attr, None, name, args, kwargs)
         except VecEnvError as error:
             raise_as_gymnasium(error, "call")
         self._pending = "call"
@@ -120,10 +119,10 @@ class GymnasiumCalls(VectorEnv[Any, Any, NDArray[Any]]):
             raise ValueError(f"{len(values)} values for {self.num_envs} envs: give one each, or one for all of them")
         try:
             if not each:
-                self.vec.call(set_attribute, None, name, values)
+                self.vec.call(set_wrapper_attr, None, name, values)
                 return
             for i, value in enumerate(values):
-                self.vec.call(set_attribute, i, name, value)
+                self.vec.call(set_wrapper_attr, i, name, value)
         except VecEnvError as error:
             raise_as_gymnasium(error, "set_attr")
 
@@ -175,14 +174,3 @@ class GymnasiumCalls(VectorEnv[Any, Any, NDArray[Any]]):
     def _refuse_wait(self, name: str) -> NoReturn:
         self._check_open(f"{name}_wait")
         raise NoAsyncCallError(f"{name}_wait without a {name}_async before it", name)
-
-
-def call_attribute(env: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Call the attribute of the outermost wrapper that has it, or return it if it is not callable."""
-    attribute = env.get_wrapper_attr(name)
-    return attribute(*args, **kwargs) if callable(attribute) else attribute
-
-
-def set_attribute(env: Any, name: str, value: Any) -> None:
-    """Set the attribute where it is found, else on the outermost wrapper."""
-    env.set_wrapper_attr(name, value)

@@ -1,0 +1,200 @@
+"""Infos and attributes of batched envs, which travel as columns, equal those of the same envs as single ones."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from vecenvs.backends.dummy import DummyVecEnv
+from vecenvs.batch.info_arrays import info_columns
+from vecenvs.batched import Batched
+from vecenvs.errors import EnvError
+from vecenvs.testing.compare import assert_same
+from vecenvs.testing.envs import CountingEnv, counting_fns
+from vecenvs.testing.envs.batches import KINDS, ArrayBatch, batched_fns
+from vecenvs.testing.info_checks import assert_columns
+from vecenvs.testing.suite.base import Conformance, Make
+from vecenvs.testing.suite.batched import both_ways, lengthy_fns
+
+
+class OwnKeysEnv(CountingEnv):
+    """An env whose own infos have the keys that a VecEnv adds, and dicts without keys."""
+
+    def reset(self, **given: Any) -> Any:
+        obs, info = super().reset(**given)
+        return obs, {**info, "nested": {"empty": {}}}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        *row, info = super().step(action)
+        own: dict[Any, Any] = {
+            3: 0.5,
+            ("k", 1): [self.t],
+            "terminal_observation": "own",
+            "episode_start": "own",
+            "TimeLimit.truncated": "own",
+            "empty": {},
+        }
+        return *row, {**info, **own, "nested": {"empty": {}, "tag": self.tag}}  # type: ignore[return-value]
+
+
+class LooseInfosBatch(ArrayBatch):
+    """Its infos have lists of unequal items, a dict without masks which some envs have, and values for the batch."""
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        *rows, _ = super().step(actions)
+        some = np.arange(self.num_envs) % 2 == 1
+        return *rows, {
+            "lists": [[0] * k for k in range(self.num_envs)],
+            "some": {"k": np.arange(3)},
+            "_some": some,
+            "log": {"mean": 0.5, "n": np.int64(3)},
+            "steps": 7,
+        }
+
+
+class WrongMaskBatch(ArrayBatch):
+    """Its infos have a mask of another length than the batch."""
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        *rows, _ = super().step(actions)
+        return *rows, {"score": np.arange(self.num_envs), "_score": np.ones(self.num_envs + 1, bool)}
+
+
+class ShiftingEnv(CountingEnv):
+    """An env whose attributes change their types and shapes in an episode, alike in all envs or in each by itself."""
+
+    @property
+    def grows(self) -> Any:
+        return np.arange(self.t % 3 + 1)
+
+    @property
+    def apart(self) -> Any:
+        return np.zeros(2 if self.t < 2 or self.tag % 2 else 3)
+
+    @property
+    def becomes(self) -> Any:
+        return (1, 0.5, "a", None, 2**70, True)[self.t] if self.tag else 0
+
+    @property
+    def narrow(self) -> Any:
+        return np.float64(0.1) if self.t == 2 else np.float32(self.t / 3)
+
+
+class BatchedAttributeConformance(Conformance):
+    """Infos, `info_attrs` and attributes of batched envs."""
+
+    def test_infos_are_made_when_looked_at(self, make: Make) -> None:
+        vec = make(batched_fns(counting_fns(4), (2, 2)))
+        vec.reset(seed=0)
+        *_, infos = vec.step([0] * 4)
+        infos[1]["mine"] = 7
+        assert infos[1] == {"tag": 1, "t": 1, "mine": 7, "TimeLimit.truncated": False}
+        assert infos[-1]["tag"] == 3
+        assert len(infos) == 4
+        assert [info["tag"] for info in infos[1:3]] == [1, 2]
+        with pytest.raises(IndexError):
+            infos[4]
+
+    @pytest.mark.parametrize("kind", ["same_step", "next_step", "by_masks", "arrays", "vec_env"])
+    def test_infos_of_an_envs_own(self, make: Make, kind: str) -> None:
+        """An env's own keys are those of a single env: ours win on the rows which have them, no dict is lost."""
+        both = both_ways(make, [functools.partial(OwnKeysEnv, tag, 3 + tag % 3) for tag in range(6)], (4, 0, 1), kind)
+        both.reset()
+        both.run(9)
+
+    @pytest.mark.parametrize("kind", ["same_step", "next_step", "by_masks", "vec_env"])
+    def test_infos_as_columns(self, make: Make, kind: str) -> None:
+        fns = [functools.partial(OwnKeysEnv, tag, 3 + tag % 3) for tag in range(6)]
+        vec = make(batched_fns(fns, (4, 0, 1), kind), autoreset=KINDS[kind][0])
+        vec.reset()
+        for _ in range(9):
+            infos = vec.step([0] * 6)[3]
+            infos[1]["mine"] = 5
+            assert_columns(infos)
+            assert info_columns(infos)["mine"].mask.tolist() == [False, True, False, False, False, False]
+
+    def test_infos_of_lists_and_of_dicts_without_masks(self, make: Make) -> None:
+        vec = make([Batched(functools.partial(LooseInfosBatch, counting_fns(3)), 3)])
+        vec.reset()
+        infos = vec.step([0] * 3)[3]
+        assert_columns(infos)
+        assert [info["lists"] for info in infos] == [[], [0], [0, 0]]
+        assert [info.get("some") for info in infos] == [None, {"k": 1}, None]
+        assert not any({"log", "steps"} & info.keys() for info in infos)
+
+    def test_a_mask_of_the_wrong_length(self, make: Make) -> None:
+        vec = make([Batched(functools.partial(WrongMaskBatch, counting_fns(3)), 3)])
+        vec.reset()
+        with pytest.raises(
+            EnvError, match=r"infos\['_score'\] has shape \(4,\) and dtype bool: as the mask of .* 3 envs"
+        ):
+            vec.step([0] * 3)
+
+    def test_functions_on_single_envs(self, make: Make) -> None:
+        """They run where there are single envs; the names of others can be asked."""
+        for kind in ("same_step", "vec_env"):
+            vec = make(batched_fns(counting_fns(4), (3, 0), kind))
+            assert vec.call(lambda env, more: env.tag + more, [3, 1], 5) == [8, 6]
+        vec = make(batched_fns(counting_fns(4), (3, 0), "arrays"))
+        with pytest.raises(EnvError, match="there is no env 1 on which to run"):
+            vec.call(lambda env: env.tag, [1, 3])
+        assert vec.has_attr("num_envs") is False  # the single env has none
+        assert vec.get_attr("num_envs", [1]) == [3]
+
+    def test_attributes_and_methods(self, make: Make) -> None:
+        vec = make(batched_fns(counting_fns(5), (3, 0, 0)))
+        vec.reset()
+        assert vec.get_attr("tag", [4, 1]) == [4, 1]
+        vec.set_attr("tag", 40, [1])
+        assert vec.env_method("add", 2, times=3, indices=[1, 3]) == [46, 9]
+        assert vec.has_attr("tag")
+        assert not vec.has_attr("nothing")
+        assert vec.env_is_wrapped(gymnasium.wrappers.TimeLimit) == [False] * 5
+
+    def test_attributes_of_the_whole_batch(self, make: Make) -> None:
+        vec = make(batched_fns(counting_fns(5), (3, 2), "arrays"))
+        vec.reset()
+        assert vec.get_attr("speeds") == [0.0, 0.5, 1.0, 0.0, 0.5]
+        vec.set_attr("speeds", 7.0, [1, 4])
+        assert vec.get_attr("speeds") == [0.0, 7.0, 1.0, 0.0, 7.0]
+        with pytest.raises(EnvError, match="steps all its envs at once"):
+            vec.env_method("reset", indices=[0])
+
+    def test_info_attrs(self, make: Make) -> None:
+        vec = make(batched_fns(lengthy_fns(4), (3, 0), "by_masks"), info_attrs=["t", "episode"])
+        vec.reset()
+        for step in range(1, 8):
+            _, _, dones, infos = vec.step([0] * 4)
+            lengths = [3, 4, 5, 6]
+            assert [info["t"] for info in infos] == [(step - 1) % length + 1 for length in lengths]
+            assert_same(vec.info_array("episode"), np.array([(step - 1) // length + 1 for length in lengths]))
+            for slot in np.flatnonzero(dones):
+                assert vec.reset_infos[slot]["t"] == 0
+                assert vec.reset_infos[slot]["episode"] == step // lengths[slot] + 1
+
+    @pytest.mark.parametrize("kind", ["next_step", "by_masks"])
+    @pytest.mark.parametrize("names", [("grows", "apart", "becomes", "narrow", "t"), ("narrow",)], ids=str)
+    def test_info_attrs_that_change_their_types(self, make: Make, kind: str, names: tuple[str, ...]) -> None:
+        """What a column does not hold arrives all the same, as with single envs."""
+        fns = [functools.partial(ShiftingEnv, tag, 4 + tag % 2) for tag in range(5)]
+        common = {"autoreset": KINDS[kind][0], "info_attrs": names}
+        vec, plain = make(batched_fns(fns, (2, 0, 2), kind), **common), DummyVecEnv(fns, **common)
+        with plain:
+            vec.reset()
+            plain.reset()
+            for step in range(12):
+                for each in (vec, plain):
+                    if step % 4 == 3:
+                        each.send([0] * 5)
+                infos, expected = (
+                    each.recv(indices=range(5)).infos if step % 4 == 3 else each.step([0] * 5)[3]
+                    for each in (vec, plain)
+                )
+                assert_same(list(infos), list(expected))
+                assert_same(list(vec.reset_infos), list(plain.reset_infos))
+                for name in names:
+                    assert_same(vec.info_array(name), plain.info_array(name))
