@@ -623,11 +623,12 @@ step_envs(PyObject *module, PyObject *const *args, Py_ssize_t count)
 /* The caller's side: Python code may change any array, so what is known of one holds until the next call of Python. */
 
 static int
-is_vector(PyObject *given, int type)
+is_vector(PyObject *given, int type, npy_intp n)
+/* Tell whether this is a contiguous array of n items of this type; -1 for any number. */
 {
     PyArrayObject *array = (PyArrayObject *)given;
     return PyArray_CheckExact(given) && PyArray_NDIM(array) == 1 && PyArray_TYPE(array) == type &&
-           PyArray_ISCARRAY_RO(array);
+           PyArray_ISCARRAY_RO(array) && (n < 0 || PyArray_DIM(array, 0) == n);
 }
 
 static const npy_int64 *
@@ -635,7 +636,7 @@ rows_in(PyArrayObject *column, PyObject *rows, npy_intp *count)
 /* Return the indices of some rows of a column, all of which exist, or NULL after an exception. */
 {
     PyArrayObject *array = (PyArrayObject *)rows;
-    if (!is_vector(rows, NPY_INT64) || !PyArray_ISCARRAY(column) || PyArray_NDIM(column) < 1 ||
+    if (!is_vector(rows, NPY_INT64, -1) || !PyArray_ISCARRAY(column) || PyArray_NDIM(column) < 1 ||
         PyDataType_REFCHK(PyArray_DESCR(column))) {
         PyErr_SetString(PyExc_TypeError, "rows of a contiguous column are named by an array of int64");
         return NULL;
@@ -665,7 +666,8 @@ copy_transposed(PyArrayObject *target, PyArrayObject *source)
     npy_intp n = PyArray_DIM(source, 0), width = PyArray_DIM(source, 1), size = PyArray_ITEMSIZE(source);
     npy_intp between = PyArray_STRIDE(source, 1);
     if ((size != 4 && size != 8) || PyArray_STRIDE(source, 0) != size || between < n * size ||
-        !PyArray_ISCARRAY(target) || !PyArray_ISBEHAVED_RO(source) || PyDataType_REFCHK(PyArray_DESCR(source))) {
+        !PyArray_ISCARRAY(target) || !PyArray_ISBEHAVED_RO(source) ||
+        !(PyArray_ISINTEGER(source) || PyArray_ISFLOAT(source))) {
         return 0;
     }
     for (npy_intp first = 0; first < n; first += BLOCK) { /* so many rows stay in the nearest cache */
@@ -792,7 +794,11 @@ static PyObject *
 as_tuple(PyObject **parts, int count)
 /* Return these objects as a tuple, or NULL if one is NULL, and give up the references to them. */
 {
-    PyObject *result = parts[count - 1] == NULL ? NULL : PyTuple_New(count);
+    int some = count;
+    for (int k = 0; k < count; k++) {
+        some -= parts[k] == NULL;
+    }
+    PyObject *result = some < count ? NULL : PyTuple_New(count);
     for (int k = 0; k < count; k++) {
         if (result != NULL) {
             PyTuple_SET_ITEM(result, k, parts[k]);
@@ -808,7 +814,7 @@ static PyObject *
 plain_result(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     State *state = PyModule_GetState(module);
-    if (count != 3 || !is_vector(args[1], NPY_DOUBLE)) {
+    if (count != 3 || !is_vector(args[1], NPY_DOUBLE, -1)) {
         PyErr_SetString(PyExc_TypeError, "plain_result takes observations, an array of float64 and infos");
         return NULL;
     }
@@ -871,8 +877,8 @@ static PyObject *
 rows_result(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     State *state = PyModule_GetState(module);
-    if (count != 5 || !is_vector(args[1], NPY_DOUBLE) || !is_vector(args[2], NPY_UINT8) ||
-        !is_vector(args[3], NPY_INT64)) {
+    if (count != 5 || !is_vector(args[1], NPY_DOUBLE, -1) || !is_vector(args[2], NPY_UINT8, -1) ||
+        !is_vector(args[3], NPY_INT64, -1)) {
         PyErr_SetString(PyExc_TypeError, "rows_result takes observations, float64, uint8, int64 and an info");
         return NULL;
     }
@@ -891,22 +897,12 @@ rows_result(PyObject *module, PyObject *const *args, Py_ssize_t count)
 
 /* Batched envs */
 
-static int
-is_vector(PyObject *object, int type, npy_intp n)
-{
-    PyArrayObject *array = (PyArrayObject *)object;
-    return PyArray_CheckExact(object) && PyArray_NDIM(array) == 1 && PyArray_TYPE(array) == type &&
-           PyArray_ISCARRAY_RO(array) && PyArray_DIM(array, 0) == n;
-}
-
 static npy_intp
 rows_of_column(PyObject *rewards, PyObject *flags)
 /* Return how many rows these columns have; -1 if they are none, with an exception. */
 {
-    npy_intp n = PyArray_CheckExact(rewards) && PyArray_NDIM((PyArrayObject *)rewards) == 1
-                     ? PyArray_DIM((PyArrayObject *)rewards, 0)
-                     : -1;
-    if (n >= 0 && is_vector(rewards, NPY_DOUBLE, n) && is_vector(flags, NPY_UINT8, n)) {
+    npy_intp n = is_vector(rewards, NPY_DOUBLE, -1) ? PyArray_DIM((PyArrayObject *)rewards, 0) : -1;
+    if (n >= 0 && is_vector(flags, NPY_UINT8, n) && PyArray_ISWRITEABLE((PyArrayObject *)rewards)) {
         return n;
     }
     PyErr_SetString(PyExc_TypeError, "outcomes have columns of float64 and uint8");
@@ -914,12 +910,12 @@ rows_of_column(PyObject *rewards, PyObject *flags)
 }
 
 static PyObject *
-rows_with(const unsigned char *flags, unsigned char mask, npy_intp count)
+rows_with(const unsigned char *flags, npy_intp n, unsigned char mask, npy_intp count)
 /* Return the indices of the rows that have a flag of `mask`, which are `count` in number. */
 {
     PyObject *rows = PyArray_SimpleNew(1, &count, NPY_INT64);
     npy_int64 *found = rows == NULL ? NULL : PyArray_DATA((PyArrayObject *)rows);
-    for (npy_intp k = 0, next = 0; found != NULL && next < count; k++) { /* without a branch on flags, which are random */
+    for (npy_intp k = 0, next = 0; found != NULL && next < count && k < n; k++) { /* no branch on flags: they are random */
         found[next] = k;
         next += (flags[k] & mask) != 0;
     }
@@ -949,21 +945,22 @@ static PyObject *
 write_outcomes(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     (void)module;
-    npy_intp began, n = count == 7 ? rows_of_column(args[0], args[1]) : -1;
-    if (n < 0) {
-        if (!PyErr_Occurred()) {
-            PyErr_SetString(PyExc_TypeError, "write_outcomes takes two columns, three arrays, indices and a flag");
-        }
+    if (count != 7) {
+        PyErr_SetString(PyExc_TypeError, "write_outcomes takes two columns, three arrays, indices and a flag");
+        return NULL;
+    }
+    long mark = PyLong_AsLong(args[6]);
+    if (mark == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    npy_intp began, n = rows_of_column(args[0], args[1]);
+    const npy_int64 *rows = n < 0 ? NULL : rows_in((PyArrayObject *)args[1], args[5], &began);
+    if (rows == NULL) {
         return NULL;
     }
     PyArrayObject *given[3] = {(PyArrayObject *)args[2], (PyArrayObject *)args[3], (PyArrayObject *)args[4]};
     double *rewards = PyArray_DATA((PyArrayObject *)args[0]);
     unsigned char *flags = PyArray_DATA((PyArrayObject *)args[1]);
-    const npy_int64 *rows = rows_in((PyArrayObject *)args[1], args[5], &began);
-    long mark = PyLong_AsLong(args[6]);
-    if (rows == NULL || (mark == -1 && PyErr_Occurred())) {
-        return NULL;
-    }
     int exact = is_vector(args[2], NPY_DOUBLE, n);
     if (!(exact || is_vector(args[2], NPY_FLOAT32, n)) || !is_vector(args[3], NPY_BOOL, n) ||
         !is_vector(args[4], NPY_BOOL, n)) {
@@ -976,7 +973,7 @@ write_outcomes(PyObject *module, PyObject *const *args, Py_ssize_t count)
         rewards[k] = ((const float *)PyArray_DATA(given[0]))[k];
     }
     npy_intp ended = join_flags(PyArray_DATA(given[1]), PyArray_DATA(given[2]), flags, n, (unsigned char)mark);
-    PyObject *found = rows_with(flags, TERMINATED | TRUNCATED, ended);
+    PyObject *found = rows_with(flags, n, TERMINATED | TRUNCATED, ended);
     for (npy_intp k = 0; found != NULL && k < began; k++) {
         rewards[rows[k]] = 0.0;
         flags[rows[k]] |= FIRST;
@@ -1009,35 +1006,27 @@ split_block(const unsigned char *restrict source, unsigned char *restrict flags,
 static PyObject *
 take_outcomes(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
-    npy_intp n = count == 2 ? rows_of_column(args[0], args[1]) : -1;
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "take_outcomes takes two columns");
+        return NULL;
+    }
+    npy_intp n = rows_of_column(args[0], args[1]);
     if (n < 0) {
-        if (!PyErr_Occurred()) {
-            PyErr_SetString(PyExc_TypeError, "take_outcomes takes two columns");
-        }
         return NULL;
     }
     static const unsigned char masks[3] = {FIRST, LAST, FINAL};
     npy_intp counts[3] = {0, 0, 0};
-    PyObject *parts[6] = {as_float32(PyModule_GetState(module), (PyArrayObject *)args[0], NULL, n, NULL)};
-    parts[1] = parts[0] == NULL ? NULL : PyArray_SimpleNew(1, &n, NPY_BOOL);
+    PyObject *parts[6] = {NULL, PyArray_SimpleNew(1, &n, NPY_BOOL)};
     parts[2] = parts[1] == NULL ? NULL : PyArray_SimpleNew(1, &n, NPY_UINT8);
     unsigned char *flags = parts[2] == NULL ? NULL : PyArray_DATA((PyArrayObject *)parts[2]);
     if (flags != NULL) {
         split_block(PyArray_DATA((PyArrayObject *)args[1]), flags, PyArray_DATA((PyArrayObject *)parts[1]), n, counts);
     }
     for (int k = 0; k < 3; k++) {
-        parts[3 + k] = parts[2 + k] == NULL ? NULL : rows_with(flags, masks[k], counts[k]);
+        parts[3 + k] = parts[2 + k] == NULL ? NULL : rows_with(flags, n, masks[k], counts[k]);
     }
-    PyObject *result = parts[5] == NULL ? NULL : PyTuple_New(6);
-    for (int k = 0; k < 6; k++) {
-        if (result != NULL) {
-            PyTuple_SET_ITEM(result, k, parts[k]);
-        }
-        else {
-            Py_XDECREF(parts[k]);
-        }
-    }
-    return result;
+    parts[0] = parts[5] == NULL ? NULL : as_float32(PyModule_GetState(module), args[0], NULL);
+    return as_tuple(parts, 6);
 }
 
 /* The module */
