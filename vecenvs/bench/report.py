@@ -109,7 +109,7 @@ def unsteady(limit: Spread, most: float, consequence: str) -> list[str]:
 
 
 def notes(held: Measurement, how: str, loop: str = LOOP) -> list[str]:
-    """Describe the limit, how it was measured, and what limits the accuracy of the shares. `loop`: one of the limit's."""
+    """Describe the limit, of one `loop` per core, how it was measured, and what limits the accuracy of the shares."""
     limit = limit_of(held.turns)
     loops = f"{held.cores} {loop}s, one per core" if held.cores > 1 else f"one {loop}"
     said = [
