@@ -12,14 +12,17 @@
 #include <numpy/arrayobject.h>
 #include <numpy/arrayscalars.h>
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
+
+enum { BLOCK = 256 }; /* rows */
 
 /* Wrappers of envs whose `step` is done here: see known.py. */
 enum { TIME_LIMIT, ORDER_ENFORCING, MONITOR, KINDS };
 
 /* Bits of a row's flags: as in twin.py */
-enum { TERMINATED = 1, TRUNCATED = 2, FIRST = 4 };
+enum { TERMINATED = 1, TRUNCATED = 2, FIRST = 4, FINAL = 8, LAST = 16 };
 
 /* Names of attributes */
 enum { ENV, STEP, ELAPSED, LIMIT, HAS_RESET, NEEDS_RESET, REWARDS, APPEND, RECORD, NAMES };
@@ -642,6 +645,38 @@ row_bytes(PyArrayObject *column)
     return PyArray_DIM(column, 0) ? (size_t)(PyArray_NBYTES(column) / PyArray_DIM(column, 0)) : 0;
 }
 
+static int
+copy_transposed(PyArrayObject *target, PyArrayObject *source)
+/* Copy a batch whose columns are contiguous, of 4 or 8 bytes each; return 0 for any other. numpy's own copy takes rows
+   of few numbers one at a time. */
+{
+    npy_intp n = PyArray_DIM(source, 0), width = PyArray_DIM(source, 1), size = PyArray_ITEMSIZE(source);
+    npy_intp between = PyArray_STRIDE(source, 1);
+    if ((size != 4 && size != 8) || PyArray_STRIDE(source, 0) != size || between < n * size ||
+        !PyArray_ISCARRAY(target) || !PyArray_ISBEHAVED_RO(source) || PyDataType_REFCHK(PyArray_DESCR(source))) {
+        return 0;
+    }
+    for (npy_intp first = 0; first < n; first += BLOCK) { /* so many rows stay in the nearest cache */
+        npy_intp stop = first + BLOCK < n ? first + BLOCK : n;
+        for (npy_intp k = 0; k < width; k++) {
+            const char *column = PyArray_BYTES(source) + k * between;
+            if (size == 4) {
+                npy_uint32 *to = (npy_uint32 *)PyArray_DATA(target) + k;
+                for (npy_intp row = first; row < stop; row++) {
+                    to[row * width] = ((const npy_uint32 *)column)[row];
+                }
+            }
+            else {
+                npy_uint64 *to = (npy_uint64 *)PyArray_DATA(target) + k;
+                for (npy_intp row = first; row < stop; row++) {
+                    to[row * width] = ((const npy_uint64 *)column)[row];
+                }
+            }
+        }
+    }
+    return 1;
+}
+
 static PyObject *
 take_batch(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
@@ -660,7 +695,8 @@ take_batch(PyObject *module, PyObject *const *args, Py_ssize_t count)
         if (!PyArray_SAMESHAPE(column, batch)) {
             Py_RETURN_FALSE;
         }
-        return PyArray_CopyInto(column, batch) ? NULL : Py_NewRef(Py_True);
+        int done = PyArray_NDIM(batch) == 2 && copy_transposed(column, batch);
+        return !done && PyArray_CopyInto(column, batch) ? NULL : Py_NewRef(Py_True);
     }
     npy_intp n;
     const npy_int64 *rows = rows_in(column, args[2], &n);
@@ -678,6 +714,25 @@ take_batch(PyObject *module, PyObject *const *args, Py_ssize_t count)
     Py_RETURN_TRUE;
 }
 
+static int
+narrow(const double *restrict source, float *restrict target, npy_intp n)
+/* Write numbers as float32; return whether one of them becomes infinite. Loops without branches take several at once. */
+{
+    int infinite = 0;
+    for (npy_intp k = 0; k < n; k++) {
+        target[k] = (float)source[k];
+    }
+    for (npy_intp k = 0; k < n; k++) {
+        infinite |= fabsf(target[k]) > FLT_MAX;
+    }
+    for (npy_intp k = 0; infinite && k < n; k++) {
+        if (isinf(target[k]) && !isinf(source[k])) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static PyObject *
 as_float32(State *state, PyArrayObject *numbers, const npy_int64 *rows, npy_intp n, PyObject *indices)
 /* Return numbers, or those of some rows, as float32. */
@@ -688,11 +743,9 @@ as_float32(State *state, PyArrayObject *numbers, const npy_int64 *rows, npy_intp
     }
     const double *source = PyArray_DATA(numbers);
     float *target = PyArray_DATA((PyArrayObject *)copy);
-    int lost = 0;
-    for (npy_intp k = 0; k < n; k++) {
-        double number = source[rows == NULL ? k : rows[k]];
-        lost |= fabs(number) > 3.4028234e38 && !isinf(number);
-        target[k] = lost ? 0.0f : (float)number;
+    int lost = rows == NULL && narrow(source, target, n);
+    for (npy_intp k = 0; rows != NULL && k < n; k++) {
+        lost |= narrow(source + rows[k], target + k, 1);
     }
     if (lost) { /* numpy warns of numbers that become infinite, if it is to */
         PyObject *given = rows == NULL ? Py_NewRef(numbers) : PyObject_GetItem((PyObject *)numbers, indices);
@@ -824,6 +877,157 @@ rows_result(PyObject *module, PyObject *const *args, Py_ssize_t count)
     return result;
 }
 
+/* Batched envs */
+
+static int
+is_vector(PyObject *object, int type, npy_intp n)
+{
+    PyArrayObject *array = (PyArrayObject *)object;
+    return PyArray_CheckExact(object) && PyArray_NDIM(array) == 1 && PyArray_TYPE(array) == type &&
+           PyArray_ISCARRAY_RO(array) && PyArray_DIM(array, 0) == n;
+}
+
+static npy_intp
+rows_of_column(PyObject *rewards, PyObject *flags)
+/* Return how many rows these columns have; -1 if they are none, with an exception. */
+{
+    npy_intp n = PyArray_CheckExact(rewards) && PyArray_NDIM((PyArrayObject *)rewards) == 1
+                     ? PyArray_DIM((PyArrayObject *)rewards, 0)
+                     : -1;
+    if (n >= 0 && is_vector(rewards, NPY_DOUBLE, n) && is_vector(flags, NPY_UINT8, n)) {
+        return n;
+    }
+    PyErr_SetString(PyExc_TypeError, "outcomes have columns of float64 and uint8");
+    return -1;
+}
+
+static PyObject *
+rows_with(const unsigned char *flags, unsigned char mask, npy_intp count)
+/* Return the indices of the rows that have a flag of `mask`, which are `count` in number. */
+{
+    PyObject *rows = PyArray_SimpleNew(1, &count, NPY_INT64);
+    npy_int64 *found = rows == NULL ? NULL : PyArray_DATA((PyArrayObject *)rows);
+    for (npy_intp k = 0, next = 0; found != NULL && next < count; k++) { /* without a branch on flags, which are random */
+        found[next] = k;
+        next += (flags[k] & mask) != 0;
+    }
+    return rows;
+}
+
+static npy_intp
+join_flags(const npy_bool *restrict terminated, const npy_bool *restrict truncated, unsigned char *restrict flags,
+           npy_intp n, unsigned char mark)
+/* Write the flags of rows; return how many of them end an episode. */
+{
+    npy_intp ended = 0;
+    for (npy_intp first = 0; first < n; first += BLOCK) {
+        npy_intp stop = first + BLOCK < n ? first + BLOCK : n;
+        unsigned short some = 0;
+        for (npy_intp k = first; k < stop; k++) {
+            unsigned char one = terminated[k] != 0, other = truncated[k] != 0, over = one | other;
+            some += over;
+            flags[k] = (unsigned char)(one | other << 1 | (-over & mark));
+        }
+        ended += some;
+    }
+    return ended;
+}
+
+static PyObject *
+write_outcomes(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    npy_intp began, n = count == 7 ? rows_of_column(args[0], args[1]) : -1;
+    if (n < 0) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_TypeError, "write_outcomes takes two columns, three arrays, indices and a flag");
+        }
+        return NULL;
+    }
+    PyArrayObject *given[3] = {(PyArrayObject *)args[2], (PyArrayObject *)args[3], (PyArrayObject *)args[4]};
+    double *rewards = PyArray_DATA((PyArrayObject *)args[0]);
+    unsigned char *flags = PyArray_DATA((PyArrayObject *)args[1]);
+    const npy_int64 *rows = rows_in((PyArrayObject *)args[1], args[5], &began);
+    long mark = PyLong_AsLong(args[6]);
+    if (rows == NULL || (mark == -1 && PyErr_Occurred())) {
+        return NULL;
+    }
+    int exact = is_vector(args[2], NPY_DOUBLE, n);
+    if (!(exact || is_vector(args[2], NPY_FLOAT32, n)) || !is_vector(args[3], NPY_BOOL, n) ||
+        !is_vector(args[4], NPY_BOOL, n)) {
+        Py_RETURN_NONE;
+    }
+    if (exact) {
+        memmove(rewards, PyArray_DATA(given[0]), n * sizeof(double));
+    }
+    for (npy_intp k = 0; !exact && k < n; k++) {
+        rewards[k] = ((const float *)PyArray_DATA(given[0]))[k];
+    }
+    npy_intp ended = join_flags(PyArray_DATA(given[1]), PyArray_DATA(given[2]), flags, n, (unsigned char)mark);
+    PyObject *found = rows_with(flags, TERMINATED | TRUNCATED, ended);
+    for (npy_intp k = 0; found != NULL && k < began; k++) {
+        rewards[rows[k]] = 0.0;
+        flags[rows[k]] |= FIRST;
+    }
+    return found;
+}
+
+static void
+split_block(const unsigned char *restrict source, unsigned char *restrict flags, npy_bool *restrict dones, npy_intp n,
+            npy_intp counts[3])
+/* Copy flags, note whose episodes are done, and count which rows have FIRST, LAST, FINAL. */
+{
+    for (npy_intp first = 0; first < n; first += BLOCK) {
+        npy_intp stop = first + BLOCK < n ? first + BLOCK : n;
+        unsigned short begun = 0, last = 0, final = 0;
+        for (npy_intp k = first; k < stop; k++) {
+            unsigned char of_row = source[k];
+            flags[k] = of_row;
+            dones[k] = (of_row & (TERMINATED | TRUNCATED)) != 0;
+            begun += (of_row & FIRST) != 0;
+            last += (of_row & LAST) != 0;
+            final += (of_row & FINAL) != 0;
+        }
+        counts[0] += begun;
+        counts[1] += last;
+        counts[2] += final;
+    }
+}
+
+static PyObject *
+take_outcomes(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    npy_intp n = count == 2 ? rows_of_column(args[0], args[1]) : -1;
+    if (n < 0) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_TypeError, "take_outcomes takes two columns");
+        }
+        return NULL;
+    }
+    static const unsigned char masks[3] = {FIRST, LAST, FINAL};
+    npy_intp counts[3] = {0, 0, 0};
+    PyObject *parts[6] = {as_float32(PyModule_GetState(module), (PyArrayObject *)args[0], NULL, n, NULL)};
+    parts[1] = parts[0] == NULL ? NULL : PyArray_SimpleNew(1, &n, NPY_BOOL);
+    parts[2] = parts[1] == NULL ? NULL : PyArray_SimpleNew(1, &n, NPY_UINT8);
+    unsigned char *flags = parts[2] == NULL ? NULL : PyArray_DATA((PyArrayObject *)parts[2]);
+    if (flags != NULL) {
+        split_block(PyArray_DATA((PyArrayObject *)args[1]), flags, PyArray_DATA((PyArrayObject *)parts[1]), n, counts);
+    }
+    for (int k = 0; k < 3; k++) {
+        parts[3 + k] = parts[2 + k] == NULL ? NULL : rows_with(flags, masks[k], counts[k]);
+    }
+    PyObject *result = parts[5] == NULL ? NULL : PyTuple_New(6);
+    for (int k = 0; k < 6; k++) {
+        if (result != NULL) {
+            PyTuple_SET_ITEM(result, k, parts[k]);
+        }
+        else {
+            Py_XDECREF(parts[k]);
+        }
+    }
+    return result;
+}
+
 /* The module */
 
 static PyMethodDef methods[] = {
@@ -832,6 +1036,8 @@ static PyMethodDef methods[] = {
     {"plain_result", (PyCFunction)(void (*)(void))plain_result, METH_FASTCALL, "See twin.py."},
     {"rows_result", (PyCFunction)(void (*)(void))rows_result, METH_FASTCALL, "See twin.py."},
     {"take_batch", (PyCFunction)(void (*)(void))take_batch, METH_FASTCALL, "See twin.py."},
+    {"take_outcomes", (PyCFunction)(void (*)(void))take_outcomes, METH_FASTCALL, "See twin.py."},
+    {"write_outcomes", (PyCFunction)(void (*)(void))write_outcomes, METH_FASTCALL, "See twin.py."},
     {"writes_to", writes_to, METH_O, "See twin.py."},
     {NULL, NULL, 0, NULL},
 };

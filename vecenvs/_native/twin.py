@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
 EndEpisode = Callable[[int, Any, Any, Any, dict[str, Any]], tuple[Any, dict[str, Any]]]
 
-# Bits of a row's flags; the others are in `batch_columns`.
+# Bits of a row's flags.
 TERMINATED = 1
 TRUNCATED = 2
 FIRST = 4  # its observation is the first of an episode
+FINAL = 8  # the last observation of the ended episode is in `BatchColumns.finals`
+LAST = 16  # its observation is itself the last one of the ended episode, and nowhere else
 
 # By a row's flags. For few rows faster than numpy's operators.
 _TERMINATED = bytes(flags & TERMINATED > 0 for flags in range(256))
@@ -29,6 +31,7 @@ _TRUNCATED = bytes(flags & TRUNCATED > 0 for flags in range(256))
 _ACTIVE = bytes(flags & (FIRST | TERMINATED | TRUNCATED) != FIRST for flags in range(256))
 
 _FLOAT32 = np.dtype(np.float32)  # `astype` takes twice as long with the type itself
+_FLOAT64, _BOOL = np.dtype(np.float64), np.dtype(np.bool_)
 _NO = np.bool_(False)  # numpy has only one such object
 
 
@@ -117,12 +120,61 @@ def take_batch(column: NDArray[Any], batch: Any, indices: NDArray[np.int64] | No
     if type(batch) is not np.ndarray or batch.shape != shape or batch.dtype != column.dtype:
         return False
     if indices is None:
-        column[...] = batch
+        if batch.ndim == 2 and batch.strides[0] < batch.strides[1]:  # numpy would take rows of few numbers at a time
+            for k in range(batch.shape[1]):
+                column[:, k] = batch[:, k]
+        else:
+            column[...] = batch
     elif batch.flags.c_contiguous:
         column[indices] = batch
     else:
         return False
     return True
+
+
+def write_outcomes(
+    rewards: NDArray[np.float64],
+    flags: NDArray[np.uint8],
+    given: Any,
+    terminated: Any,
+    truncated: Any,
+    began: NDArray[np.int64],
+    mark: int,
+) -> NDArray[np.int64] | None:
+    """Write the outcomes of a step of batched envs to their columns; return the rows whose episodes have ended.
+
+    These rows get the flags of `mark`, too. The rows of `began`, with which episodes begin, get reward 0 and FIRST. If
+    the rewards are no contiguous array of float32 or float64, or the others none of bool, of one item per row, nothing
+    is written, and None returned.
+    """
+    fit = all(type(each) is np.ndarray and each.shape == rewards.shape and each.flags.carray
+              for each in (given, terminated, truncated))  # fmt: skip
+    if not fit or given.dtype not in (_FLOAT32, _FLOAT64) or {terminated.dtype, truncated.dtype} != {_BOOL}:
+        return None
+    rewards[:] = given
+    np.multiply(truncated, np.uint8(TRUNCATED), out=flags)
+    flags |= terminated
+    ended = flags.nonzero()[0]
+    flags[ended] |= mark
+    rewards[began] = 0.0
+    flags[began] |= FIRST
+    return ended
+
+
+def take_outcomes(
+    rewards: NDArray[np.float64], flags: NDArray[np.uint8]
+) -> tuple[
+    NDArray[np.float32],
+    NDArray[np.bool_],
+    NDArray[np.uint8],
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.int64],
+]:
+    """Return copies of columns: rewards, dones, flags; and the rows with FIRST, those with LAST, those with FINAL."""
+    dones = flags & np.uint8(TERMINATED | TRUNCATED) != 0
+    first, last, final = ((flags & np.uint8(mask)).nonzero()[0] for mask in (FIRST, LAST, FINAL))
+    return rewards.astype(_FLOAT32), dones, flags.copy(), first, last, final
 
 
 def plain_result(

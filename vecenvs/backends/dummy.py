@@ -46,7 +46,7 @@ class DummyVecEnv(PoolVecEnv):
         super().__init__(env_fns, 1, **common)
         self._take_actions = self._batch.actions.take
         self._blank = blank_info()
-        # Of a single batched env, whose rows need not go through the columns.
+        # Of a single batched env, whose observations need not go through the columns.
         results, objects = self._step_results, self._batch.observations.layout.has_objects
         self._results = results if isinstance(results, BatchedResults) and not objects else None
         self._recorded: int | None = None  # number of a step that `step_wait` carries out directly
@@ -84,10 +84,12 @@ class DummyVecEnv(PoolVecEnv):
         """Carry out a step that is recorded, and has not been sent."""
         commands = self._commands
         if not self._local.step_all(number):
-            block = self._local.block() if self._results is not None else None
-            if block is None or self._results is None:
+            rows = self._local.unwritten() if self._results is not None else None
+            if rows is None or self._results is None:
                 return super().step_wait()
-            result = self._results.take_block(block, copy=self.copy)
+            body, parts = rows
+            commands.step_answers.add(0, body, plain=False)
+            result = self._results.take(None, copy=self.copy, parts=parts)
         elif self._local.has_flags():
             result = self._step_results.with_flags(copies(self._blank, self.num_envs), copy=self.copy)
         else:

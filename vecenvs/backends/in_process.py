@@ -13,9 +13,8 @@ from gymnasium import Env
 
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.transport import Message, Transport
-from vecenvs.transport.protocol import OF_SOME, Answer, Command, addressed
+from vecenvs.transport.protocol import OF_SOME, Answer, Command, RowsBody, addressed
 from vecenvs.worker.batched_shard import BatchedShard
-from vecenvs.worker.block_writer import Block
 from vecenvs.worker.calls import close_envs
 from vecenvs.worker.make_envs import make_envs
 from vecenvs.worker.portions import TOGETHER
@@ -67,10 +66,13 @@ class LocalTransport(Transport):
         """
         return self._worker is not None and self._worker.step_all(number)
 
-    def block(self) -> Block | None:
-        """Return the rows of the last step of a worker with one batched env, if that step is complete."""
+    def unwritten(self) -> tuple[RowsBody | None, Sequence[Any]] | None:
+        """Return the body of the answer to a step of one batched env, and the observations, which no column has yet.
+
+        None if there is more to do for that answer.
+        """
         env_shard: object = self._worker and self._worker.env_shard
-        return env_shard.block() if isinstance(env_shard, BatchedShard) else None
+        return env_shard.unwritten() if isinstance(env_shard, BatchedShard) else None
 
     def has_flags(self) -> bool:
         """Tell whether a row of the last step has flags: that of an ended episode, say."""

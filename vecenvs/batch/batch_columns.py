@@ -14,11 +14,9 @@ from vecenvs._native import twin
 from vecenvs.batch.columns import Columns
 from vecenvs.batch.layout import SpaceLayout
 
-# Bits of a row's `BatchColumns.flags`, beside those of `_native.twin`.
-TERMINATED, TRUNCATED, FIRST = twin.TERMINATED, twin.TRUNCATED, twin.FIRST
+# Bits of a row's `BatchColumns.flags`; `_native.twin` says what they mean.
+TERMINATED, TRUNCATED, FIRST, FINAL, LAST = twin.TERMINATED, twin.TRUNCATED, twin.FIRST, twin.FINAL, twin.LAST
 DONE = TERMINATED | TRUNCATED
-FINAL = 8  # the last observation of the ended episode is in `BatchColumns.finals`
-LAST = 16  # its observation is itself the last one of the ended episode, and nowhere else
 
 FINAL_BYTES = 4096  # terminal observations have columns if a row is not larger; others travel pickled
 INFO_NUMBERS = 64  # infos of at most so many numbers have columns; others travel pickled

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from vecenvs.batch.attribute_columns import PYTHON_TYPES
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.batch.values import copy_containers
+from vecenvs.errors import VecEnvError
 
 Rows = NDArray[np.int64]
 Columns = dict[str, "InfoColumn"]
@@ -82,20 +83,22 @@ def columns_of(infos: dict[str, Any], n: int) -> Columns:
     """Return the columns of infos as Gymnasium's vector envs give them: name -> values, and "_name" -> mask.
 
     Without a mask, as from EnvPool, each env has the key if the value has one item per env; any other value is left
-    out. The columns share no memory with `infos`.
+    out, and so is a dict of nothing else. The columns share no memory with `infos`.
     """
     found: Columns = {}
+    masks = {f"_{name}" for name in infos}
     for name, value in infos.items():
-        if name.startswith("_") and name[1:] in infos:
+        if name in masks:
             continue
-        mask = infos.get(f"_{name}")
-        rows = None if mask is None else np.flatnonzero(as_array(mask))
+        rows = _rows_of(f"_{name}", infos, n)
         if rows is not None and len(rows) in (0, n):
             if not len(rows):
                 continue
             rows = None
         if isinstance(value, dict):
             column = InfoColumn(rows, columns_of(value, n))
+            if value and not column.values:
+                continue
             found[name] = column if rows is None else column._replace(values=parts(column.values, column.mask(n)))
             continue
         values = value if isinstance(value, (list, tuple)) else as_array(value)
@@ -107,6 +110,19 @@ def columns_of(infos: dict[str, Any], n: int) -> Columns:
             chosen = range(n) if rows is None else rows.tolist()
             found[name] = InfoColumn(rows, [copy_containers(values[row]) for row in chosen])
     return found
+
+
+def _rows_of(mask: str, infos: dict[Any, Any], n: int) -> Rows | None:
+    """Return the rows of a mask, None if there is none. VecEnvError if that has not one bool for each of n rows."""
+    if mask not in infos:
+        return None
+    given = as_array(infos[mask])
+    if given.shape != (n,) or given.dtype.kind not in "bui":
+        raise VecEnvError(
+            f"infos[{mask!r}] has shape {given.shape} and dtype {given.dtype}: as the mask of infos[{mask[1:]!r}] it "
+            f"needs one bool for each of {n} envs, ({n},)"
+        )
+    return np.flatnonzero(given)
 
 
 def as_array(value: Any) -> NDArray[Any]:
@@ -208,19 +224,22 @@ class BatchInfos(Sequence[dict[str, Any]]):
 
     Args:
         n: the number of rows.
-        columns: what the infos have, beside "TimeLimit.truncated"; or a function that makes them when they are needed.
+        given: what the envs have put into their infos.
+        complete: makes of `given` what the infos have, beside "TimeLimit.truncated", once that is asked for.
     """
 
-    def __init__(self, n: int, columns: Columns | Callable[[], Columns] | None = None) -> None:
-        self._columns = columns
+    def __init__(self, n: int, given: Columns, complete: Callable[[Columns], Columns]) -> None:
+        self.given = given
+        self._columns: Columns | None = None
+        self._complete = complete
         self._n = n
         self._made: dict[int, dict[str, Any]] = {}
 
     @property
     def columns(self) -> Columns:
         """What the infos have by name."""
-        if not isinstance(self._columns, dict):
-            self._columns = self._columns() if self._columns is not None else {}
+        if self._columns is None:
+            self._columns = self._complete(self.given)
         return self._columns
 
     def __len__(self) -> int:

@@ -26,7 +26,6 @@ from vecenvs.arguments import (
     split,
 )
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.batch.info_batches import BatchInfos
 from vecenvs.batched import Hosts
 from vecenvs.errors import VecEnvError
 from vecenvs.pool.batched_results import BatchedResults
@@ -41,7 +40,7 @@ from vecenvs.pool.subsets import Subsets, slots_in
 from vecenvs.pool.waiting import Waiting
 from vecenvs.pool.workers import CLOSE_GRACE, EXIT_GRACE, Workers
 from vecenvs.transport import Transport
-from vecenvs.transport.memory import new_name
+from vecenvs.transport.memory import new_name, unlink_semaphores
 from vecenvs.transport.protocol import Command, RemoteFailure
 from vecenvs.transport.shared import SharedBatchColumns
 from vecenvs.vec_env import VecEnv, described
@@ -138,8 +137,6 @@ class PoolBase(VecEnv):
             renews = bool(restarts) or self._moves_workers
             batch.forget(memory=not renews)  # a replacement has to open the memory
             self._infos = InfoColumns(self._info_attrs, batch)
-            if self._hosts.batched:
-                self._infos.blank = partial(BatchInfos, n)
             self._episodes = Episodes(self._shards, batch, self._infos, self._hosts)
             self.reset_infos = self._episodes.reset_infos
             self._recovery = Recovery(workers, batch, restarts, self._first_commands)
@@ -162,7 +159,9 @@ class PoolBase(VecEnv):
             self.closed = True
             workers.close(0.0)
             self._finalizer.cancel()
-            if batch is not None:
+            if batch is None:
+                unlink_semaphores([self._wake])  # a Ctrl-C may come when it stands and nothing refers to it yet
+            else:
                 batch.forget()
             if isinstance(exc, MemoryError) or (isinstance(exc, OSError) and exc.errno in _SCARCE):
                 raise VecEnvError(

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
 from vecenvs import env_calls
-from vecenvs.batch.info_batches import Columns, as_array, columns_of, map_leaves
+from vecenvs.batch.info_batches import Columns, columns_of, map_leaves
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.host_parts import HostCall, VecEnvPart
@@ -70,7 +70,7 @@ class BatchedHost:
         if self._tensor is not None:
             actions = map_leaves(self._tensor, actions)
         obs, rewards, terminated, truncated, infos = self._checked("step", 5, self.env.step(actions))
-        return obs, as_array(rewards), as_array(terminated), as_array(truncated), columns_of(infos, self.num_envs)
+        return obs, rewards, terminated, truncated, columns_of(infos, self.num_envs) if infos else {}
 
     def reset(self, mask: NDArray[np.bool_] | None, seeds: Sequence[int | None], options: Any) -> tuple[Any, Columns]:
         """Reset all envs, or those of `mask`; return the observations of all, and columns of infos.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vecenvs.batch.batch_columns import FIRST, TRUNCATED, BatchColumns, Specs
+from vecenvs.batch.batch_columns import FIRST, LAST, TRUNCATED, BatchColumns, Specs
 from vecenvs.batch.info_batches import Columns, InfoColumn, parts, united
 from vecenvs.batch.reset_arguments import NONE_GIVEN, ResetArguments
 from vecenvs.batch.values import copy_containers
@@ -16,7 +16,7 @@ from vecenvs.errors import ResetNeededError, VecEnvError, describe_indices
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, safe_text
 from vecenvs.worker.batched_host import BatchedHost
 from vecenvs.worker.block_attributes import BlockAttributes
-from vecenvs.worker.block_writer import Block, BlockWriter, Mask, Rows
+from vecenvs.worker.block_writer import BlockWriter, Mask, Rows
 from vecenvs.worker.env_shard import ENV_ERRORS
 from vecenvs.worker.final_infos import mask_of, split_infos
 from vecenvs.worker.held_resets import HeldResets
@@ -49,7 +49,8 @@ class BatchedShard:
         self._attributes = BlockAttributes(host, batch, self._slots)
         self._reading = batch.info_attrs
         self._number = -1
-        self._body: Any = None  # of the last step of all envs: its rows, the body of its answer, or an exception
+        self._body: Any = None  # of the answer to the last step of all envs, or an exception
+        self._parts: Sequence[Any] | None = None  # the observations of that step, as long as no column has them
         self._ended = _NONE  # whose episodes have ended in the last step
         self._detained = True  # whether the next step may have to be refused, or end or begin episodes by itself
         self._refused: Mask = np.ones(len(self.all), bool)  # who need a reset
@@ -86,21 +87,21 @@ class BatchedShard:
         """Tell whether `step_all` was called for this command."""
         return self._number == number
 
-    def block(self) -> Block | None:
-        """Return the rows of the last `step_all`, if they are complete and not in the columns yet."""
-        body = self._body
-        return body if type(body) is Block and body.parts is not None else None
+    def unwritten(self) -> tuple[RowsBody | None, Sequence[Any]] | None:
+        """Return what `end_step` would, and observations leaf by leaf which only that would write to the columns.
+
+        None if there is more to do than that.
+        """
+        return None if self._parts is None or isinstance(self._body, BaseException) else (self._body, self._parts)
 
     def end_step(self) -> RowsBody | None:
-        """Write the rows of the last `step_all` to the columns; return what there is besides."""
-        body = self._body
-        if type(body) is Block:
-            self.some = bool(len(body.ended) or len(body.began))
-            body = self._writer.write_block(body)
-        if isinstance(body, BaseException):
-            return self._fail_all("step", body)
-        rows: RowsBody | None = body
-        return rows
+        """Complete the rows of the last `step_all` in the columns; return what there is besides."""
+        if isinstance(self._body, BaseException):
+            return self._fail_all("step", self._body)
+        if self._parts is not None:
+            self._writer.write(self._parts)
+            self._parts = None
+        return self._writer.with_objects(self._body)
 
     def step_some(self, some: Sequence[int], actions: Any) -> RowsBody | None:
         """Step the host for a command about its envs, all of them; what rows have besides columns are extras."""
@@ -108,7 +109,8 @@ class BatchedShard:
         body = self.end_step()
         return body if body is None or body.columns is None else self._writer.with_extras(some, body)
 
-    def _step(self) -> Block | RowsBody | None:
+    def _step(self) -> RowsBody | None:
+        self._parts = None
         if self._detained:
             self.some = False
             self._flags[:] = 0
@@ -123,51 +125,57 @@ class BatchedShard:
             self._detained, self._fresh = False, {}
         writer = self._writer
         obs, rewards, terminated, truncated, infos = self._host.step(writer.actions())
-        parts = writer.parts(obs)
-        rewards = writer.checked(rewards, "rewards", "biuf")
-        terminated = writer.bools(terminated, "terminated")
-        truncated = writer.bools(truncated, "truncated")
-        done = terminated | truncated
-        ended: Rows = done.nonzero()[0]
-        began, self._ended = (self._ended if self._mode == "next_step" else _NONE), ended
-        last = self._mode != "same_step"
-        block = Block(parts, rewards, terminated, truncated, done, ended, began, last, infos)
-        if not (self._reading or infos or len(ended)) or (last and not (self._reading or infos or self._refuses)):
-            return block
-        return self._end_episodes(block)
+        self._parts = writer.parts(obs)
+        began = self._ended if self._mode == "next_step" else _NONE
+        mark = 0 if self._mode == "same_step" else LAST
+        self._ended = ended = writer.write_outcomes(rewards, terminated, truncated, began, mark)
+        self.some = bool(len(ended) or len(began))
+        if infos or self._reading or (len(ended) and self._mode != "next_step"):
+            return self._end_episodes(self._parts, ended, began, infos)
+        return None
 
-    def _end_episodes(self, block: Block) -> Block:
-        """Return a step's rows with what the mode says: resets, last observations, whose infos are whose."""
-        _, _, _, _, _, ended, began, last, infos, finals, resets = block
+    def _end_episodes(self, obs: Sequence[Any], ended: Rows, began: Rows, infos: Columns) -> RowsBody | None:
+        """Do what the mode says: resets, last observations; return whose infos are whose."""
         infos = self._attributes.without(infos)
         attributes = self._attributes.read()  # before a reset, unless the host has done that itself
-        parts_ = block.parts
-        if last:
+        resets: Columns = {}
+        if self._mode == "same_step":
+            if len(ended):
+                began = ended
+                infos, resets = self._begin_in_same_step(obs, ended, infos)
+                self._flags[ended] |= FIRST
+        else:
             if self._refuses and len(ended):
                 self._refused, self._why, self._detained = self._mask_of(ended), "has ended its episode", True
             resets = parts(infos, self._mask_of(began)) if infos and len(began) else {}
-        elif len(ended):
-            began = ended
-            if self._host.autoreset == "same_step":
-                infos, resets, finals = split_infos(infos, ended, len(self.all))
-                if finals is None and self._host.keeps_finals:
-                    told = f"the batched env's infos have no 'final_obs' for env {self.first + int(ended[0])}"
-                    raise VecEnvError(told)
-            else:
-                assert parts_ is not None
-                finals = tuple(_rows_of(part, ended) for part in parts_)
-                self._writer.write(parts_)
-                resets, parts_ = self._reset(self._mask_of(ended)), None
         if self._reading:
             if len(began):
-                resets = {**(resets or {}), **self._attributes.store_first(self._mask_of(began))}
+                resets = {**resets, **self._attributes.store_first(self._mask_of(began))}
             infos.update(self._attributes.store(attributes))
-        return block._replace(parts=parts_, began=began, infos=infos, finals=finals, resets=resets)
+        return RowsBody([], columns=(infos, resets)) if infos or resets else None
+
+    def _begin_in_same_step(self, obs: Sequence[Any], ended: Rows, infos: Columns) -> tuple[Columns, Columns]:
+        """Keep the last observations of ended episodes, reset if the host has not; return infos and those of resets."""
+        finals: Any
+        resets: Columns
+        if self._host.autoreset == "same_step":
+            infos, resets, finals = split_infos(infos, ended, len(self.all))
+            if finals is not None:
+                self._writer.keep_final(finals, ended, infos)
+            elif self._host.keeps_finals:
+                first = self.first + int(ended[0])
+                raise VecEnvError(f"the batched env's infos have no 'final_obs' for env {first}")
+            return infos, resets
+        finals = tuple(_rows_of(part, ended) for part in obs)
+        self._writer.keep_final(finals, ended, infos)
+        self._writer.write(obs)
+        self._parts = None
+        return infos, self._reset(self._mask_of(ended))
 
     def _mask_of(self, rows: Rows) -> Mask:
         return mask_of(rows, len(self.all))
 
-    def _end_lost_episodes(self) -> RowsBody | None:
+    def _end_lost_episodes(self) -> RowsBody:
         """Return truncated rows for episodes that were lost with another worker; begin the next ones in same_step.
 
         Envs that have been reset since then cannot be stepped without these: they repeat their first rows.
@@ -175,13 +183,13 @@ class BatchedShard:
         lost, self._lost = self._lost, {}
         rows = np.array(sorted(lost))
         ended = self._mask_of(rows)
-        flags = np.where(ended, np.uint8(TRUNCATED), np.uint8(FIRST))
+        self._rewards[:], self._flags[:], self.some = 0.0, np.where(ended, np.uint8(TRUNCATED), np.uint8(FIRST)), True
         infos: Columns = {"worker_restarted": InfoColumn(rows, np.ones(len(rows), bool))}
-        self._writer.keep_final([lost[row] for row in rows.tolist()], rows, infos, flags)
+        self._writer.keep_final([lost[row] for row in rows.tolist()], rows, infos)
         resets = self._fresh
         if self._mode == "same_step":
             resets = united(resets, {**self._reset(ended), **self._attributes.store_first(ended)})
-            flags[rows] |= FIRST
+            self._flags[rows] |= FIRST
         else:
             for row in rows.tolist():
                 self._batch.observations.store_row(self.first + row, lost[row])
@@ -189,17 +197,16 @@ class BatchedShard:
                 self._begun_next = ended
             else:
                 self._refused, self._why = ended, "has ended its episode"
-        self._rewards[:], self._flags[:], self.some = 0.0, flags, True
-        return self._writer.with_objects(RowsBody([], columns=({**self._fresh, **infos}, resets)))
+        return RowsBody([], columns=({**self._fresh, **infos}, resets))
 
-    def _begin_after_loss(self) -> RowsBody | None:
+    def _begin_after_loss(self) -> RowsBody:
         """Return the first rows of the episodes after lost ones, in next_step mode."""
         began = self._begun_next
         infos = self._reset(began)
         resets = united(self._fresh, {**infos, **self._attributes.store_first(began)})
         infos = {**united(self._fresh, infos), **self._attributes.store(self._attributes.read())}
         self._rewards[:], self._flags[:], self.some = 0.0, FIRST, True
-        return self._writer.with_objects(RowsBody([], columns=(infos, resets)))
+        return RowsBody([], columns=(infos, resets))
 
     def open_info(self, specs: Specs) -> None:
         """Write attributes of these types to columns from now on."""
@@ -290,7 +297,7 @@ class BatchedShard:
     def _extras_of(self, doing: str, exc: BaseException, some: Sequence[int]) -> list[RowExtras]:
         slots = range(self.first, self.first + len(self.all))
         why = RemoteFailure.capture(self.first, doing, exc, portable=self._remote)
-        if not isinstance(exc, VecEnvError):
+        if type(exc) not in (VecEnvError, ResetNeededError):  # those are not of a VecEnv in there
             who = f"the batched env of envs {describe_indices(slots)}"
             summary = f"{who} raised {type(exc).__name__} in {doing}: {safe_text(exc)}"
             why = why._replace(summary=f"{summary}; {self._host.broken}" if self._host.broken else summary)

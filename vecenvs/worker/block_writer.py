@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.batch.batch_columns import FINAL, FIRST, LAST, TRUNCATED, BatchColumns
+from vecenvs import _native
+from vecenvs.batch.batch_columns import FINAL, BatchColumns
 from vecenvs.batch.info_batches import Columns, InfoColumn, as_array, info_of
 from vecenvs.batch.layout import Leaf, casting, coerce
 from vecenvs.batch.values import copy_containers
@@ -16,39 +17,6 @@ from vecenvs.transport.protocol import RowExtras, RowsBody
 
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-
-
-_TRUNCATED = np.uint8(TRUNCATED)
-
-
-class Block(NamedTuple):
-    """The rows of a step of one batched env, checked. Its arrays may be the env's own, until that is stepped again.
-
-    `parts` has the observations by leaf, or None if they are in the columns. `ended` has the rows whose episodes have
-    ended, `began` those with the first observation of an episode. With `last` the rows of `ended` are themselves the
-    last observations, and the rewards of `began` count as 0; otherwise `finals` has the last observations, if the env
-    has kept them: a tuple of leaves, or a list.
-    """
-
-    parts: Sequence[Any] | None
-    rewards: NDArray[Any]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    done: NDArray[np.bool_]
-    ended: Rows
-    began: Rows
-    last: bool
-    infos: Columns
-    finals: tuple[Any, ...] | list[Any] | None = None
-    resets: Columns | None = None
-
-    def flags(self) -> NDArray[np.uint8]:
-        """Return the flags of all rows, without those about last observations."""
-        flags: NDArray[np.uint8] = self.truncated.view(np.uint8) * _TRUNCATED
-        flags |= self.terminated.view(np.uint8)
-        if len(self.began):
-            flags[self.began] |= FIRST
-        return flags
 
 
 class BlockWriter:
@@ -60,6 +28,11 @@ class BlockWriter:
         self.count = count
         self._shape = (count,)
         self._batch = batch
+        self._rewards, self._flags = batch.rewards[self.slots], batch.flags[self.slots]
+        self._leaves = [(leaf, array[self.slots], (count, *leaf.shape))
+                        for leaf, array in zip(batch.observations.layout.leaves, batch.observations.arrays, strict=True)
+        ]  # fmt: skip
+        self._take_batch, self._write_outcomes = _native.chosen.take_batch, _native.chosen.write_outcomes
         self._actions = batch.actions.shard(first, count).view
 
     def actions(self) -> Any:
@@ -76,61 +49,51 @@ class BlockWriter:
     def parts(self, obs: Any) -> list[Any]:
         """Return observations of all envs leaf by leaf. Raise an error if they do not fit the space."""
         layout = self._batch.observations.layout
-        return [self._part(leaf, part) for leaf, part in zip(layout.leaves, layout.observed(obs), strict=True)]
+        return [
+            part
+            if type(part) is np.ndarray and part.dtype == leaf.dtype and part.shape == shape and not leaf.is_object
+            else self._part(leaf, part, shape)
+            for (leaf, _, shape), part in zip(self._leaves, layout.observed(obs), strict=True)
+        ]
 
-    def _part(self, leaf: Leaf, part: Any) -> Any:
+    def _part(self, leaf: Leaf, part: Any, shape: tuple[int, ...]) -> Any:
         if leaf.is_object:
             if len(part) != self.count:
                 raise ValueError(f"{len(part)} observations{leaf} of {self.count} envs")
             return part
         given = as_array(part)
-        shape = (self.count, *leaf.shape)
-        if given.shape == shape and (
-            given.dtype == leaf.dtype or np.can_cast(given.dtype, leaf.dtype, casting(leaf.dtype))
-        ):
+        if given.shape == shape and np.can_cast(given.dtype, leaf.dtype, casting(leaf.dtype)):
             return given
         return coerce(given, leaf._replace(shape=shape))
 
     def write(self, parts: Sequence[Any], mask: Mask | None = None) -> None:
         """Write what `parts` has returned, of all envs or those of `mask`."""
-        columns = self._batch.observations
-        for leaf, part, array in zip(columns.layout.leaves, parts, columns.arrays, strict=True):
-            block = array[self.slots]
+        for (leaf, block, _), part in zip(self._leaves, parts, strict=True):
             if leaf.is_object:
                 for row in range(len(block)) if mask is None else np.flatnonzero(mask).tolist():
                     block[row] = copy_containers(part[row])
             elif mask is not None:
                 block[mask] = part[mask]
-            elif part.ndim == 2 and part.strides[0] < part.strides[1]:  # numpy would take rows of few numbers at a time
-                for k in range(part.shape[1]):
-                    block[:, k] = part[:, k]
-            else:
+            elif not self._take_batch(block, part):
                 block[...] = part
 
-    def write_block(self, block: Block) -> RowsBody | None:
-        """Write the rows of a step; return what there is besides, for the answer."""
-        slots, infos = self.slots, block.infos
-        if block.parts is not None:
-            self.write(block.parts)
-        rewards, flags = self._batch.rewards[slots], self._batch.flags[slots]
-        rewards[:] = block.rewards
-        if not (len(block.ended) or len(block.began)):
-            flags[:] = 0
-        else:
-            flags[:] = block.flags()
-            if block.last:
-                rewards[block.began] = 0.0
-                flags[block.ended] |= LAST
-            elif block.finals is not None:
-                self.keep_final(block.finals, block.ended, infos, flags)
-        return self.with_objects(RowsBody([], columns=(infos, block.resets or {})) if infos or block.resets else None)
+    def write_outcomes(self, rewards: Any, terminated: Any, truncated: Any, began: Rows, mark: int) -> Rows:
+        """Write rewards and flags of all envs; return the rows whose episodes have ended. See `twin.write_outcomes`."""
+        ended: Rows | None = self._write_outcomes(
+            self._rewards, self._flags, rewards, terminated, truncated, began, mark
+        )
+        if ended is None:
+            given = self._checked(rewards, "rewards", "biuf").astype(np.float64)
+            flags = (self._bools(terminated, "terminated"), self._bools(truncated, "truncated"))
+            ended = self._write_outcomes(self._rewards, self._flags, given, *flags, began, mark)
+            assert ended is not None
+        return ended
 
-    def bools(self, values: Any, what: str) -> NDArray[np.bool_]:
+    def _bools(self, values: Any, what: str) -> Mask:
         """Return flags, one for each env, as an array of bools."""
-        found: Mask = self.checked(values, what, "biu")
-        return found if found.dtype == np.bool_ else found != 0
+        return np.ascontiguousarray(self._checked(values, what, "biu") != 0)
 
-    def checked(self, values: Any, what: str, kinds: str) -> NDArray[Any]:
+    def _checked(self, values: Any, what: str, kinds: str) -> NDArray[Any]:
         """Return values, one for each env. ValueError if they are of another shape, or of another kind of dtype."""
         found = as_array(values)
         if found.shape != self._shape or found.dtype.kind not in kinds:
@@ -152,7 +115,7 @@ class BlockWriter:
                 extras.append(RowExtras(self.first + local, info, reset_info or None))
         return body._replace(extras=extras, columns=None)
 
-    def keep_final(self, observations: Any, rows: Rows, infos: Columns, flags: NDArray[np.uint8]) -> None:
+    def keep_final(self, observations: Any, rows: Rows, infos: Columns) -> None:
         """Keep last observations, a list or blocks of the leaves, in their columns; or in the infos without these."""
         finals = self._batch.finals
         if finals is None:
@@ -167,4 +130,4 @@ class BlockWriter:
         else:
             for row, obs in zip(rows.tolist(), observations, strict=True):
                 finals.store_row(self.first + row, obs)
-        flags[rows] |= FINAL
+        self._flags[rows] |= FINAL

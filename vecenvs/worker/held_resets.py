@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.batch.values import copy_containers
 from vecenvs.errors import VecEnvError
+from vecenvs.worker.batched_host import MASK
 
 
 class HeldResets:
@@ -35,30 +36,42 @@ class HeldResets:
             For each group of envs with the same options its mask, a seed for each env of the batch, and the options.
 
         Raises:
-            VecEnvError: there are several groups, and the batched env cannot reset some of its envs `apart`. The
-                options that were kept are forgotten.
+            VecEnvError: there are several groups, and the batched env cannot reset some of its envs `apart`; or options
+                have a mask of their own. The options that were kept are forgotten.
         """
         n, first = len(mask), self._first
-        if not (self._held or given.each_options or isinstance(given.seeds, dict)):
-            start = None if given.seeds is None else given.seeds + first
-            return [(mask, [None] * n if start is None else range(start, start + n), _copied(given.options))]
-        seeds: list[int | None] = [None] * n
+        seeds: list[int | None] | range = [None] * n
+        groups = [(given.options, mask)]
+        if self._held or given.each_options or isinstance(given.seeds, dict):
+            seeds, groups = self._grouped(mask, given)
+        elif given.seeds is not None:
+            seeds = range(given.seeds + first, given.seeds + first + n)
+        problem = ""
+        if len(groups) > 1 and not apart:
+            problem = "a batched env that cannot reset some of its envs takes the same options for all: pass one dict"
+        elif any(MASK in (options or ()) for options, _ in groups):
+            problem = f"options[{MASK!r}] is how a batched env is told which envs to reset: call reset(mask) instead"
+        if problem:
+            self._held = {env: (seed, None) for env, (seed, _) in self._held.items()}
+            raise VecEnvError(problem)
+        return [(rows, seeds, _copied(options)) for options, rows in groups]
+
+    def _grouped(
+        self, mask: NDArray[np.bool_], given: ResetArguments
+    ) -> tuple[list[int | None], list[tuple[Any, NDArray[np.bool_]]]]:
+        """Return the seeds, and groups of envs with the same options."""
+        seeds: list[int | None] = [None] * len(mask)
         groups: list[tuple[Any, NDArray[np.bool_]]] = []
         for env in np.flatnonzero(mask).tolist():
-            asked, held = given.of(first + env), self._held.get(env, (None, None))
+            asked, held = given.of(self._first + env), self._held.get(env, (None, None))
             seeds[env] = held[0] if asked[0] is None else asked[0]
             options = held[1] if asked[1] is None else asked[1]
             same = (rows for other, rows in groups if other is options or data_equivalence(other, options))
             rows = next(same, None)
             if rows is None:
-                groups.append((options, rows := np.zeros(n, bool)))
+                groups.append((options, rows := np.zeros(len(mask), bool)))
             rows[env] = True
-        if len(groups) > 1 and not apart:
-            self._held = {env: (seed, None) for env, (seed, _) in self._held.items()}
-            raise VecEnvError(
-                "a batched env that cannot reset some of its envs takes the same options for all: pass one dict for all"
-            )
-        return [(rows, seeds, _copied(options)) for options, rows in groups]
+        return seeds, groups
 
     def forget(self, mask: NDArray[np.bool_]) -> None:
         """Forget what a reset of these envs has used."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,11 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vecenvs.backends.dummy import DummyVecEnv
+from vecenvs.backends.subproc import SubprocVecEnv
 from vecenvs.batched import Batched
 from vecenvs.errors import EnvError, SpaceMismatch, VecEnvError
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, FailingEnv, SampledEnv, counting_fns
+from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, FailingEnv, GatedEnv, SampledEnv, counting_fns
 from vecenvs.testing.envs.batches import KINDS, ArrayBatch, batched_fns
 from vecenvs.testing.lockstep import Lockstep
 from vecenvs.testing.oracle import EnvFn
@@ -230,6 +232,17 @@ class BatchedRuleConformance(Conformance):
         obs, *_ = vec.step([0] * 4)
         assert obs[:, 2].tolist() == [1] * 4
 
+    def test_a_vec_env_whose_step_was_late_is_reset(self, make: Make, tmp_path: Path) -> None:
+        slow = functools.partial(GatedEnv, 0, tmp_path / "gate", "step", 1)
+        inner = functools.partial(SubprocVecEnv, [slow], step_timeout=0.2)
+        vec = make([Batched(inner, 1)])
+        vec.reset()
+        with pytest.raises(EnvError, match="raised StepTimeout in step"):
+            vec.step([0])
+        (tmp_path / "gate").touch()
+        assert vec.reset().tolist() == [[0, 2, 0]]
+        assert vec.step([0])[0].tolist() == [[0, 2, 1]]
+
     def test_bad_arguments(self, make: Make) -> None:
         with pytest.raises(EnvError, match=r"Batched says 3 envs, but its function gave a SyncVectorEnv of 2"):
             make([Batched(functools.partial(SyncVectorEnv, counting_fns(2)), 3)], autoreset="next_step")
@@ -268,6 +281,10 @@ class BatchedRuleConformance(Conformance):
             vec.reset()
         vec.reset()
         vec.set_options([{"a": np.arange(2)}, {"a": np.arange(2)}])  # equal
+        vec.reset()
+        vec.set_options({"reset_mask": np.array([True, False])})
+        with pytest.raises(EnvError, match=r"told which envs to reset: call reset\(mask\) instead"):
+            vec.reset()
         vec.reset()
 
     def test_options_that_some_envs_have_used(self, make: Make) -> None:

@@ -30,17 +30,38 @@ class OwnKeysEnv(CountingEnv):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         *row, info = super().step(action)
-        own = {"terminal_observation": "own", "episode_start": "own", "TimeLimit.truncated": "own", "empty": {}}
+        own: dict[Any, Any] = {
+            3: 0.5,
+            ("k", 1): [self.t],
+            "terminal_observation": "own",
+            "episode_start": "own",
+            "TimeLimit.truncated": "own",
+            "empty": {},
+        }
         return *row, {**info, **own, "nested": {"empty": {}, "tag": self.tag}}  # type: ignore[return-value]
 
 
 class LooseInfosBatch(ArrayBatch):
-    """Its infos have lists of unequal items, and a dict which some envs have, without masks of its own."""
+    """Its infos have lists of unequal items, a dict without masks which some envs have, and values for the batch."""
 
     def step(self, actions: Any) -> tuple[Any, ...]:
         *rows, _ = super().step(actions)
         some = np.arange(self.num_envs) % 2 == 1
-        return *rows, {"lists": [[0] * k for k in range(self.num_envs)], "some": {"k": np.arange(3)}, "_some": some}
+        return *rows, {
+            "lists": [[0] * k for k in range(self.num_envs)],
+            "some": {"k": np.arange(3)},
+            "_some": some,
+            "log": {"mean": 0.5, "n": np.int64(3)},
+            "steps": 7,
+        }
+
+
+class WrongMaskBatch(ArrayBatch):
+    """Its infos have a mask of another length than the batch."""
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        *rows, _ = super().step(actions)
+        return *rows, {"score": np.arange(self.num_envs), "_score": np.ones(self.num_envs + 1, bool)}
 
 
 class ShiftingEnv(CountingEnv):
@@ -103,6 +124,15 @@ class BatchedAttributeConformance(Conformance):
         assert_columns(infos)
         assert [info["lists"] for info in infos] == [[], [0], [0, 0]]
         assert [info.get("some") for info in infos] == [None, {"k": 1}, None]
+        assert not any({"log", "steps"} & info.keys() for info in infos)
+
+    def test_a_mask_of_the_wrong_length(self, make: Make) -> None:
+        vec = make([Batched(functools.partial(WrongMaskBatch, counting_fns(3)), 3)])
+        vec.reset()
+        with pytest.raises(
+            EnvError, match=r"infos\['_score'\] has shape \(4,\) and dtype bool: as the mask of .* 3 envs"
+        ):
+            vec.step([0] * 3)
 
     def test_functions_on_single_envs(self, make: Make) -> None:
         """They run where there are single envs; the names of others can be asked."""

@@ -71,7 +71,10 @@ class VectorInfos:
 
         Ended episodes, and rows whose dicts a wrapper has looked at, go one by one.
         """
-        columns, made = infos.columns, infos.looked_at
+        # In the other modes the VecEnv adds nothing that Gymnasium has.
+        columns, made = infos.columns if self._same_step else infos.given, infos.looked_at
+        if not (columns or made):
+            return {}
         apart: NDArray[np.bool_] = np.zeros(self._n, bool)  # rows that take `_add_row`
         if self._same_step and "terminal_observation" in columns:
             apart |= dones
