@@ -160,10 +160,11 @@ class BatchedShard:
         finals: Any
         resets: Columns
         if self._host.autoreset == "same_step":
-            infos, resets, finals = split_infos(infos, ended, len(self.all))
+            by_gymnasium = self._host.keeps_finals
+            infos, resets, finals = split_infos(infos, ended, len(self.all), as_gymnasium=by_gymnasium)
             if finals is not None:
                 self._writer.keep_final(finals, ended, infos)
-            elif self._host.keeps_finals:
+            elif by_gymnasium:
                 first = self.first + int(ended[0])
                 raise VecEnvError(f"the batched env's infos have no 'final_obs' for env {first}")
             return infos, resets
