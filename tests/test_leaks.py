@@ -350,3 +350,20 @@ def test_an_interrupted_close_is_made_good_by_the_next_one() -> None:
         assert not left, bytecodes
         if not came:
             break
+
+
+@pytest.mark.parametrize("made", ["vecenvs.transport.shared.Rings", "vecenvs.pool.pool_base.SharedBatchColumns"])
+def test_ctrl_c_between_making_memory_and_keeping_it(made: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No semaphore is left, though nothing refers to what was made."""
+    module, name = made.rsplit(".", 1)
+    make = getattr(sys.modules[module], name)
+
+    def interrupted_make(*args: Any, **kwargs: Any) -> None:
+        make(*args, **kwargs)
+        raise KeyboardInterrupt
+
+    before = leaks.shared_memory_files()
+    monkeypatch.setattr(made, interrupted_make)
+    with pytest.raises(KeyboardInterrupt):
+        SubprocVecEnv(counting_fns(2), 2)
+    assert not leaks.files_left(before)

@@ -3,6 +3,7 @@
 `make chaos SECONDS=600 ENGINES="dummy subproc-fork"` runs it. `PYTHONPATH=tests python -m chaos --help` lists options.
 
 * `env`: an env with predictable rows, whose actions make it fail, hang or kill its process.
+* `hosts`: the batched envs and single envs of a round.
 * `model`: the states of one slot, and the rows that may come next in each.
 * `plan`: the parameters of a round, the outcome of a call, violations.
 * `calls`: carries out calls, perhaps with a Ctrl-C inside.

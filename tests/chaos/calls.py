@@ -14,6 +14,8 @@ from chaos.env import TOLD
 from chaos.plan import Outcome, Plan, Violation
 from vecenvs.errors import EnvError, VecEnvError
 
+PART_OF_A_BATCH = "are one batched env"
+
 
 class Calls:
     """Carries out the calls of a round. `on_interrupt` is called after a Ctrl-C inside the library."""
@@ -51,7 +53,9 @@ class Calls:
             self._on_interrupt()
             return Outcome(error=exc)
         except (VecEnvError, ValueError) as exc:
-            if type(exc) is VecEnvError or (not isinstance(exc, VecEnvError) and kind != "recv"):
+            if (type(exc) is VecEnvError and PART_OF_A_BATCH not in str(exc)) or (
+                not isinstance(exc, VecEnvError) and kind != "recv"
+            ):
                 raise Violation(f"{type(exc).__name__} out of {kind}", told(exc)) from exc
             if self.interrupter.fired != before:
                 self.note(f"  interrupted, unseen, at {self.interrupter.where}")

@@ -99,7 +99,7 @@ class ChaosEnv(gymnasium.Env[NDArray[np.int64], Any]):
         self.episode += 1
         self.t = 0
         self.seed = MISSING if seed is None else seed
-        self.option = MISSING if options is None else options["option"]
+        self.option = MISSING if options is None else options.get("option", MISSING)  # batched envs may leave {}
         self.hash = first_hash(self.slot, self.episode, self.seed, self.option)
         info = {"slot": self.slot, "episode": self.episode}
         return self._row(), info | ({"bad": Unloadable()} if fault == "bad" else {})

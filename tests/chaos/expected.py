@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from chaos.env import BAD_INFO, END_BAD, KINDS
+from chaos.env import BAD_INFO, END_BAD, KINDS, MISSING
+from chaos.hosts import OPAQUE, SINGLE, Host
 from chaos.model import LIFE, PID, Row, State
 from chaos.plan import Outcome, Plan, Violation
 from vecenvs.errors import AlreadySteppingError, EnvError, StepTimeout, WorkerDied
@@ -33,7 +34,10 @@ class Expected:
         self.plan, self.shards, self.inline, self.counts = plan, shards, inline, counts
         self.n = plan.num_envs
         self.owner = [worker for worker, shard in enumerate(shards) for _ in shard]
-        self.states = [{State(slot, plan.mode, self.owner[slot] not in inline)} for slot in range(self.n)]
+        self.hosts = [host for host in plan.hosts for _ in host.slots]  # by slot
+        self.states = [
+            {State(slot, plan.mode, self.owner[slot] not in inline, host.kind)} for slot, host in enumerate(self.hosts)
+        ]
         self.lock = {"idle"}  # or "step" or "call": what may be under way of all envs
         self.gone: list[set[State]] = [set() for _ in range(self.n)]  # states that would hold, had a row come
         self.former: list[set[int]] = [set() for _ in range(self.n)]  # attributes when a row came that is still due
@@ -56,22 +60,27 @@ class Expected:
                 self.states[slot] |= {state._replace(due=None) for state in self.states[slot]}
             if self.owner[slot] in self.inline:
                 self.states[slot] |= {failed for state in self.states[slot] for failed in state.failed()}
+                if self.hosts[slot].kind != SINGLE:
+                    self._fail_beside(slot)
                 self.check_bound(slot)
 
     def check_bound(self, slot: int) -> None:
         if len(self.states[slot]) > MOST_STATES:
             raise Violation("too many states", f"env {slot} has {len(self.states[slot])}: a fault of the chaos program")
 
+    def _fail_beside(self, slot: int) -> None:
+        """Allow an env to need a reset, since another one of its batched env may have failed."""
+        self.states[slot] |= {s if s.phase == "new" else s._replace(phase="failed") for s in self.states[slot]}
+
     def give(
-        self, slots: Iterable[int], apply: Callable[[State, int], State], outcome: Outcome, *, spare: bool = False
+        self, slots: Iterable[int], apply: Callable[[State, int], set[State]], outcome: Outcome, *, spare: bool = False
     ) -> None:
         """Record a command that was, or may have been, sent; with `spare` not to envs under autoreset."""
         sure = outcome.error is None or isinstance(outcome.error, EnvError)
         for slot in slots:
             if self.owner[slot] in self.dead:
                 continue
-            free = {s for s in self.states[slot] if s.due is None or s.due.leftover}
-            given = {apply(state._replace(due=None), slot) for state in free}
+            given = {after for state in self.free(slot) for after in apply(state, slot)}
             given |= {state for state in self.states[slot] if spare and state.auto}
             self.states[slot] = given if sure else self.states[slot] | given
             if not self.states[slot]:
@@ -79,6 +88,14 @@ class Expected:
             self.check_bound(slot)
         if isinstance(outcome.error, KeyboardInterrupt):
             self.maybe_broken()
+
+    def whole(self, slots: Collection[int]) -> bool:
+        """Tell whether, of each batched env, all envs are among these slots or none."""
+        return all(other in slots for slot in slots for other in self.hosts[slot].slots)
+
+    def free(self, slot: int) -> set[State]:
+        """Return the states in which a slot can take a command."""
+        return {s._replace(due=None) for s in self.states[slot] if s.due is None or s.due.leftover}
 
     def surely_free(self, slots: Iterable[int], *, autoresets: bool) -> bool:
         """Tell whether no slot can have a command. With `autoresets` False, async autoresets do not count."""
@@ -111,7 +128,8 @@ class Expected:
     def give_steps(self, slots: Sequence[int], actions: Sequence[int], outcome: Outcome, *, together: bool) -> None:
         given = dict(zip(slots, actions, strict=True))
         before = {slot: set(self.states[slot]) for slot in slots}
-        self.give(slots, lambda state, slot: state.given_step(given[slot]), outcome, spare=together)
+        steps = {host: self._step_of(host, given) for host in {self.hosts[slot] for slot in slots}}
+        self.give(slots, lambda state, slot: steps[self.hosts[slot]](state), outcome, spare=together)
         if not together:
             return
         for worker, shard in enumerate(self.shards):  # what cannot be unpickled costs the rows of its message
@@ -122,6 +140,78 @@ class Expected:
             ):
                 for slot in mine:
                     self.states[slot] |= {failed for state in self.states[slot] for failed in state.failed()}
+
+    def _step_of(self, host: Host, given: Mapping[int, int]) -> Callable[[State], set[State]]:
+        """Return what a step does to the states of a host's envs. Those of a batched env are refused or fail together.
+
+        After a worker's death they wait for each other: see `State.waiting`.
+        """
+        if host.kind == SINGLE:
+            return lambda state: {state.given_step(given[state.slot])}
+        each = [self.free(slot) for slot in host.slots]
+        refused = any(s.needs_reset for states in each for s in states)
+        lost = self.causes[self.owner[host.first]] > 0 or any(
+            s.phase == "lost" or (s.phase == "first" and s.replaced) for states in each for s in states
+        )
+        steps = [
+            {s.given_step(given[s.slot]) for s in states if not (s.needs_reset or s.phase == "lost")} for states in each
+        ]
+        fails = self._fail_together(steps) or self._differ(host, each, MISSING)
+        surely = not (refused or lost) and self._surely_fail(steps)
+
+        def apply(state: State) -> set[State]:
+            action = given[state.slot]
+            found = {state.refused("step", action)} if refused else set()
+            if lost and state.phase == "live" and not state.t:
+                found.add(state.waiting(action))
+            if not state.needs_reset:
+                after = state.given_step(action)
+                found |= self._outcomes(after, fails=fails, surely=surely)
+            return found
+
+        return apply
+
+    def _reset_of(
+        self, host: Host, some: Sequence[int], apply: Callable[[State], State], option: int
+    ) -> Callable[[State], set[State]]:
+        """Return what a reset of `some` envs of a host does to their states. Change those of the others."""
+        if host.kind == SINGLE:
+            return lambda state: {apply(state)}
+        if host.kind in OPAQUE and len(some) < host.size:
+            return lambda state: {state.refused("reset")}
+        each = [self.free(slot) for slot in some]
+        resets = [{apply(s) for s in states} for states in each]
+        fails = self._fail_together(resets) or self._differ(host, each, option)
+        surely = not self.causes[self.owner[host.first]] and self._surely_fail(resets)
+        if fails:
+            for slot in host.slots:
+                if slot not in some:
+                    self._fail_beside(slot)
+        return lambda state: self._outcomes(apply(state), fails=fails, surely=surely)
+
+    def _fail_together(self, each: Iterable[set[State]]) -> bool:
+        return any(s.due is not None and s.due.kind == "error" for states in each for s in states)
+
+    def _surely_fail(self, each: Iterable[set[State]]) -> bool:
+        """Tell whether some env is sure to raise. An error without that concerns a row which has been made."""
+        return any(all(s.due and s.due.kind == "error" and not s.due.unread for s in states) for states in each)
+
+    def _differ(self, host: Host, each: Iterable[set[State]], option: int) -> bool:
+        """Tell whether envs that are reset at once may have different options, which are refused and forgotten then."""
+        if host.kind not in OPAQUE or option != MISSING:
+            return False
+        return len({s.held[1] for states in each for s in states}) > 1
+
+    def _outcomes(self, after: State, *, fails: bool, surely: bool) -> set[State]:
+        """Return the states in which a batched env has done this or has failed."""
+        found = set() if surely else {after}
+        if fails and after.due is not None:
+            if not surely:  # it has come, and then another one was found to be unreadable
+                found.add(after._replace(phase="failed"))
+            found |= {f for state in (after, after.unread(after.due)) for f in state.failed()}
+            if after.kind in OPAQUE:  # which may have refused different options
+                found |= {f._replace(held=(f.held[0], MISSING)) for f in found}
+        return found
 
     def clear_autoresets(self, slots: Iterable[int], *, sure: bool) -> None:
         """Record that a reset has waited for async autoresets and replaced their first rows."""
@@ -138,6 +228,17 @@ class Expected:
                 self.states[slot] = done
             else:
                 self.states[slot] |= done
+
+    def give_resets(self, slots: Sequence[int], seed: int | None, option: int | None, outcome: Outcome) -> None:
+        def apply(state: State) -> State:
+            held = state.held[0] if seed is None else seed + state.slot, state.held[1] if option is None else option
+            return state.given_reset("reset", held)
+
+        resets = {}
+        for host in {self.hosts[slot] for slot in slots}:
+            some = [slot for slot in slots if slot in host.slots]
+            resets[host] = self._reset_of(host, some, apply, MISSING if option is None else option)
+        self.give(slots, lambda state, slot: resets[self.hosts[slot]](state), outcome)
 
     def take(self, row: Row) -> None:
         """Keep the states that allow this row. Raise Violation if there are none."""
@@ -249,7 +350,7 @@ class Expected:
             for state in states:
                 own, *others = state.bumped()
                 # A row that is due may be of before or after the call: its reset may still run aside.
-                unsure = own.due is not None or own.blurred
+                unsure = own.due is not None or own.blurred or (own.together and not own.episode)
                 if (
                     may_be(own.life)
                     and (own.bumps, own.bonus) == got[2:]

@@ -24,6 +24,7 @@ from chaos.env import (
     reward_of,
     step_info,
 )
+from chaos.hosts import BY_ITSELF, SINGLE
 
 Obs = tuple[int, ...]
 SLOT, PID, LIFE, EPISODE, T, HASH, SEED, OPTION = range(len(FIELDS))
@@ -61,6 +62,9 @@ class Due(NamedTuple):
     held: tuple[int, int] = (MISSING, MISSING)  # what a reset gets
     kept: tuple[int, int] = (MISSING, MISSING)  # what waited for a reset when the command was given
     before: tuple[int, str] = (0, "")
+    refused: bool = False  # by a batched env, which does nothing then
+    unread: bool = False  # an error because a row's infos cannot be unpickled
+    among: bool = False  # an env's first one, perhaps after a reset of others of its batched env
     leftover: bool = False  # of a lock-step that a death has ended: the next command overtakes it
     then_lost: bool = False  # the row had come before its worker died
     next: tuple[int, int] = (0, 0)  # then: the life, if known, and the bumps of the env that has replaced it
@@ -72,6 +76,7 @@ class State(NamedTuple):
     slot: int
     mode: str
     remote: bool
+    kind: str = SINGLE  # of its host
     life: int = 0  # 0: not known yet
     episode: int = 0
     t: int = 0
@@ -95,6 +100,15 @@ class State(NamedTuple):
         return self.slot, 0, self.life, self.episode, self.t, self.hash, self.seed, self.option
 
     @property
+    def together(self) -> bool:
+        """Whether the env is part of a batched one."""
+        return self.kind != SINGLE
+
+    @property
+    def needs_reset(self) -> bool:
+        return self.phase in ("new", "over", "failed")
+
+    @property
     def auto(self) -> bool:
         """Whether the env is under an async autoreset."""
         return self.due is not None and self.due.command == "auto"
@@ -105,7 +119,7 @@ class State(NamedTuple):
         due = Due("row", "step", action, held=self.held, kept=self.held, before=(self.episode, self.fault))
         if self.phase == "lost":
             return self._lose(due)
-        if self.phase in ("new", "over", "failed") or (kind == RAISE and self.phase == "live"):
+        if self.needs_reset or (kind == RAISE and self.phase == "live"):
             return self._replace(phase="failed", due=due._replace(kind="error"))
         if self.phase == "first":
             return self.given_reset("step", self.held)
@@ -114,9 +128,19 @@ class State(NamedTuple):
         number = mix(mix(self.hash, action), self.bonus)
         after = self._replace(t=self.t + 1, hash=number, fault=FAULTS.get(kind, self.fault))
         if kind == BAD_INFO and self.remote:
-            return after._fail(due)
+            return after._fail(due._replace(unread=True))
         due = due._replace(reward=reward_of(number), terminated=kind in ENDING, truncated=kind == TRUNCATE)
         return after._end(due) if due.terminated or due.truncated else after._replace(due=due)
+
+    def refused(self, command: str, action: int = 0) -> State:
+        """Return the state after a command which a batched env refuses as a whole."""
+        due = Due("error", command, action, held=self.held, kept=self.held, before=(self.episode, self.fault))
+        return self._replace(phase="failed" if self.needs_reset else self.phase, due=due._replace(refused=True))
+
+    def waiting(self, action: int) -> State:
+        """Return the state after a step in which a batched env ends lost episodes: one that has begun is repeated."""
+        due = Due("first", "step", action, held=self.held, kept=self.held, before=(self.episode, self.fault))
+        return self._replace(due=due._replace(start=True))
 
     def _lose(self, due: Due) -> State:
         """Return the state in which the row is due that reports a replaced worker."""
@@ -144,15 +168,17 @@ class State(NamedTuple):
             return clear._fail(due)
         if fault == "die" and self.remote:
             return self._replace(due=due._replace(kind="death"))
-        seed, option = self.held
+        by_itself = self.kind in BY_ITSELF and due.command == "step" and not self.replaced
+        seed, option, held = (MISSING, MISSING, self.held) if by_itself else (*self.held, (MISSING, MISSING))
+        due = due._replace(among=self.together and not (self.life and self.episode))
         unsure = self.replaced and seed == MISSING
         episode = self.episode + 1
         after = clear._replace(
             episode=episode, t=0, seed=seed, option=option, hash=first_hash(self.slot, episode, seed, option),
-            phase="live", begun=True, blurred=False, replaced=False, held=(MISSING, MISSING),
+            phase="live", begun=True, blurred=False, replaced=False, held=held,
         )  # fmt: skip
         if fault == "bad" and self.remote:
-            return after.unread(due)._fail(due)
+            return after.unread(due)._fail(due._replace(unread=True))
         return after._replace(due=due._replace(start=True, unsure=unsure))
 
     def unread(self, due: Due) -> State:
@@ -185,13 +211,27 @@ class State(NamedTuple):
                 due = due._replace(held=_merged(due.held, spent), kept=_merged(due.kept, spent))
             again = state._replace(held=_merged(state.held, spent), due=due)
             return [*state.after_death(), *again.after_death()]
+        found = self._after_death()
+        if self.kind in BY_ITSELF:  # the caller forgets what waited when the batched env resets the env by itself
+            due = self.due
+            if due is not None:
+                given = (MISSING if held == kept else held for held, kept in zip(due.held, due.kept, strict=True))
+                due = due._replace(held=tuple(given), kept=(MISSING, MISSING))
+            found += self._replace(held=(MISSING, MISSING), due=due)._after_death()
+        return found
+
+    def _after_death(self) -> list[State]:
         fresh = self._replace(life=0, episode=0, t=0, hash=0, bumps=0, bonus=0, fault="", replaced=True, due=None)
         due = self.due
         if due is None:
             if not self.begun:
                 return [fresh._replace(phase="new")]
-            lost = fresh._replace(phase="lost")
-            return [lost, fresh._replace(phase=self.phase)] if self.phase in ("first", "over", "failed") else [lost]
+            found = [fresh._replace(phase="lost")]
+            if self.phase in ("first", "over", "failed"):
+                found.append(fresh._replace(phase=self.phase))
+            if self.together:  # with another env of its batched env
+                found.append(fresh._replace(phase="failed"))
+            return found
         found = []
         if due.kind != "death" and due._replace(next=(0, 0), then_lost=True) != due:
             found.append(self._replace(due=due._replace(next=(0, 0), then_lost=True)))
@@ -201,9 +241,12 @@ class State(NamedTuple):
             found.append(lost._lose(Due("row", "step", due.action, held=due.kept, kept=due.kept)))
             if due.start:  # of an episode's first row by a step (next_step)
                 found.append(again.given_reset("step", due.held))
-        if due.command == "step" and due.kind == "error":
-            found.append(again._replace(phase="failed", due=due))
-        if due.command != "step":
+        error = due._replace(kind="error", ended=False)
+        if self.together or (due.command == "step" and due.kind == "error"):
+            found.append(again._replace(phase="failed", due=error))
+        if self.together:
+            found.append(again._replace(phase="lost" if self.begun else "new", due=error))
+        if due.command != "step" and not due.refused:
             found.append(again.given_reset(due.command, due.held))
         return [state._replace(due=state.due._replace(leftover=due.leftover)) for state in found if state.due]
 
@@ -261,7 +304,7 @@ class State(NamedTuple):
             last = tuple(int(value) for value in info["terminal_observation"])
             if due.last is None or last[0] != self.slot or last[2:] != due.last[2:]:
                 return None
-        return state if self._info_fits(info, form, due) else None
+        return state if state._info_fits(info, form, due) else None
 
     def _started(self, obs: Obs, due: Due, lives: set[int]) -> State | None:
         """Return the state with what only the first row of an episode contains."""
@@ -270,8 +313,11 @@ class State(NamedTuple):
             if obs[LIFE] in lives:
                 return None
             state = state._replace(life=obs[LIFE])
+        if due.among and 0 < obs[EPISODE] - state.episode <= 2:
+            state = state._replace(episode=obs[EPISODE])
         if due.unsure:
             state = state._replace(seed=obs[SEED])
+        if due.unsure or due.among:
             state = state._replace(hash=first_hash(state.slot, state.episode, state.seed, state.option))
         return state
 

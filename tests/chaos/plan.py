@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from chaos.hosts import Host
+
 
 class Violation(Exception):
     """A broken rule of the contract. `kind` is its class; the round goes on after a `soft` one."""
@@ -19,7 +21,7 @@ class Plan:
     """The parameters of a round."""
 
     mode: str
-    num_envs: int
+    hosts: list[Host]
     form: str
     restart: bool
     max_restarts: int
@@ -33,7 +35,12 @@ class Plan:
     faults: bool
     patience: float
     info_attrs: tuple[str, ...] = ()
+    moves: bool = False  # whether workers may move: see `RayVecEnv`'s min_workers
     newest: bool = False  # whether workers are children of this process, to be found without their pids
+
+    @property
+    def num_envs(self) -> int:
+        return self.hosts[-1].slots.stop
 
 
 @dataclass

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from chaos.env import (
     TRUNCATE,
 )
 from chaos.expected import Expected
+from chaos.hosts import OPAQUE
 from chaos.model import Row, State
 from chaos.plan import Outcome, Plan, Violation
 from vecenvs import env_calls
@@ -45,6 +47,7 @@ from vecenvs.errors import (
     VecEnvError,
     WorkerDied,
 )
+from vecenvs.testing.envs.batches import KINDS as BATCHED
 from vecenvs.vec_env import VecEnv
 
 
@@ -139,11 +142,16 @@ class Player:
                 self.expected.take(row)
 
     def do_send(self) -> None:
-        slots = self._some()
+        slots = self._whole(self._some())
+        partly = not self.expected.whole(slots)
         actions = self.actions(slots)
         outcome = self.calls.attempt("send", lambda: self.vec.send(np.array(actions), slots), f"{actions} {slots}")
+        if type(outcome.error) is VecEnvError or (partly and outcome.error is None):
+            if partly != (outcome.error is not None):
+                raise Violation("a part of a batched env is stepped, or a whole one refused", f"{slots} {outcome}")
+            return
         if not self.expected.check_refusal(slots, outcome, autoresets=True):
-            if self.expected.refused_as_dead(slots, outcome):
+            if partly or self.expected.refused_as_dead(slots, outcome):
                 return
             self.expected.give_steps(slots, actions, outcome, together=False)
         self.after(outcome.error)
@@ -155,7 +163,7 @@ class Player:
         self._reset("reset", self.vec.reset)
 
     def _reset(self, kind: str, call: Callable[..., Any]) -> None:
-        slots = self._some()
+        slots = self._whole(self._some(), OPAQUE)
         seed = self.rng.choice([None, None, self.rng.randrange(10**6)])
         option = self.rng.choice([None, None, self.rng.randrange(10**6)])
         options = None if option is None else {"option": option}
@@ -164,13 +172,9 @@ class Player:
         if refused or self.expected.refused_as_dead(slots, outcome):
             return
 
-        def apply(state: State, slot: int) -> State:
-            held = state.held[0] if seed is None else seed + slot, state.held[1] if option is None else option
-            return state.given_reset("reset", held)
-
         self.expected.held |= isinstance(outcome.error, KeyboardInterrupt)
         self.expected.clear_autoresets(slots, sure=outcome.error is None or isinstance(outcome.error, EnvError))
-        self.expected.give(slots, apply, outcome)
+        self.expected.give_resets(slots, seed, option, outcome)
         if kind == "reset" and outcome.error is None:
             rows = self._rows_of(slots, outcome.result)
             for slot, obs in rows:
@@ -228,7 +232,7 @@ class Player:
         return outcome
 
     def do_bump(self) -> None:
-        slots = self._some()
+        slots = self._shown(self._some())
         payload = bytes(self.rng.choice([0, 0, 0, 100, 200_000]))
         outcome = self.calls.attempt("env_method", lambda: self.vec.env_method("bump", payload, indices=slots))
         if self.expected.check_refusal(slots, outcome, autoresets=False):
@@ -243,7 +247,7 @@ class Player:
             self.expected.take_reply(slot, life, pid, (episode, t, bumps, bonus))
 
     def do_set_attr(self) -> None:
-        slots, value = self._some(), self.rng.randrange(1, 1000)
+        slots, value = self._shown(self._some()), self.rng.randrange(1, 1000)
         outcome = self.calls.attempt("set_attr", lambda: self.vec.set_attr("bonus", value, indices=slots))
         if self.expected.check_refusal(slots, outcome, autoresets=False):
             return
@@ -257,7 +261,7 @@ class Player:
             self.expected.states[slot] = {s._replace(bonus=value) for s in states | self.expected.replaced(slot)}
 
     def do_get_attr(self) -> None:
-        slots = self._some()
+        slots = self._shown(self._some())
         outcome = self.calls.attempt("get_attr", lambda: self.vec.get_attr("slot", indices=slots))
         if not self.expected.check_refusal(slots, outcome, autoresets=False):
             self._check_slots(slots, outcome)
@@ -269,7 +273,7 @@ class Player:
             raise Violation("a wrong result", f"slots of {slots} are {outcome.result}")
 
     def do_call_async(self) -> None:
-        slots = self._some()
+        slots = self._shown(self._some())
         outcome = self.calls.attempt("call_async", lambda: self.vec.call_async(env_calls.get_attr, slots, "slot"))
         if self.expected.check_refusal(slots, outcome, autoresets=False):
             return
@@ -429,7 +433,7 @@ class Player:
 
     def _probe(self, slots: list[int]) -> None:
         """Check that commands without a row were never sent, where that is unknown."""
-        slots = [slot for slot in slots if self.expected.owner[slot] not in self.expected.dead]
+        slots = self._shown([slot for slot in slots if self.expected.owner[slot] not in self.expected.dead])
         outcome = self.calls.attempt("env_method", lambda: self.vec.env_method("bump", b"", indices=slots), calm=True)
         if outcome.error is not None:
             self.expected.maybe_called(slots, State.bumped)
@@ -453,6 +457,18 @@ class Player:
         pool = free if free and self.rng.random() < 0.8 else living
         found = self.rng.sample(pool, self.rng.randint(1, len(pool)))
         return found if self.rng.random() < 0.3 else sorted(found)
+
+    def _whole(self, slots: list[int], kinds: Collection[str] = frozenset(BATCHED)) -> list[int]:
+        """Return mostly, with some envs of a batched env of these kinds, all of them."""
+        if self.rng.random() < 0.1:
+            return slots
+        hosts = (self.expected.hosts[slot] for slot in slots)
+        groups = ([slot] if host.kind not in kinds else host.slots for slot, host in zip(slots, hosts, strict=True))
+        return list(dict.fromkeys(itertools.chain.from_iterable(groups)))
+
+    def _shown(self, slots: list[int]) -> list[int]:
+        """Return those of these envs that a function can be called on."""
+        return [slot for slot in slots if self.expected.hosts[slot].kind not in OPAQUE]
 
     def _timeout(self) -> float | None:
         return self.rng.choice([None, None, None, 0, 0.001, 0.05])

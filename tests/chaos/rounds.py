@@ -18,6 +18,7 @@ from chaos.calls import Calls
 from chaos.disturb import Disturber, Interrupter
 from chaos.env import FORMS, ChaosEnv
 from chaos.expected import Expected
+from chaos.hosts import draw_hosts, functions
 from chaos.plan import Plan, Violation
 from chaos.player import Player
 from chaos.schedule import Schedule
@@ -64,9 +65,11 @@ def plan_of(rng: random.Random, engine: Engine) -> Plan:
     disturbed = rng.random() < 0.9
     interrupts = rng.choice(["", "", "timer", "bytecode"]) if disturbed else ""
     restart = rng.random() < 0.75
+    mode = rng.choice(AUTORESET_MODES)
+    info_attrs = ("bonus",) if rng.random() < 0.2 else ()
     return Plan(
-        mode=rng.choice(AUTORESET_MODES),
-        num_envs=rng.randint(1, 6),
+        mode=mode,
+        hosts=draw_hosts(rng, mode, info_attrs),
         form=rng.choice(FORMS),
         restart=restart,
         max_restarts=1000 if rng.random() < 0.9 else rng.randint(0, 3),
@@ -79,7 +82,7 @@ def plan_of(rng: random.Random, engine: Engine) -> Plan:
         deadly=disturbed and rng.random() < (0.5 if restart else 0.2),
         faults=disturbed and rng.random() < 0.6,
         patience=engine.patience,
-        info_attrs=("bonus",) if rng.random() < 0.2 else (),
+        info_attrs=info_attrs,
         newest=engine.backend == "subproc",
     )
 
@@ -114,7 +117,8 @@ class Rounds:
         vec = self._make(rng, plan, interrupter, counts, found)
         if vec is None:
             return found
-        shards = split(plan.num_envs, vec.stats()["num_workers"])
+        parts = split(len(plan.hosts), vec.stats()["num_workers"])
+        shards = [range(plan.hosts[part[0]].first, plan.hosts[part[-1]].slots.stop) for part in parts]
         inline = {"dummy": {0}, "caller": {len(shards) - 1}}.get(self._kind(), set())
         expected = Expected(plan, shards, inline, counts)
         calls = Calls(plan, rng, interrupter, counts, self.log, history, expected.maybe_broken)
@@ -140,10 +144,10 @@ class Rounds:
     def _make(
         self, rng: random.Random, plan: Plan, interrupter: Interrupter, counts: Counter[str], found: list[Violation]
     ) -> VecEnv | None:
-        fns = [functools.partial(ChaosEnv, slot, os.getpid(), plan.form) for slot in range(plan.num_envs)]
+        fns = functions(plan.hosts, plan.form)
         kwargs = dict(self.engine.kwargs)
         if self.engine.backend != "dummy":
-            kwargs["num_workers"] = rng.randint(1, min(plan.num_envs, 3))
+            kwargs["num_workers"] = rng.randint(1, min(len(fns), 3))
         if plan.restart:
             kwargs |= {"on_failure": "restart", "max_restarts": plan.max_restarts}
 

@@ -40,7 +40,7 @@ from vecenvs.pool.subsets import Subsets, slots_in
 from vecenvs.pool.waiting import Waiting
 from vecenvs.pool.workers import CLOSE_GRACE, EXIT_GRACE, Workers
 from vecenvs.transport import Transport
-from vecenvs.transport.memory import new_name
+from vecenvs.transport.memory import new_name, unlink_semaphores
 from vecenvs.transport.protocol import Command, RemoteFailure
 from vecenvs.transport.shared import SharedBatchColumns
 from vecenvs.vec_env import VecEnv, described
@@ -159,7 +159,9 @@ class PoolBase(VecEnv):
             self.closed = True
             workers.close(0.0)
             self._finalizer.cancel()
-            if batch is not None:
+            if batch is None:
+                unlink_semaphores([self._wake])  # a Ctrl-C may come when it stands and nothing refers to it yet
+            else:
                 batch.forget()
             if isinstance(exc, MemoryError) or (isinstance(exc, OSError) and exc.errno in _SCARCE):
                 raise VecEnvError(

@@ -132,7 +132,7 @@ class Semaphore:
 
 def unlink_semaphores(names: Iterable[str]) -> None:
     """Remove names. Processes that have opened a semaphore go on using it. Names already gone are no error."""
-    for name in names:
+    for name in names if hasattr(_multiprocessing, "sem_unlink") else ():  # Windows has none
         try:
             _multiprocessing.sem_unlink(name)
         except OSError as exc:

@@ -158,13 +158,17 @@ class SharedTransport(Transport):
     def attach(self, batch: BatchColumns) -> None:
         if not isinstance(batch, SharedBatchColumns):
             raise TypeError("a worker in another process needs a SharedBatchColumns")
-        rings = Rings(batch, self._shard, self._names, self._spin)
+        rings: Rings | None = None
         try:
+            rings = Rings(batch, self._shard, self._names, self._spin)
             self._pid = rings.pid
             self.boot_send(dumps(rings.spec))
             problem = self.boot_get(BOOT_TIMEOUT)
         finally:
-            rings.forget()
+            if rings is None:  # a Ctrl-C may come when they stand and nothing refers to them yet
+                unlink_semaphores([self._names.down, self._names.up])
+            else:
+                rings.forget()
         if problem is None:
             raise BrokenPipeError("the worker is gone, or has not opened the shared memory in time")
         if problem:

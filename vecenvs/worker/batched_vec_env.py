@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from vecenvs.arguments import check_vec_env
 from vecenvs.batch.info_arrays import columns_of_dicts
 from vecenvs.batch.info_batches import Columns, InfoColumn, map_leaves, united
 from vecenvs.batch.infos import TRUNCATED_KEY
+from vecenvs.errors import EnvError, NotSteppingError
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.batched_host import BatchedHost, Step
 from vecenvs.worker.host_parts import VecEnvPart
@@ -27,8 +29,10 @@ class VecEnvHost(BatchedHost):
         self.autoreset = str(env.stats()["autoreset"])
         self.takes_masks = True
         self.env: VecEnv = env
+        self._torn = False  # whether the last call ended by an exception, so that something may be unanswered
 
     def step(self, actions: Any) -> Step:
+        self._torn = True
         obs, _, dones, infos = self.env.step(actions)
         rows = np.flatnonzero(dones)
         columns = _columns_of(infos, ended=dones)
@@ -38,15 +42,28 @@ class VecEnvHost(BatchedHost):
             columns = {k: c for k, col in columns.items() if (c := col if k == "final_obs" else col.part(~dones))}
             columns["final_info"] = InfoColumn(rows, inner)
             columns = united(columns, _columns_of([self.env.reset_infos[row] for row in rows.tolist()], rows))
+        self._torn = False
         return obs, self.env.rewards64, self.env.terminated, self.env.truncated, columns
 
     def reset(self, mask: NDArray[np.bool_] | None, seeds: Sequence[int | None], options: Any) -> tuple[Any, Columns]:
         slots = range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist()
+        if self._torn:
+            self._finish()
+        self._torn = True
         given: Any = [seeds[slot] for slot in slots]
         obs = self.env.reset(slots, seed=given if any(seed is not None for seed in given) else None, options=options)
+        self._torn = False
         if mask is not None:
             obs = _spread(obs, mask)
         return obs, _columns_of([self.env.reset_infos[slot] for slot in slots], np.array(slots))
+
+    def _finish(self) -> None:
+        """Fetch and forget what a time-out or a Ctrl-C has left unanswered: a reset is refused before that."""
+        for fetch in (self.env.step_wait, self.env.recv):
+            with suppress(NotSteppingError):
+                while True:
+                    with suppress(EnvError):
+                        fetch()
 
     def parts(self, indices: Sequence[int]) -> Sequence[Any]:
         return [VecEnvPart(self.env, index) for index in indices]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,11 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vecenvs.backends.dummy import DummyVecEnv
+from vecenvs.backends.subproc import SubprocVecEnv
 from vecenvs.batched import Batched
 from vecenvs.errors import EnvError, SpaceMismatch, VecEnvError
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, FailingEnv, SampledEnv, counting_fns
+from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, FailingEnv, GatedEnv, SampledEnv, counting_fns
 from vecenvs.testing.envs.batches import KINDS, ArrayBatch, batched_fns
 from vecenvs.testing.lockstep import Lockstep
 from vecenvs.testing.oracle import EnvFn
@@ -229,6 +232,32 @@ class BatchedRuleConformance(Conformance):
         vec.reset()
         obs, *_ = vec.step([0] * 4)
         assert obs[:, 2].tolist() == [1] * 4
+
+    def test_a_vec_env_whose_step_was_late_is_reset(self, make: Make, tmp_path: Path) -> None:
+        slow = functools.partial(GatedEnv, 0, tmp_path / "gate", "step", 1)
+        inner = functools.partial(SubprocVecEnv, [slow], step_timeout=0.2)
+        vec = make([Batched(inner, 1)])
+        vec.reset()
+        with pytest.raises(EnvError, match="raised StepTimeout in step"):
+            vec.step([0])
+        (tmp_path / "gate").touch()
+        assert vec.reset().tolist() == [[0, 2, 0]]
+        assert vec.step([0])[0].tolist() == [[0, 2, 1]]
+
+    def test_what_a_failed_batch_needs(self, make: Make) -> None:
+        """The error of a step says which reset there is: of some envs, or of the whole batch."""
+        for kind, remedy in (
+            ("same_step", "reset([0]) it first"),
+            ("arrays", "reset(range(0, 2)) all envs of its batch"),
+        ):
+            vec = make(batched_fns([functools.partial(FailingEnv, 0, "step", 1), *counting_fns(4)[1:]], (2, 2), kind))
+            vec.reset()
+            with pytest.raises(EnvError):
+                vec.step([0] * 4)
+            with pytest.raises(EnvError, match=re.escape(f"env 0 failed before: {remedy}")):
+                vec.step([0] * 4)
+            vec.reset(range(2))
+            assert vec.step([0] * 4)[0][:, 1:].tolist() == [[2, 1]] * 2 + [[1, 3]] * 2
 
     def test_bad_arguments(self, make: Make) -> None:
         with pytest.raises(EnvError, match=r"Batched says 3 envs, but its function gave a SyncVectorEnv of 2"):
