@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         minutes = MINUTES[name] if args.minutes is None else args.minutes
         command = f"python benchmarks/batched.py --only {name} --minutes {minutes:g} --seconds {args.seconds:g}"
         print(f"== {name}", flush=True)
-        about = {"command": command, "machine": facts(usable_cores()), "versions": versions("envpool")}
+        about = {"command": command, "machine": facts(usable_cores()), "versions": versions()}
         for cell, found in native(args, minutes) if name == "native" else envpool(args, minutes, name):
             record.setdefault(name, {})[cell] = {**about, **found}
             args.json.parent.mkdir(parents=True, exist_ok=True)

@@ -151,9 +151,12 @@ class TestBench:
         assert "gymnasium" in json.loads(text)["versions"]
 
     def test_native(self, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        few = ["--num-envs", "64", "--seconds", "0.02", "--repeats", "1", "--no-chart", "--json", "found.json"]
+        few = ["--num-envs", "64", "--seconds", "0.02", "--repeats", "1", "--json", "found.json"]
         assert main(["bench", "CartPole-v1", "--native", "--backends", "dummy", *few]) == 0
-        assert "Every row counts" in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert "Every row counts" in said
+        assert "native loop" in said
+        assert "chart: bench-CartPole-v1-native.png" in said
         record = json.loads(Path("found.json").read_text(encoding="utf-8"))
         assert record["command"].endswith("--native")
         assert record["results"][0]["share"]["median"] > 0

@@ -6,10 +6,12 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from conftest import Configuration
 from gymnasium import spaces
+from gymnasium.vector import VectorEnv
 
 from vecenvs import Batched, DummyVecEnv, EnvError
 from vecenvs.batch.info_batches import map_leaves
@@ -130,6 +132,95 @@ def test_bfloat16() -> None:
         assert_same(obs, np.array([[0.5], [-0.5]], np.float32))
         assert_same(rewards, np.array([0.5, -0.5], np.float32))
         assert_same(infos[1]["given"], np.array([-0.5], np.float32))
+
+
+class Simulator(VectorEnv[Any, Any, Any]):
+    """A simulator's own vector env, as ManiSkill has it: over tensors, without an autoreset mode in its metadata.
+
+    Its tensors are the same ones in each step. It resets ended envs, of which infos tell under older names. Episodes of
+    env i have 2 + i steps.
+    """
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012  # as Gymnasium's envs have it
+    render_mode = "rgb_array"
+    num_envs = 3
+    single_observation_space = spaces.Dict({"t": spaces.Box(0, 9, (1,), np.float32)})
+    single_action_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, rewards_shape: tuple[int, ...] = (3,)) -> None:
+        import torch
+
+        self._torch = torch
+        self._shape = rewards_shape
+        self.elapsed = torch.zeros(3, dtype=torch.int64)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.elapsed[(options or {}).get("env_idx", slice(None))] = 0
+        return self._observed(), {"reconfigure": False}
+
+    def step(self, actions: Any) -> Any:
+        torch = self._torch
+        self.elapsed += 1
+        ended = self.elapsed >= torch.arange(3) + 2
+        rewards = self.elapsed.float().requires_grad_().reshape(self._shape)
+        infos = {"success": ended.clone(), "log": {"mean": self.elapsed.float().mean()}}
+        if ended.any():
+            last, final_info = self._observed(), infos
+            infos = self.reset(options={"env_idx": torch.arange(3)[ended]})[1]
+            infos |= {
+                "final_observation": last,
+                "_final_observation": ended,
+                "final_info": final_info,
+                "_final_info": ended,
+            }
+        return self._observed(), rewards, ended, torch.zeros(3, dtype=torch.uint8), infos
+
+    def render(self) -> Any:
+        return self._torch.zeros(3, 4, 3, dtype=self._torch.uint8)  # one picture, as high as there are envs
+
+    def _observed(self) -> dict[str, Any]:
+        return {"t": self.elapsed[:, None].float()}
+
+
+def test_a_simulators_vector_env(configuration: Configuration) -> None:
+    with pytest.raises(EnvError, match=r"its metadata have no 'autoreset_mode'. Name its mode by Batched\(make"):
+        configuration.make_vec([Batched(Simulator, 3)] * 2)
+    with configuration.make_vec([Batched(Simulator, 3, "same_step")] * 2, info_attrs=["elapsed"]) as vec:
+        assert_same(vec.reset(seed=1)["t"], np.zeros((6, 1), np.float32))
+        vec.step(vec.action_space.sample()[None].repeat(6, 0))
+        obs, rewards, dones, infos = vec.step(np.zeros((6, 2), np.float32))
+        assert_same(obs["t"][:3, 0], np.array([0, 2, 2], np.float32))
+        assert rewards.tolist() == [2] * 6
+        assert dones.tolist() == [True, False, False] * 2
+        assert_same(infos[3]["terminal_observation"], {"t": np.array([2], np.float32)})
+        assert infos[3]["success"] is True
+        assert [info["elapsed"] for info in infos] == [0, 2, 2] * 2
+        assert_same(vec.info_array("elapsed"), np.array([0, 2, 2] * 2))
+        assert not any("log" in info or "reconfigure" in info for info in infos)
+        before = vec.get_attr("elapsed")
+        vec.step(np.zeros((6, 2), np.float32))
+        assert_same(before, [np.int64(k) for k in (0, 2, 2)] * 2)
+        assert [image.shape for image in vec.get_images()] == [(3, 4, 3)] * 6
+
+
+def test_what_has_another_shape(configuration: Configuration) -> None:
+    wrong = functools.partial(Simulator, (3, 1))
+    with configuration.make_vec([Batched(wrong, 3, "same_step")]) as vec:
+        vec.reset()
+        with pytest.raises(EnvError, match=r"rewards have shape \(3, 1\) and dtype float32: 3 envs need one num"):
+            vec.step(np.zeros((3, 2), np.float32))
+
+
+class SimulatorOfOneClass(gymnasium.Env[Any, Any]):
+    """A simulator whose class is that of single envs, as Isaac Lab's is."""
+
+    num_envs = 3
+    observation_space = single_observation_space = action_space = single_action_space = spaces.Box(-1, 1, (2,))
+
+
+def test_a_simulator_is_no_single_env() -> None:
+    with pytest.raises(EnvError, match=r"steps several envs at once, .* vecenvs.Batched\(make, num_envs\) marks its"):
+        DummyVecEnv([SimulatorOfOneClass])
 
 
 class Returns(ArrayBatch):

@@ -590,4 +590,6 @@ def way_of_several(env: Any) -> str:
         return "it is a VecEnv already, to be used as it is"
     if hasattr(env, "num_envs") and hasattr(env, "step_async"):  # Stable-Baselines3's and baselines'
         return "give the functions that make its single envs"
+    if hasattr(env, "single_action_space") and getattr(env, "num_envs", 1) != 1:  # a simulator's
+        return "vecenvs.Batched(make, num_envs) marks its function"
     return ""

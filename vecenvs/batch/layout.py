@@ -94,7 +94,9 @@ def coerce(value: Any, leaf: Leaf) -> Any:
         return copy.deepcopy(value)
     given = np.asarray(value)
     if given.shape != leaf.shape:
-        raise ValueError(f"observation{leaf} has shape {given.shape}, its space says {leaf.shape}")
+        is_object = given.dtype == object and not given.ndim  # a dict, or None
+        found = f"is a {type(given.item()).__name__}" if is_object else f"has shape {given.shape}"
+        raise ValueError(f"observation{leaf} {found}, its space says {leaf.shape}")
     try:
         with np.errstate(over="raise"):
             cast = given.astype(leaf.dtype) if given.dtype.kind in "biuf" else None

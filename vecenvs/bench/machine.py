@@ -10,7 +10,7 @@ from pathlib import Path
 from vecenvs import _native
 from vecenvs._version import __version__
 
-_LIBRARIES = ("numpy", "gymnasium", "mujoco", "ale-py", "box2d", "mpi4py", "ray", "stable-baselines3")
+_LIBRARIES = ("numpy", "gymnasium", "mujoco", "ale-py", "box2d", "envpool", "mpi4py", "ray", "stable-baselines3")
 
 
 def facts(cores: int) -> dict[str, object]:

@@ -15,6 +15,7 @@ from vecenvs.bench.weigh import Footprint
 if TYPE_CHECKING:
     from rich.table import Table
 
+LOOP = "bare env.step loop"
 _UNSTEADY = 1.5  # largest over smallest reading of the limit: beyond it, other programs have been running
 _RESETS_MATTER = 0.01  # as a share of a bare loop's time
 _WIDE = 1000  # more columns than any table needs
@@ -107,10 +108,10 @@ def unsteady(limit: Spread, most: float, consequence: str) -> list[str]:
     ]
 
 
-def notes(held: Measurement, how: str) -> list[str]:
-    """Describe the limit, how it was measured, and what limits the accuracy of the shares."""
+def notes(held: Measurement, how: str, loop: str = LOOP) -> list[str]:
+    """Describe the limit, of one `loop` per core, how it was measured, and what limits the accuracy of the shares."""
     limit = limit_of(held.turns)
-    loops = f"{held.cores} bare env.step loops, one per core" if held.cores > 1 else "one bare env.step loop"
+    loops = f"{held.cores} {loop}s, one per core" if held.cores > 1 else f"one {loop}"
     said = [
         f"The limit: {count(limit.median)} steps/s ({count(limit.min)}..{count(limit.max)}) by {loops}; "
         "a share is taken of the readings before and after a round.",

@@ -1,7 +1,7 @@
 """Measure what share of the machine's limit each backend reaches with an env.
 
 The limit is the rate of one bare env.step loop per core, all cores at once, in the same run. Each backend takes its
-turns between readings of it.
+turns between readings of it. With --native a loop steps a batched env, with its share of the envs.
 
 ENV is an id:            CartPole-v1   ALE/Pong-v5   package.module:Env-v0
 or a synthetic workload: spin:100us   rows:84x84x4   nested:10us   sleep:1ms   spin:100us,episode=50
@@ -47,7 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--breakdown", action="store_true", help="show the parts of a step's time")
     parser.add_argument("--json", metavar="FILE", type=output, help="write every reading to FILE")
     parser.add_argument(
-        "--chart", metavar="FILE", type=output_ending_in(*PICTURES), help="default: bench-ENV.png in this directory"
+        "--chart",
+        metavar="FILE",
+        type=output_ending_in(*PICTURES),
+        help="default: bench-ENV.png (bench-ENV-native.png) in this directory",
     )
     parser.add_argument("--no-chart", action="store_true", help="draw none")
 
@@ -106,9 +109,9 @@ def run(args: argparse.Namespace) -> int:
     found = report.rows(held.turns)
     if found:
         unavailable.update(report.unavailable(held))
-        notes = [*contestants.meanings(chosen), *report.notes(held, _how(args))]
+        notes = [*contestants.meanings(chosen), *report.notes(held, _how(args), _loop(args))]
         notes += [f"{name} is not available here: {reason}" for name, reason in unavailable.items()]
-        report.show(found, f"{args.env} on {cores} core{'s' * (cores > 1)}", notes)
+        report.show(found, f"{_what(args)} on {cores} core{'s' * (cores > 1)}", notes)
         header = {"command": command(args), "env": args.env, "machine": facts, "versions": machine.versions()}
         header |= {"unavailable": unavailable}
         if args.breakdown:
@@ -146,11 +149,22 @@ def _break_down(every: Measurement, names: list[str]) -> list[dict[str, Any]]:
     return breakdown.plain(found)
 
 
+def _what(args: argparse.Namespace) -> str:
+    return f"{args.env} native" if args.native else str(args.env)
+
+
+def _loop(args: argparse.Namespace) -> str:
+    """Return what the limit consists of."""
+    from vecenvs.bench.report import LOOP
+
+    return "native loop" if args.native else LOOP
+
+
 def _how(args: argparse.Namespace) -> str:
     from vecenvs.bench.workloads import SYNTHETIC
 
     if args.native:
-        return "Batched envs, one per worker and one per bare loop; the loops share the envs. Every row counts."
+        return "Batched envs, one per worker and one per native loop; the loops share the envs. Every row counts."
     if args.monitor:
         return "Envs wrapped as make_vec_env does, Monitor included, also in the bare loops."
     kind = args.env.partition(":")[0]
@@ -168,12 +182,13 @@ def _write(args: argparse.Namespace, header: Mapping[str, Any], held: Measuremen
         args.json.write_text(report.to_json(report.record(header, held)), encoding="utf-8")
         sys.stdout.write(f"readings: {args.json}\n")
     if not args.no_chart:
-        path = args.chart or Path(f"bench-{re.sub(r'[^A-Za-z0-9.]+', '-', args.env)}.png")
+        path = args.chart or Path(f"bench-{re.sub(r'[^A-Za-z0-9.]+', '-', _what(args))}.png")
         bar_chart.draw(
-            [*bar_chart.panels(report.rows(held.turns), held.cores)],
+            # One core is no bound of a batched env's rate: a loop over all envs saves the calls of the others.
+            [*bar_chart.panels(report.rows(held.turns), 1 if args.native else held.cores)],
             path,
-            title=f"{args.env}: share of what {held.cores} core{'s' * (held.cores > 1)} can give",
-            subtitle="1.0 = one bare env.step loop per core, all at once; "
+            title=f"{_what(args)}: share of what {held.cores} core{'s' * (held.cores > 1)} can give",
+            subtitle=f"1.0 = one {_loop(args)} per core, all at once; "
             f"median and range of {held.repeats} rounds of {held.seconds:g} s",
         )
         sys.stdout.write(f"chart: {path}\n")

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from vecenvs import env_calls
-from vecenvs.batch.info_batches import Columns, columns_of, map_leaves
+from vecenvs.batch.info_batches import Columns, as_array, columns_of, map_leaves
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.host_parts import HostCall, VecEnvPart
@@ -27,6 +27,7 @@ MODES = {
 }
 _RETURNED = {2: "observations and infos", 5: "observations, rewards, terminated, truncated and infos"}
 _OF_VIEWS = ("vecenvs.views.", "vecenvs.compat.")  # a class of the user's own may have a VecEnv as its `vec`, too
+_OF_ALL = 4  # axes of an array with a picture of each env, which has height, width and colours
 MASK = "reset_mask"  # Gymnasium's option that names the envs to reset
 
 Step = tuple[Any, Any, Any, Any, Columns]
@@ -56,7 +57,7 @@ class BatchedHost:
         self.spec = getattr(env, "spec", None)
         self.metadata = {k: v for k, v in (getattr(env, "metadata", None) or {}).items() if k != "autoreset_mode"}
         self.render_mode = getattr(env, "render_mode", None)
-        self.autoreset = mode_of(env) or autoreset or ("next_step" if isinstance(env, VectorEnv) else "same_step")
+        self.autoreset = mode_of(env) or autoreset or "same_step"
         self.takes_masks = self.autoreset == "disabled"
         self._begun = False  # whether all envs have been reset
         self._tensor: Callable[[Any], Any] | None = (
@@ -135,7 +136,9 @@ class BatchedHost:
     def read_all(self, name: str) -> Any:
         """Return an attribute of all envs: an array or a list, one item for each."""
         value = env_calls.get_attr(self.env, name)
-        return value if self._is_batch(value) else [value] * self.num_envs
+        if not self._is_batch(value):
+            return [value] * self.num_envs
+        return value if isinstance(value, (list, tuple)) else as_array(value)
 
     def write(self, call: HostCall, index: int, name: str, value: Any) -> None:
         """Write env `index`'s item of an attribute."""
@@ -171,7 +174,10 @@ class BatchedHost:
     def render_all(self) -> Sequence[Any]:
         """Return the pictures of all envs, None for each that has none."""
         frames = self.env.render()
-        return frames if frames is not None and len(frames) == self.num_envs else [frames] * self.num_envs
+        if hasattr(frames, "ndim"):
+            frames = as_array(frames)
+        several = np.ndim(frames) == _OF_ALL if isinstance(frames, np.ndarray) else isinstance(frames, (list, tuple))
+        return frames if several and len(frames) == self.num_envs else [frames] * self.num_envs
 
     def close(self) -> None:
         """Close the batched env."""

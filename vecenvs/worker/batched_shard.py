@@ -59,6 +59,7 @@ class BatchedShard:
         self._lost: dict[int, Any] = {}  # env -> the last row of its episode, which was lost with another worker
         self._fresh: Columns = {}  # infos of the resets of other envs meanwhile: these repeat their first rows
         self._held = HeldResets(first)
+        self.hold = self._held.hold  # seed and options for an env's next reset which is not the batched env's own
 
     @property
     def flags(self) -> BatchedShard:
@@ -159,10 +160,11 @@ class BatchedShard:
         finals: Any
         resets: Columns
         if self._host.autoreset == "same_step":
-            infos, resets, finals = split_infos(infos, ended, len(self.all))
+            by_gymnasium = self._host.keeps_finals
+            infos, resets, finals = split_infos(infos, ended, len(self.all), as_gymnasium=by_gymnasium)
             if finals is not None:
                 self._writer.keep_final(finals, ended, infos)
-            elif self._host.keeps_finals:
+            elif by_gymnasium:
                 first = self.first + int(ended[0])
                 raise VecEnvError(f"the batched env's infos have no 'final_obs' for env {first}")
             return infos, resets
@@ -214,10 +216,6 @@ class BatchedShard:
 
     # Resets
 
-    def hold(self, local: int, seed: Any, options: Any) -> None:
-        """Keep seed and options for the next reset of an env which is not the batched env's own."""
-        self._held.hold(local, seed, options)
-
     def resume(self, lost: dict[int, tuple[Any, int | None]]) -> None:
         """Take over slots whose episodes ended with another worker: their next step returns a truncated row."""
         self._detained = True
@@ -233,9 +231,8 @@ class BatchedShard:
         """Reset envs for the caller, by slot with the seed and the options of each; their rows are first ones."""
         mask = self._mask_of(np.array(some))
         if not (mask.all() or self._host.takes_masks):
-            problem = VecEnvError(
-                f"{type(self._host.env).__name__} resets all its envs at once: call reset() without indices"
-            )
+            kind = type(self._host.env).__name__
+            problem = VecEnvError(f"{kind} resets all its envs at once: call reset() without indices")
             why = RemoteFailure.capture(self.first, "reset", problem, portable=self._remote)
             return RowsBody(self._failed(some, why))
         try:
@@ -246,9 +243,7 @@ class BatchedShard:
                 self._fresh = united(parts(self._fresh, ~mask), first)
         except BaseException as exc:
             return self._fail_all("reset", exc, some)
-        self._rewards[mask] = 0.0
-        self._flags[mask] = FIRST
-        self.some = True
+        self._rewards[mask], self._flags[mask], self.some = 0.0, FIRST, True
         body = RowsBody([], columns=({**infos, **left}, first))
         found = self._writer.with_extras(
             some, self._writer.with_objects(body, [self.first + local for local in some]) or body
@@ -279,7 +274,9 @@ class BatchedShard:
     def _refuse(self) -> RowsBody:
         """Refuse a step since some envs need a reset; nothing else changes."""
         index = self.first + int(np.flatnonzero(self._refused)[0])
-        problem = ResetNeededError(f"env {index} {self._why}", f"reset([{index}]) it first")
+        whole = f"reset(range({self._slots.start}, {self._slots.stop})) all envs of its batch first"
+        remedy = f"reset([{index}]) it first" if self._host.takes_masks else whole
+        problem = ResetNeededError(f"env {index} {self._why}", remedy)
         return RowsBody(self._extras_of("step", problem, self.all))
 
     def _fail_all(self, doing: str, exc: BaseException, asked: Sequence[int] | None = None) -> RowsBody:
@@ -290,8 +287,7 @@ class BatchedShard:
             self.unsettled.append(exc)
         self._refused[:], self._why, self._detained = True, "failed before", True
         self._ended, self._begun_next, self._lost = _NONE, self._begun_next & False, {}
-        self._flags[:] = 0
-        self.some = True
+        self._flags[:], self.some = 0, True
         return RowsBody(self._extras_of(doing, exc, self.all if asked is None else asked))
 
     def _extras_of(self, doing: str, exc: BaseException, some: Sequence[int]) -> list[RowExtras]:
@@ -304,14 +300,12 @@ class BatchedShard:
         return self._failed(some, why)
 
     def _failed(self, some: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
-        slots = [self.first + local for local in some]
-        return [RowExtras(slot, {}, None, why._replace(slot=slot)) for slot in slots]
+        return [RowExtras(self.first + env, {}, None, why._replace(slot=self.first + env)) for env in some]
 
     def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
         """Fail envs for a reason from outside; the whole host needs a reset then."""
         self._refused[:], self._why, self._detained = True, "failed before", True
-        self._flags[list(shard)] = 0
-        self.some = True
+        self._flags[list(shard)], self.some = 0, True
         return self._failed(shard, why)
 
     # The envs

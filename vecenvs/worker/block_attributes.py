@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from vecenvs.batch.attribute_columns import AttributeColumn
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.batch.info_batches import Columns, InfoColumn, as_array, parts
+from vecenvs.batch.info_batches import Columns, InfoColumn, parts
 from vecenvs.batch.values import copy_containers
 from vecenvs.worker.batched_host import BatchedHost
 from vecenvs.worker.block_writer import Mask
@@ -51,5 +51,4 @@ class BlockAttributes:
 
 
 def _copied(values: Any) -> Any:
-    found = values if isinstance(values, (list, tuple)) else as_array(values)
-    return found.copy() if isinstance(found, np.ndarray) else [copy_containers(value) for value in found]
+    return values.copy() if isinstance(values, np.ndarray) else [copy_containers(value) for value in values]

@@ -97,7 +97,11 @@ class BlockWriter:
         """Return values, one for each env. ValueError if they are of another shape, or of another kind of dtype."""
         found = as_array(values)
         if found.shape != self._shape or found.dtype.kind not in kinds:
-            raise ValueError(f"{what} have shape {found.shape} and dtype {found.dtype}, for {self.count} envs")
+            kind = "number" if "f" in kinds else "bool"
+            raise ValueError(
+                f"{what} have shape {found.shape} and dtype {found.dtype}: {self.count} envs need one {kind} each, "
+                f"{self._shape}"
+            )
         return found
 
     def with_objects(self, body: RowsBody | None, rows: list[int] | None = None) -> RowsBody | None:

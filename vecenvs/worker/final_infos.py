@@ -21,16 +21,22 @@ class SplitInfos(NamedTuple):
     finals: list[object] | None
 
 
-def split_infos(infos: Columns, ended: NDArray[np.int64], n: int) -> SplitInfos:
-    """Take last infos and observations of the `ended` rows out of the infos of n rows. `infos` is changed."""
+def split_infos(infos: Columns, ended: NDArray[np.int64], n: int, *, as_gymnasium: bool) -> SplitInfos:
+    """Take last infos and observations of the `ended` rows out of the infos of n rows. `infos` is changed.
+
+    Where episodes end, Gymnasium's infos are those of the resets. So are others' that have "final_info"; else these are
+    infos of the step on all rows.
+    """
     finals = next((column for name in _FINAL_NAMES if (column := infos.pop(name, None)) is not None), None)
     last = infos.pop("final_info", None)
+    if last is None and not as_gymnasium:
+        return SplitInfos(infos, {}, _items(finals, ended))
     statistics = {name: column for name, column in infos.items() if _is_statistics(column)}
     others = {name: column for name, column in infos.items() if name not in statistics}
     over = mask_of(ended, n)
     resets, kept = parts(others, over), parts(others, ~over)
     kept = united(kept, {**(last.values if last is not None else {}), **statistics})
-    return SplitInfos(kept, resets, None if finals is None else [finals.value(row) for row in ended.tolist()])
+    return SplitInfos(kept, resets, _items(finals, ended))
 
 
 def mask_of(rows: NDArray[np.int64], n: int) -> NDArray[np.bool_]:
@@ -42,3 +48,7 @@ def mask_of(rows: NDArray[np.int64], n: int) -> NDArray[np.bool_]:
 
 def _is_statistics(column: InfoColumn) -> bool:
     return isinstance(column.values, dict) and column.values.keys() == _STATISTICS
+
+
+def _items(finals: InfoColumn | None, ended: NDArray[np.int64]) -> list[object] | None:
+    return None if finals is None else [finals.value(row) for row in ended.tolist()]

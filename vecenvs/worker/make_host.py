@@ -11,7 +11,7 @@ from vecenvs.batched import Batched
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.batched_async import AsyncVectorEnvHost
-from vecenvs.worker.batched_host import BatchedHost, GymnasiumHost, mode_of, shown_by
+from vecenvs.worker.batched_host import MODES, BatchedHost, GymnasiumHost, mode_of, shown_by
 from vecenvs.worker.batched_vec_env import VecEnvHost
 from vecenvs.worker.envpool_host import EnvPoolHost, is_envpool, with_defaults
 
@@ -47,6 +47,11 @@ def make_host(env: Any, num_envs: int, autoreset: str | None = None) -> BatchedH
         return VecEnvHost(env, num_envs)
     if is_envpool(env):
         return EnvPoolHost(env, num_envs)
+    if isinstance(env, VectorEnv) and declared is None and autoreset is None:
+        raise VecEnvError(
+            f"{kind} does not say what it does at the end of an episode: its metadata have no 'autoreset_mode'. "
+            f"Name its mode by Batched(make, {num_envs}, autoreset={' or '.join(map(repr, MODES.values()))})"
+        )
     kinds = GymnasiumHost if isinstance(env, VectorEnv) else BatchedHost
     if isinstance(env, VectorEnv) and isinstance(env.unwrapped, AsyncVectorEnv):
         kinds = AsyncVectorEnvHost

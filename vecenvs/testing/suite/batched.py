@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,21 @@ class BatchedRuleConformance(Conformance):
         (tmp_path / "gate").touch()
         assert vec.reset().tolist() == [[0, 2, 0]]
         assert vec.step([0])[0].tolist() == [[0, 2, 1]]
+
+    def test_what_a_failed_batch_needs(self, make: Make) -> None:
+        """The error of a step says which reset there is: of some envs, or of the whole batch."""
+        for kind, remedy in (
+            ("same_step", "reset([0]) it first"),
+            ("arrays", "reset(range(0, 2)) all envs of its batch"),
+        ):
+            vec = make(batched_fns([functools.partial(FailingEnv, 0, "step", 1), *counting_fns(4)[1:]], (2, 2), kind))
+            vec.reset()
+            with pytest.raises(EnvError):
+                vec.step([0] * 4)
+            with pytest.raises(EnvError, match=re.escape(f"env 0 failed before: {remedy}")):
+                vec.step([0] * 4)
+            vec.reset(range(2))
+            assert vec.step([0] * 4)[0][:, 1:].tolist() == [[2, 1]] * 2 + [[1, 3]] * 2
 
     def test_bad_arguments(self, make: Make) -> None:
         with pytest.raises(EnvError, match=r"Batched says 3 envs, but its function gave a SyncVectorEnv of 2"):

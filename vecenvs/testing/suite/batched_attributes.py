@@ -41,6 +41,14 @@ class OwnKeysEnv(CountingEnv):
         return *row, {**info, **own, "nested": {"empty": {}, "tag": self.tag}}  # type: ignore[return-value]
 
 
+class PlainInfosBatch(ArrayBatch):
+    """Its infos are those of the step on every row, also where it resets an env."""
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        *rows, _ = super().step(actions)
+        return *rows, {"success": rows[2]}
+
+
 class LooseInfosBatch(ArrayBatch):
     """Its infos have lists of unequal items, a dict without masks which some envs have, and values for the batch."""
 
@@ -116,6 +124,17 @@ class BatchedAttributeConformance(Conformance):
             infos[1]["mine"] = 5
             assert_columns(infos)
             assert info_columns(infos)["mine"].mask.tolist() == [False, True, False, False, False, False]
+
+    def test_infos_of_an_env_without_last_infos(self, make: Make) -> None:
+        vec = make([Batched(functools.partial(PlainInfosBatch, lengthy_fns(3)), 3)])
+        vec.reset()
+        for _ in range(3):
+            dones, infos = vec.step([0] * 3)[2:]
+        assert_columns(infos)
+        assert [info["success"] for info in infos] == dones.tolist() == [True, False, False]
+        assert infos[0]["episode_start"]
+        assert "terminal_observation" not in infos[0]
+        assert vec.reset_infos[0] == {"episode_start": True}
 
     def test_infos_of_lists_and_of_dicts_without_masks(self, make: Make) -> None:
         vec = make([Batched(functools.partial(LooseInfosBatch, counting_fns(3)), 3)])
