@@ -73,7 +73,8 @@ class BatchedWorkerConformance(Conformance):
     @pytest.mark.parametrize("kind", ["same_step", "next_step", "disabled"])
     def test_a_batch_that_is_restarted(self, make: Make, kind: str, tmp_path: Path) -> None:
         dying = functools.partial(DyingEnv, 0, "step", 2, lives_file=tmp_path / "lives")
-        fns: list[EnvFn] = [functools.partial(WordyEnv, fn) for fn in (dying, *counting_fns(4)[1:])]
+        singles: list[EnvFn] = [dying, *counting_fns(4)[1:]]
+        fns: list[EnvFn] = [functools.partial(WordyEnv, fn) for fn in singles]
         common = {"autoreset": KINDS[kind][0], "on_failure": "restart", "info_attrs": ["ends", "word", "t"]}
         vec = make(batched_fns(fns, (2, 2), kind), **common)
         vec.reset(seed=0)
