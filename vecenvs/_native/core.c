@@ -18,6 +18,12 @@
 
 enum { BLOCK = 256 }; /* rows */
 
+#ifdef __GNUC__
+#define APART __attribute__((noinline)) /* where it is inlined, gcc forgets that its pointers are restrict */
+#else
+#define APART
+#endif
+
 /* Wrappers of envs whose `step` is done here: see known.py. */
 enum { TIME_LIMIT, ORDER_ENFORCING, MONITOR, KINDS };
 
@@ -645,6 +651,41 @@ row_bytes(PyArrayObject *column)
     return PyArray_DIM(column, 0) ? (size_t)(PyArray_NBYTES(column) / PyArray_DIM(column, 0)) : 0;
 }
 
+/* Write four columns of numbers to rows of `width` numbers; a constant width lets the compiler take several rows at once. */
+#define COPY_FOUR(name, number, constant)                                                                              \
+    static APART void name(number *restrict to, const number *restrict a, const number *restrict b,                    \
+                           const number *restrict c, const number *restrict d, npy_intp n, npy_intp width)             \
+    {                                                                                                                  \
+        npy_intp size = constant ? constant : width;                                                                   \
+        for (npy_intp row = 0; row < n; row++) {                                                                       \
+            to[row * size] = a[row];                                                                                   \
+            to[row * size + 1] = b[row];                                                                               \
+            to[row * size + 2] = c[row];                                                                               \
+            to[row * size + 3] = d[row];                                                                               \
+        }                                                                                                              \
+    }
+COPY_FOUR(copy_4_of_4, npy_uint32, 4)
+COPY_FOUR(copy_4_of_more, npy_uint32, 0)
+COPY_FOUR(copy_wide_4_of_4, npy_uint64, 4)
+COPY_FOUR(copy_wide_4_of_more, npy_uint64, 0)
+
+/* Write n rows of `width` numbers, of which the columns begin at from, from + between, ... */
+#define COPY_COLUMNS(name, number, all, some)                                                                          \
+    static void name(number *to, const number *from, npy_intp n, npy_intp width, npy_intp between)                     \
+    {                                                                                                                  \
+        npy_intp k = 0;                                                                                                \
+        for (; k + 4 <= width; k += 4, to += 4, from += 4 * between) {                                                 \
+            (width == 4 ? all : some)(to, from, from + between, from + 2 * between, from + 3 * between, n, width);     \
+        }                                                                                                              \
+        for (; k < width; k++, to++, from += between) {                                                                \
+            for (npy_intp row = 0; row < n; row++) {                                                                   \
+                to[row * width] = from[row];                                                                           \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+COPY_COLUMNS(copy_columns, npy_uint32, copy_4_of_4, copy_4_of_more)
+COPY_COLUMNS(copy_wide_columns, npy_uint64, copy_wide_4_of_4, copy_wide_4_of_more)
+
 static int
 copy_transposed(PyArrayObject *target, PyArrayObject *source)
 /* Copy a batch whose columns are contiguous, of 4 or 8 bytes each; return 0 for any other. numpy's own copy takes rows
@@ -652,26 +693,19 @@ copy_transposed(PyArrayObject *target, PyArrayObject *source)
 {
     npy_intp n = PyArray_DIM(source, 0), width = PyArray_DIM(source, 1), size = PyArray_ITEMSIZE(source);
     npy_intp between = PyArray_STRIDE(source, 1);
-    if ((size != 4 && size != 8) || PyArray_STRIDE(source, 0) != size || between < n * size ||
+    if ((size != 4 && size != 8) || PyArray_STRIDE(source, 0) != size || between < n * size || between % size ||
         !PyArray_ISCARRAY(target) || !PyArray_ISBEHAVED_RO(source) || PyDataType_REFCHK(PyArray_DESCR(source))) {
         return 0;
     }
-    for (npy_intp first = 0; first < n; first += BLOCK) { /* so many rows stay in the nearest cache */
-        npy_intp stop = first + BLOCK < n ? first + BLOCK : n;
-        for (npy_intp k = 0; k < width; k++) {
-            const char *column = PyArray_BYTES(source) + k * between;
-            if (size == 4) {
-                npy_uint32 *to = (npy_uint32 *)PyArray_DATA(target) + k;
-                for (npy_intp row = first; row < stop; row++) {
-                    to[row * width] = ((const npy_uint32 *)column)[row];
-                }
-            }
-            else {
-                npy_uint64 *to = (npy_uint64 *)PyArray_DATA(target) + k;
-                for (npy_intp row = first; row < stop; row++) {
-                    to[row * width] = ((const npy_uint64 *)column)[row];
-                }
-            }
+    for (npy_intp row = 0; row < n; row += BLOCK) { /* so many rows stay in the nearest cache */
+        npy_intp rows = n - row < BLOCK ? n - row : BLOCK;
+        const void *from = PyArray_BYTES(source) + row * size;
+        void *to = PyArray_BYTES(target) + row * width * size;
+        if (size == 4) {
+            copy_columns(to, from, rows, width, between / size);
+        }
+        else {
+            copy_wide_columns(to, from, rows, width, between / size);
         }
     }
     return 1;
@@ -902,14 +936,25 @@ rows_of_column(PyObject *rewards, PyObject *flags)
 }
 
 static PyObject *
-rows_with(const unsigned char *flags, unsigned char mask, npy_intp count)
+rows_with(const unsigned char *flags, npy_intp n, unsigned char mask, npy_intp count)
 /* Return the indices of the rows that have a flag of `mask`, which are `count` in number. */
 {
     PyObject *rows = PyArray_SimpleNew(1, &count, NPY_INT64);
     npy_int64 *found = rows == NULL ? NULL : PyArray_DATA((PyArrayObject *)rows);
-    for (npy_intp k = 0, next = 0; found != NULL && next < count; k++) { /* without a branch on flags, which are random */
-        found[next] = k;
-        next += (flags[k] & mask) != 0;
+    npy_uint64 masks = mask * (npy_uint64)0x0101010101010101;
+    for (npy_intp k = 0, next = 0; found != NULL && next < count;) {
+        npy_uint64 eight = masks;
+        npy_intp stop = k + 8 < n ? k + 8 : n;
+        if (k + 8 <= n) {
+            memcpy(&eight, flags + k, 8);
+        }
+        if (!(eight & masks)) { /* most often */
+            k = stop;
+        }
+        for (; k < stop && next < count; k++) { /* without a branch on flags, which are random */
+            found[next] = k;
+            next += (flags[k] & mask) != 0;
+        }
     }
     return rows;
 }
@@ -964,7 +1009,7 @@ write_outcomes(PyObject *module, PyObject *const *args, Py_ssize_t count)
         rewards[k] = ((const float *)PyArray_DATA(given[0]))[k];
     }
     npy_intp ended = join_flags(PyArray_DATA(given[1]), PyArray_DATA(given[2]), flags, n, (unsigned char)mark);
-    PyObject *found = rows_with(flags, TERMINATED | TRUNCATED, ended);
+    PyObject *found = rows_with(flags, n, TERMINATED | TRUNCATED, ended);
     for (npy_intp k = 0; found != NULL && k < began; k++) {
         rewards[rows[k]] = 0.0;
         flags[rows[k]] |= FIRST;
@@ -1014,7 +1059,7 @@ take_outcomes(PyObject *module, PyObject *const *args, Py_ssize_t count)
         split_block(PyArray_DATA((PyArrayObject *)args[1]), flags, PyArray_DATA((PyArrayObject *)parts[1]), n, counts);
     }
     for (int k = 0; k < 3; k++) {
-        parts[3 + k] = parts[2 + k] == NULL ? NULL : rows_with(flags, masks[k], counts[k]);
+        parts[3 + k] = parts[2 + k] == NULL ? NULL : rows_with(flags, n, masks[k], counts[k]);
     }
     PyObject *result = parts[5] == NULL ? NULL : PyTuple_New(6);
     for (int k = 0; k < 6; k++) {
