@@ -266,6 +266,9 @@ class BatchedRuleConformance(Conformance):
             make([Batched(functools.partial(SyncVectorEnv, counting_fns(2)), 2)])
         with pytest.raises(EnvError, match=r"vecenvs.Batched\(make, num_envs\)"):
             make([functools.partial(SyncVectorEnv, counting_fns(2))])
+        shared = SyncVectorEnv(counting_fns(2))
+        with pytest.raises(EnvError, match="env 2 gave an env that another one had given already"):
+            make([Batched(lambda: shared, 2)] * 4, autoreset="next_step")
         with pytest.raises(EnvError, match="does not tell its `num_envs`"):
             make([Batched(CountingEnv, 2)])
         with pytest.raises(ValueError, match="async"):
