@@ -108,7 +108,7 @@ class BatchedShard:
         """Step the host for a command about its envs, all of them; what rows have besides columns are extras."""
         self.step_all(self._number, ())
         body = self.end_step()
-        return body if body is None or body.columns is None else self._writer.with_extras(some, body)
+        return body and body.spread(self.first, some)
 
     def _step(self) -> RowsBody | None:
         self._parts = None
@@ -246,7 +246,7 @@ class BatchedShard:
         self._rewards[mask], self._flags[mask], self.some = 0.0, FIRST, True
         body = RowsBody([], columns=({**infos, **left}, first))
         body = self._writer.with_objects(body, [self.first + local for local in some]) or body
-        found = self._writer.with_extras(some, body)
+        found = body.spread(self.first, some)
         return found if found.extras or found.objects else None
 
     def try_reset(self, local: int) -> Any:
