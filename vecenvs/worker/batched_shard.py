@@ -108,7 +108,7 @@ class BatchedShard:
         """Step the host for a command about its envs, all of them; what rows have besides columns are extras."""
         self.step_all(self._number, ())
         body = self.end_step()
-        return body if body is None or body.columns is None else self._writer.with_extras(some, body)
+        return body and body.spread(self.first, some)
 
     def _step(self) -> RowsBody | None:
         self._parts = None
@@ -183,10 +183,10 @@ class BatchedShard:
         Envs that have been reset since then cannot be stepped without these: they repeat their first rows.
         """
         lost, self._lost = self._lost, {}
-        rows = np.array(sorted(lost))
-        ended = self._mask_of(rows)
+        ended = self._mask_of(rows := np.array(sorted(lost)))
         self._rewards[:], self._flags[:], self.some = 0.0, np.where(ended, np.uint8(TRUNCATED), np.uint8(FIRST)), True
-        infos: Columns = {"worker_restarted": InfoColumn(rows, np.ones(len(rows), bool))}
+        infos = {**self._fresh, **self._attributes.store(self._attributes.read_new())}
+        infos["worker_restarted"] = InfoColumn(rows, np.ones(len(rows), bool))
         self._writer.keep_final([lost[row] for row in rows.tolist()], rows, infos)
         resets = self._fresh
         if self._mode == "same_step":
@@ -199,7 +199,7 @@ class BatchedShard:
                 self._begun_next = ended
             else:
                 self._refused, self._why = ended, "has ended its episode"
-        return RowsBody([], columns=({**self._fresh, **infos}, resets))
+        return RowsBody([], columns=(infos, resets))
 
     def _begin_after_loss(self) -> RowsBody:
         """Return the first rows of the episodes after lost ones, in next_step mode."""
@@ -245,9 +245,8 @@ class BatchedShard:
             return self._fail_all("reset", exc, some)
         self._rewards[mask], self._flags[mask], self.some = 0.0, FIRST, True
         body = RowsBody([], columns=({**infos, **left}, first))
-        found = self._writer.with_extras(
-            some, self._writer.with_objects(body, [self.first + local for local in some]) or body
-        )
+        body = self._writer.with_objects(body, [self.first + local for local in some]) or body
+        found = body.spread(self.first, some)
         return found if found.extras or found.objects else None
 
     def try_reset(self, local: int) -> Any:
