@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Text
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vecenvs.backends.dummy import DummyVecEnv
@@ -58,6 +59,22 @@ class Halved:
 
     def close(self) -> None:
         self.vec.close()
+
+
+class NamingEnv(CountingEnv):
+    """An env whose observations are text. Action 1 fails."""
+
+    def __init__(self, tag: int) -> None:
+        super().__init__(tag)
+        self.observation_space: Any = Text(9)
+
+    def step(self, action: Any) -> Any:
+        if action == 1:
+            raise ValueError("action 1")
+        return super().step(action)
+
+    def _observe(self) -> Any:
+        return f"{self.tag} at {self.t}"
 
 
 def both_ways(make: Make, fns: Sequence[EnvFn], sizes: Sequence[int], kind: str, **common: Any) -> Lockstep:
@@ -219,6 +236,17 @@ class BatchedRuleConformance(Conformance):
         vec.reset()
         obs, *_ = vec.step([0] * 4)
         assert obs[:, 2].tolist() == [1] * 4
+
+    def test_a_batch_of_text_that_fails(self, make: Make) -> None:
+        """Rows that are no numbers arrive from the other envs of its worker."""
+        vec = make(batched_fns([functools.partial(NamingEnv, tag) for tag in range(4)], (2, 0, 0)))
+        vec.reset()
+        with pytest.raises(EnvError, match="batched env of envs 0, 1 raised ValueError in step: action 1") as raised:
+            vec.step([1, 0, 0, 0])
+        assert raised.value.batch is not None
+        assert raised.value.batch.obs.tolist() == ["2 at 1", "3 at 1"]
+        vec.reset([0, 1])
+        assert vec.step([0] * 4)[0].tolist() == ["0 at 1", "1 at 1", "2 at 2", "3 at 2"]
 
     def test_bad_arguments(self, make: Make) -> None:
         with pytest.raises(EnvError, match=r"Batched says 3 envs, but its function gave a SyncVectorEnv of 2"):
