@@ -329,6 +329,11 @@ class BegunInfos(Sequence[dict[str, Any]]):
         """Return the info of a reset that had more than "episode_start", else {}: without making a dict."""
         return self[row] if self._unmade.get(row) else self._made.get(row, {})
 
+    @property
+    def steady(self) -> bool:
+        """Whether each env has begun an episode, and no info has more than "episode_start"."""
+        return not (self._made or self._unmade) and bool(self._begun.all())
+
     def begin(self, rows: Rows, infos: Columns) -> None:
         """Note episodes that began, with what their resets' infos have."""
         self._begun[rows] = True
