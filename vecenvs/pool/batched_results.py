@@ -31,7 +31,7 @@ class BatchedResults(StepResults):
         self._seen: NDArray[np.uint8] = np.frombuffer(self._no_flags, np.uint8)  # the flags of the last step's rows
 
     def flagged(self, flag: int) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = (self._seen & np.uint8(flag)) != 0
+        found: NDArray[np.bool_] = _native.chosen.flagged(self._seen, flag)
         return found
 
     @property
@@ -50,7 +50,7 @@ class BatchedResults(StepResults):
         """
         came, batch, n = self._commands.step_answers, self._batch, self._batch.n
         layout, names = batch.observations.layout, self._infos.names
-        rewards, dones, flags, first, last, final = self._take_outcomes(batch.rewards, batch.flags)
+        rewards, dones, flags, begun, last, final = self._take_outcomes(batch.rewards, batch.flags)
         leaves = [
             self._copied_leaf(part, leaf.dtype) if copy else part.astype(leaf.dtype, copy=False)[:]
             for part, leaf in zip(batch.observations.arrays if parts is None else parts, layout.leaves, strict=True)
@@ -67,12 +67,12 @@ class BatchedResults(StepResults):
         )
         if whole:
             given = {**given, **{name: InfoColumn(None, values) for name, values in self._infos.copied().items()}}
-        infos = BatchInfos(n, given, partial(_with_flags, flags, first, finals))
+        infos = BatchInfos(n, given, partial(_with_flags, flags, finals))
         for worker in came.infos:
             infos.add(came.shard(worker), came.infos_of(worker))
         self._seen, self._informed = flags, False
-        if len(first):
-            self._episodes.begin_all(first, _reset_infos(extras), resets)
+        if begun and (came.bodies or not self._episodes.steady):
+            self._episodes.begin_all((flags & _FIRST).nonzero()[0], _reset_infos(extras), resets)
         if extras:
             self._take_extras(extras, infos, ())  # type: ignore[arg-type]  # used like a list
         if self.keep_rows:
@@ -98,7 +98,7 @@ class BatchedResults(StepResults):
         finals = [InfoColumn(at, FinalRows(held.layout, held.at(rows[at])))
                   for flag, held in ((FINAL, batch.finals), (LAST, batch.observations))
                   if held is not None and len(at := ended[(flags[ended] & flag) != 0])]  # fmt: skip
-        infos = BatchInfos(len(rows), {}, partial(_with_flags, flags, first, finals))
+        infos = BatchInfos(len(rows), {}, partial(_with_flags, flags, finals))
         if extras:
             brought = [(j, extra.info) for j, slot in enumerate(slots) if (extra := extras.get(slot)) and extra.info]
             infos.add([j for j, _ in brought], [info for _, info in brought])
@@ -136,10 +136,11 @@ def _reset_infos(extras: Iterable[RowExtras]) -> dict[int, dict[str, Any]]:
     return {extra.slot: extra.reset_info for extra in extras if extra.reset_info}
 
 
-def _with_flags(flags: NDArray[np.uint8], first: Any, finals: list[InfoColumn], infos: Columns) -> Columns:
+def _with_flags(flags: NDArray[np.uint8], finals: list[InfoColumn], infos: Columns) -> Columns:
     """Return the columns of infos with what the rows' flags say."""
     found = {**infos, TRUNCATED_KEY: InfoColumn(None, (flags & _DONE) == TRUNCATED)}
     added = [("terminal_observation", column) for column in finals]
+    first = (flags & _FIRST).nonzero()[0]
     if len(first):
         added.append(("episode_start", InfoColumn(first, np.ones(len(first), bool))))
     for name, column in added:
