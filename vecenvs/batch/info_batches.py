@@ -101,7 +101,10 @@ def columns_of(infos: dict[str, Any], n: int) -> Columns:
                 continue
             found[name] = column if rows is None else column._replace(values=parts(column.values, column.mask(n)))
             continue
-        values = value if isinstance(value, (list, tuple)) else as_array(value)
+        try:
+            values = value if isinstance(value, (list, tuple)) else as_array(value)
+        except Exception as exc:  # whatever a foreign library raises
+            raise VecEnvError(f"infos[{name!r}] does not become an array ({exc}): convert it, or leave it out") from exc
         if (isinstance(values, np.ndarray) and not values.ndim) or len(values) != n:
             continue
         if isinstance(values, np.ndarray) and values.dtype != object:
