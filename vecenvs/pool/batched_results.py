@@ -28,7 +28,8 @@ class BatchedResults(StepResults):
     def __init__(self, batch: BatchColumns, *args: Any, **kwargs: Any) -> None:
         super().__init__(batch, *args, **kwargs)
         self._take_outcomes, self._take_batch = _native.chosen.take_outcomes, _native.chosen.take_batch
-        self._seen: NDArray[np.uint8] = np.frombuffer(self._no_flags, np.uint8)  # the flags of the last step's rows
+        self._seen: NDArray[np.uint8] = np.zeros(batch.n, np.uint8)  # the flags of the last step's rows
+        self._flags = self._no_flags = b""  # as bytes they are not needed
 
     def flagged(self, flag: int) -> NDArray[np.bool_]:
         found: NDArray[np.bool_] = _native.chosen.flagged(self._seen, flag)
