@@ -8,6 +8,7 @@ from typing import Any
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.batch.info_batches import info_of
 from vecenvs.batch.infos import InfoForm, InfoTable, blank_info, copies
+from vecenvs.batch.packed_infos import unpack
 from vecenvs.transport.protocol import RowExtras, RowsBody
 
 Infos = list[dict[str, Any]]
@@ -83,9 +84,9 @@ class StepAnswers:
             found = {slot: RowExtras(slot, info) for slot, info in zip(self._shards[worker], infos, strict=True)}
         body, first = self.bodies.get(worker, _NOTHING), self._shards[worker].start
         if body.columns is not None:
-            infos, resets = body.columns
+            given, resets = map(unpack, body.columns)
             for local in range(len(self._shards[worker])):
-                info, reset_info = info_of(infos, local), info_of(resets, local)
+                info, reset_info = info_of(given, local), info_of(resets, local)
                 if info or reset_info:
                     found[first + local] = RowExtras(first + local, info, reset_info or None)
         for extra in body.extras:

@@ -117,7 +117,7 @@ class RowsBody(NamedTuple):
     `infos` are those of all slots of the shard, if every one has some. In process that is a list of dicts; otherwise
     they lie in columns, and it is the columns' InfoForm, or True if that has been sent before. `columns` are those of
     batched envs, by name (`info_batches.InfoColumn`), and those of the resets among these rows; rows count from the
-    shard's first slot.
+    shard's first slot. Those of another process are packed: see `packed_infos.unpack`.
     """
 
     extras: list[RowExtras]
