@@ -48,13 +48,14 @@ test-all: $(VENV)/.extras-$(TEST_EXTRAS) $(VENV)/mpich/.stamp
 
 # A copy of the package, so that the one in use is not replaced. Python's memory is known to no leak checker.
 SANITIZED := build/sanitize
+OF_THE_CORE := tests/test_native.py tests/test_native_blocks.py tests/test_native_memory.py
 sanitize: $(VENV)/.extras-$(TEST_EXTRAS)
 	@rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)
 	@cp -r vecenvs tests setup.py README.md LICENSE pyproject.toml $(SANITIZED) && rm -f $(SANITIZED)/vecenvs/_native/*.so
 	cd $(SANITIZED) && CFLAGS="-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all" \
 	    $(CURDIR)/$(BIN)/python setup.py --quiet build_ext --inplace
 	cd $(SANITIZED) && LD_PRELOAD="$$(cc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
-	    PYTHONPATH=. $(TEST_ENVIRONMENT) $(CURDIR)/$(BIN)/python -m pytest tests/test_native.py $(PYTEST_ARGS)
+	    PYTHONPATH=. $(TEST_ENVIRONMENT) $(CURDIR)/$(BIN)/python -m pytest $(OF_THE_CORE) -m "not long" $(PYTEST_ARGS)
 
 chaos: $(VENV)/.extras-$(TEST_EXTRAS)
 	PYTHONPATH=tests $(BIN)/python -m chaos --seconds $(SECONDS) $(if $(ENGINES),--engine $(ENGINES)) $(CHAOS_ARGS)

@@ -13,8 +13,10 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+import shutil
 import signal
 import sys
+import sysconfig
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,6 +39,11 @@ preload.MODULES.append("vecenvs.testing.suite")  # and with it pytest, which eac
 # setup.py leaves cpprb out of the tests' libraries where it has no wheel; where it is missing elsewhere, tests fail.
 NO_REPLAY = sys.version_info >= (3, 13) and importlib.util.find_spec("cpprb") is None
 collect_ignore = ["replay", "examples/test_replay_examples.py"] if NO_REPLAY else []
+
+# Nothing was compiled, as setup.py says: there is no compiler, or this is a free-threaded build of Python.
+NO_CORE = not vecenvs._native.is_compiled() and (
+    shutil.which("cc") is None or bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+)
 
 NO_ENVPOOL = sys.version_info < (3, 11)  # it has no wheel there
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import random
-import shutil
 import sys
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import NO_CORE
 
-import vecenvs._native
 from vecenvs._native import twin
 from vecenvs.batch.batch_columns import FINAL, LAST
 
-if shutil.which("cc") is None and not vecenvs._native.is_compiled():
-    pytest.skip("no C compiler", allow_module_level=True)
+if NO_CORE:
+    pytest.skip("no compiled core", allow_module_level=True)
 
 SIZES = (0, 1, 3, 255, 256, 257, 1000)
 NUMBERS = (0.0, -0.0, 1.5, -1e38, float("inf"), float("nan"), 3.5e38, 1e-60)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vecenvs import VecMonitor, as_gymnasium, make_vec_env
+from vecenvs import Batched, VecMonitor, as_gymnasium, make_vec_env
 
 
 @pytest.mark.parametrize("backend", ["dummy", "subproc"])
@@ -72,3 +72,7 @@ def test_bad_arguments() -> None:
         make_vec_env("CartPole-v1", num_env=2, vectorization="yes")
     with pytest.raises(ValueError, match="needs an env id"):
         make_vec_env(lambda: None, num_env=2, vectorization="native")
+    made = Batched(lambda: None, 2)
+    for env_id in (made, [made, made]):
+        with pytest.raises(TypeError, match="a list of these to DummyVecEnv"):
+            make_vec_env(env_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import os
 import signal
@@ -200,6 +201,21 @@ class TestServer:
             assert drawn == 30, "the limit"
             server.sample(5)  # the prefetched batches are discarded
             assert server.stats()["sampled"] <= 30
+
+    def test_the_later_request_is_answered_first(self) -> None:
+        """Ray's async actors may begin calls in another order: a request that got all that is allowed is taken."""
+
+        class LastFirst(collections.deque[Any]):
+            append = collections.deque.appendleft
+
+        with serve(samples_per_insert=100.0, tolerance=30) as server:
+            server.call(lambda owner: setattr(owner, "_requests", LastFirst()))
+            with pytest.raises(SampleTimeout):
+                server.sample(timeout=0.5)
+            wait_until(lambda: server.stats()["waiting_samples"] == 2)
+            server.insert(transitions(0, 10))
+            assert len(server.sample(timeout=20.0)["reward"]) == 10
+            server.sample(5, timeout=20.0)
 
     def test_its_death(self) -> None:
         with serve() as server:

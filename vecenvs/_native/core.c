@@ -18,6 +18,12 @@
 
 enum { BLOCK = 256 }; /* rows */
 
+#ifdef __GNUC__
+#define APART __attribute__((noinline)) /* where it is inlined, gcc forgets that its pointers are restrict */
+#else
+#define APART
+#endif
+
 /* Wrappers of envs whose `step` is done here: see known.py. */
 enum { TIME_LIMIT, ORDER_ENFORCING, MONITOR, KINDS };
 
@@ -438,7 +444,7 @@ add_info(PyObject *infos, PyObject *local, PyObject *info)
 /* The loop */
 
 typedef struct {
-    PyObject *acts, *actions, *cells, *where, *rewards, *infos, *end_episode, *take_odd, *chosen, *column;
+    PyObject *acts, *actions, *cells, *where, *rewards, *infos, *end_episode, *take_odd, *chosen;
 } Step;
 
 static int
@@ -519,7 +525,7 @@ plain_number(PyObject *reward, double *number)
 }
 
 static int
-write_rewards(PyObject *rewards, PyObject *chosen, const Py_buffer *column)
+write_rewards(PyObject *rewards, PyObject *chosen, Py_buffer *column)
 /* Return 1 if all rewards are written, 0 if one is of another type, -1 after an exception. */
 {
     Py_ssize_t n = PyList_GET_SIZE(rewards);
@@ -550,6 +556,42 @@ is_past(State *state, double time)
     return past;
 }
 
+static int
+step_rest(State *state, const Step *step, double until)
+/* Step the envs that have no reward yet, until it is this time. Return 0, or -1 after an exception. */
+{
+    for (;;) {
+        Py_ssize_t position = PyList_GET_SIZE(step->rewards);
+        if (position >= PyList_GET_SIZE(step->chosen == Py_None ? step->acts : step->chosen)) {
+            return 0;
+        }
+        Py_ssize_t local = local_at(step->chosen, position);
+        Row row = {NULL, NULL, NULL, NULL, NULL};
+        int failed = local < 0 ? -1 : step_one(state, step, local, &row);
+        row_clear(&row);
+        int past = failed || isinf(until) ? failed : is_past(state, until);
+        if (past) {
+            return past < 0 ? -1 : 0;
+        }
+    }
+}
+
+static int
+is_written_to(PyObject *column)
+{
+    PyArrayObject *array = (PyArrayObject *)column;
+    return PyArray_CheckExact(column) && PyArray_ISCARRAY(array) &&
+           (PyArray_NDIM(array) == 1 ? PyArray_TYPE(array) == NPY_INT64
+                                     : PyArray_NDIM(array) > 1 && PyArray_ISNUMBER(array));
+}
+
+static PyObject *
+writes_to(PyObject *module, PyObject *column)
+{
+    (void)module;
+    return PyBool_FromLong(is_written_to(column));
+}
+
 static PyObject *
 step_envs(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
@@ -558,72 +600,49 @@ step_envs(PyObject *module, PyObject *const *args, Py_ssize_t count)
         PyErr_Format(PyExc_TypeError, "step_envs takes 11 arguments, not %zd", count);
         return NULL;
     }
-    Step step = {args[0], args[1], args[2], args[3], args[4], args[5], args[6], args[7], args[8], args[9]};
+    Step step = {args[0], args[1], args[2], args[3], args[4], args[5], args[6], args[7], args[8]};
     if (!PyList_CheckExact(step.acts) || !PyList_CheckExact(step.rewards) || !PyList_CheckExact(step.infos) ||
-        !(step.chosen == Py_None || PyList_CheckExact(step.chosen))) {
-        PyErr_SetString(PyExc_TypeError, "step_envs takes lists");
-        return NULL;
-    }
-    const Py_buffer *column = PyMemoryView_Check(step.column) ? PyMemoryView_GET_BUFFER(step.column) : NULL;
-    if (column == NULL || column->ndim != 1 || column->itemsize != sizeof(double) || column->readonly ||
-        strcmp(column->format, "d") != 0 || !PyBuffer_IsContiguous(column, 'C')) {
-        PyErr_SetString(PyExc_TypeError, "rewards are written to a contiguous memoryview of float64");
+        !(step.chosen == Py_None || PyList_CheckExact(step.chosen)) ||
+        (PyArray_CheckExact(step.cells) && !is_written_to(step.cells))) {
+        PyErr_SetString(PyExc_TypeError, "step_envs takes lists, and cells or a column that `writes_to` takes");
         return NULL;
     }
     double until = PyFloat_AsDouble(args[10]);
     if (until == -1.0 && PyErr_Occurred()) {
         return NULL;
     }
-    for (;;) {
-        Py_ssize_t position = PyList_GET_SIZE(step.rewards);
-        if (position >= PyList_GET_SIZE(step.chosen == Py_None ? step.acts : step.chosen)) {
-            break;
-        }
-        Py_ssize_t local = local_at(step.chosen, position);
-        Row row = {NULL, NULL, NULL, NULL, NULL};
-        int failed = local < 0 ? -1 : step_one(state, &step, local, &row);
-        if (failed && PyErr_Occurred()) { /* an env's object that is deleted may run Python code */
-            PyObject *type, *value, *trace;
-            PyErr_Fetch(&type, &value, &trace);
-            row_clear(&row);
-            PyErr_Restore(type, value, trace);
-            return NULL;
-        }
-        row_clear(&row);
-        int late = isinf(until) ? 0 : is_past(state, until);
-        if (late < 0) {
-            return NULL;
-        }
-        if (late) {
-            break;
-        }
+    Py_buffer column; /* held, so that no env's code can release it */
+    if (PyObject_GetBuffer(args[9], &column, PyBUF_CONTIG | PyBUF_FORMAT)) {
+        return NULL;
     }
-    int written = write_rewards(step.rewards, step.chosen, column);
+    int written = -1;
+    if (column.ndim != 1 || column.itemsize != sizeof(double) || strcmp(column.format, "d") != 0) {
+        PyErr_SetString(PyExc_TypeError, "rewards are written to a contiguous memoryview of float64");
+    }
+    else if (step_rest(state, &step, until) == 0) {
+        written = write_rewards(step.rewards, step.chosen, &column);
+    }
+    PyBuffer_Release(&column);
     return written < 0 ? NULL : PyBool_FromLong(written);
 }
 
-static PyObject *
-writes_to(PyObject *module, PyObject *column)
-{
-    (void)module;
-    if (!PyArray_CheckExact(column)) {
-        Py_RETURN_FALSE;
-    }
-    PyArrayObject *array = (PyArrayObject *)column;
-    int scalars = PyArray_NDIM(array) == 1 && PyArray_TYPE(array) == NPY_INT64;
-    return PyBool_FromLong(PyArray_ISCARRAY(array) && (PyArray_ISNUMBER(array) || PyArray_ISBOOL(array)) &&
-                           (scalars || PyArray_NDIM(array) > 1));
-}
+/* The caller's side: Python code may change any array, so what is known of one holds until the next call of Python. */
 
-/* The caller's side */
+static int
+is_vector(PyObject *given, int type, npy_intp n)
+/* Tell whether this is a contiguous array of n items of this type; -1 for any number. */
+{
+    PyArrayObject *array = (PyArrayObject *)given;
+    return PyArray_CheckExact(given) && PyArray_NDIM(array) == 1 && PyArray_TYPE(array) == type &&
+           PyArray_ISCARRAY_RO(array) && (n < 0 || PyArray_DIM(array, 0) == n);
+}
 
 static const npy_int64 *
 rows_in(PyArrayObject *column, PyObject *rows, npy_intp *count)
 /* Return the indices of some rows of a column, all of which exist, or NULL after an exception. */
 {
     PyArrayObject *array = (PyArrayObject *)rows;
-    if (!PyArray_CheckExact(rows) || PyArray_TYPE(array) != NPY_INT64 || PyArray_NDIM(array) != 1 ||
-        !PyArray_ISCARRAY_RO(array) || !PyArray_ISCARRAY(column) || PyArray_NDIM(column) < 1 ||
+    if (!is_vector(rows, NPY_INT64, -1) || !PyArray_ISCARRAY(column) || PyArray_NDIM(column) < 1 ||
         PyDataType_REFCHK(PyArray_DESCR(column))) {
         PyErr_SetString(PyExc_TypeError, "rows of a contiguous column are named by an array of int64");
         return NULL;
@@ -645,6 +664,41 @@ row_bytes(PyArrayObject *column)
     return PyArray_DIM(column, 0) ? (size_t)(PyArray_NBYTES(column) / PyArray_DIM(column, 0)) : 0;
 }
 
+/* Write four columns of numbers to rows of `width` numbers; a constant width lets the compiler take several rows at once. */
+#define COPY_FOUR(name, number, constant)                                                                              \
+    static APART void name(number *restrict to, const number *restrict a, const number *restrict b,                    \
+                           const number *restrict c, const number *restrict d, npy_intp n, npy_intp width)             \
+    {                                                                                                                  \
+        npy_intp size = constant ? constant : width;                                                                   \
+        for (npy_intp row = 0; row < n; row++) {                                                                       \
+            to[row * size] = a[row];                                                                                   \
+            to[row * size + 1] = b[row];                                                                               \
+            to[row * size + 2] = c[row];                                                                               \
+            to[row * size + 3] = d[row];                                                                               \
+        }                                                                                                              \
+    }
+COPY_FOUR(copy_4_of_4, npy_uint32, 4)
+COPY_FOUR(copy_4_of_more, npy_uint32, 0)
+COPY_FOUR(copy_wide_4_of_4, npy_uint64, 4)
+COPY_FOUR(copy_wide_4_of_more, npy_uint64, 0)
+
+/* Write n rows of `width` numbers, of which the columns begin at from, from + between, ... */
+#define COPY_COLUMNS(name, number, all, some)                                                                          \
+    static void name(number *to, const number *from, npy_intp n, npy_intp width, npy_intp between)                     \
+    {                                                                                                                  \
+        npy_intp k = 0;                                                                                                \
+        for (; k + 4 <= width; k += 4, to += 4, from += 4 * between) {                                                 \
+            (width == 4 ? all : some)(to, from, from + between, from + 2 * between, from + 3 * between, n, width);     \
+        }                                                                                                              \
+        for (; k < width; k++, to++, from += between) {                                                                \
+            for (npy_intp row = 0; row < n; row++) {                                                                   \
+                to[row * width] = from[row];                                                                           \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+COPY_COLUMNS(copy_columns, npy_uint32, copy_4_of_4, copy_4_of_more)
+COPY_COLUMNS(copy_wide_columns, npy_uint64, copy_wide_4_of_4, copy_wide_4_of_more)
+
 static int
 copy_transposed(PyArrayObject *target, PyArrayObject *source)
 /* Copy a batch whose columns are contiguous, of 4 or 8 bytes each; return 0 for any other. numpy's own copy takes rows
@@ -652,26 +706,20 @@ copy_transposed(PyArrayObject *target, PyArrayObject *source)
 {
     npy_intp n = PyArray_DIM(source, 0), width = PyArray_DIM(source, 1), size = PyArray_ITEMSIZE(source);
     npy_intp between = PyArray_STRIDE(source, 1);
-    if ((size != 4 && size != 8) || PyArray_STRIDE(source, 0) != size || between < n * size ||
-        !PyArray_ISCARRAY(target) || !PyArray_ISBEHAVED_RO(source) || PyDataType_REFCHK(PyArray_DESCR(source))) {
+    if ((size != 4 && size != 8) || PyArray_STRIDE(source, 0) != size || between < n * size || between % size ||
+        !PyArray_ISCARRAY(target) || !PyArray_ISBEHAVED_RO(source) ||
+        !(PyArray_ISINTEGER(source) || PyArray_ISFLOAT(source))) {
         return 0;
     }
-    for (npy_intp first = 0; first < n; first += BLOCK) { /* so many rows stay in the nearest cache */
-        npy_intp stop = first + BLOCK < n ? first + BLOCK : n;
-        for (npy_intp k = 0; k < width; k++) {
-            const char *column = PyArray_BYTES(source) + k * between;
-            if (size == 4) {
-                npy_uint32 *to = (npy_uint32 *)PyArray_DATA(target) + k;
-                for (npy_intp row = first; row < stop; row++) {
-                    to[row * width] = ((const npy_uint32 *)column)[row];
-                }
-            }
-            else {
-                npy_uint64 *to = (npy_uint64 *)PyArray_DATA(target) + k;
-                for (npy_intp row = first; row < stop; row++) {
-                    to[row * width] = ((const npy_uint64 *)column)[row];
-                }
-            }
+    for (npy_intp row = 0; row < n; row += BLOCK) { /* so many rows stay in the nearest cache */
+        npy_intp rows = n - row < BLOCK ? n - row : BLOCK;
+        const void *from = PyArray_BYTES(source) + row * size;
+        void *to = PyArray_BYTES(target) + row * width * size;
+        if (size == 4) {
+            copy_columns(to, from, rows, width, between / size);
+        }
+        else {
+            copy_wide_columns(to, from, rows, width, between / size);
         }
     }
     return 1;
@@ -709,7 +757,7 @@ take_batch(PyObject *module, PyObject *const *args, Py_ssize_t count)
     }
     size_t size = row_bytes(column);
     for (npy_intp k = 0; k < n; k++) {
-        memcpy(PyArray_BYTES(column) + rows[k] * size, PyArray_BYTES(batch) + k * size, size);
+        memmove(PyArray_BYTES(column) + rows[k] * size, PyArray_BYTES(batch) + k * size, size);
     }
     Py_RETURN_TRUE;
 }
@@ -734,21 +782,24 @@ narrow(const double *restrict source, float *restrict target, npy_intp n)
 }
 
 static PyObject *
-as_float32(State *state, PyArrayObject *numbers, const npy_int64 *rows, npy_intp n, PyObject *indices)
+as_float32(State *state, PyObject *numbers, PyObject *indices)
 /* Return numbers, or those of some rows, as float32. */
 {
-    PyObject *copy = PyArray_SimpleNew(1, &n, NPY_FLOAT32);
+    PyArrayObject *array = (PyArrayObject *)numbers;
+    npy_intp n = PyArray_DIM(array, 0);
+    const npy_int64 *rows = indices == NULL ? NULL : rows_in(array, indices, &n);
+    PyObject *copy = indices != NULL && rows == NULL ? NULL : PyArray_SimpleNew(1, &n, NPY_FLOAT32);
     if (copy == NULL) {
         return NULL;
     }
-    const double *source = PyArray_DATA(numbers);
+    const double *source = PyArray_DATA(array);
     float *target = PyArray_DATA((PyArrayObject *)copy);
     int lost = rows == NULL && narrow(source, target, n);
     for (npy_intp k = 0; rows != NULL && k < n; k++) {
         lost |= narrow(source + rows[k], target + k, 1);
     }
     if (lost) { /* numpy warns of numbers that become infinite, if it is to */
-        PyObject *given = rows == NULL ? Py_NewRef(numbers) : PyObject_GetItem((PyObject *)numbers, indices);
+        PyObject *given = rows == NULL ? Py_NewRef(numbers) : PyObject_GetItem(numbers, indices);
         Py_SETREF(copy, given == NULL ? NULL : PyObject_CallMethod(given, "astype", "O", state->float32));
         Py_XDECREF(given);
     }
@@ -774,99 +825,15 @@ copies(PyObject *infos, npy_intp n)
 }
 
 static PyObject *
-plain_result(PyObject *module, PyObject *const *args, Py_ssize_t count)
+as_tuple(PyObject **parts, int count)
+/* Return these objects as a tuple, or NULL if one is NULL, and give up the references to them. */
 {
-    State *state = PyModule_GetState(module);
-    PyArrayObject *rewards = count == 3 && PyArray_CheckExact(args[1]) ? (PyArrayObject *)args[1] : NULL;
-    if (rewards == NULL || PyArray_TYPE(rewards) != NPY_DOUBLE || PyArray_NDIM(rewards) != 1 ||
-        !PyArray_ISCARRAY_RO(rewards)) {
-        PyErr_SetString(PyExc_TypeError, "plain_result takes observations, an array of float64 and infos");
-        return NULL;
+    int some = count;
+    for (int k = 0; k < count; k++) {
+        some -= parts[k] == NULL;
     }
-    npy_intp n = PyArray_DIM(rewards, 0);
-    PyObject *parts[4] = {
-        PyArray_CheckExact(args[0]) ? PyArray_NewCopy((PyArrayObject *)args[0], NPY_CORDER) : PyObject_CallNoArgs(args[0]),
-    };
-    parts[1] = parts[0] == NULL ? NULL : as_float32(state, rewards, NULL, n, NULL);
-    parts[2] = parts[1] == NULL ? NULL : PyArray_ZEROS(1, &n, NPY_BOOL, 0);
-    parts[3] = parts[2] == NULL ? NULL : copies(args[2], n);
-    PyObject *result = parts[3] == NULL ? NULL : PyTuple_Pack(4, parts[0], parts[1], parts[2], parts[3]);
-    for (int k = 0; k < 4; k++) {
-        Py_XDECREF(parts[k]);
-    }
-    return result;
-}
-
-static PyObject *
-copied_rows(PyArrayObject *column, const npy_int64 *rows, npy_intp n)
-{
-    npy_intp shape[NPY_MAXDIMS];
-    memcpy(shape, PyArray_DIMS(column), PyArray_NDIM(column) * sizeof(npy_intp));
-    shape[0] = n;
-    PyArray_Descr *dtype = PyArray_DESCR(column);
-    Py_INCREF(dtype);
-    PyObject *copy = PyArray_NewFromDescr(&PyArray_Type, dtype, PyArray_NDIM(column), shape, NULL, NULL, 0, NULL);
-    if (copy != NULL) {
-        size_t size = row_bytes(column);
-        for (npy_intp k = 0; k < n; k++) {
-            memcpy(PyArray_BYTES((PyArrayObject *)copy) + k * size, PyArray_BYTES(column) + rows[k] * size, size);
-        }
-    }
-    return copy;
-}
-
-static int
-split_flags(PyArrayObject *column, const npy_int64 *rows, npy_intp n, PyObject **parts)
-/* Make of the flags of some rows: bytes, and for each row whether it is terminated, truncated, a transition. */
-{
-    parts[0] = PyBytes_FromStringAndSize(NULL, n);
-    for (int k = 1; k < 4; k++) {
-        parts[k] = parts[k - 1] == NULL ? NULL : PyArray_SimpleNew(1, &n, NPY_BOOL);
-    }
-    if (parts[3] == NULL) {
-        return -1;
-    }
-    const unsigned char *source = PyArray_DATA(column);
-    for (npy_intp k = 0; k < n; k++) {
-        unsigned char flags = source[rows[k]];
-        PyBytes_AS_STRING(parts[0])[k] = (char)flags;
-        ((npy_bool *)PyArray_DATA((PyArrayObject *)parts[1]))[k] = (flags & TERMINATED) != 0;
-        ((npy_bool *)PyArray_DATA((PyArrayObject *)parts[2]))[k] = (flags & TRUNCATED) != 0;
-        ((npy_bool *)PyArray_DATA((PyArrayObject *)parts[3]))[k] = (flags & (TERMINATED | TRUNCATED | FIRST)) != FIRST;
-    }
-    return 0;
-}
-
-static PyObject *
-rows_result(PyObject *module, PyObject *const *args, Py_ssize_t count)
-{
-    State *state = PyModule_GetState(module);
-    npy_intp n;
-    if (count != 5 || !PyArray_CheckExact(args[1]) || !PyArray_CheckExact(args[2]) ||
-        PyArray_TYPE((PyArrayObject *)args[1]) != NPY_DOUBLE || PyArray_NDIM((PyArrayObject *)args[1]) != 1 ||
-        PyArray_TYPE((PyArrayObject *)args[2]) != NPY_UINT8 || PyArray_NDIM((PyArrayObject *)args[2]) != 1) {
-        PyErr_SetString(PyExc_TypeError, "rows_result takes observations, float64, uint8, indices and infos");
-        return NULL;
-    }
-    PyArrayObject *rewards = (PyArrayObject *)args[1], *flags = (PyArrayObject *)args[2];
-    const npy_int64 *rows = rows_in(rewards, args[3], &n);
-    if (rows == NULL || rows_in(flags, args[3], &n) == NULL ||
-        (PyArray_CheckExact(args[0]) && rows_in((PyArrayObject *)args[0], args[3], &n) == NULL)) {
-        return NULL;
-    }
-    PyObject *parts[7] = {
-        PyArray_CheckExact(args[0]) ? copied_rows((PyArrayObject *)args[0], rows, n)
-                                    : PyObject_CallOneArg(args[0], args[3]),
-    };
-    parts[1] = parts[0] == NULL ? NULL : as_float32(state, rewards, rows, n, args[3]);
-    PyObject *result = NULL;
-    if (parts[1] != NULL && split_flags(flags, rows, n, parts + 2) == 0) {
-        parts[6] = copies(args[4], n);
-        if (parts[6] != NULL) {
-            result = PyTuple_New(7);
-        }
-    }
-    for (int k = 0; k < 7; k++) {
+    PyObject *result = some < count ? NULL : PyTuple_New(count);
+    for (int k = 0; k < count; k++) {
         if (result != NULL) {
             PyTuple_SET_ITEM(result, k, parts[k]);
         }
@@ -877,24 +844,99 @@ rows_result(PyObject *module, PyObject *const *args, Py_ssize_t count)
     return result;
 }
 
-/* Batched envs */
-
-static int
-is_vector(PyObject *object, int type, npy_intp n)
+static PyObject *
+plain_result(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
-    PyArrayObject *array = (PyArrayObject *)object;
-    return PyArray_CheckExact(object) && PyArray_NDIM(array) == 1 && PyArray_TYPE(array) == type &&
-           PyArray_ISCARRAY_RO(array) && PyArray_DIM(array, 0) == n;
+    State *state = PyModule_GetState(module);
+    if (count != 3 || !is_vector(args[1], NPY_DOUBLE, -1)) {
+        PyErr_SetString(PyExc_TypeError, "plain_result takes observations, an array of float64 and infos");
+        return NULL;
+    }
+    npy_intp n = PyArray_DIM((PyArrayObject *)args[1], 0);
+    PyObject *parts[4] = {NULL, as_float32(state, args[1], NULL)};
+    parts[2] = parts[1] == NULL ? NULL : PyArray_ZEROS(1, &n, NPY_BOOL, 0);
+    if (parts[2] != NULL) {
+        parts[0] = PyArray_CheckExact(args[0]) ? PyArray_NewCopy((PyArrayObject *)args[0], NPY_CORDER)
+                                               : PyObject_CallNoArgs(args[0]);
+    }
+    parts[3] = parts[0] == NULL ? NULL : copies(args[2], n);
+    return as_tuple(parts, 4);
 }
+
+static PyObject *
+copied_rows(PyArrayObject *column, PyObject *indices)
+{
+    npy_intp shape[NPY_MAXDIMS];
+    const npy_int64 *rows = rows_in(column, indices, shape);
+    if (rows == NULL) {
+        return NULL;
+    }
+    memcpy(shape + 1, PyArray_DIMS(column) + 1, (PyArray_NDIM(column) - 1) * sizeof(npy_intp));
+    PyArray_Descr *dtype = PyArray_DESCR(column);
+    Py_INCREF(dtype);
+    PyObject *copy = PyArray_NewFromDescr(&PyArray_Type, dtype, PyArray_NDIM(column), shape, NULL, NULL, 0, NULL);
+    if (copy != NULL) {
+        size_t size = row_bytes(column);
+        for (npy_intp k = 0; k < shape[0]; k++) {
+            memcpy(PyArray_BYTES((PyArrayObject *)copy) + k * size, PyArray_BYTES(column) + rows[k] * size, size);
+        }
+    }
+    return copy;
+}
+
+static void
+split_flags(PyArrayObject *column, PyObject *indices, PyObject **parts)
+/* Make of the flags of some rows: bytes, and for each row whether it is terminated, truncated, a transition. */
+{
+    npy_intp n;
+    const npy_int64 *rows = rows_in(column, indices, &n);
+    parts[0] = rows == NULL ? NULL : PyBytes_FromStringAndSize(NULL, n);
+    for (int k = 1; k < 4; k++) {
+        parts[k] = parts[k - 1] == NULL ? NULL : PyArray_SimpleNew(1, &n, NPY_BOOL);
+    }
+    if (parts[3] == NULL) {
+        return;
+    }
+    const unsigned char *source = PyArray_DATA(column);
+    for (npy_intp k = 0; k < n; k++) {
+        unsigned char flags = source[rows[k]];
+        PyBytes_AS_STRING(parts[0])[k] = (char)flags;
+        ((npy_bool *)PyArray_DATA((PyArrayObject *)parts[1]))[k] = (flags & TERMINATED) != 0;
+        ((npy_bool *)PyArray_DATA((PyArrayObject *)parts[2]))[k] = (flags & TRUNCATED) != 0;
+        ((npy_bool *)PyArray_DATA((PyArrayObject *)parts[3]))[k] = (flags & (TERMINATED | TRUNCATED | FIRST)) != FIRST;
+    }
+}
+
+static PyObject *
+rows_result(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    State *state = PyModule_GetState(module);
+    if (count != 5 || !is_vector(args[1], NPY_DOUBLE, -1) || !is_vector(args[2], NPY_UINT8, -1) ||
+        !is_vector(args[3], NPY_INT64, -1)) {
+        PyErr_SetString(PyExc_TypeError, "rows_result takes observations, float64, uint8, int64 and an info");
+        return NULL;
+    }
+    npy_intp n = PyArray_DIM((PyArrayObject *)args[3], 0);
+    PyObject *parts[7] = {NULL, as_float32(state, args[1], args[3])};
+    if (parts[1] != NULL) {
+        split_flags((PyArrayObject *)args[2], args[3], parts + 2);
+    }
+    if (parts[5] != NULL) {
+        parts[0] = PyArray_CheckExact(args[0]) ? copied_rows((PyArrayObject *)args[0], args[3])
+                                               : PyObject_CallOneArg(args[0], args[3]);
+    }
+    parts[6] = parts[0] == NULL ? NULL : copies(args[4], n);
+    return as_tuple(parts, 7);
+}
+
+/* Batched envs */
 
 static npy_intp
 rows_of_column(PyObject *rewards, PyObject *flags)
 /* Return how many rows these columns have; -1 if they are none, with an exception. */
 {
-    npy_intp n = PyArray_CheckExact(rewards) && PyArray_NDIM((PyArrayObject *)rewards) == 1
-                     ? PyArray_DIM((PyArrayObject *)rewards, 0)
-                     : -1;
-    if (n >= 0 && is_vector(rewards, NPY_DOUBLE, n) && is_vector(flags, NPY_UINT8, n)) {
+    npy_intp n = is_vector(rewards, NPY_DOUBLE, -1) ? PyArray_DIM((PyArrayObject *)rewards, 0) : -1;
+    if (n >= 0 && is_vector(flags, NPY_UINT8, n) && PyArray_ISWRITEABLE((PyArrayObject *)rewards)) {
         return n;
     }
     PyErr_SetString(PyExc_TypeError, "outcomes have columns of float64 and uint8");
@@ -902,14 +944,25 @@ rows_of_column(PyObject *rewards, PyObject *flags)
 }
 
 static PyObject *
-rows_with(const unsigned char *flags, unsigned char mask, npy_intp count)
+rows_with(const unsigned char *flags, npy_intp n, unsigned char mask, npy_intp count)
 /* Return the indices of the rows that have a flag of `mask`, which are `count` in number. */
 {
     PyObject *rows = PyArray_SimpleNew(1, &count, NPY_INT64);
     npy_int64 *found = rows == NULL ? NULL : PyArray_DATA((PyArrayObject *)rows);
-    for (npy_intp k = 0, next = 0; found != NULL && next < count; k++) { /* without a branch on flags, which are random */
-        found[next] = k;
-        next += (flags[k] & mask) != 0;
+    npy_uint64 masks = mask * (npy_uint64)0x0101010101010101;
+    for (npy_intp k = 0, next = 0; found != NULL && next < count && k < n;) {
+        npy_uint64 eight = masks;
+        npy_intp stop = k + 8 < n ? k + 8 : n;
+        if (k + 8 <= n) {
+            memcpy(&eight, flags + k, 8);
+        }
+        if (!(eight & masks)) { /* most often */
+            k = stop;
+        }
+        for (; k < stop && next < count; k++) { /* without a branch on flags, which are random */
+            found[next] = k;
+            next += (flags[k] & mask) != 0;
+        }
     }
     return rows;
 }
@@ -937,21 +990,22 @@ static PyObject *
 write_outcomes(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     (void)module;
-    npy_intp began, n = count == 7 ? rows_of_column(args[0], args[1]) : -1;
-    if (n < 0) {
-        if (!PyErr_Occurred()) {
-            PyErr_SetString(PyExc_TypeError, "write_outcomes takes two columns, three arrays, indices and a flag");
-        }
+    if (count != 7) {
+        PyErr_SetString(PyExc_TypeError, "write_outcomes takes two columns, three arrays, indices and a flag");
+        return NULL;
+    }
+    long mark = PyLong_AsLong(args[6]);
+    if (mark == -1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    npy_intp began, n = rows_of_column(args[0], args[1]);
+    const npy_int64 *rows = n < 0 ? NULL : rows_in((PyArrayObject *)args[1], args[5], &began);
+    if (rows == NULL) {
         return NULL;
     }
     PyArrayObject *given[3] = {(PyArrayObject *)args[2], (PyArrayObject *)args[3], (PyArrayObject *)args[4]};
     double *rewards = PyArray_DATA((PyArrayObject *)args[0]);
     unsigned char *flags = PyArray_DATA((PyArrayObject *)args[1]);
-    const npy_int64 *rows = rows_in((PyArrayObject *)args[1], args[5], &began);
-    long mark = PyLong_AsLong(args[6]);
-    if (rows == NULL || (mark == -1 && PyErr_Occurred())) {
-        return NULL;
-    }
     int exact = is_vector(args[2], NPY_DOUBLE, n);
     if (!(exact || is_vector(args[2], NPY_FLOAT32, n)) || !is_vector(args[3], NPY_BOOL, n) ||
         !is_vector(args[4], NPY_BOOL, n)) {
@@ -964,7 +1018,7 @@ write_outcomes(PyObject *module, PyObject *const *args, Py_ssize_t count)
         rewards[k] = ((const float *)PyArray_DATA(given[0]))[k];
     }
     npy_intp ended = join_flags(PyArray_DATA(given[1]), PyArray_DATA(given[2]), flags, n, (unsigned char)mark);
-    PyObject *found = rows_with(flags, TERMINATED | TRUNCATED, ended);
+    PyObject *found = rows_with(flags, n, TERMINATED | TRUNCATED, ended);
     for (npy_intp k = 0; found != NULL && k < began; k++) {
         rewards[rows[k]] = 0.0;
         flags[rows[k]] |= FIRST;
@@ -997,35 +1051,27 @@ split_block(const unsigned char *restrict source, unsigned char *restrict flags,
 static PyObject *
 take_outcomes(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
-    npy_intp n = count == 2 ? rows_of_column(args[0], args[1]) : -1;
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "take_outcomes takes two columns");
+        return NULL;
+    }
+    npy_intp n = rows_of_column(args[0], args[1]);
     if (n < 0) {
-        if (!PyErr_Occurred()) {
-            PyErr_SetString(PyExc_TypeError, "take_outcomes takes two columns");
-        }
         return NULL;
     }
     static const unsigned char masks[3] = {FIRST, LAST, FINAL};
     npy_intp counts[3] = {0, 0, 0};
-    PyObject *parts[6] = {as_float32(PyModule_GetState(module), (PyArrayObject *)args[0], NULL, n, NULL)};
-    parts[1] = parts[0] == NULL ? NULL : PyArray_SimpleNew(1, &n, NPY_BOOL);
+    PyObject *parts[6] = {NULL, PyArray_SimpleNew(1, &n, NPY_BOOL)};
     parts[2] = parts[1] == NULL ? NULL : PyArray_SimpleNew(1, &n, NPY_UINT8);
     unsigned char *flags = parts[2] == NULL ? NULL : PyArray_DATA((PyArrayObject *)parts[2]);
     if (flags != NULL) {
         split_block(PyArray_DATA((PyArrayObject *)args[1]), flags, PyArray_DATA((PyArrayObject *)parts[1]), n, counts);
     }
     for (int k = 0; k < 3; k++) {
-        parts[3 + k] = parts[2 + k] == NULL ? NULL : rows_with(flags, masks[k], counts[k]);
+        parts[3 + k] = parts[2 + k] == NULL ? NULL : rows_with(flags, n, masks[k], counts[k]);
     }
-    PyObject *result = parts[5] == NULL ? NULL : PyTuple_New(6);
-    for (int k = 0; k < 6; k++) {
-        if (result != NULL) {
-            PyTuple_SET_ITEM(result, k, parts[k]);
-        }
-        else {
-            Py_XDECREF(parts[k]);
-        }
-    }
-    return result;
+    parts[0] = parts[5] == NULL ? NULL : as_float32(PyModule_GetState(module), args[0], NULL);
+    return as_tuple(parts, 6);
 }
 
 /* The module */

@@ -39,6 +39,8 @@ def whole_numbers(space: spaces.Space[Any], actions: Any) -> Any:
 
     Stable-Baselines3 samples MultiBinary actions as floats, and policies for a Box of integers return floats.
     """
+    if type(actions) is np.ndarray and actions.dtype.kind != "f":  # nearly always
+        return actions
     if isinstance(space, FIXED) and np.dtype(space.dtype).kind in "biu":
         try:
             given = as_array(actions)

@@ -97,13 +97,11 @@ class Columns:
 
     def batch(self, indices: Array) -> Any:
         """Copy some rows as one batch."""
-        if self._single:
-            return self.arrays[0].take(indices, axis=0)  # a third of the time of array[indices]
-        return self.layout.unflatten([array[indices] for array in self.arrays])
+        return self.layout.unflatten(self.at(indices))
 
     def at(self, rows: Array) -> list[Array]:
         """Copy some rows, leaf by leaf."""
-        return [array[rows] for array in self.arrays]
+        return [array.take(rows, axis=0) for array in self.arrays]  # a third of the time of array[rows]
 
     def views(self) -> Any:
         """Return all rows as one batch, which shares memory with the columns."""

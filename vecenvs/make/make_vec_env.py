@@ -26,7 +26,7 @@ from vecenvs.backends.auto import choose, is_cheap
 from vecenvs.cpus import worker_cores
 from vecenvs.make.env_fn import EnvFn, Recipe, Wrap, this_process
 from vecenvs.make.env_types import check_env_type, find_spec
-from vecenvs.make.native import mode_of, native_fns, wants_native
+from vecenvs.make.native import check_single, mode_of, native_fns, wants_native
 from vecenvs.make.preprocessing import Source, check_game, preprocessing
 from vecenvs.vec_env import VecEnv, way_of_several
 from vecenvs.wrappers.reward import check_scale
@@ -218,6 +218,7 @@ def _sources(env_id: Any, num_env: int, env_type: Any) -> list[Source]:
     if isinstance(env_id, str):
         return [check_game(env_id) if env_type == "retro" else find_spec(env_id)] * num_env
     env_id = listed(env_id)
+    check_single(env_id)
     if callable(env_id) or isinstance(env_id, EnvSpec):
         return [env_id] * num_env
     if not isinstance(env_id, Sequence):

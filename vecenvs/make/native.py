@@ -21,6 +21,15 @@ _MODES = {
 }
 
 
+_PLACE = "Batched(make, num_envs), and a list of these to DummyVecEnv, SubprocVecEnv, MpiVecEnv or RayVecEnv itself"
+
+
+def check_single(env_id: Any) -> None:
+    """Raise TypeError if `env_id` is a Batched, or a list with one: make_vec_env wraps single envs."""
+    if any(isinstance(source, Batched) for source in (env_id if isinstance(env_id, (list, tuple)) else [env_id])):
+        raise TypeError(f"env_id of make_vec_env is for single envs, which it wraps; batched ones go into {_PLACE}")
+
+
 def wants_native(vectorization: Any, source: Any, others: Mapping[str, Any]) -> bool:
     """Tell whether batched envs are to be made; "auto" decides for them if the id has some and nothing speaks against.
 
@@ -44,7 +53,7 @@ def wants_native(vectorization: Any, source: Any, others: Mapping[str, Any]) -> 
         return possible and not given
     if not possible:
         what = f"{source.id} has no vector_entry_point" if isinstance(source, EnvSpec) else "it needs an env id"
-        raise ValueError(f"vectorization='native': {what}; functions of batched envs are marked by vecenvs.Batched")
+        raise ValueError(f"vectorization='native': {what}; functions of batched envs go into {_PLACE}")
     if given:
         raise ValueError(
             f"vectorization='native' has no single envs for {' and '.join(given)}: leave them out, or wrap the VecEnv "

@@ -28,7 +28,7 @@ class BatchedResults(StepResults):
 
     def __init__(self, batch: BatchColumns, *args: Any, **kwargs: Any) -> None:
         super().__init__(batch, *args, **kwargs)
-        self._take_outcomes = _native.chosen.take_outcomes
+        self._take_outcomes, self._take_batch = _native.chosen.take_outcomes, _native.chosen.take_batch
         self._seen: NDArray[np.uint8] = np.frombuffer(self._no_flags, np.uint8)  # the flags of the last step's rows
 
     def flagged(self, flag: int) -> NDArray[np.bool_]:
@@ -52,17 +52,16 @@ class BatchedResults(StepResults):
         came, batch, n = self._commands.step_answers, self._batch, self._batch.n
         layout, names = batch.observations.layout, self._infos.names
         rewards, dones, flags, first, last, final = self._take_outcomes(batch.rewards, batch.flags)
-        leaves = batch.observations.arrays
-        if parts is not None:
-            leaves = [part.astype(leaf.dtype, copy=copy) for part, leaf in zip(parts, layout.leaves, strict=True)]
-            observations = layout.unflatten(leaves)
-        else:
-            observations = batch.observations.copies() if copy else batch.observations.views()
+        leaves = [
+            self._copied_leaf(part, leaf.dtype) if copy else part.astype(leaf.dtype, copy=False)[:]
+            for part, leaf in zip(batch.observations.arrays if parts is None else parts, layout.leaves, strict=True)
+        ]
         finals = []
         if len(final) and batch.finals is not None:
             finals.append(InfoColumn(final, FinalRows(layout, batch.finals.at(final))))
         if len(last):
-            finals.append(InfoColumn(last, FinalRows(layout, [leaf[last] for leaf in leaves])))
+            rows = [leaf.take(last, axis=0) if copy else leaf[last] for leaf in leaves]
+            finals.append(InfoColumn(last, FinalRows(layout, rows)))
         given: Callable[[], Columns] = self._brought(0) or dict
         extras = came.extras() if came.bodies else []
         brought = (given(), *(extra.info for extra in extras)) if names else ()
@@ -82,7 +81,13 @@ class BatchedResults(StepResults):
             self._episodes.record_rows(slice(None))
         if names and not whole:
             self._infos.fill(range(n), infos)  # type: ignore[arg-type]  # used like a list
-        return observations, rewards, dones, infos  # type: ignore[return-value]  # used like a list
+        return layout.unflatten(leaves), rewards, dones, infos  # type: ignore[return-value]  # used like a list
+
+    def _copied_leaf(self, part: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+        found: NDArray[Any] = np.empty(part.shape, dtype)
+        if not self._take_batch(found, part):
+            found[...] = part
+        return found
 
     def batch_of(
         self, slots: Sequence[int], extras: Extras, indices: Rows | None = None, *, begin: bool = True

@@ -14,6 +14,7 @@ from vecenvs.pool.subsets import bits_of, slots_in
 from vecenvs.pool.timeouts import StepTimeouts
 from vecenvs.pool.unanswered import Request
 from vecenvs.pool.workers import LIVENESS, Workers
+from vecenvs.transport import Message, Transport
 from vecenvs.transport.protocol import Answer
 
 # Plain ints compare faster.
@@ -44,11 +45,7 @@ class Waiting:
             worker = next(reversed(stepping))  # see `Workers.arrange`
             transport = transports[worker]
             limit = self._limit(deadline) if limited else None
-            if limit is None:
-                message = transport.get(LIVENESS)
-            else:
-                transport.work()
-                message = transport.get(min(LIVENESS, max(limit - time.monotonic(), 0.0)))
+            message = transport.get(LIVENESS) if limit is None else _get_until(limit, transport)
             if message is not None:
                 number, kind, body = message
                 if body is None and kind in _BARE and number == answers.number and not self._timed:  # nearly always
@@ -105,11 +102,7 @@ class Waiting:
         while missing := slots & ~commands.ready_slots():
             worker = self._next_worker(missing)
             transport, limit = self._transports[worker], self._limit(deadline)
-            if limit is None:
-                message = transport.get(LIVENESS)
-            else:
-                transport.work()
-                message = transport.get(min(LIVENESS, max(limit - time.monotonic(), 0.0)))
+            message = transport.get(LIVENESS) if limit is None else _get_until(limit, transport)
             if message is not None:
                 self._record(worker, message)
                 transport.take()
@@ -230,3 +223,9 @@ class Waiting:
         for worker in hung:
             commands.recovery.late(worker)
             commands.on_replacement(worker)
+
+
+def _get_until(limit: float, transport: Transport) -> Message | None:
+    """Return the next message of a worker; None if it does not come in time, or not before the next look at workers."""
+    transport.work()
+    return transport.get(min(LIVENESS, max(limit - time.monotonic(), 0.0)))

@@ -43,7 +43,7 @@ def open_shared_blocks(address: Address, token: bytes, size: int) -> SharedBlock
 
 
 class Prefetcher:
-    """Returns batches of one size, in the order in which they were requested.
+    """Returns batches of one size. The server may begin the later one of two calls first, as Ray's async actors do.
 
     A batch is drawn at most 3 * `batches` batches before it is returned: two unanswered calls and the current block.
     `key` identifies this prefetcher to the server. `why` is empty if blocks come through shared memory, else the reason
@@ -96,24 +96,25 @@ class Prefetcher:
                 self._request(index, beta)
         while True:
             left = CHECK_INTERVAL if deadline is None else min(max(deadline - time.monotonic(), 0.0), CHECK_INTERVAL)
-            index, call = self._calls[0]
-            try:
-                answer = server_result(call, left)
+            answered, _ = ray.wait([call for _, call in self._calls], timeout=left)
+            if answered:
                 break
-            except ray.exceptions.GetTimeoutError:
-                check()
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise SampleTimeout(self.batch_size, timeout or 0.0) from None
-            except ServerDied:
-                self._calls.clear()
-                raise
-            except ValueError:  # the server refuses the request
-                self._calls.popleft()
-                self.discard()
-                raise
+            check()
+            if deadline is not None and time.monotonic() >= deadline:
+                raise SampleTimeout(self.batch_size, timeout or 0.0)
+        index, call = next(each for each in self._calls if each[1] == answered[0])
+        try:
+            answer = server_result(call)
+        except ServerDied:
+            self._calls.clear()
+            raise
+        except ValueError:  # the server refuses the request
+            self._calls.remove((index, call))
+            self.discard()
+            raise
         block = self._blocks[index] if isinstance(answer, int) else answer
         own = np.array(block[: self._layout.bytes_in(block)])
-        self._calls.popleft()
+        self._calls.remove((index, call))
         self._request(index, beta)
         return self._layout.open(own, self.batch_size)
 

@@ -59,6 +59,7 @@ class BatchedShard:
         self._lost: dict[int, Any] = {}  # env -> the last row of its episode, which was lost with another worker
         self._fresh: Columns = {}  # infos of the resets of other envs meanwhile: these repeat their first rows
         self._held = HeldResets(first)
+        self.hold = self._held.hold  # seed and options for an env's next reset which is not the batched env's own
 
     @property
     def flags(self) -> BatchedShard:
@@ -182,10 +183,10 @@ class BatchedShard:
         Envs that have been reset since then cannot be stepped without these: they repeat their first rows.
         """
         lost, self._lost = self._lost, {}
-        rows = np.array(sorted(lost))
-        ended = self._mask_of(rows)
+        ended = self._mask_of(rows := np.array(sorted(lost)))
         self._rewards[:], self._flags[:], self.some = 0.0, np.where(ended, np.uint8(TRUNCATED), np.uint8(FIRST)), True
-        infos: Columns = {"worker_restarted": InfoColumn(rows, np.ones(len(rows), bool))}
+        infos = {**self._fresh, **self._attributes.store(self._attributes.read_new())}
+        infos["worker_restarted"] = InfoColumn(rows, np.ones(len(rows), bool))
         self._writer.keep_final([lost[row] for row in rows.tolist()], rows, infos)
         resets = self._fresh
         if self._mode == "same_step":
@@ -198,7 +199,7 @@ class BatchedShard:
                 self._begun_next = ended
             else:
                 self._refused, self._why = ended, "has ended its episode"
-        return RowsBody([], columns=({**self._fresh, **infos}, resets))
+        return RowsBody([], columns=(infos, resets))
 
     def _begin_after_loss(self) -> RowsBody:
         """Return the first rows of the episodes after lost ones, in next_step mode."""
@@ -215,10 +216,6 @@ class BatchedShard:
 
     # Resets
 
-    def hold(self, local: int, seed: Any, options: Any) -> None:
-        """Keep seed and options for the next reset of an env which is not the batched env's own."""
-        self._held.hold(local, seed, options)
-
     def resume(self, lost: dict[int, tuple[Any, int | None]]) -> None:
         """Take over slots whose episodes ended with another worker: their next step returns a truncated row."""
         self._detained = True
@@ -234,9 +231,8 @@ class BatchedShard:
         """Reset envs for the caller, by slot with the seed and the options of each; their rows are first ones."""
         mask = self._mask_of(np.array(some))
         if not (mask.all() or self._host.takes_masks):
-            problem = VecEnvError(
-                f"{type(self._host.env).__name__} resets all its envs at once: call reset() without indices"
-            )
+            kind = type(self._host.env).__name__
+            problem = VecEnvError(f"{kind} resets all its envs at once: call reset() without indices")
             why = RemoteFailure.capture(self.first, "reset", problem, portable=self._remote)
             return RowsBody(self._failed(some, why))
         try:
@@ -247,13 +243,10 @@ class BatchedShard:
                 self._fresh = united(parts(self._fresh, ~mask), first)
         except BaseException as exc:
             return self._fail_all("reset", exc, some)
-        self._rewards[mask] = 0.0
-        self._flags[mask] = FIRST
-        self.some = True
+        self._rewards[mask], self._flags[mask], self.some = 0.0, FIRST, True
         body = RowsBody([], columns=({**infos, **left}, first))
-        found = self._writer.with_extras(
-            some, self._writer.with_objects(body, [self.first + local for local in some]) or body
-        )
+        body = self._writer.with_objects(body, [self.first + local for local in some]) or body
+        found = self._writer.with_extras(some, body)
         return found if found.extras or found.objects else None
 
     def try_reset(self, local: int) -> Any:
@@ -280,7 +273,9 @@ class BatchedShard:
     def _refuse(self) -> RowsBody:
         """Refuse a step since some envs need a reset; nothing else changes."""
         index = self.first + int(np.flatnonzero(self._refused)[0])
-        problem = ResetNeededError(f"env {index} {self._why}", f"reset([{index}]) it first")
+        whole = f"reset(range({self._slots.start}, {self._slots.stop})) all envs of its batch first"
+        remedy = f"reset([{index}]) it first" if self._host.takes_masks else whole
+        problem = ResetNeededError(f"env {index} {self._why}", remedy)
         return RowsBody(self._extras_of("step", problem, self.all))
 
     def _fail_all(self, doing: str, exc: BaseException, asked: Sequence[int] | None = None) -> RowsBody:
@@ -291,8 +286,7 @@ class BatchedShard:
             self.unsettled.append(exc)
         self._refused[:], self._why, self._detained = True, "failed before", True
         self._ended, self._begun_next, self._lost = _NONE, self._begun_next & False, {}
-        self._flags[:] = 0
-        self.some = True
+        self._flags[:], self.some = 0, True
         return RowsBody(self._extras_of(doing, exc, self.all if asked is None else asked))
 
     def _extras_of(self, doing: str, exc: BaseException, some: Sequence[int]) -> list[RowExtras]:
@@ -305,14 +299,12 @@ class BatchedShard:
         return self._failed(some, why)
 
     def _failed(self, some: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
-        slots = [self.first + local for local in some]
-        return [RowExtras(slot, {}, None, why._replace(slot=slot)) for slot in slots]
+        return [RowExtras(self.first + env, {}, None, why._replace(slot=self.first + env)) for env in some]
 
     def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
         """Fail envs for a reason from outside; the whole host needs a reset then."""
         self._refused[:], self._why, self._detained = True, "failed before", True
-        self._flags[list(shard)] = 0
-        self.some = True
+        self._flags[list(shard)], self.some = 0, True
         return self._failed(shard, why)
 
     # The envs

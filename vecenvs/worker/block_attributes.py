@@ -32,6 +32,16 @@ class BlockAttributes:
         """Read the attributes as they are now."""
         return {name: InfoColumn(None, _copied(self._host.read_all(name))) for name in self.names}
 
+    def read_new(self) -> Columns:
+        """Read those of a batched env that replaces a lost one and was not reset: None for each that it has not."""
+        found: Columns = {}
+        for name in self.names:
+            try:
+                found[name] = InfoColumn(None, _copied(self._host.read_all(name)))
+            except AttributeError:
+                found[name] = InfoColumn(None, [None] * self._host.num_envs)
+        return found
+
     def store(self, attributes: Columns) -> Columns:
         """Write attributes that belong to a step's rows."""
         return self._put(self._batch.info, attributes)

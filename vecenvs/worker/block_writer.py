@@ -32,6 +32,9 @@ class BlockWriter:
         self._leaves = [(leaf, array[self.slots], (count, *leaf.shape))
                         for leaf, array in zip(batch.observations.layout.leaves, batch.observations.arrays, strict=True)
         ]  # fmt: skip
+        flat = batch.observations.layout.is_flat and not batch.observations.layout.has_objects
+        self._dtype: Any = self._leaves[0][0].dtype if flat else None
+        self._whole = (count, *self._leaves[0][0].shape) if flat else ()
         self._take_batch, self._write_outcomes = _native.chosen.take_batch, _native.chosen.write_outcomes
         self._actions = batch.actions.shard(first, count).view
 
@@ -48,13 +51,10 @@ class BlockWriter:
 
     def parts(self, obs: Any) -> list[Any]:
         """Return observations of all envs leaf by leaf. Raise an error if they do not fit the space."""
-        layout = self._batch.observations.layout
-        return [
-            part
-            if type(part) is np.ndarray and part.dtype == leaf.dtype and part.shape == shape and not leaf.is_object
-            else self._part(leaf, part, shape)
-            for (leaf, _, shape), part in zip(self._leaves, layout.observed(obs), strict=True)
-        ]
+        if type(obs) is np.ndarray and obs.dtype == self._dtype and obs.shape == self._whole:
+            return [obs]
+        parts = self._batch.observations.layout.observed(obs)
+        return [self._part(leaf, part, shape) for (leaf, _, shape), part in zip(self._leaves, parts, strict=True)]
 
     def _part(self, leaf: Leaf, part: Any, shape: tuple[int, ...]) -> Any:
         if leaf.is_object:

@@ -52,17 +52,16 @@ def make_envs(
         with sharing(cores):
             for env_fn in env_fns:
                 slot = first + sum(map(width, envs))
-                if isinstance(env_fn, Batched):
-                    envs.append(_host_of(call_make(env_fn, slot), env_fn, slot, autoreset))
-                    continue
-                env = env_fn()
-                _check_env(env, slot)
+                batched = env_fn if isinstance(env_fn, Batched) else None
+                env = env_fn() if batched is None else call_make(batched, slot)
+                if batched is None:
+                    _check_env(env, slot)
                 bare = id(getattr(env, "unwrapped", env))
                 if bare in seen:
                     told = f"the env function of env {slot} gave an env that another one had given already"
                     raise RepeatedEnvError(slot, f"{told}: {NEW_EACH_TIME}")
                 seen.add(bare)
-                envs.append(env)
+                envs.append(env if batched is None else _host_of(env, batched, slot, autoreset))
         slot = first
         made = _describe(envs, first, remote=remote)
     except BaseException as exc:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -243,6 +244,21 @@ class BatchedRuleConformance(Conformance):
         assert vec.reset().tolist() == [[0, 2, 0]]
         assert vec.step([0])[0].tolist() == [[0, 2, 1]]
 
+    def test_what_a_failed_batch_needs(self, make: Make) -> None:
+        """The error of a step says which reset there is: of some envs, or of the whole batch."""
+        for kind, remedy in (
+            ("same_step", "reset([0]) it first"),
+            ("arrays", "reset(range(0, 2)) all envs of its batch"),
+        ):
+            vec = make(batched_fns([functools.partial(FailingEnv, 0, "step", 1), *counting_fns(4)[1:]], (2, 2), kind))
+            vec.reset()
+            with pytest.raises(EnvError):
+                vec.step([0] * 4)
+            with pytest.raises(EnvError, match=re.escape(f"env 0 failed before: {remedy}")):
+                vec.step([0] * 4)
+            vec.reset(range(2))
+            assert vec.step([0] * 4)[0][:, 1:].tolist() == [[2, 1]] * 2 + [[1, 3]] * 2
+
     def test_bad_arguments(self, make: Make) -> None:
         with pytest.raises(EnvError, match=r"Batched says 3 envs, but its function gave a SyncVectorEnv of 2"):
             make([Batched(functools.partial(SyncVectorEnv, counting_fns(2)), 3)], autoreset="next_step")
@@ -250,6 +266,9 @@ class BatchedRuleConformance(Conformance):
             make([Batched(functools.partial(SyncVectorEnv, counting_fns(2)), 2)])
         with pytest.raises(EnvError, match=r"vecenvs.Batched\(make, num_envs\)"):
             make([functools.partial(SyncVectorEnv, counting_fns(2))])
+        shared = SyncVectorEnv(counting_fns(2))
+        with pytest.raises(EnvError, match="env 2 gave an env that another one had given already"):
+            make([Batched(lambda: shared, 2)] * 4, autoreset="next_step")
         with pytest.raises(EnvError, match="does not tell its `num_envs`"):
             make([Batched(CountingEnv, 2)])
         with pytest.raises(ValueError, match="async"):

@@ -6,6 +6,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 
 from vecenvs.batched import Batched
@@ -27,6 +28,17 @@ class OneSeedBatch(ArrayBatch):
             raise TypeError("a seed is an int")
         self.seed = seed
         return super().reset(seed, options)
+
+
+class WordyEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An env with an attribute that it gets in its first reset."""
+
+    def __init__(self, make: EnvFn) -> None:
+        super().__init__(make())
+
+    def reset(self, **given: Any) -> Any:
+        self.word = "begun"
+        return super().reset(**given)
 
 
 class BatchedWorkerConformance(Conformance):
@@ -61,8 +73,10 @@ class BatchedWorkerConformance(Conformance):
     @pytest.mark.parametrize("kind", ["same_step", "next_step", "disabled"])
     def test_a_batch_that_is_restarted(self, make: Make, kind: str, tmp_path: Path) -> None:
         dying = functools.partial(DyingEnv, 0, "step", 2, lives_file=tmp_path / "lives")
-        fns: list[EnvFn] = [dying, *counting_fns(4)[1:]]
-        vec = make(batched_fns(fns, (2, 2), kind), autoreset=KINDS[kind][0], on_failure="restart")
+        singles: list[EnvFn] = [dying, *counting_fns(4)[1:]]
+        fns: list[EnvFn] = [functools.partial(WordyEnv, fn) for fn in singles]
+        common = {"autoreset": KINDS[kind][0], "on_failure": "restart", "info_attrs": ["ends", "word", "t"]}
+        vec = make(batched_fns(fns, (2, 2), kind), **common)
         vec.reset(seed=0)
         before, *_ = vec.step([0] * 4)
         obs, rewards, dones, infos = vec.step([0] * 4)
@@ -71,14 +85,16 @@ class BatchedWorkerConformance(Conformance):
         assert dones.tolist() == lost
         assert rewards[:2].tolist() == [0.0, 0.0]
         assert_same(infos[1]["terminal_observation"], before[1])
+        assert (infos[1]["ends"], infos[1]["word"]) == ("terminated", None)
         if kind == "disabled":
             vec.reset([slot for slot in range(4) if lost[slot]])
         elif kind == "next_step":
             obs, *_ = vec.step([0] * 4)
         if kind != "disabled":
             assert obs[:2].tolist() == [[0, 1, 0], [1, 1, 0]]
-        obs, *_ = vec.step([0] * 4)
+        obs, *_, infos = vec.step([0] * 4)
         assert obs[:2].tolist() == [[0, 1, 1], [1, 1, 1]]
+        assert [info["word"] for info in infos] == ["begun"] * 4
         assert vec.stats()["restarts"] == 1
 
     def test_a_batch_with_one_seed_that_is_restarted(self, make: Make, tmp_path: Path) -> None:
