@@ -686,15 +686,18 @@ def test_several_threads_step_vec_envs_of_their_own() -> None:
     assert not problems
 
 
-@pytest.mark.parametrize("broken", [False, True])
-def test_python_runs_if_asked_to_or_if_nothing_was_built(broken: bool) -> None:
+@pytest.mark.parametrize(
+    ("missing", "why"), [("", "VECENVS_NATIVE=0"), ("core", "not built"), ("lock", "free-threaded builds")]
+)
+def test_python_runs_if_asked_to_or_if_nothing_was_built(missing: str, why: str) -> None:
     code = (
-        "import sys\n"
-        f"if {broken}: sys.modules['vecenvs._native.core'] = None\n"
+        "import sys, sysconfig\n"
+        f"if {bool(missing)}: sys.modules['vecenvs._native.core'] = None\n"
+        f"sysconfig.get_config_vars()['Py_GIL_DISABLED'] = {missing == 'lock'}\n"
         "import vecenvs._native as n, vecenvs\n"
         "print(n.is_compiled(), n.chosen.__name__, n.why_not)"
     )
-    environment = {**os.environ, "VECENVS_NATIVE": "1" if broken else "0"}
+    environment = {**os.environ, "VECENVS_NATIVE": "1" if missing else "0"}
     run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert run.stdout.startswith("False vecenvs._native.twin ")
-    assert ("not built" if broken else "VECENVS_NATIVE=0") in run.stdout
+    assert why in run.stdout

@@ -52,9 +52,11 @@ def test_outcomes_there_and_back(n: int, dtype: Any) -> None:
             flags[ended[::2]] |= FINAL
             with np.errstate(over="ignore"):
                 taken = module.take_outcomes(rewards, flags)
-            assert not any(np.shares_memory(part, column) for part in taken for column in (rewards, flags))
-            assert all(part.flags.writeable for part in taken)
-            seen.append(bits([rewards, flags, ended, taken]))
+            copies = [*taken[:3], *taken[4:], module.flagged(flags, LAST | FINAL)]
+            assert not any(np.shares_memory(part, column) for part in copies for column in (rewards, flags))
+            assert all(part.flags.writeable for part in copies)
+            assert taken[3] is bool(len(began))
+            seen.append(bits([rewards, flags, ended, copies]))
         assert seen[0] == seen[1]
         wanted = np.where(np.isin(np.arange(n), began), 0.0, given.astype(np.float64))
         assert seen[0][0][2] == wanted.tobytes()
@@ -93,6 +95,11 @@ def test_columns_of_other_types_are_refused() -> None:
     for count in (0, 1, 3):
         with pytest.raises(TypeError):
             core.take_outcomes(*[rewards] * count)
+        with pytest.raises(TypeError):
+            core.flagged(*[flags] * count)
+    for odd in (flags[::2], rewards, None):
+        with pytest.raises(TypeError):
+            core.flagged(odd, LAST)
     with pytest.raises(TypeError):
         core.write_outcomes(rewards, flags, rewards, no, no, np.zeros(0, np.int64), "LAST")
 
@@ -147,6 +154,7 @@ def test_no_reference_is_lost_or_kept() -> None:
             core.write_outcomes(rewards, flags, rewards, over, over, began, LAST)
             core.write_outcomes(rewards, flags, [], over, over, began, LAST)
             core.take_outcomes(rewards, flags)
+            core.flagged(flags, LAST)
             core.take_batch(column, rows)
 
     run(10)

@@ -211,6 +211,22 @@ def test_what_has_another_shape(configuration: Configuration) -> None:
             vec.step(np.zeros((3, 2), np.float32))
 
 
+class SparseBatch(ArrayBatch):
+    """Its infos have a tensor that does not become an array."""
+
+    def step(self, actions: Any) -> Any:
+        import torch
+
+        return *super().step(actions)[:4], {"touches": torch.eye(self.num_envs).to_sparse()}
+
+
+def test_infos_that_do_not_become_arrays() -> None:
+    with DummyVecEnv([Batched(functools.partial(SparseBatch, [CountingEnv] * 2), 2)]) as vec:
+        vec.reset()
+        with pytest.raises(EnvError, match=r"infos\['touches'\] does not become an array \(.*\): convert it, or leave"):
+            vec.step([0, 0])
+
+
 class SimulatorOfOneClass(gymnasium.Env[Any, Any]):
     """A simulator whose class is that of single envs, as Isaac Lab's is."""
 

@@ -11,6 +11,7 @@ from vecenvs.testing.suite import (
     AutoresetConformance,
     BatchedAttributeConformance,
     BatchedConformance,
+    BatchedResetConformance,
     BatchedRuleConformance,
     BatchedWorkerConformance,
     DeathConformance,
@@ -153,13 +154,17 @@ class TestSchedules(OnConfigurations, ScheduleConformance):
     matrix = "fast"
 
 
-class TestBatched(OnConfigurations, BatchedConformance, BatchedRuleConformance, BatchedAttributeConformance):
+class Batches(BatchedConformance, BatchedRuleConformance, BatchedResetConformance, BatchedAttributeConformance):
     """Batched envs, beside single ones."""
+
+
+class TestBatched(OnConfigurations, Batches):
+    """The same, by two engines."""
 
     matrix = "batched"
 
 
-class TestBatchedByCaller(OnConfigurations, BatchedConformance, BatchedRuleConformance, BatchedAttributeConformance):
+class TestBatchedByCaller(OnConfigurations, Batches):
     """The same where the caller steps a shard itself."""
 
     matrix = "caller"

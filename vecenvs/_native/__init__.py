@@ -9,6 +9,8 @@ VECENVS_NATIVE=0.
 from __future__ import annotations
 
 import os
+import sysconfig
+from importlib import import_module
 from types import ModuleType
 
 from vecenvs._native import known, twin
@@ -20,9 +22,12 @@ if os.environ.get("VECENVS_NATIVE") == "0":
     why_not = "VECENVS_NATIVE=0"
 else:
     try:
-        from vecenvs._native import core
+        core = import_module("vecenvs._native.core")
     except ImportError as problem:
-        why_not = f"it was not built when vecenvs was installed, which takes a C compiler: {problem}"
+        if sysconfig.get_config_var("Py_GIL_DISABLED"):
+            why_not = "there is none for free-threaded builds of Python"
+        else:
+            why_not = f"it was not built when vecenvs was installed, which takes a C compiler: {problem}"
     else:
         chosen = core
         known.know_wrappers(core)

@@ -1028,23 +1028,23 @@ write_outcomes(PyObject *module, PyObject *const *args, Py_ssize_t count)
 
 static void
 split_block(const unsigned char *restrict source, unsigned char *restrict flags, npy_bool *restrict dones, npy_intp n,
-            npy_intp counts[3])
+            npy_intp *begun, npy_intp *last, npy_intp *final)
 /* Copy flags, note whose episodes are done, and count which rows have FIRST, LAST, FINAL. */
 {
     for (npy_intp first = 0; first < n; first += BLOCK) {
         npy_intp stop = first + BLOCK < n ? first + BLOCK : n;
-        unsigned short begun = 0, last = 0, final = 0;
+        unsigned short firsts = 0, lasts = 0, finals = 0;
         for (npy_intp k = first; k < stop; k++) {
             unsigned char of_row = source[k];
             flags[k] = of_row;
             dones[k] = (of_row & (TERMINATED | TRUNCATED)) != 0;
-            begun += (of_row & FIRST) != 0;
-            last += (of_row & LAST) != 0;
-            final += (of_row & FINAL) != 0;
+            firsts += (of_row & FIRST) != 0;
+            lasts += (of_row & LAST) != 0;
+            finals += (of_row & FINAL) != 0;
         }
-        counts[0] += begun;
-        counts[1] += last;
-        counts[2] += final;
+        *begun += firsts;
+        *last += lasts;
+        *final += finals;
     }
 }
 
@@ -1059,24 +1059,52 @@ take_outcomes(PyObject *module, PyObject *const *args, Py_ssize_t count)
     if (n < 0) {
         return NULL;
     }
-    static const unsigned char masks[3] = {FIRST, LAST, FINAL};
-    npy_intp counts[3] = {0, 0, 0};
+    npy_intp begun = 0, last = 0, final = 0;
     PyObject *parts[6] = {NULL, PyArray_SimpleNew(1, &n, NPY_BOOL)};
     parts[2] = parts[1] == NULL ? NULL : PyArray_SimpleNew(1, &n, NPY_UINT8);
     unsigned char *flags = parts[2] == NULL ? NULL : PyArray_DATA((PyArrayObject *)parts[2]);
     if (flags != NULL) {
-        split_block(PyArray_DATA((PyArrayObject *)args[1]), flags, PyArray_DATA((PyArrayObject *)parts[1]), n, counts);
+        npy_bool *dones = PyArray_DATA((PyArrayObject *)parts[1]);
+        split_block(PyArray_DATA((PyArrayObject *)args[1]), flags, dones, n, &begun, &last, &final);
     }
-    for (int k = 0; k < 3; k++) {
-        parts[3 + k] = parts[2 + k] == NULL ? NULL : rows_with(flags, n, masks[k], counts[k]);
-    }
+    parts[3] = parts[2] == NULL ? NULL : PyBool_FromLong(begun > 0);
+    parts[4] = parts[3] == NULL ? NULL : rows_with(flags, n, LAST, last);
+    parts[5] = parts[4] == NULL ? NULL : rows_with(flags, n, FINAL, final);
     parts[0] = parts[5] == NULL ? NULL : as_float32(PyModule_GetState(module), args[0], NULL);
     return as_tuple(parts, 6);
+}
+
+static void
+test_flags(const unsigned char *restrict flags, npy_bool *restrict found, npy_intp n, unsigned char mask)
+{
+    for (npy_intp k = 0; k < n; k++) {
+        found[k] = (flags[k] & mask) != 0;
+    }
+}
+
+static PyObject *
+flagged(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    PyArrayObject *flags = count == 2 && PyArray_CheckExact(args[0]) ? (PyArrayObject *)args[0] : NULL;
+    npy_intp n = flags != NULL && PyArray_NDIM(flags) == 1 ? PyArray_DIM(flags, 0) : -1;
+    if (n < 0 || !is_vector(args[0], NPY_UINT8, n)) {
+        PyErr_SetString(PyExc_TypeError, "flagged takes an array of uint8 and a mask");
+        return NULL;
+    }
+    long mask = PyLong_AsLong(args[1]);
+    PyObject *found = mask == -1 && PyErr_Occurred() ? NULL : PyArray_SimpleNew(1, &n, NPY_BOOL);
+    if (found != NULL) {
+        unsigned char bits = (unsigned char)mask;
+        test_flags(PyArray_DATA(flags), PyArray_DATA((PyArrayObject *)found), n, bits);
+    }
+    return found;
 }
 
 /* The module */
 
 static PyMethodDef methods[] = {
+    {"flagged", (PyCFunction)(void (*)(void))flagged, METH_FASTCALL, "See twin.py."},
     {"step_envs", (PyCFunction)(void (*)(void))step_envs, METH_FASTCALL, "See twin.py."},
     {"know", know, METH_VARARGS, "See known.py."},
     {"plain_result", (PyCFunction)(void (*)(void))plain_result, METH_FASTCALL, "See twin.py."},

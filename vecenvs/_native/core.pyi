@@ -1,3 +1,4 @@
+from vecenvs._native.twin import flagged as flagged
 from vecenvs._native.twin import plain_result as plain_result
 from vecenvs._native.twin import rows_result as rows_result
 from vecenvs._native.twin import step_envs as step_envs

@@ -163,18 +163,17 @@ def write_outcomes(
 
 def take_outcomes(
     rewards: NDArray[np.float64], flags: NDArray[np.uint8]
-) -> tuple[
-    NDArray[np.float32],
-    NDArray[np.bool_],
-    NDArray[np.uint8],
-    NDArray[np.int64],
-    NDArray[np.int64],
-    NDArray[np.int64],
-]:
-    """Return copies of columns: rewards, dones, flags; and the rows with FIRST, those with LAST, those with FINAL."""
-    dones = flags & np.uint8(TERMINATED | TRUNCATED) != 0
-    first, last, final = ((flags & np.uint8(mask)).nonzero()[0] for mask in (FIRST, LAST, FINAL))
-    return rewards.astype(_FLOAT32), dones, flags.copy(), first, last, final
+) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.uint8], bool, NDArray[np.int64], NDArray[np.int64]]:
+    """Return copies of columns: rewards, dones, flags. And whether a row has FIRST; the rows with LAST, with FINAL."""
+    last, final = ((flags & np.uint8(mask)).nonzero()[0] for mask in (LAST, FINAL))
+    begun = bool((flags & np.uint8(FIRST)).any())
+    return rewards.astype(_FLOAT32), flagged(flags, TERMINATED | TRUNCATED), flags.copy(), begun, last, final
+
+
+def flagged(flags: NDArray[np.uint8], mask: int) -> NDArray[np.bool_]:
+    """Return whether each row has a flag of `mask`."""
+    found: NDArray[np.bool_] = (flags & np.uint8(mask)) != 0
+    return found
 
 
 def plain_result(

@@ -108,7 +108,10 @@ def columns_of(infos: dict[str, Any], n: int) -> Columns:
                 continue
             found[name] = column if rows is None else column._replace(values=parts(column.values, column.mask(n)))
             continue
-        values = value if isinstance(value, (list, tuple)) else as_array(value)
+        try:
+            values = value if isinstance(value, (list, tuple)) else as_array(value)
+        except Exception as exc:  # whatever a foreign library raises
+            raise VecEnvError(f"infos[{name!r}] does not become an array ({exc}): convert it, or leave it out") from exc
         if (isinstance(values, np.ndarray) and not values.ndim) or len(values) != n:
             continue
         if isinstance(values, np.ndarray) and values.dtype != object:
@@ -338,6 +341,11 @@ class BegunInfos(Sequence[dict[str, Any]]):
     def own(self, row: int) -> dict[str, Any]:
         """Return the info of a reset that had more than "episode_start", else {}: without making a dict."""
         return self[row] if row in self._unmade else self._made.get(row, {})
+
+    @property
+    def steady(self) -> bool:
+        """Whether each env has begun an episode, and no info has more than "episode_start"."""
+        return not (self._made or self._unmade) and bool(self._begun.all())
 
     def begin(self, rows: Rows, infos: Callable[[], Columns] | None) -> None:
         """Note episodes that began, with what their resets' infos have, if there are any."""

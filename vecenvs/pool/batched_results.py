@@ -29,10 +29,11 @@ class BatchedResults(StepResults):
     def __init__(self, batch: BatchColumns, *args: Any, **kwargs: Any) -> None:
         super().__init__(batch, *args, **kwargs)
         self._take_outcomes, self._take_batch = _native.chosen.take_outcomes, _native.chosen.take_batch
-        self._seen: NDArray[np.uint8] = np.frombuffer(self._no_flags, np.uint8)  # the flags of the last step's rows
+        self._seen: NDArray[np.uint8] = np.zeros(batch.n, np.uint8)  # the flags of the last step's rows
+        self._flags = self._no_flags = b""  # as bytes they are not needed
 
     def flagged(self, flag: int) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = (self._seen & np.uint8(flag)) != 0
+        found: NDArray[np.bool_] = _native.chosen.flagged(self._seen, flag)
         return found
 
     @property
@@ -51,7 +52,7 @@ class BatchedResults(StepResults):
         """
         came, batch, n = self._commands.step_answers, self._batch, self._batch.n
         layout, names = batch.observations.layout, self._infos.names
-        rewards, dones, flags, first, last, final = self._take_outcomes(batch.rewards, batch.flags)
+        rewards, dones, flags, begun, last, final = self._take_outcomes(batch.rewards, batch.flags)
         leaves = [
             self._copied_leaf(part, leaf.dtype) if copy else part.astype(leaf.dtype, copy=False)[:]
             for part, leaf in zip(batch.observations.arrays if parts is None else parts, layout.leaves, strict=True)
@@ -69,12 +70,12 @@ class BatchedResults(StepResults):
         if names and whole:
             attributes = {name: InfoColumn(None, values) for name, values in self._infos.copied().items()}
             given = partial(operator.or_, given(), attributes)
-        infos = BatchInfos(n, given, partial(_with_flags, flags, first, finals))
+        infos = BatchInfos(n, given, partial(_with_flags, flags, finals))
         for worker in came.infos:
             infos.add(came.shard(worker), came.infos_of(worker))
         self._seen, self._informed = flags, False
-        if len(first):
-            self._episodes.begin_all(first, _reset_infos(extras), self._brought(1))
+        if begun and (came.bodies or not self._episodes.steady):
+            self._episodes.begin_all((flags & _FIRST).nonzero()[0], _reset_infos(extras), self._brought(1))
         if extras:
             self._take_extras(extras, infos, ())  # type: ignore[arg-type]  # used like a list
         if self.keep_rows:
@@ -100,7 +101,7 @@ class BatchedResults(StepResults):
         finals = [InfoColumn(at, FinalRows(held.layout, held.at(rows[at])))
                   for flag, held in ((FINAL, batch.finals), (LAST, batch.observations))
                   if held is not None and len(at := ended[(flags[ended] & flag) != 0])]  # fmt: skip
-        infos = BatchInfos(len(rows), dict, partial(_with_flags, flags, first, finals))
+        infos = BatchInfos(len(rows), dict, partial(_with_flags, flags, finals))
         if extras:
             brought = [(j, extra.info) for j, slot in enumerate(slots) if (extra := extras.get(slot)) and extra.info]
             infos.add([j for j, _ in brought], [info for _, info in brought])
@@ -137,10 +138,11 @@ def _reset_infos(extras: Iterable[RowExtras]) -> dict[int, dict[str, Any]]:
     return {extra.slot: extra.reset_info for extra in extras if extra.reset_info}
 
 
-def _with_flags(flags: NDArray[np.uint8], first: Any, finals: list[InfoColumn], infos: Columns) -> Columns:
+def _with_flags(flags: NDArray[np.uint8], finals: list[InfoColumn], infos: Columns) -> Columns:
     """Return the columns of infos with what the rows' flags say."""
     found = {**infos, TRUNCATED_KEY: InfoColumn(None, (flags & _DONE) == TRUNCATED)}
     added = [("terminal_observation", column) for column in finals]
+    first = (flags & _FIRST).nonzero()[0]
     if len(first):
         added.append(("episode_start", InfoColumn(first, np.ones(len(first), bool))))
     for name, column in added:

@@ -43,7 +43,8 @@ class Commands(Unanswered):
 
     def __init__(self, workers: Workers, batch: BatchColumns, recovery: Recovery, *, timed: bool) -> None:
         super().__init__(workers.shards, batch)
-        self.owner = array("i", (worker for worker, shard in enumerate(self.shards) for _ in shard))
+        small = "B" if len(self.shards) <= 256 else "i"  # bytes where these can number the workers
+        self.owner = array(small, (worker for worker, shard in enumerate(self.shards) for _ in shard))
         self.recovery = recovery
         # While commands are being sent: those that may not be recorded yet, with the `step_slots` that they set.
         self.unsent: tuple[list[Pending], int | None] | None = None

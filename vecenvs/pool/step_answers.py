@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.batch.info_batches import info_of
 from vecenvs.batch.infos import InfoForm, InfoTable, blank_info, copies
-from vecenvs.batch.packed_infos import unpack
 from vecenvs.transport.protocol import RowExtras, RowsBody
 
 Infos = list[dict[str, Any]]
@@ -82,14 +80,8 @@ class StepAnswers:
         if worker in self.infos:
             infos = self.infos_of(worker)
             found = {slot: RowExtras(slot, info) for slot, info in zip(self._shards[worker], infos, strict=True)}
-        body, first = self.bodies.get(worker, _NOTHING), self._shards[worker].start
-        if body.columns is not None:
-            given, resets = map(unpack, body.columns)
-            for local in range(len(self._shards[worker])):
-                info, reset_info = info_of(given, local), info_of(resets, local)
-                if info or reset_info:
-                    found[first + local] = RowExtras(first + local, info, reset_info or None)
-        for extra in body.extras:
+        shard = self._shards[worker]
+        for extra in self.bodies.get(worker, _NOTHING).spread(shard.start, range(len(shard))).extras:
             whole = found.get(extra.slot)
             found[extra.slot] = extra if whole is None else extra._replace(info={**extra.info, **whole.info})
         return found

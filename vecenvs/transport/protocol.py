@@ -9,10 +9,13 @@ otherwise, so neither side ever reads what the other is writing.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from vecenvs.batch.info_batches import info_of
 from vecenvs.batch.infos import InfoForm
+from vecenvs.batch.packed_infos import unpack
 from vecenvs.errors import EnvError, RemoteError, VecEnvError
 from vecenvs.transport.pickling import dumps, loads
 
@@ -125,6 +128,16 @@ class RowsBody(NamedTuple):
     infos: list[dict[str, Any]] | InfoForm | bool = False
     unread: tuple[int, ...] = ()  # slots whose extras the caller could not unpickle: they are failures here
     columns: Any = None
+
+    def spread(self, first: int, some: Iterable[int]) -> RowsBody:
+        """Return the same with extras for these rows instead of `columns`; `first` is the shard's first slot."""
+        infos, resets = map(unpack, self.columns or ({}, {}))
+        extras = list(self.extras)
+        for local in some if infos or resets else ():
+            info, reset_info = info_of(infos, local), info_of(resets, local)
+            if info or reset_info:
+                extras.append(RowExtras(first + local, info, reset_info or None))
+        return self._replace(extras=extras, columns=None)
 
 
 class ShardSpec(NamedTuple):

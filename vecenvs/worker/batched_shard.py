@@ -97,18 +97,19 @@ class BatchedShard:
 
     def end_step(self) -> RowsBody | None:
         """Complete the rows of the last `step_all` in the columns; return what there is besides."""
-        if isinstance(self._body, BaseException):
-            return self._fail_all("step", self._body)
+        body = self._body
+        if isinstance(body, BaseException):
+            body, self._parts = self._fail_all("step", body), None
         if self._parts is not None:
             self._writer.write(self._parts)
             self._parts = None
-        return self._writer.with_objects(self._body)
+        return self._writer.with_objects(body)
 
     def step_some(self, some: Sequence[int], actions: Any) -> RowsBody | None:
         """Step the host for a command about its envs, all of them; what rows have besides columns are extras."""
         self.step_all(self._number, ())
         body = self.end_step()
-        return body if body is None or body.columns is None else self._writer.with_extras(some, body)
+        return body and body.spread(self.first, some)
 
     def _step(self) -> RowsBody | None:
         self._parts = None
@@ -246,7 +247,7 @@ class BatchedShard:
         self._rewards[mask], self._flags[mask], self.some = 0.0, FIRST, True
         body = RowsBody([], columns=({**infos, **left}, first))
         body = self._writer.with_objects(body, [self.first + local for local in some]) or body
-        found = self._writer.with_extras(some, body)
+        found = body.spread(self.first, some)
         return found if found.extras or found.objects else None
 
     def try_reset(self, local: int) -> Any:
@@ -290,10 +291,9 @@ class BatchedShard:
         return RowsBody(self._extras_of(doing, exc, self.all if asked is None else asked))
 
     def _extras_of(self, doing: str, exc: BaseException, some: Sequence[int]) -> list[RowExtras]:
-        slots = range(self.first, self.first + len(self.all))
         why = RemoteFailure.capture(self.first, doing, exc, portable=self._remote)
         if type(exc) not in (VecEnvError, ResetNeededError):  # those are not of a VecEnv in there
-            who = f"the batched env of envs {describe_indices(slots)}"
+            who = f"the batched env of envs {describe_indices(range(self._slots.start, self._slots.stop))}"
             summary = f"{who} raised {type(exc).__name__} in {doing}: {safe_text(exc)}"
             why = why._replace(summary=f"{summary}; {self._host.broken}" if self._host.broken else summary)
         return self._failed(some, why)

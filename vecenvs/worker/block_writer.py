@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from vecenvs import _native
 from vecenvs.batch.batch_columns import FINAL, BatchColumns
-from vecenvs.batch.info_batches import Columns, InfoColumn, as_array, info_of
+from vecenvs.batch.info_batches import Columns, InfoColumn, as_array
 from vecenvs.batch.layout import Leaf, casting, coerce
 from vecenvs.batch.values import copy_containers
-from vecenvs.transport.protocol import RowExtras, RowsBody
+from vecenvs.transport.protocol import RowsBody
 
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -108,16 +108,6 @@ class BlockWriter:
         """Add the rows of object leaves to the body of an answer: all of them, or those of some slots."""
         objects = self._batch.observations.objects(self.slots if rows is None else rows)
         return body if objects is None else (body or RowsBody([]))._replace(objects=objects)
-
-    def with_extras(self, some: Sequence[int], body: RowsBody) -> RowsBody:
-        """Turn columns of infos into extras, for rows that are answered one by one."""
-        infos, resets = body.columns or ({}, {})
-        extras = list(body.extras)
-        for local in some if infos or resets else ():
-            info, reset_info = info_of(infos, local), info_of(resets, local)
-            if info or reset_info:
-                extras.append(RowExtras(self.first + local, info, reset_info or None))
-        return body._replace(extras=extras, columns=None)
 
     def keep_final(self, observations: Any, rows: Rows, infos: Columns) -> None:
         """Keep last observations, a list or blocks of the leaves, in their columns; or in the infos without these."""

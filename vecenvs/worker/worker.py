@@ -293,6 +293,7 @@ class Worker:
             rows = body.body if isinstance(body, Scattered) else body
             if not isinstance(rows, RowsBody):
                 raise
+            rows = rows.spread(self._first, self.env_shard.all)
             rows = rows._replace(extras=[self._portable(extra) for extra in rows.extras])
             self._answer(number, tag, body._replace(body=rows) if isinstance(body, Scattered) else rows)
         if number == self._unanswered:
@@ -305,7 +306,9 @@ class Worker:
         except Exception as exc:
             given = {**extra.info, **(extra.reset_info or {})}
             keys = [key for key, value in given.items() if not can_pickle(value)]
-            problem = VecEnvError(f"its info{keys} cannot be pickled ({exc}): leave it out, or use DummyVecEnv")
+            problem = VecEnvError(
+                f"env {extra.slot}: its info{keys} cannot be pickled ({exc}): leave it out, or use DummyVecEnv"
+            )
             failure = RemoteFailure.capture(extra.slot, "step", problem, portable=True)
             return self.env_shard.fail([extra.slot - self._first], failure)[0]
         return extra

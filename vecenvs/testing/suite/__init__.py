@@ -27,6 +27,7 @@ from vecenvs.testing.suite.autoreset import AutoresetConformance
 from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.testing.suite.batched import BatchedConformance, BatchedRuleConformance
 from vecenvs.testing.suite.batched_attributes import BatchedAttributeConformance
+from vecenvs.testing.suite.batched_resets import BatchedResetConformance
 from vecenvs.testing.suite.batched_workers import BatchedWorkerConformance
 from vecenvs.testing.suite.deaths import DeathConformance
 from vecenvs.testing.suite.errors import ErrorConformance
@@ -58,6 +59,7 @@ __all__ = [
     "AutoresetConformance",
     "BatchedAttributeConformance",
     "BatchedConformance",
+    "BatchedResetConformance",
     "BatchedRuleConformance",
     "BatchedWorkerConformance",
     "Conformance",
