@@ -315,6 +315,7 @@ class BegunInfos(Sequence[dict[str, Any]]):
 
     def __init__(self, n: int) -> None:
         self._begun: NDArray[np.bool_] = np.zeros(n, bool)
+        self._all_begun = False
         self._made: dict[int, dict[str, Any]] = {}
         self._unmade: dict[int, Callable[[], Columns]] = {}  # by row: the infos of the resets of which its own is one
 
@@ -345,11 +346,12 @@ class BegunInfos(Sequence[dict[str, Any]]):
     @property
     def steady(self) -> bool:
         """Whether each env has begun an episode, and no info has more than "episode_start"."""
-        return not (self._made or self._unmade) and bool(self._begun.all())
+        return self._all_begun and not (self._made or self._unmade)
 
     def begin(self, rows: Rows, infos: Callable[[], Columns] | None) -> None:
         """Note episodes that began, with what their resets' infos have, if there are any."""
         self._begun[rows] = True
+        self._all_begun = self._all_begun or bool(self._begun.all())
         if self._made:
             for row in rows.tolist():
                 self._made.pop(row, None)

@@ -223,6 +223,16 @@ class Commands(Unanswered):
 
     # Deaths of workers
 
+    def started(self, worker: int, transport: Transport) -> None:
+        """Put a new worker in place, which is sent what is unanswered before that."""
+        try:
+            self.send_again(worker, transport)
+        except ConnectionError:  # it has died already, or has found a better place
+            self.recovery.started(worker, transport)
+            self.on_death(worker)
+        else:
+            self.recovery.started(worker, transport)
+
     def on_death(self, worker: int) -> None:
         """Have a dead worker replaced. Raise if no restart is left, or if a call waits for this worker's reply."""
         error = self.recovery.died(worker)
