@@ -52,13 +52,16 @@ class InfoColumn(NamedTuple):
         at = int(np.searchsorted(self.rows, row))
         return at if at < len(self.rows) and self.rows[at] == row else -1
 
-    def part(self, chosen: NDArray[np.bool_]) -> InfoColumn | None:
-        """Return the column of some rows; None if there is nothing left."""
-        rows = np.flatnonzero(chosen) if self.rows is None else self.rows[chosen[self.rows]]
+    def part(self, chosen: NDArray[np.bool_], every: Rows | None = None) -> InfoColumn | None:
+        """Return the column of some rows, the indices of which are `every`; None if there is nothing left."""
+        if self.rows is None:
+            rows = np.flatnonzero(chosen) if every is None else every
+        else:
+            rows = self.rows[chosen[self.rows]]
         if not len(rows):
             return None
         if isinstance(self.values, dict):
-            return InfoColumn(rows, parts(self.values, chosen))
+            return InfoColumn(rows, _parts(self.values, chosen, every))
         if self.rows is None:
             return InfoColumn(rows, _items(self.values, rows))
         return InfoColumn(rows, _items(self.values, np.flatnonzero(chosen[self.rows])))
@@ -70,7 +73,11 @@ def _items(values: Any, positions: Rows) -> Any:
 
 def parts(columns: Columns, chosen: NDArray[np.bool_]) -> Columns:
     """Return the columns of some rows."""
-    found = ((name, column.part(chosen)) for name, column in columns.items())
+    return _parts(columns, chosen, np.flatnonzero(chosen))
+
+
+def _parts(columns: Columns, chosen: NDArray[np.bool_], every: Rows | None) -> Columns:
+    found = ((name, column.part(chosen, every)) for name, column in columns.items())
     return {name: column for name, column in found if column is not None}
 
 
@@ -155,20 +162,21 @@ def joined(blocks: Sequence[tuple[int, int, Columns]], n: int) -> Columns:
 
 
 def _joined(blocks: list[tuple[int, int, InfoColumn]], n: int) -> InfoColumn:
-    rows: list[Rows] = []
-    for first, count, column in blocks:
-        rows.append((np.arange(count) if column.rows is None else column.rows) + first)
     values = [column.values for _, _, column in blocks]
-    merged: Any
+    whole = all(column.rows is None for _, _, column in blocks) and sum(count for _, count, _ in blocks) == n
+    rows = None if whole else np.concatenate([_rows_in(*block) for block in blocks])
     if all(isinstance(each, dict) for each in values):
-        merged = joined([(first, count, column.values) for first, count, column in blocks], n)
-    elif all(isinstance(each, np.ndarray) for each in values) and len({(v.dtype, v.shape[1:]) for v in values}) == 1:
-        merged = np.concatenate(values)
-    else:
-        merged = [column.value(int(row)) for (first, _, column), own in zip(blocks, rows, strict=True)
-                  for row in own - first]  # fmt: skip
-    found = np.concatenate(rows)
-    return InfoColumn(None if len(found) == n else found, merged)
+        return InfoColumn(rows, joined([(first, count, column.values) for first, count, column in blocks], n))
+    if all(isinstance(each, np.ndarray) for each in values) and len({(v.dtype, v.shape[1:]) for v in values}) == 1:
+        return InfoColumn(rows, np.concatenate(values))
+    merged = [column.value(row) for first, count, column in blocks
+              for row in (_rows_in(first, count, column) - first).tolist()]  # fmt: skip
+    return InfoColumn(rows, merged)
+
+
+def _rows_in(first: int, count: int, column: InfoColumn) -> Rows:
+    """Return the rows of a column that begins at row `first`."""
+    return (np.arange(count) if column.rows is None else column.rows) + first
 
 
 def merged(one: InfoColumn, other: InfoColumn) -> InfoColumn:
@@ -227,12 +235,12 @@ class BatchInfos(Sequence[dict[str, Any]]):
 
     Args:
         n: the number of rows.
-        given: what the envs have put into their infos.
+        given: returns what the envs have put into their infos.
         complete: makes of `given` what the infos have, beside "TimeLimit.truncated", once that is asked for.
     """
 
-    def __init__(self, n: int, given: Columns, complete: Callable[[Columns], Columns]) -> None:
-        self.given = given
+    def __init__(self, n: int, given: Callable[[], Columns], complete: Callable[[Columns], Columns]) -> None:
+        self._given = given
         self._columns: Columns | None = None
         self._complete = complete
         self._n = n
@@ -244,6 +252,11 @@ class BatchInfos(Sequence[dict[str, Any]]):
         if self._columns is None:
             self._columns = self._complete(self.given)
         return self._columns
+
+    @property
+    def given(self) -> Columns:
+        """What the envs have put into their infos."""
+        return self._given()
 
     def __len__(self) -> int:
         return self._n
@@ -302,8 +315,9 @@ class BegunInfos(Sequence[dict[str, Any]]):
 
     def __init__(self, n: int) -> None:
         self._begun: NDArray[np.bool_] = np.zeros(n, bool)
+        self._all_begun = False
         self._made: dict[int, dict[str, Any]] = {}
-        self._unmade: dict[int, Columns] = {}  # by row: the infos of the resets of which its own is one
+        self._unmade: dict[int, Callable[[], Columns]] = {}  # by row: the infos of the resets of which its own is one
 
     def __len__(self) -> int:
         return len(self._begun)
@@ -313,7 +327,7 @@ class BegunInfos(Sequence[dict[str, Any]]):
             return [self[k] for k in range(*row.indices(len(self)))]
         row = range(len(self))[row]
         if row not in self._made:
-            info = info_of(self._unmade.pop(row, {}), row)
+            info = info_of(self._unmade.pop(row, dict)(), row)
             self._made[row] = {**info, "episode_start": True} if self._begun[row] else {}
         return self._made[row]
 
@@ -327,21 +341,25 @@ class BegunInfos(Sequence[dict[str, Any]]):
 
     def own(self, row: int) -> dict[str, Any]:
         """Return the info of a reset that had more than "episode_start", else {}: without making a dict."""
-        return self[row] if self._unmade.get(row) else self._made.get(row, {})
+        return self[row] if row in self._unmade else self._made.get(row, {})
 
     @property
     def steady(self) -> bool:
         """Whether each env has begun an episode, and no info has more than "episode_start"."""
-        return not (self._made or self._unmade) and bool(self._begun.all())
+        return self._all_begun and not (self._made or self._unmade)
 
-    def begin(self, rows: Rows, infos: Columns) -> None:
-        """Note episodes that began, with what their resets' infos have."""
+    def begin(self, rows: Rows, infos: Callable[[], Columns] | None) -> None:
+        """Note episodes that began, with what their resets' infos have, if there are any."""
         self._begun[rows] = True
+        self._all_begun = self._all_begun or bool(self._begun.all())
         if self._made:
             for row in rows.tolist():
                 self._made.pop(row, None)
-        if infos or self._unmade:
+        if infos is not None:
             self._unmade.update(dict.fromkeys(rows.tolist(), infos))
+        elif self._unmade:
+            for row in rows.tolist():
+                self._unmade.pop(row, None)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, (list, BegunInfos)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,14 +50,16 @@ class Episodes:
         """Whether an episode of a batched env that begins without an info of its own changes nothing here."""
         return self.reset_infos.steady and not (self._infos.names or self._begun_before or any(self._held))
 
-    def begin_all(self, rows: NDArray[np.int64], infos: dict[int, dict[str, Any]], columns: Columns) -> None:
+    def begin_all(
+        self, rows: NDArray[np.int64], infos: dict[int, dict[str, Any]], columns: Callable[[], Columns] | None = None
+    ) -> None:
         """Record episodes of batched envs whose first rows have come.
 
-        `infos` has some of the resets' infos, by slot, and `columns` those of the others.
+        `infos` has some of the resets' infos, by slot, and `columns` returns those of the others, if there are any.
         """
         if infos or self._infos.names or self._begun_before or any(self._held):
             for slot in rows.tolist():
-                self.begin(slot, infos[slot] if slot in infos else info_of(columns, slot))
+                self.begin(slot, infos[slot] if slot in infos else info_of(columns() if columns else {}, slot))
         else:
             self.reset_infos.begin(rows, columns)
 
