@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vecenvs import Batched, DummyVecEnv, VecEnv, VecFrameStack, VecMonitor, VecNormalize, as_gymnasium
-from vecenvs.batch.info_batches import BatchInfos
+from vecenvs.batch.lazy_infos import BatchInfos
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import SampledEnv
 from vecenvs.testing.envs.batches import ArrayBatch

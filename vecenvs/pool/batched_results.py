@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from vecenvs import _native
 from vecenvs.batch.batch_columns import DONE, FINAL, FIRST, LAST, TERMINATED, TRUNCATED, BatchColumns
-from vecenvs.batch.info_batches import BatchInfos, Columns, FinalRows, InfoColumn, Rows, overwritten
+from vecenvs.batch.info_batches import Columns, FinalRows, InfoColumn, Rows, overwritten
 from vecenvs.batch.infos import TRUNCATED_KEY
+from vecenvs.batch.lazy_infos import BatchInfos
 from vecenvs.batch.packed_infos import Blocks
 from vecenvs.pool.step_results import Extras, StepResults
 from vecenvs.transport.protocol import RowExtras

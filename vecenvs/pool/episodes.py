@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from vecenvs.batch.batch_columns import FIRST, Allocator, BatchColumns
 from vecenvs.batch.columns import Columns as BatchRows
-from vecenvs.batch.info_batches import BegunInfos, Columns, info_of
+from vecenvs.batch.info_batches import Columns, info_of
+from vecenvs.batch.lazy_infos import BegunInfos
 from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.batched import Hosts
 from vecenvs.pool.info_columns import InfoColumns
