@@ -5,8 +5,10 @@ The limit is one independent loop per core, all at once, which share the envs. "
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import statistics
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from multiprocessing.connection import Connection
@@ -94,28 +96,34 @@ def weigh(connection: Connection, make_vec: MakesVec, backend: Backend, num_envs
     make_vec(8, backend).close()
     spaces = make_vec(8, Backend("dummy", "dummy")).action_space
     batches = draw_actions(spaces, num_envs)[:2]
-    gc.collect()
-    before = footprint().parent
+    before = resident()
     vec = make_vec(num_envs, backend)
     stepper = VecStepper(vec, vec.reset(seed=0), rows=True)
     for actions in batches:
         vec.step(actions)
-    connection.send(footprint().parent - before)
+    connection.send(resident() - before)
     stepper.close()
 
 
 def weigh_bare(connection: Connection, env: NativeEnv, num_envs: int) -> None:
     """Send how many bytes one batched env of all envs adds to this process."""
     loop = Bare(env).make(8)
-    gc.collect()
-    before = footprint().parent
+    before = resident()
     bare = env.of(num_envs)()
     bare.reset(seed=0)
     for _ in range(2):
         bare.step(bare.action_space.sample())
-    connection.send(footprint().parent - before)
+    connection.send(resident() - before)
     bare.close()
     loop.close()
+
+
+def resident() -> int:
+    """Return how many bytes this process has, without those that are free and kept by the C library."""
+    gc.collect()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
+    return footprint().parent
 
 
 def memory(env: NativeEnv, num_envs: int) -> dict[str, float]:

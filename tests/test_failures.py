@@ -20,6 +20,7 @@ from vecenvs import DummyVecEnv
 from vecenvs.backends import BACKENDS, backend_class
 from vecenvs.backends.subproc import ProcessTransport, SubprocVecEnv
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, WorkerDied
+from vecenvs.pool.commands import Commands
 from vecenvs.testing.envs import CountingEnv, FailingEnv, GatedEnv, counting_fns
 from vecenvs.testing.leaks import wait_until_empty
 from vecenvs.testing.suite.deaths import PROMPT
@@ -340,6 +341,30 @@ def test_a_replacement_killed_while_it_opens_the_memory(
 
 
 @PROMPT
+def test_a_replacement_that_dies_before_it_gets_the_step(
+    worker_pids: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sending it what is unanswered fails then, as it does where a Ray actor finds a better place."""
+    sent = Commands.send_again
+    broken: list[int] = []
+
+    def send_again(self: Commands, worker: int, transport: Any) -> None:
+        if not broken:
+            broken.append(worker)
+            os.kill(transport._process.pid, signal.SIGKILL)
+            raise BrokenPipeError
+        sent(self, worker, transport)
+
+    with SubprocVecEnv(counting_fns(2), 2, on_failure="restart") as vec:
+        vec.reset()
+        monkeypatch.setattr(Commands, "send_again", send_again)
+        os.kill(worker_pids()[0], signal.SIGKILL)
+        rows = [vec.step([0, 0]) for _ in range(3)]
+        assert broken
+        assert sum(infos[broken[0]].get("worker_restarted", False) for *_, infos in rows) == 1
+        assert vec.stats()["restarts"] == 2
+
+
 def test_close_with_a_stopped_worker(worker_pids: Callable[[], list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGTERM waits in a stopped process; SIGKILL does not."""
     monkeypatch.setattr("vecenvs.pool.pool_base.CLOSE_GRACE", 1.0)  # rather than 5 s

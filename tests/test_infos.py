@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vecenvs.batch.batch_columns import Allocator, BatchColumns
+from vecenvs.batch.info_batches import InfoColumn, info_of
 from vecenvs.batch.infos import TRUNCATED_KEY, InfoForm, InfoTable, InfoWriter
+from vecenvs.batch.packed_infos import pack, unpack
 
 VALUES = {
     float: st.floats(),
@@ -133,3 +136,26 @@ def test_infos_that_are_not_alike_or_hold_more_than_numbers_are_left_to_pickle(i
     ends.pass_on(alike)
     assert ends.pass_on(alike) == complete(alike)
     assert ends.pass_on(infos) is None
+
+
+def test_columns_of_infos_travel() -> None:
+    """Numbers as bytes, which may be written to; what is of another kind as it is."""
+    columns = {
+        "numbers": InfoColumn(None, np.arange(5, dtype=np.int32)),
+        1: InfoColumn(np.array([1, 3]), np.array([True, False])),
+        "within": InfoColumn(np.array([2]), {"big": InfoColumn(np.array([2]), np.ones((1, 2, 3), ">f4"))}),
+        "empty": InfoColumn(None, np.zeros((5, 0))),
+        "turned": InfoColumn(None, np.asfortranarray(np.arange(10).reshape(5, 2))),
+        "list": InfoColumn(None, [1, "b", None, [], {}]),
+        "mixed": InfoColumn(np.array([0]), {"text": InfoColumn(np.array([0]), ["s"])}),
+        "dates": InfoColumn(None, np.zeros(5, "M8[s]")),
+    }
+    packed = pickle.loads(pickle.dumps(pack(columns)))
+    assert set(packed.others) == {"list", "mixed", "dates"}
+    found = unpack(packed)
+    np.testing.assert_equal([info_of(found, k) for k in range(5)], [info_of(columns, k) for k in range(5)])
+    assert found["within"].values["big"].values.dtype == ">f4"
+    assert found["numbers"].values.flags.aligned
+    found["numbers"].values[0] = 7
+    assert unpack(pack({"empty": columns["empty"]}))["empty"].values.shape == (5, 0)
+    assert unpack(pack({"list": columns["list"]})) == {"list": columns["list"]}

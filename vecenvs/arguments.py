@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import VectorEnv
 
+from vecenvs.batch.info_batches import as_array
 from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.batch.values import shown
 from vecenvs.errors import NotSteppingError
@@ -255,7 +256,7 @@ def parse_indices(indices: Indices, n: int) -> list[int]:
     if indices is None:
         return list(range(n))
     try:
-        array = np.atleast_1d(np.asarray(indices))
+        array = np.atleast_1d(as_array(indices))
     except ValueError:  # lists of different lengths
         array = np.zeros((0, 0))
     if array.size == 0 and array.ndim == 1:

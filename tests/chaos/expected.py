@@ -45,7 +45,7 @@ class Expected:
         self.lives: list[set[int]] = [set() for _ in range(self.n)]
         self.last: list[Row | None] = [None] * self.n
         self.pids: dict[int, int] = {}
-        self.causes = Counter[int]()
+        self.causes = Counter(dict.fromkeys(range(len(shards)), int(plan.moves)))
         self.soft: list[Violation] = []
         self.homes: dict[int, int] = {}  # life -> pid
         self.held = False  # whether the next recv may return the rows of an interrupted call, beyond its own limits
@@ -403,7 +403,7 @@ class Expected:
             states = [state for slot in self.shards[worker] for state in self.states[slot]]
             shown = all(s.phase not in ("lost", "new") and self.homes.get(s.life) == pid for s in states)
             known = shown and not any(s.fault == "die" or s.due is not None for s in states)
-            if known and pid not in killed and alive(pid):
+            if known and not self.plan.moves and pid not in killed and alive(pid):
                 self.causes[worker] = 0
 
     def describe(self, *slots: int) -> str:

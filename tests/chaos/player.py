@@ -98,7 +98,10 @@ class Player:
         stepping = Outcome() if outcome.error is None or late or isinstance(outcome.error, EnvError) else outcome
         self.expected.give_steps(slots, [actions[slot] for slot in slots], stepping, together=True)
         if kind == "step_async" or outcome.error is not None:
-            self.expected.lock = {"step"} if stepping.error is None else {"idle", "step"}
+            if stepping.error is None:
+                self.expected.lock = {"step"}
+            elif "idle" in self.expected.lock:  # perhaps a call is under way, and the step was refused
+                self.expected.lock = self.expected.lock | {"step"}
         if kind == "step" and (outcome.error is None or isinstance(outcome.error, EnvError)):
             self._take_step(outcome)
         elif outcome.error is not None:

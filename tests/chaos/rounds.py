@@ -148,6 +148,9 @@ class Rounds:
         kwargs = dict(self.engine.kwargs)
         if self.engine.backend != "dummy":
             kwargs["num_workers"] = rng.randint(1, min(len(fns), 3))
+        if self.engine.backend == "ray" and kwargs["num_workers"] == 3 and rng.random() < 0.5:
+            plan.moves = True  # there are CPUs for two of three
+            kwargs |= {"min_workers": 1, "actor_options": {"num_cpus": 3}}
         if plan.restart:
             kwargs |= {"on_failure": "restart", "max_restarts": plan.max_restarts}
 

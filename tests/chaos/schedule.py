@@ -65,6 +65,11 @@ class Schedule:
             return self.rng.choice(["reset", name])
         return name
 
+    def _leaders(self) -> list[int]:
+        """Return the processes of the nodes' leaders, which Ray has for workers by messages."""
+        actors = getattr(self.player.vec, "_actors", None)
+        return [leader.home.pid for leader in actors.leaders.values() if leader.home is not None] if actors else []
+
     def _disturb_workers(self) -> None:
         rng, plan = self.rng, self.plan
         remote = [worker for worker in self.expected.pids if worker not in self.expected.inline]
@@ -72,7 +77,11 @@ class Schedule:
             return
         worker = rng.choice(remote)
         if rng.random() < plan.kill_rate:
-            if plan.newest and rng.random() < 0.3:  # one that is being started, perhaps
+            leaders = self._leaders()
+            if leaders and rng.random() < 0.3:
+                self.expected.causes.update(range(len(self.expected.shards)))
+                self.disturber.kill(rng.choice(leaders), 10 ** rng.uniform(-4, -0.7))
+            elif plan.newest and rng.random() < 0.3:  # one that is being started, perhaps
                 self.expected.causes.update(range(len(self.expected.shards)))
                 self.disturber.kill_newest(10 ** rng.uniform(-4, 0))
             else:

@@ -13,10 +13,11 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vecenvs import DummyVecEnv, SubprocVecEnv
-from vecenvs.errors import EnvError
+from vecenvs import Batched, DummyVecEnv, SubprocVecEnv
+from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.replay import Explorer
 from vecenvs.testing.envs import NESTED, CountingEnv, DyingEnv, FailingEnv, SampledEnv, counting_fns
+from vecenvs.testing.envs.batches import ArrayBatch
 from vecenvs.views import from_gymnasium
 from vecenvs.wrappers import VecFrameStack
 
@@ -236,3 +237,16 @@ def test_a_vector_env_of_gymnasium() -> None:
         ([1, 1, 1], 1, 2.125, [1, 1, 2], True, False),
         ([1, 2, 0], 1, 1.125, [1, 2, 1], False, False),
     ]
+
+
+class ForgettingBatch(ArrayBatch):
+    """A batched env that keeps nothing of ended episodes."""
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        return *super().step(actions)[:4], {}
+
+
+def test_a_batched_env_without_last_observations() -> None:
+    vec = DummyVecEnv([Batched(functools.partial(ForgettingBatch, counting_fns(2, length=2)), 2)])
+    with vec, pytest.raises(VecEnvError, match="env 0 keeps no last observation of an episode"):
+        Explorer(vec, Ones(2), fragment_size=8).collect()

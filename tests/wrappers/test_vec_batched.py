@@ -8,11 +8,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vecenvs import Batched, DummyVecEnv, VecEnv, VecFrameStack, VecMonitor, VecNormalize, as_gymnasium
-from vecenvs.batch.info_batches import BatchInfos
+from vecenvs.batch.lazy_infos import BatchInfos
 from vecenvs.testing.compare import assert_same
+from vecenvs.testing.envs import SampledEnv
+from vecenvs.testing.envs.batches import ArrayBatch
 
 N = 16
 
@@ -71,3 +74,27 @@ def test_infos_are_those_of_plain_envs(mode: str) -> None:
         assert_same(list(mine), list(theirs))
     one.close()
     other.close()
+
+
+class ForgettingBatch(ArrayBatch):
+    """A batched env that resets ended episodes in the same step, and keeps nothing of them, as simulators do."""
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        return *super().step(actions)[:4], {}
+
+
+def test_wrappers_around_envs_without_last_observations() -> None:
+    fns = [functools.partial(SampledEnv, Box(-1, 1, (2,)), Discrete(2))] * 4
+    forgetful, other = (
+        wrapped(DummyVecEnv([Batched(functools.partial(kind, fns), 4)])) for kind in (ForgettingBatch, ArrayBatch)
+    )
+    with forgetful, other:
+        assert_same(forgetful.reset(seed=3), other.reset(seed=3))
+        ends = 0
+        for _ in range(30):
+            *rows, infos = forgetful.step([1] * 4)
+            *expected, theirs = other.step([1] * 4)
+            assert_same(rows, expected)
+            assert not any("terminal_observation" in info for info in infos)
+            ends += sum("terminal_observation" in info for info in theirs)
+        assert ends

@@ -87,7 +87,7 @@ def test_tensors_share_the_memory_of_the_arrays(monkeypatch: pytest.MonkeyPatch)
     vec.close()
 
 
-def test_actions_that_are_tensors(configuration: Configuration) -> None:
+def test_actions_and_indices_that_are_tensors(configuration: Configuration) -> None:
     import torch
 
     vec: VecEnv = configuration.make_vec([functools.partial(SampledEnv, BOXES, BOXES)] * 3)
@@ -106,6 +106,8 @@ def test_actions_that_are_tensors(configuration: Configuration) -> None:
     assert obs[:, 2].tolist() == [1] * 4
     obs, *_ = counting.step(OnDevice(np.zeros(4, np.int64)))
     assert obs[:, 2].tolist() == [2] * 4
+    assert counting.reset(OnDevice(np.array([True, False, False, True])))[:, 0].tolist() == [0, 3]
+    assert counting.reset(OnDevice(np.array([2, 1])))[:, 0].tolist() == [2, 1]
     with pytest.raises(ValueError, match="actions have shape"):
         counting.step(torch.zeros(3, dtype=torch.int32))
     with pytest.raises(TypeError, match="actions have dtype float32"):

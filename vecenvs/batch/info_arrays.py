@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.batch.info_batches import BatchInfos, Columns, FinalRows, InfoColumn, Rows, overwritten, parts
+from vecenvs.batch.info_batches import Columns, FinalRows, InfoColumn, Rows, overwritten, parts
 from vecenvs.batch.infos import TRUNCATED_KEY
+from vecenvs.batch.lazy_infos import BatchInfos
 
 _NUMBERS = (bool, int, float, np.bool_, np.number)
 

@@ -1,15 +1,14 @@
-"""Infos as columns, name -> rows and values, and the list of dicts that is made of them when a program looks at it."""
+"""Infos as columns: name -> rows and values. `lazy_infos` makes dicts of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs.batch.attribute_columns import PYTHON_TYPES
-from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.batch.values import copy_containers
 from vecenvs.errors import VecEnvError
 
@@ -52,13 +51,16 @@ class InfoColumn(NamedTuple):
         at = int(np.searchsorted(self.rows, row))
         return at if at < len(self.rows) and self.rows[at] == row else -1
 
-    def part(self, chosen: NDArray[np.bool_]) -> InfoColumn | None:
-        """Return the column of some rows; None if there is nothing left."""
-        rows = np.flatnonzero(chosen) if self.rows is None else self.rows[chosen[self.rows]]
+    def part(self, chosen: NDArray[np.bool_], every: Rows | None = None) -> InfoColumn | None:
+        """Return the column of some rows, the indices of which are `every`; None if there is nothing left."""
+        if self.rows is None:
+            rows = np.flatnonzero(chosen) if every is None else every
+        else:
+            rows = self.rows[chosen[self.rows]]
         if not len(rows):
             return None
         if isinstance(self.values, dict):
-            return InfoColumn(rows, parts(self.values, chosen))
+            return InfoColumn(rows, _parts(self.values, chosen, every))
         if self.rows is None:
             return InfoColumn(rows, _items(self.values, rows))
         return InfoColumn(rows, _items(self.values, np.flatnonzero(chosen[self.rows])))
@@ -70,7 +72,11 @@ def _items(values: Any, positions: Rows) -> Any:
 
 def parts(columns: Columns, chosen: NDArray[np.bool_]) -> Columns:
     """Return the columns of some rows."""
-    found = ((name, column.part(chosen)) for name, column in columns.items())
+    return _parts(columns, chosen, np.flatnonzero(chosen))
+
+
+def _parts(columns: Columns, chosen: NDArray[np.bool_], every: Rows | None) -> Columns:
+    found = ((name, column.part(chosen, every)) for name, column in columns.items())
     return {name: column for name, column in found if column is not None}
 
 
@@ -155,20 +161,21 @@ def joined(blocks: Sequence[tuple[int, int, Columns]], n: int) -> Columns:
 
 
 def _joined(blocks: list[tuple[int, int, InfoColumn]], n: int) -> InfoColumn:
-    rows: list[Rows] = []
-    for first, count, column in blocks:
-        rows.append((np.arange(count) if column.rows is None else column.rows) + first)
     values = [column.values for _, _, column in blocks]
-    merged: Any
+    whole = all(column.rows is None for _, _, column in blocks) and sum(count for _, count, _ in blocks) == n
+    rows = None if whole else np.concatenate([_rows_in(*block) for block in blocks])
     if all(isinstance(each, dict) for each in values):
-        merged = joined([(first, count, column.values) for first, count, column in blocks], n)
-    elif all(isinstance(each, np.ndarray) for each in values) and len({(v.dtype, v.shape[1:]) for v in values}) == 1:
-        merged = np.concatenate(values)
-    else:
-        merged = [column.value(int(row)) for (first, _, column), own in zip(blocks, rows, strict=True)
-                  for row in own - first]  # fmt: skip
-    found = np.concatenate(rows)
-    return InfoColumn(None if len(found) == n else found, merged)
+        return InfoColumn(rows, joined([(first, count, column.values) for first, count, column in blocks], n))
+    if all(isinstance(each, np.ndarray) for each in values) and len({(v.dtype, v.shape[1:]) for v in values}) == 1:
+        return InfoColumn(rows, np.concatenate(values))
+    merged = [column.value(row) for first, count, column in blocks
+              for row in (_rows_in(first, count, column) - first).tolist()]  # fmt: skip
+    return InfoColumn(rows, merged)
+
+
+def _rows_in(first: int, count: int, column: InfoColumn) -> Rows:
+    """Return the rows of a column that begins at row `first`."""
+    return (np.arange(count) if column.rows is None else column.rows) + first
 
 
 def merged(one: InfoColumn, other: InfoColumn) -> InfoColumn:
@@ -217,138 +224,3 @@ class FinalRows:
 
     def __len__(self) -> int:
         return len(self.leaves[0])
-
-
-class BatchInfos(Sequence[dict[str, Any]]):
-    """The infos of n rows: a list of dicts, each made when it is first looked at.
-
-    A dict belongs to the caller from then on, and what the caller changes in it stays. `columns` has the values by
-    name.
-
-    Args:
-        n: the number of rows.
-        given: what the envs have put into their infos.
-        complete: makes of `given` what the infos have, beside "TimeLimit.truncated", once that is asked for.
-    """
-
-    def __init__(self, n: int, given: Columns, complete: Callable[[Columns], Columns]) -> None:
-        self.given = given
-        self._columns: Columns | None = None
-        self._complete = complete
-        self._n = n
-        self._made: dict[int, dict[str, Any]] = {}
-
-    @property
-    def columns(self) -> Columns:
-        """What the infos have by name."""
-        if self._columns is None:
-            self._columns = self._complete(self.given)
-        return self._columns
-
-    def __len__(self) -> int:
-        return self._n
-
-    def __getitem__(self, row: Any) -> Any:
-        if isinstance(row, slice):
-            return [self[k] for k in range(*row.indices(self._n))]
-        row = range(self._n)[row]  # IndexError, and negative ones
-        info = self._made.get(row)
-        if info is None:
-            info = info_of(self.columns, row)
-            info.setdefault(TRUNCATED_KEY, False)
-            self._made[row] = info
-        return info
-
-    def __setitem__(self, row: int, info: dict[str, Any]) -> None:
-        self._made[range(self._n)[row]] = info
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return map(self.__getitem__, range(self._n))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, (list, BatchInfos)):
-            return NotImplemented
-        return len(other) == self._n and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
-
-    __hash__ = None  # type: ignore[assignment]  # as a list's
-
-    def __repr__(self) -> str:
-        return repr(list(self))
-
-    @property
-    def looked_at(self) -> dict[int, dict[str, Any]]:
-        """The dicts that were made, by row. `columns` have everything about the other rows."""
-        return self._made
-
-    def flagged(self, key: str) -> NDArray[np.bool_]:
-        """Return which rows have True under a key, as a loop over the dicts would."""
-        found: NDArray[np.bool_] = np.zeros(self._n, bool)
-        column = self.columns.get(key)
-        if column is not None and not isinstance(column.values, dict):
-            trues = [value is True or (isinstance(value, np.bool_) and bool(value)) for value in column.values]
-            found[slice(None) if column.rows is None else column.rows] = trues
-        for row, info in self._made.items():
-            found[row] = info.get(key) is True
-        return found
-
-    def add(self, rows: Iterable[int], infos: Iterable[dict[str, Any]]) -> None:
-        """Add further keys to some rows; those that a row has already stay."""
-        for row, info in zip(rows, infos, strict=True):
-            self._made[row] = {**info, **self[row]}
-
-
-class BegunInfos(Sequence[dict[str, Any]]):
-    """The info of each env's last reset: {} before the first, otherwise a dict with "episode_start"."""
-
-    def __init__(self, n: int) -> None:
-        self._begun: NDArray[np.bool_] = np.zeros(n, bool)
-        self._made: dict[int, dict[str, Any]] = {}
-        self._unmade: dict[int, Columns] = {}  # by row: the infos of the resets of which its own is one
-
-    def __len__(self) -> int:
-        return len(self._begun)
-
-    def __getitem__(self, row: Any) -> Any:
-        if isinstance(row, slice):
-            return [self[k] for k in range(*row.indices(len(self)))]
-        row = range(len(self))[row]
-        if row not in self._made:
-            info = info_of(self._unmade.pop(row, {}), row)
-            self._made[row] = {**info, "episode_start": True} if self._begun[row] else {}
-        return self._made[row]
-
-    def __setitem__(self, row: int, info: dict[str, Any]) -> None:
-        self._begun[row] = True
-        self._unmade.pop(row, None)
-        if len(info) > 1:  # than "episode_start"
-            self._made[row] = info
-        else:
-            self._made.pop(row, None)
-
-    def own(self, row: int) -> dict[str, Any]:
-        """Return the info of a reset that had more than "episode_start", else {}: without making a dict."""
-        return self[row] if self._unmade.get(row) else self._made.get(row, {})
-
-    @property
-    def steady(self) -> bool:
-        """Whether each env has begun an episode, and no info has more than "episode_start"."""
-        return not (self._made or self._unmade) and bool(self._begun.all())
-
-    def begin(self, rows: Rows, infos: Columns) -> None:
-        """Note episodes that began, with what their resets' infos have."""
-        self._begun[rows] = True
-        if self._made:
-            for row in rows.tolist():
-                self._made.pop(row, None)
-        if infos or self._unmade:
-            self._unmade.update(dict.fromkeys(rows.tolist(), infos))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, (list, BegunInfos)):
-            return NotImplemented
-        return len(other) == len(self) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
-
-    __hash__ = None  # type: ignore[assignment]  # as a list's
-
-    def __repr__(self) -> str:
-        return repr(list(self))

@@ -56,8 +56,7 @@ class Answers:
             if commands.request is not None and number == commands.request.number:
                 commands.request.replies[worker] = body
         elif kind == Answer.STARTED:
-            commands.send_again(worker, body)
-            commands.recovery.started(worker, body)
+            commands.started(worker, body)
         elif kind == Answer.NOT_STARTED:
             error = commands.recovery.failed(worker, body)
             if error is not None:

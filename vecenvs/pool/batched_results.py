@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,14 +12,15 @@ from numpy.typing import NDArray
 
 from vecenvs import _native
 from vecenvs.batch.batch_columns import DONE, FINAL, FIRST, LAST, TERMINATED, TRUNCATED, BatchColumns
-from vecenvs.batch.info_batches import BatchInfos, Columns, FinalRows, InfoColumn, Rows, joined, overwritten
+from vecenvs.batch.info_batches import Columns, FinalRows, InfoColumn, Rows, overwritten
 from vecenvs.batch.infos import TRUNCATED_KEY
+from vecenvs.batch.lazy_infos import BatchInfos
+from vecenvs.batch.packed_infos import Blocks
 from vecenvs.pool.step_results import Extras, StepResults
 from vecenvs.transport.protocol import RowExtras
 from vecenvs.vec_env import Batch, StepReturn
 
 _FLOAT32 = np.dtype(np.float32)
-_NOTHING: tuple[Columns, Columns, list[RowExtras]] = ({}, {}, [])
 _DONE, _FIRST = np.uint8(DONE), np.uint8(FIRST)
 
 
@@ -28,7 +30,8 @@ class BatchedResults(StepResults):
     def __init__(self, batch: BatchColumns, *args: Any, **kwargs: Any) -> None:
         super().__init__(batch, *args, **kwargs)
         self._take_outcomes, self._take_batch = _native.chosen.take_outcomes, _native.chosen.take_batch
-        self._seen: NDArray[np.uint8] = np.frombuffer(self._no_flags, np.uint8)  # the flags of the last step's rows
+        self._seen: NDArray[np.uint8] = np.zeros(batch.n, np.uint8)  # the flags of the last step's rows
+        self._flags = self._no_flags = b""  # as bytes they are not needed
 
     def flagged(self, flag: int) -> NDArray[np.bool_]:
         found: NDArray[np.bool_] = _native.chosen.flagged(self._seen, flag)
@@ -61,18 +64,19 @@ class BatchedResults(StepResults):
         if len(last):
             rows = [leaf.take(last, axis=0) if copy else leaf[last] for leaf in leaves]
             finals.append(InfoColumn(last, FinalRows(layout, rows)))
-        given, resets, extras = self._brought() if came.bodies else _NOTHING
-        whole = self._infos.whole and not any(
-            name in info for info in (given, *(extra.info for extra in extras)) for name in names
-        )
-        if whole:
-            given = {**given, **{name: InfoColumn(None, values) for name, values in self._infos.copied().items()}}
+        given: Callable[[], Columns] = self._brought(0) or dict
+        extras = came.extras() if came.bodies else []
+        brought = (given(), *(extra.info for extra in extras)) if names else ()
+        whole = self._infos.whole and not any(name in info for info in brought for name in names)
+        if names and whole:
+            attributes = {name: InfoColumn(None, values) for name, values in self._infos.copied().items()}
+            given = partial(operator.or_, given(), attributes)
         infos = BatchInfos(n, given, partial(_with_flags, flags, finals))
         for worker in came.infos:
             infos.add(came.shard(worker), came.infos_of(worker))
         self._seen, self._informed = flags, False
         if begun and (came.bodies or not self._episodes.steady):
-            self._episodes.begin_all((flags & _FIRST).nonzero()[0], _reset_infos(extras), resets)
+            self._episodes.begin_all((flags & _FIRST).nonzero()[0], _reset_infos(extras), self._brought(1))
         if extras:
             self._take_extras(extras, infos, ())  # type: ignore[arg-type]  # used like a list
         if self.keep_rows:
@@ -98,14 +102,14 @@ class BatchedResults(StepResults):
         finals = [InfoColumn(at, FinalRows(held.layout, held.at(rows[at])))
                   for flag, held in ((FINAL, batch.finals), (LAST, batch.observations))
                   if held is not None and len(at := ended[(flags[ended] & flag) != 0])]  # fmt: skip
-        infos = BatchInfos(len(rows), {}, partial(_with_flags, flags, finals))
+        infos = BatchInfos(len(rows), dict, partial(_with_flags, flags, finals))
         if extras:
             brought = [(j, extra.info) for j, slot in enumerate(slots) if (extra := extras.get(slot)) and extra.info]
             infos.add([j for j, _ in brought], [info for _, info in brought])
         if begin and len(first):
             begun = rows[first]
             given = _reset_infos(extras[slot] for slot in begun.tolist() if slot in extras) if extras else {}
-            self._episodes.begin_all(begun, given, {})
+            self._episodes.begin_all(begun, given)
         if self.keep_rows:
             self._episodes.record_rows(slots)
         if self._infos.names:
@@ -120,16 +124,15 @@ class BatchedResults(StepResults):
             active=(flags & (_FIRST | _DONE)) != _FIRST,
         )
 
-    def _brought(self) -> tuple[Columns, Columns, list[RowExtras]]:
-        """Return the columns of infos that the workers have sent, those of resets, and extras."""
-        came, n = self._commands.step_answers, self._batch.n
+    def _brought(self, which: int) -> Blocks | None:
+        """Return the columns of infos that the workers have sent (0), or of those of resets (1); None without any."""
+        came = self._commands.step_answers
         blocks = [
-            (came.shard(worker).start, len(came.shard(worker)), body.columns)
+            (came.shard(worker).start, len(came.shard(worker)), columns)
             for worker, body in sorted(came.bodies.items())
-            if body.columns is not None
+            if body.columns is not None and (columns := body.columns[which])
         ]
-        infos, resets = (joined([(first, count, both[k]) for first, count, both in blocks], n) for k in (0, 1))
-        return infos, resets, came.extras()
+        return Blocks(blocks, self._batch.n) if blocks else None
 
 
 def _reset_infos(extras: Iterable[RowExtras]) -> dict[int, dict[str, Any]]:

@@ -43,7 +43,8 @@ class Commands(Unanswered):
 
     def __init__(self, workers: Workers, batch: BatchColumns, recovery: Recovery, *, timed: bool) -> None:
         super().__init__(workers.shards, batch)
-        self.owner = array("i", (worker for worker, shard in enumerate(self.shards) for _ in shard))
+        small = "B" if len(self.shards) <= 256 else "i"  # bytes where these can number the workers
+        self.owner = array(small, (worker for worker, shard in enumerate(self.shards) for _ in shard))
         self.recovery = recovery
         # While commands are being sent: those that may not be recorded yet, with the `step_slots` that they set.
         self.unsent: tuple[list[Pending], int | None] | None = None
@@ -221,6 +222,16 @@ class Commands(Unanswered):
             self.send(commands)
 
     # Deaths of workers
+
+    def started(self, worker: int, transport: Transport) -> None:
+        """Put a new worker in place, which is sent what is unanswered before that."""
+        try:
+            self.send_again(worker, transport)
+        except ConnectionError:  # it has died already, or has found a better place
+            self.recovery.started(worker, transport)
+            self.on_death(worker)
+        else:
+            self.recovery.started(worker, transport)
 
     def on_death(self, worker: int) -> None:
         """Have a dead worker replaced. Raise if no restart is left, or if a call waits for this worker's reply."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from vecenvs.batch.batch_columns import FIRST, Allocator, BatchColumns
 from vecenvs.batch.columns import Columns as BatchRows
-from vecenvs.batch.info_batches import BegunInfos, Columns, info_of
+from vecenvs.batch.info_batches import Columns, info_of
+from vecenvs.batch.lazy_infos import BegunInfos
 from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.batched import Hosts
 from vecenvs.pool.info_columns import InfoColumns
@@ -50,14 +51,16 @@ class Episodes:
         """Whether an episode of a batched env that begins without an info of its own changes nothing here."""
         return self.reset_infos.steady and not (self._infos.names or self._begun_before or any(self._held))
 
-    def begin_all(self, rows: NDArray[np.int64], infos: dict[int, dict[str, Any]], columns: Columns) -> None:
+    def begin_all(
+        self, rows: NDArray[np.int64], infos: dict[int, dict[str, Any]], columns: Callable[[], Columns] | None = None
+    ) -> None:
         """Record episodes of batched envs whose first rows have come.
 
-        `infos` has some of the resets' infos, by slot, and `columns` those of the others.
+        `infos` has some of the resets' infos, by slot, and `columns` returns those of the others, if there are any.
         """
         if infos or self._infos.names or self._begun_before or any(self._held):
             for slot in rows.tolist():
-                self.begin(slot, infos[slot] if slot in infos else info_of(columns, slot))
+                self.begin(slot, infos[slot] if slot in infos else info_of(columns() if columns else {}, slot))
         else:
             self.reset_infos.begin(rows, columns)
 

@@ -49,7 +49,6 @@ class StepResults:
         self._plain_result = _native.chosen.plain_result
         self._informed = False  # whether the last step brought infos of whole shards
         self._no_flags = bytes(batch.n)
-        self._no_dones: NDArray[np.bool_] = np.zeros(batch.n, bool)  # faster to copy than to make
         self._flags = self._no_flags
         self._inactive: list[int] = []
         self._rewards64: NDArray[np.float64] | None = None  # kept where the columns may be overwritten
@@ -137,7 +136,7 @@ class StepResults:
             extras.extend(RowExtras(slot, {"resetting": True, **self._infos.kept(slot)}) for slot in resetting)
         # In async mode the rows of ended episodes may be overwritten before the caller gets them.
         observations = batch.observations.copies() if copy or asynchronous else batch.observations.views()
-        rewards, dones = batch.rewards.astype(_FLOAT32), self._no_dones.copy()
+        rewards, dones = batch.rewards.astype(_FLOAT32), np.zeros(batch.n, bool)
         flagged = flags.nonzero()[0].tolist()
         self._flags = of_all = flags.tobytes()
         complete([infos[slot] for slot in flagged], batch, flagged, [of_all[slot] for slot in flagged])

@@ -11,6 +11,7 @@ import numpy as np
 from vecenvs.arguments import parse_int
 from vecenvs.batch.actions import parse_actions
 from vecenvs.batch.layout import SpaceLayout
+from vecenvs.errors import VecEnvError
 from vecenvs.replay.recorder import Recorder
 from vecenvs.replay.schema import Array, Rows, Schema
 from vecenvs.vec_env import VecEnv
@@ -201,6 +202,11 @@ class Explorer:
         """Return a copy of the rows with the terminal observations of the envs in `ended`."""
         leaves = [leaf.copy() for leaf in leaves]
         for i in ended:
+            if "terminal_observation" not in infos[i]:
+                raise VecEnvError(
+                    f"env {i} keeps no last observation of an episode, which its last transition needs: put a class "
+                    "around the batched env whose infos have 'final_obs'"
+                )
             for leaf, part in zip(leaves, self._observations.flatten(infos[i]["terminal_observation"]), strict=True):
                 leaf[i] = part
         return leaves

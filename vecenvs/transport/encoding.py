@@ -8,6 +8,7 @@ import struct
 from array import array
 from typing import Any
 
+from vecenvs.batch.packed_infos import pack
 from vecenvs.errors import VecEnvError
 from vecenvs.transport.pickling import can_pickle, dumps, loads
 from vecenvs.transport.protocol import (
@@ -39,7 +40,8 @@ def encode(body: object) -> bytes:
         return _COUNT.pack(len(body.slots)) + array("i", body.slots).tobytes() + encode(body.body)
     if type(body) is RowsBody:
         extras = [(extra.slot, dumps(extra[1:])) for extra in body.extras]
-        return dumps((extras, body.objects, body.infos, body.columns))
+        columns = None if body.columns is None else tuple(map(pack, body.columns))
+        return dumps((extras, body.objects, body.infos, columns))
     return dumps(body)
 
 

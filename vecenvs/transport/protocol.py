@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from vecenvs.batch.info_batches import info_of
 from vecenvs.batch.infos import InfoForm
+from vecenvs.batch.packed_infos import unpack
 from vecenvs.errors import EnvError, RemoteError, VecEnvError
 from vecenvs.transport.pickling import dumps, loads
 
@@ -119,7 +120,7 @@ class RowsBody(NamedTuple):
     `infos` are those of all slots of the shard, if every one has some. In process that is a list of dicts; otherwise
     they lie in columns, and it is the columns' InfoForm, or True if that has been sent before. `columns` are those of
     batched envs, by name (`info_batches.InfoColumn`), and those of the resets among these rows; rows count from the
-    shard's first slot.
+    shard's first slot. Those of another process are packed: see `packed_infos.unpack`.
     """
 
     extras: list[RowExtras]
@@ -130,7 +131,7 @@ class RowsBody(NamedTuple):
 
     def spread(self, first: int, some: Iterable[int]) -> RowsBody:
         """Return the same with extras for these rows instead of `columns`; `first` is the shard's first slot."""
-        infos, resets = self.columns or ({}, {})
+        infos, resets = map(unpack, self.columns or ({}, {}))
         extras = list(self.extras)
         for local in some if infos or resets else ():
             info, reset_info = info_of(infos, local), info_of(resets, local)

@@ -13,7 +13,7 @@ from vecenvs.arguments import parse_int
 from vecenvs.batch.layout import SpaceLayout
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers.dict_space import dict_space
-from vecenvs.wrappers.vec_rows import REPEAT, RESTARTED, TERMINAL, VecRowsWrapper, check_last, flagged
+from vecenvs.wrappers.vec_rows import REPEAT, RESTARTED, TERMINAL, VecRowsWrapper, check_last, flagged, last_rows
 from vecenvs.wrappers.vec_transpose_image import channels_first, is_image
 
 Array = NDArray[Any]
@@ -55,7 +55,7 @@ class VecFrameStack(VecRowsWrapper):
         # Taken from the flags, because an env's own infos may have "episode_start", too.
         starts = ~batch.active & ~repeats | batch.dones & (self.autoreset == "same_step")
         stale = repeats | flagged(batch, RESTARTED)
-        ends = np.flatnonzero(batch.dones)
+        ends = last_rows(batch)
         check_last((batch.infos[j] for j in ends), self.venv.observation_space)
         terminals = [self._layout.flatten(batch.infos[j][TERMINAL]) for j in ends]
         # In same_step mode a row shows the next episode: the last observation is in its info alone.

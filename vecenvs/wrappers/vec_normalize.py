@@ -16,7 +16,7 @@ from vecenvs.batch.layout import SpaceLayout
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers import vec_normalize_file, vec_normalize_obs
-from vecenvs.wrappers.vec_rows import REPEAT, VecRowsWrapper, check_last, flagged
+from vecenvs.wrappers.vec_rows import REPEAT, VecRowsWrapper, check_last, flagged, last_infos
 from vecenvs.wrappers.vec_statistics import Merger, Statistics
 
 
@@ -152,7 +152,7 @@ class VecNormalize(VecRowsWrapper):
         self.returns[slots[over | ~batch.active]] = 0.0
         batch.obs = vec_normalize_obs.normalize(batch.obs, self._in_use, self.epsilon, self.clip_obs)
         if self._in_use:
-            ended = [batch.infos[j] for j in np.flatnonzero(over)]
+            ended = last_infos(batch)
             check_last(ended, self.venv.observation_space)
             vec_normalize_obs.normalize_terminals(ended, self._in_use, self.epsilon, self.clip_obs)
         if self.norm_reward:

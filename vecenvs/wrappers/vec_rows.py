@@ -11,7 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecenvs.arguments import parse_indices
-from vecenvs.batch.info_batches import BatchInfos
+from vecenvs.batch.lazy_infos import BatchInfos
 from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
 from vecenvs.wrappers.base import VecEnvWrapper
@@ -86,12 +86,18 @@ def flagged(batch: Batch, key: str) -> NDArray[np.bool_]:
     return np.array([info.get(key) is True for info in batch.infos], dtype=bool)
 
 
-def last_infos(batch: Batch) -> list[dict[str, Any]]:
-    """Return the infos of the rows that end an episode, if they have its last observation.
+def last_rows(batch: Batch) -> NDArray[np.int64]:
+    """Return which rows end an episode and have its last observation in their infos.
 
-    An env's own info may have the key on any row, and an episode that a wrapper ended may lack it.
+    An env's own info may have the key on any row. An episode that a wrapper ended may lack it, and so do those of
+    batched envs which keep no last observations.
     """
-    return [batch.infos[j] for j in np.flatnonzero(batch.dones).tolist() if TERMINAL in batch.infos[j]]
+    return np.array([j for j in np.flatnonzero(batch.dones).tolist() if TERMINAL in batch.infos[j]], np.int64)
+
+
+def last_infos(batch: Batch) -> list[dict[str, Any]]:
+    """Return the infos of `last_rows`."""
+    return [batch.infos[j] for j in last_rows(batch).tolist()]
 
 
 def check_last(infos: Iterable[dict[str, Any]], space: spaces.Space[Any]) -> None:

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs.batch.info_arrays import info_array
-from vecenvs.batch.info_batches import BatchInfos, BegunInfos, Columns, info_of, parts
+from vecenvs.batch.info_batches import Columns, info_of, parts
 from vecenvs.batch.infos import TRUNCATED_KEY
+from vecenvs.batch.lazy_infos import BatchInfos, BegunInfos
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv
 
