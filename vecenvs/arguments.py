@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from vecenvs.batch.info_batches import as_array
 from vecenvs.batch.reset_arguments import ResetArguments
-from vecenvs.batch.values import shown
+from vecenvs.batch.values import as_array, shown
 from vecenvs.errors import NotSteppingError
 from vecenvs.vec_env import Indices, Options, Seeds, VecEnv, way_of_several
 

@@ -9,7 +9,6 @@ VECENVS_NATIVE=0.
 from __future__ import annotations
 
 import os
-import sysconfig
 from importlib import import_module
 from types import ModuleType
 
@@ -24,6 +23,8 @@ else:
     try:
         core = import_module("vecenvs._native.core")
     except ImportError as problem:
+        import sysconfig
+
         if sysconfig.get_config_var("Py_GIL_DISABLED"):
             why_not = "there is none for free-threaded builds of Python"
         else:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from vecenvs.batch.info_batches import as_array
 from vecenvs.batch.layout import FIXED, Array, Leaf, SpaceLayout, casting
+from vecenvs.batch.values import as_array
 
 
 def parse_actions(layout: SpaceLayout, actions: Any, n: int) -> list[Array]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs.batch.attribute_columns import PYTHON_TYPES
-from vecenvs.batch.values import copy_containers
+from vecenvs.batch.values import as_array, copy_containers
 from vecenvs.errors import VecEnvError
 
 Rows = NDArray[np.int64]
@@ -132,24 +132,6 @@ def _rows_of(mask: str, infos: dict[Any, Any], n: int) -> Rows | None:
             f"needs one bool for each of {n} envs, ({n},)"
         )
     return np.flatnonzero(given)
-
-
-def as_array(value: Any) -> NDArray[Any]:
-    """Return the values of a tensor, on any device, as an array, which shares its memory where that is possible."""
-    if isinstance(value, (np.ndarray, list)):
-        return np.asarray(value)
-    if hasattr(value, "detach") and hasattr(
-        value, "cpu"
-    ):  # torch's: it may require a gradient, or be on another device
-        value = value.detach().cpu()
-        if str(value.dtype) == "torch.bfloat16":  # which NumPy does not have; float32 holds all of its values
-            value = value.float()
-    if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
-        try:
-            return np.from_dlpack(value)
-        except (BufferError, TypeError, RuntimeError, ValueError):  # bool tensors of some libraries, other devices
-            pass
-    return np.asarray(value)
 
 
 def joined(blocks: Sequence[tuple[int, int, Columns]], n: int) -> Columns:

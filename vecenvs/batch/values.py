@@ -1,4 +1,4 @@
-"""Copy values that pass between a caller and an env in the same process, and show them in error messages."""
+"""Copy values that pass between a caller and an env in the same process, show them in errors, make arrays of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import deque
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 def copy_containers(value: Any) -> Any:
@@ -48,3 +49,21 @@ IMMUTABLE: frozenset[type] = frozenset(
     {bool, int, float, complex, str, bytes, type(None)} | {np.dtype(code).type for code in "?bhilqBHILQefdgFDG"}
 )
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque, bytearray, np.ndarray)
+
+
+def as_array(value: Any) -> NDArray[Any]:
+    """Return the values of a tensor, on any device, as an array, which shares its memory where that is possible."""
+    if isinstance(value, (np.ndarray, list)):
+        return np.asarray(value)
+    if hasattr(value, "detach") and hasattr(
+        value, "cpu"
+    ):  # torch's: it may require a gradient, or be on another device
+        value = value.detach().cpu()
+        if str(value.dtype) == "torch.bfloat16":  # which NumPy does not have; float32 holds all of its values
+            value = value.float()
+    if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, TypeError, RuntimeError, ValueError):  # bool tensors of some libraries, other devices
+            pass
+    return np.asarray(value)

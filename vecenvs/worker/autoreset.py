@@ -216,8 +216,8 @@ class Autoreset:
 
 def named(seed: Any, options: Any) -> dict[str, Any]:
     """Return what is not None, by the names of `reset`'s arguments; options as a copy, which the env may change."""
-    named = {} if seed is None else {"seed": seed}
-    return named if options is None else {**named, "options": copy_containers(options)}
+    found = {} if seed is None else {"seed": seed}
+    return found if options is None else {**found, "options": copy_containers(options)}
 
 
 def _refuse(slot: int, why: str, remedy: str, _: Any) -> StepResult:

@@ -15,7 +15,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from vecenvs import env_calls
-from vecenvs.batch.info_batches import Columns, as_array, columns_of, map_leaves
+from vecenvs.batch.info_batches import Columns, columns_of, map_leaves
+from vecenvs.batch.values import as_array
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.host_parts import HostCall, VecEnvPart

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from vecenvs import _native
 from vecenvs.batch.batch_columns import FINAL, BatchColumns
-from vecenvs.batch.info_batches import Columns, InfoColumn, as_array
+from vecenvs.batch.info_batches import Columns, InfoColumn
 from vecenvs.batch.layout import Leaf, casting, coerce
-from vecenvs.batch.values import copy_containers
+from vecenvs.batch.values import as_array, copy_containers
 from vecenvs.transport.protocol import RowsBody
 
 Rows = NDArray[np.int64]

@@ -132,14 +132,12 @@ class EnvShard:
             stopped = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
         return self._step(self.all, self._actions, self._stepped, self._infos, stopped, math.inf)
 
-    def step_portion(self, some: Slots, actions: Any, until: float) -> tuple[int, Body]:
+    def step_portion(self, some: Slots, actions: Any, until: float, *, resets: bool = False) -> tuple[int, Body]:
         """Step these envs in this order, up to the one at whose end `clock()` has reached `until`; write their rows.
 
-        Return how many were stepped, and what there is besides columns.
+        Return how many were stepped, and what there is besides columns. With `resets` they are reset, and `actions`
+        are the arguments of that.
         """
-        return self._portion(some, actions, until)
-
-    def _portion(self, some: Slots, actions: Any, until: float, *, resets: bool = False) -> tuple[int, Body]:
         if self.flags.some:
             self.flags.clear(some)
         rewards: list[Any] = []
@@ -158,10 +156,7 @@ class EnvShard:
         *,
         resets: bool = False,
     ) -> Body:
-        """Step those of the envs `shard` that have not been stepped, up to the time `until`, and write their rows.
-
-        With `resets` they are reset, and `actions` are the arguments of that.
-        """
+        """Step those of the envs `shard` that have not been stepped, up to the time `until`, and write their rows."""
         extras: list[RowExtras] = []
         autoreset = self.autoreset
         acts, take_odd, doing = autoreset.acts, self._take_odd, "step"
@@ -260,7 +255,8 @@ class EnvShard:
         `given` has the seed and the options of each, by slot. Return how many were reset, and what there is besides
         columns.
         """
-        return self._portion(some, {local: named(*given.of(self.first + local)) for local in some}, until, resets=True)
+        arguments = {local: named(*given.of(self.first + local)) for local in some}
+        return self.step_portion(some, arguments, until, resets=True)
 
     def try_reset(self, local: int) -> ResetOutcome:
         """Reset one env, in the thread of an async reset; return its observation and info, or its failure."""
