@@ -126,6 +126,6 @@ def test_workers_that_cannot_connect(address: str, problem: str) -> None:
     output = run(launched("openmpi", 3, str(PROGRAMS / "connecting.py"), address, "0"))
     assert re.search(
         rf"VecEnvError the worker on rank \d of \S+ cannot connect to this process at {address}, port \d+ "
-        rf"\(.*({problem}).*\), and .*\(asked for\). Open .*port=.*address= chooses another IP address",
+        rf"\(.*({problem}).*\), and .*\(asked for.*\). Open .*port=.*address= chooses another IP address",
         output,
     ), output

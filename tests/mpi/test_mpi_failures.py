@@ -44,6 +44,45 @@ def test_ctrl_c(mpi: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mpi", SHORT_ON_ONE)
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGHUP])
+def test_a_checkpoint_before_the_end_of_an_allocation(mpi: str, number: int, tmp_path: Path) -> None:
+    """Signals to the launcher end no rank before the script has had the time to save; its exit code is the job's."""
+    with job(launched(mpi, 3, str(PROGRAMS / "preempted.py"), str(tmp_path))) as running:
+        running.pid_of("ready", tmp_path)
+        running.process.send_signal(number)
+        running.pid_of("saved", tmp_path)
+        running.process.send_signal(signal.SIGTERM)
+        output = running.finish(30.0)
+    assert f"checkpoint for [{int(number)}] of envs 4" in output.replace("<Signals.", "")
+    assert "checkpoint for [15] of envs 4" in output
+    assert running.process.returncode == 7, output
+
+
+@pytest.mark.parametrize("mpi", SHORT_ON_ONE)
+def test_signals_of_plain_mpirun_end_no_worker(mpi: str, tmp_path: Path) -> None:
+    """By mpirun SIGUSR1 goes to all ranks, but only the script is to act upon it."""
+    with job(mpirun(mpi, 3, str(PROGRAMS / "preempted.py"), str(tmp_path)), **OPEN_MPI_FLAGS) as running:
+        running.pid_of("ready", tmp_path)
+        running.process.send_signal(signal.SIGUSR1)
+        running.pid_of("saved", tmp_path)
+        running.process.send_signal(signal.SIGINT)
+        output = running.finish(30.0)
+    assert "checkpoint for [10] of envs 4" in output
+
+
+@pytest.mark.long  # it waits for 20 s
+def test_a_program_in_which_every_rank_learns() -> None:
+    """Without --spmd its first collective call waits for ranks that run no script, and one of these says so."""
+    with job(launched("openmpi", 3, "-c", "from mpi4py import MPI; MPI.COMM_WORLD.Barrier()")) as running:
+        assert running.process.stdout is not None
+        line = running.process.stdout.readline()
+        running.process.terminate()
+        rest = running.finish(30.0)
+    assert "A program in which every rank learns needs --spmd" in line
+    assert "needs --spmd" not in rest
+
+
+@pytest.mark.parametrize("mpi", SHORT_ON_ONE)
 def test_a_hosted_process_dies(mpi: str, tmp_path: Path) -> None:
     """That costs its envs, not the job, whatever the MPI."""
     with job(launched(mpi, 3, ENDLESS, str(tmp_path))) as running:

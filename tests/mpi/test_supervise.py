@@ -17,8 +17,8 @@ LAUNCHER = """
 import sys
 from vecenvs.mpi import supervise
 
-supervise.LOOK, supervise.END_PATIENCE, supervise.SHORT_PATIENCE = 0.05, 0.2, 0.1
-supervisor = supervise.Supervisor(alone={alone})
+supervise._LOOK, supervise.PATIENCE = 0.05, 0.5
+supervisor = supervise.Supervisor(alone={alone}, grace={grace})
 sys.exit(supervisor.run([sys.executable, "-c", {program!r}, str(supervisor.status), *sys.argv[1:]], None))
 """
 # The module by itself: with the package around it, each of these processes would take most of a second to start.
@@ -37,8 +37,11 @@ time.sleep(60)
 """
 
 
-def launcher(program: str, *arguments: str, alone: bool = True) -> list[str]:
-    return [sys.executable, "-c", LAUNCHER.format(alone=alone, program=program), *arguments]
+END = "said.script_ends(0); said.end()"
+
+
+def launcher(program: str, *arguments: str, alone: bool = True, grace: float = 20.0) -> list[str]:
+    return [sys.executable, "-c", LAUNCHER.format(alone=alone, program=program, grace=grace), *arguments]
 
 
 def run(program: str, *arguments: str, alone: bool = True) -> tuple[int, str]:
@@ -51,11 +54,12 @@ def run(program: str, *arguments: str, alone: bool = True) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("rest", "expected"),
     [
-        ("said.succeed()", 0),
-        pytest.param("said.succeed(); sys.exit(3)", 3, marks=pytest.mark.long),  # some rank has failed
-        ("said.succeed(); said.incomplete(); sys.exit(3)", 0),  # as ranks are lost; the script is not to blame
+        (END, 0),
+        ("said.script_ends(3); said.end()", 3),
+        (f"{END}; sys.exit(3)", 0),  # some rank has failed after the end of the script
         ("sys.exit(3)", 3),
         pytest.param("", 1, marks=pytest.mark.long),
+        ("said.script_ends(0)", 1),
         ("os.kill(os.getpid(), 9)", 137),
     ],
 )
@@ -72,23 +76,20 @@ def test_without_a_word_of_success() -> None:
     assert "the script on rank 0 has not come to its end" in run(RANK_0)[1]
 
 
-def test_a_rank_0_that_is_killed_before_it_sees_a_connection_end() -> None:
-    said = "said.note_placed('rank 2, with envs 4-7'); "
-    assert "it had used rank 2, with envs 4-7" in run(RANK_0 + said + "os._exit(1)")[1]
-    assert "rank 2" not in run(RANK_0 + said + "said.ending(); os._exit(1)")[1]
-
-
 def test_what_is_lost() -> None:
-    said = "said.note_hang_up(4, 'rank 2 is gone'); said.note_hang_up(5, 'rank 3 is gone'); said.explain(5)\n"
-    assert "vecenvs.mpi: rank 2 is gone" in run(RANK_0 + said)[1]
-    cut_short = run(RANK_0 + said + "os._exit(1)")[1]
-    assert "rank 3 is gone" in cut_short  # explained a moment ago: by the loss of its node
-    in_order = run(RANK_0 + said + "said.ending(); sys.exit(1)")[1]
-    assert "rank 3 is gone" not in in_order
-    assert "is gone" not in run(RANK_0 + said + "said.succeed()")[1]
+    said = "said.note_worker(4, 'rank 2, with envs 4-7'); said.note_worker(5, 'rank 3, with envs 8-11')\n"
+    text = run(RANK_0 + said + "said.forget_worker(5); os._exit(1)")[1]
+    assert "it had used rank 2, with envs 4-7\n" in text  # it was killed before it saw a connection end
+    text = run(RANK_0 + said + "said.note_lost(5); said.note_lost(5); said.note_lost(6); os._exit(1)")[1]
+    assert text.count("vecenvs.mpi: the worker on rank 3, with envs 8-11 was lost\n") == 1
+    assert "it had used rank 2, with envs 4-7\n" in text
+    assert run(RANK_0 + said + f"said.note_lost(5); {END}")[1] == ""
+    text = run(RANK_0 + said + "said.note_lost(5); said.end()")[1]
+    assert "rank 3" in text
+    assert "rank 2" not in text
 
 
-@pytest.mark.parametrize(("rest", "expected"), [("said.succeed()", 0), ("said.incomplete()", 1), ("said.ending()", 1)])
+@pytest.mark.parametrize(("rest", "expected"), [(END, 0), ("said.script_ends(3); said.end()", 3), ("", 1)])
 def test_mpirun_does_not_end(rest: str, expected: int) -> None:
     code, text = run(BESIDE_RANK_0, rest)
     assert code == expected
@@ -96,14 +97,63 @@ def test_mpirun_does_not_end(rest: str, expected: int) -> None:
 
 
 def test_an_mpirun_that_refuses_to_end() -> None:
-    code, _ = run("import signal; signal.signal(15, signal.SIG_IGN)\n" + BESIDE_RANK_0, "said.ending()")
+    code, _ = run("import signal; signal.signal(15, signal.SIG_IGN)\n" + BESIDE_RANK_0, "said.end()")
     assert code == 1
 
 
 def test_every_rank_runs_the_script() -> None:
     """Then the others may go on after rank 0, and fail."""
     program = BESIDE_RANK_0.partition("subprocess.Popen")[0] + "time.sleep(0.5); sys.exit(4)"
-    assert run(program, "said.succeed(); said.ending()", alone=False) == (4, "")
+    assert run(program, END, alone=False) == (4, "")
+
+
+GOES_ON = """
+import signal, time
+def handler(number, _):
+    open(sys.argv[2], "a").write(f"{number}\\n")
+    {then}
+for number in (1, 10, 12, 15):
+    signal.signal(number, handler)
+said.note_worker(4, "rank 2")
+open(sys.argv[2], "a").write("ready\\n")
+time.sleep(60)
+"""
+
+
+def lines(path: Path, count: int) -> list[str]:
+    for _ in range(1500):
+        if path.exists() and len(found := path.read_text().splitlines()) >= count:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(path.read_text() if path.exists() else "nothing")
+
+
+def signalled(folder: Path, then: str, grace: float, *numbers: int) -> tuple[int, list[str]]:
+    """Send signals to a launcher, each when rank 0 has had the one before; give exit code and what rank 0 has had."""
+    program, path = RANK_0 + GOES_ON.replace("{then}", then), folder / "had"
+    with subprocess.Popen(launcher(program, str(path), grace=grace)) as running:
+        lines(path, 1)
+        for count, number in enumerate(numbers):
+            running.send_signal(number)
+            lines(path, count + 2)
+        code = running.wait(30)
+    return code, path.read_text().split()[1:]
+
+
+def test_signals_reach_rank_0_once(tmp_path: Path) -> None:
+    end = "if number == 15: said.script_ends(7); said.end(); os._exit(0)"
+    assert signalled(tmp_path, end, 60.0, 10, 12, 1, 15) == (7, ["10", "12", "1", "15"])
+
+
+def test_the_grace_ends(tmp_path: Path) -> None:
+    """Then mpirun is told to end, which ends its ranks; here it is the same process, which is told twice."""
+    end = "if open(sys.argv[2]).read().count('15') == 2: os._exit(4)"
+    assert signalled(tmp_path, end, 0.1, 15) == (4, ["15", "15"])
+
+
+def test_a_second_sigterm_does_not_wait(tmp_path: Path) -> None:
+    end = "if open(sys.argv[2]).read().count('15') == 2: os._exit(4)"
+    assert signalled(tmp_path, end, 60.0, 15, 15) == (4, ["15", "15"])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])

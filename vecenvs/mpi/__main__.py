@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import runpy
 import shlex
@@ -20,11 +21,11 @@ from vecenvs.backends.mpi.job import abort_on_exception, worker_ranks
 from vecenvs.backends.mpi.library import load_mpi
 from vecenvs.errors import BackendUnavailable
 from vecenvs.mpi import launch
-from vecenvs.mpi.supervise import Supervisor
+from vecenvs.mpi.supervise import GRACE, Supervisor
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Start mpirun in place of this process (`-n`), or be one of its ranks."""
+    """Start mpirun (`-n`), or be one of its ranks."""
     argv = sys.argv[1:] if argv is None else list(argv)
     options = _parser().parse_args(argv)
     _check(options)
@@ -40,30 +41,31 @@ def main(argv: Sequence[str] | None = None) -> None:
             worker_ranks()  # the worker ranks never return from here
     except BackendUnavailable as exc:
         sys.exit(f"vecenvs.mpi: {exc}")
+    code: object = 0
     try:
         _run(kind, program)
     except SystemExit as exc:
-        if not exc.code:
-            status_file.succeed()
+        code = exc.code
         raise
-    status_file.succeed()
+    except BaseException:
+        code = 1
+        raise
+    finally:
+        status_file.script_ends(code if isinstance(code, int) else int(code is not None))
+        if options.spmd:  # else the worker ranks are to end first: see `job`
+            status_file.end()
 
 
 def _launch(options: argparse.Namespace, program: list[str]) -> NoReturn:
-    """Become mpirun; or where nodes may be lost, watch over it."""
+    """Run mpirun, and end with the script's exit code."""
     mpi, mpirun_args = load_mpi(initialize=False), shlex.split(options.mpirun_args)
-    again = ["-m", "vecenvs.mpi", *(["--spmd"] if options.spmd else [])]
-    if one_node := not launch.names_hosts(mpirun_args):
-        supervisor = None
-    else:
-        supervisor = Supervisor(alone=not options.spmd)
-        again += ["--status", str(supervisor.status)]
+    supervisor = Supervisor(alone=not options.spmd, grace=options.grace)
+    again = ["-m", "vecenvs.mpi", *(["--spmd"] if options.spmd else []), "--status", str(supervisor.status)]
     line, environ = launch.command(
-        mpi, options.ranks, [*again, *program], mpirun_args, fault_tolerant=options.fault_tolerant, one_node=one_node
-    )
-    if supervisor is not None:
-        sys.exit(supervisor.run(line, environ))
-    os.execvpe(line[0], line, environ)
+        mpi, options.ranks, [*again, *program], mpirun_args, fault_tolerant=options.fault_tolerant,
+        one_node=not launch.names_hosts(mpirun_args),
+    )  # fmt: skip
+    sys.exit(supervisor.run(line, environ))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -72,6 +74,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--spmd", action="store_true", help="run the script on every rank; an exception ends them all")
     parser.add_argument("--fault-tolerant", action="store_true", help="survive the loss of ranks (Open MPI, with -n)")
     parser.add_argument("--mpirun-args", default="", metavar="ARGS", help="more for mpirun: '--hostfile nodes'")
+    parser.add_argument(
+        "--grace", type=float, default=GRACE, metavar="SECONDS",
+        help="how long the script may go on after SIGTERM, to save a checkpoint (%(default)g; with -n)",
+    )  # fmt: skip
     parser.add_argument("--status", help=argparse.SUPPRESS)  # which -n gives to the ranks
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="run a module, as python -m does")
     parser.add_argument("-c", dest="code", nargs=argparse.REMAINDER, help="run a piece of code, as python -c does")
@@ -84,6 +90,8 @@ def _check(options: argparse.Namespace) -> None:
         _parser().error(f"-n {options.ranks}: give the number of ranks, from 1 on")
     if options.ranks is None and (options.fault_tolerant or options.mpirun_args):
         _parser().error("--fault-tolerant and --mpirun-args are for mpirun, which only -n starts")
+    if not 0 <= options.grace < math.inf:
+        _parser().error(f"--grace {options.grace:g}: give seconds, from 0 on")
 
 
 def _program(options: argparse.Namespace) -> tuple[list[str], list[str]]:

@@ -1,7 +1,11 @@
-"""Run mpirun as a child, for jobs on several nodes: mpirun does not always notice, or report, the loss of a node.
+"""Run mpirun as a child: it neither notices nor reports all losses of a node, and passes signals on too fast.
 
-mpirun is ended in bounded time after rank 0, even if it cannot reach a node any more. Its exit code 0 counts only
-together with rank 0's word that the script has ended without an error.
+The exit code of the job is that of the script on rank 0. Without rank 0's word that the script has ended, the job has
+failed, whatever mpirun says. After the end of rank 0 mpirun is ended in bounded time, even if it cannot reach a node.
+
+A signal that asks the job for something goes to rank 0. When the job is to end (SIGTERM: scancel, Kubernetes), rank 0
+has a grace, to save a checkpoint by the help of its workers, before mpirun hears of it: that kills all ranks within a
+fraction of a second.
 """
 
 from __future__ import annotations
@@ -9,13 +13,13 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import math
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -24,54 +28,53 @@ from pathlib import Path
 from vecenvs.backends.mpi import status_file
 from vecenvs.backends.mpi.nodes import is_running
 
-LOOK = 1.0  # seconds between looks at rank 0
-END_PATIENCE = 15.0  # seconds for mpirun to end after rank 0,
-SHORT_PATIENCE = 3.0  # and where that has been unable to end the job in order
-KILL_PATIENCE = 2.0  # seconds between SIGTERM and SIGKILL
-MOMENT = 10.0  # seconds: workers that have ended so shortly before mpirun have ended with their node
-LAST_WORDS = 5.0  # seconds for rank 0 to end after mpirun
-_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+GRACE = 20.0  # seconds for rank 0 after SIGTERM; schedulers send SIGKILL after 30
+PATIENCE = 5.0  # seconds for mpirun to end after rank 0, or the other way round; between SIGTERM and SIGKILL
+_LOOK = 0.2  # seconds between looks at rank 0 and mpirun
+_FOR_RANK_0 = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
 
 
 class Supervisor:
     """Runs one mpirun. `alone`: the script runs on rank 0 only, so the job ends with it."""
 
-    def __init__(self, *, alone: bool) -> None:
+    def __init__(self, *, alone: bool, grace: float = GRACE) -> None:
         self._alone = alone
+        self._grace = grace
         self._signalled = False
+        self._deadline = math.inf  # for rank 0, once it was told to end
         folder = tempfile.mkdtemp(prefix="vecenvs-mpi-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         self.status = Path(folder) / "status"  # for rank 0 to write to
         self.status.touch()
 
     def run(self, line: Sequence[str], environ: Mapping[str, str]) -> int:
-        """Run the command line; return the exit code of the job, once the reports of rank 0 have been printed."""
+        """Run the command line; return the exit code of the job, once what rank 0 has said of losses is printed."""
         die_with_this = partial(_die_with, os.getpid(), _prctl())
-        child = subprocess.Popen(line, env=environ, close_fds=False, preexec_fn=die_with_this)  # noqa: PLW1509  no thread yet
-        ended = threading.Event()
-        threading.Thread(target=_await, args=(child, ended), daemon=True).start()
-        with self._forwarding_signals(child):
-            forced = self._wait(child, ended)
+        child = subprocess.Popen(line, env=environ, close_fds=False, preexec_fn=die_with_this)  # noqa: PLW1509  no thread
+        with self._handling_signals(child):
+            forced = self._wait(child)
         return self._verdict(child.returncode, forced=forced)
 
-    def _wait(self, child: subprocess.Popen[bytes], ended: threading.Event) -> bool:
+    def _wait(self, child: subprocess.Popen[bytes]) -> bool:
         """Wait for the end of mpirun. End it, and return True, if it goes on for long after rank 0."""
-        since: float | None = None
-        while not ended.wait(LOOK):
-            status = status_file.read(self.status)
-            if not self._alone or status.pid is None or (is_running(status.pid) and not status.ending):
+        since = math.inf
+        while not _ends(child, _LOOK):
+            now, status = time.monotonic(), status_file.read(self.status)
+            if now > self._deadline:
+                self._deadline = math.inf
+                child.terminate()
+            if not self._alone or status.pid is None or (is_running(status.pid) and status.exit_code is None):
                 continue
-            since = since or time.monotonic()
-            patience = SHORT_PATIENCE if status.incomplete else END_PATIENCE
-            if time.monotonic() - since > patience:
-                _tell(f"mpirun has not ended {patience:g} s after rank 0 (a node that it cannot reach?): ending it")
+            since = min(since, now)
+            if now - since > PATIENCE:
+                _tell(f"mpirun has not ended {PATIENCE:g} s after rank 0 (a node that it cannot reach?): ending it")
                 agents = _children(child.pid)  # ssh to a node that is silent would hold this job's output open
                 child.terminate()
-                if not ended.wait(KILL_PATIENCE):
+                if not _ends(child, PATIENCE):
                     agents += _children(child.pid)  # also those that it has started since
                     child.kill()
-                    ended.wait()
+                    child.wait()
                 for agent in agents:
                     with contextlib.suppress(OSError):  # it has ended
                         signal.pidfd_send_signal(agent, signal.SIGKILL)
@@ -80,53 +83,73 @@ class Supervisor:
         return False
 
     @contextlib.contextmanager
-    def _forwarding_signals(self, child: subprocess.Popen[bytes]) -> Iterator[None]:
-        """Pass signals on to mpirun, within this block; but not a Ctrl-C, which a terminal sends to it as well."""
+    def _handling_signals(self, child: subprocess.Popen[bytes]) -> Iterator[None]:
+        """Within this block pass signals on: to rank 0 if it is here, else to mpirun."""
 
-        def forward(number: int, _: object) -> None:
+        def pass_on(number: int, _: object) -> None:
+            pid = status_file.read(self.status).pid
+            if pid is None or not self._alone or not is_running(pid):
+                child.send_signal(number)
+            else:
+                os.kill(pid, number)
+
+        def interrupt(number: int, _: object) -> None:
             self._signalled = True
-            if number == signal.SIGINT and _in_foreground():  # a second one would have mpirun end without order
-                return
-            child.send_signal(number)
+            if not _in_foreground():  # else the terminal sends it to mpirun, too, which ends without order by a second
+                child.send_signal(number)
 
-        before = {number: signal.getsignal(number) for number in _FORWARDED}
-        for number, handler in before.items():
-            if handler != signal.SIG_IGN:  # by nohup, say
-                signal.signal(number, forward)
+        def terminate(number: int, _: object) -> None:
+            pid = status_file.read(self.status).pid
+            if self._signalled or pid is None or not is_running(pid):  # a second one does not wait
+                child.send_signal(number)
+            else:
+                self._deadline = time.monotonic() + self._grace
+                os.kill(pid, number)
+            self._signalled = True
+
+        handlers = dict.fromkeys(_FOR_RANK_0, pass_on) | {signal.SIGINT: interrupt, signal.SIGTERM: terminate}
+        before = {number: signal.getsignal(number) for number in handlers}
+        for number, handler in handlers.items():
+            if before[number] != signal.SIG_IGN:  # by nohup, say
+                signal.signal(number, handler)
         try:
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            for number in handlers:
+                signal.signal(number, before[number])
 
     def _verdict(self, code: int, *, forced: bool) -> int:
         code = 1 if forced else 128 - code if code < 0 else code
-        ended = time.monotonic()
-        deadline = ended + LAST_WORDS
-        while (status := status_file.read(self.status)).pid is not None and not status.succeeded:
+        deadline = time.monotonic() + PATIENCE
+        while (status := status_file.read(self.status)).pid is not None and status.exit_code is None:
             if not is_running(status.pid) or time.monotonic() > deadline:
                 break
-            time.sleep(0.05)
+            time.sleep(_LOOK / 4)
         status = status_file.read(self.status)
         if status.pid is None:  # rank 0 is on another host than this
             return code
-        if status.succeeded:
-            return 0 if self._alone and (forced or status.incomplete) else code
+        if status.exit_code == 0:
+            return 0 if self._alone else code
         if not self._signalled:  # else they are gone because they were told to end
-            in_order = code != 0 and (status.ending or status.incomplete)
-            lost = status.lost if in_order else status_file.read(self.status, ended - MOMENT).lost
-            if not lost and not in_order and status.placed:
-                lost = [f"rank 0 was ended before it could tell why; it had used {'; '.join(status.placed)}"]
-            for text in lost:
-                _tell(text)
+            for text in status.lost:  # mpirun drops what rank 0 has printed of that
+                _tell(f"the worker on {text} was lost")
+            used = [text for text in status.workers.values() if text not in status.lost]
+            if used and status.exit_code is None:
+                _tell(f"rank 0 was ended before it could tell why; it had used {'; '.join(used)}")
+        if status.exit_code is not None:
+            return status.exit_code
         if code == 0:
             _tell("mpirun ended with exit code 0, but the script on rank 0 has not come to its end: the job has failed")
         return code or 1
 
 
-def _await(child: subprocess.Popen[bytes], ended: threading.Event) -> None:
-    child.wait()
-    ended.set()
+def _ends(child: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Tell whether mpirun has ended, or does within that time."""
+    try:
+        child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _children(pid: int) -> list[int]:

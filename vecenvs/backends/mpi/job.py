@@ -84,8 +84,9 @@ def _end_all() -> None:
         return
     mpi = load_mpi()
     patience = FAILURE_TIMEOUT if _told_to_leave else PING_TIMEOUT
-    if broken := not all(ranks.can_finalize(patience) for _, ranks in _known):
-        outcome = "" if status_file.incomplete() else " and ends as failed"
+    broken = not all(ranks.can_finalize(patience) for _, ranks in _known)
+    if broken:
+        outcome = "" if status_file.has_reader() else " and ends as failed"
         texts = [
             *(text for _, ranks in _known for text in ranks.report_lost()),
             f"the job has lost a rank{outcome}",
@@ -94,12 +95,12 @@ def _end_all() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the launcher's answer to ranks that end without MPI
     for _, ranks in _known:
         ranks.end("abandon" if broken else "end")
+    status_file.end()
     if broken:
         if _told_to_leave:  # the launcher is ending the job already; asked to abort it as well, srun gets stuck
             flush()
             os._exit(128 + signal.SIGTERM)
         abort(mpi.COMM_WORLD)
-    status_file.ending()
     if _we_initialised:
         mpi.Finalize()
         # A rank 0 that fails has the others killed by the launcher: let them remove their files first.
@@ -126,4 +127,5 @@ def _leave(number: int, _: object) -> None:
         for text in ranks.report_lost():
             with contextlib.suppress(OSError):  # of a launcher that is gone
                 os.write(2, f"vecenvs: {text}\n".encode())
+    status_file.say_no_more()
     raise SystemExit(128 + number)

@@ -25,13 +25,20 @@ from vecenvs.transport.pickling import dumps, loads
 from vecenvs.worker.process import watch_caller
 
 END_GRACE = 1.0  # seconds for hosted processes to end when rank 0 has ended
-LEAVE_GRACE = 3.0  # seconds after SIGTERM in which rank 0 may still end things in order
+LEAVE_GRACE = 30.0  # seconds after SIGTERM in which rank 0 may still use its workers, and end things in order
+SPMD_PATIENCE = 20.0  # seconds without a worker after which a rank says what it waits for
 _UNSENT_REST = 2e-5  # seconds of rest while MPI has messages to send
+
+_WAITING = (
+    f"vecenvs: rank 0 has made no MpiVecEnv for {SPMD_PATIENCE:g} s. The other ranks wait for one and run no script. "
+    "A program in which every rank learns needs --spmd: python -m vecenvs.mpi --spmd -n 4 learner.py"
+)
 
 
 def serve_rank(mpi: Any, private: Any, node: int) -> NoReturn:
     """Serve rank 0 of a communicator of ours, then end this process: the rest of the script never runs here."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for rank 0 to act upon
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):  # for rank 0 to act upon
+        signal.signal(number, signal.SIG_IGN)
     watch_caller(os.getppid())  # the launcher: if it is killed, nothing else ends this rank
     try:
         start_server()
@@ -63,6 +70,7 @@ class RankServer:
         self._backoff = Backoff()
         self._serving = True
         self._deadline = math.inf
+        self._says_at = time.monotonic() + SPMD_PATIENCE if self._rank == 1 else math.inf
 
     def leave_soon(self, _: int, __: object) -> None:
         """Handle SIGTERM: rank 0 has usually got it too, and is given the time to end its workers in order."""
@@ -75,6 +83,9 @@ class RankServer:
             busy = self._look_after_hosted(0.0 if busy else self._backoff.next_rest()) or busy
             if busy:
                 self._backoff.restart()
+            elif time.monotonic() > self._says_at:
+                self._says_at = math.inf
+                print(_WAITING, file=sys.stderr, flush=True)  # noqa: T201
         self._end_hosted()
         if self._serving:
             forget_server()
@@ -105,6 +116,7 @@ class RankServer:
             self._tell("hello", peer)
         elif what == "launch":
             number, request = rest
+            self._says_at = math.inf
             self._hosted[number] = HostedProcess(number, request)
         elif what == "stop":
             number, grace = rest

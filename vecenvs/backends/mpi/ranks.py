@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import select
 import socket
 import time
 import weakref
@@ -13,7 +14,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from vecenvs.backends.mpi import status_file
-from vecenvs.backends.mpi.disconnects import DisconnectReporter
 from vecenvs.backends.mpi.hosting import LaunchRequest, LeaderRequest
 from vecenvs.backends.mpi.nodes import Peer, ProbeTarget, is_running
 from vecenvs.backends.mpi.nonblocking import CONTROL, NonblockingComm
@@ -43,6 +43,32 @@ class LaunchedWorker:
         self.gone = False
         self.exitcode: int | None = None
         self._stopped = False
+        self._connection: int | None = None  # the descriptor of its connection to rank 0, while that is to last
+
+    def note_connected(self, descriptor: int) -> None:
+        """Note that the worker, on another host, has a connection; the launcher hears of it."""
+        self._connection = descriptor
+        status_file.note_worker(self.number, f"{self.peer}, with envs {describe_indices(self.slots)}")
+
+    def check_connection(self) -> None:
+        """Tell the launcher if the connection has ended unasked."""
+        if self._connection is not None:
+            poll = select.poll()
+            poll.register(self._connection, getattr(select, "POLLRDHUP", 0))  # POLLHUP in any case
+            if poll.poll(0):
+                self.note_lost()
+
+    def note_lost(self) -> None:
+        """Tell the launcher that the connection has ended unasked, or counts as lost."""
+        self._connection = None
+        status_file.note_lost(self.number)
+
+    def expect_disconnect(self) -> None:
+        """Let the connection end from now on: the worker is told to close."""
+        self.check_connection()
+        if self._connection is not None:
+            self._connection = None
+            status_file.forget_worker(self.number)
 
     def send(self, data: bytes) -> None:
         """Send to the worker, in order; BrokenPipeError if it is gone."""
@@ -70,6 +96,7 @@ class LaunchedWorker:
         """End the worker's process, and wait until it has ended. Repeatable."""
         if self._stopped:
             return
+        self.expect_disconnect()
         if not self.gone:
             grace = max(grace, 0.1)
             with contextlib.suppress(BrokenPipeError):
@@ -89,7 +116,6 @@ class WorkerRanks:
         self.ended = False
         self.vec_envs: weakref.WeakSet[Any] = weakref.WeakSet()
         self.peers: dict[int, Peer] = {}
-        self.disconnects = DisconnectReporter()
         self._mpi = mpi
         self._private = private
         self._size = private.Get_size()
@@ -229,7 +255,6 @@ class WorkerRanks:
         elif what == "exited":
             number, code = rest
             if number in self._launched:
-                status_file.explain(number)
                 self._launched[number].gone = True
                 self._launched[number].exitcode = code
 
@@ -291,6 +316,8 @@ class WorkerRanks:
         A rank of another host counts as gone when it was pinged and does not answer. This uses no MPI: a signal's
         handler may call it.
         """
+        for launched in list(self._launched.values()):
+            launched.check_connection()
         here = socket.gethostname()
         peers = list(self.peers.values())
         gone = [peer for peer in peers if peer.host == here and not is_running(peer.pid)]

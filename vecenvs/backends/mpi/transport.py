@@ -9,7 +9,6 @@ from typing import Any
 
 from vecenvs.backends.mpi.ranks import LaunchedWorker
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.errors import describe_indices
 from vecenvs.transport.node_link import NodeLink
 from vecenvs.transport.remote import BY_MESSAGES, OTHER_NODE, RemoteTransport
 from vecenvs.transport.shared import Names
@@ -71,13 +70,10 @@ class RankTransport(RemoteTransport):
     def attach(self, batch: BatchColumns) -> None:
         super().attach(batch)
         if isinstance(self._link, BY_MESSAGES):
-            launched = self._launched
-            text = f"{launched.peer}, with envs {describe_indices(self.shard)}"
-            launched.ranks.disconnects.watch(self._link.fileno(), launched.number, text)
+            self._launched.note_connected(self._link.fileno())
 
     def expect_disconnect(self) -> None:
-        if isinstance(self._link, BY_MESSAGES):
-            self._launched.ranks.disconnects.forget(self._link.fileno(), self._launched.number)
+        self._launched.expect_disconnect()
 
     def exit_status(self) -> tuple[bool, int | None]:
         launched = self._launched
@@ -88,18 +84,12 @@ class RankTransport(RemoteTransport):
             launched.ranks.ping_host(launched.peer.host)  # its rank says more, unless it is gone as well
             gone = self.disconnected_for_long()
             if gone:
-                launched.ranks.disconnects.report(self._link.fileno(), launched.number)
+                launched.note_lost()
         elif self._link is None and self._made is not None:
             gone = launched.ranks.is_out_of_reach(launched.peer)
         return gone, None
 
     def stop(self, grace: float) -> None:
-        if isinstance(self._link, BY_MESSAGES):
-            disconnects = self._launched.ranks.disconnects
-            # A worker that has ended by itself, or with its node, may not have been reported yet.
-            (disconnects.report if self._launched.gone else disconnects.forget)(
-                self._link.fileno(), self._launched.number
-            )
         self._launched.stop(grace)
         self.close_link()
 
