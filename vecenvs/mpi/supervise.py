@@ -15,7 +15,6 @@ import contextlib
 import ctypes
 import math
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -43,10 +42,9 @@ class Supervisor:
         self._grace = grace
         self._signalled = False
         self._deadline = math.inf  # for rank 0, once it was told to end
-        folder = tempfile.mkdtemp(prefix="vecenvs-mpi-")
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        self.status = Path(folder) / "status"  # for rank 0 to write to
-        self.status.touch()
+        self._file, path = tempfile.mkstemp(prefix="vecenvs-mpi-")
+        self.status = Path(path)  # for rank 0 to write to
+        atexit.register(self.status.unlink, missing_ok=True)
 
     def run(self, line: Sequence[str], environ: Mapping[str, str]) -> int:
         """Run the command line; return the exit code of the job, once what rank 0 has said of losses is printed."""
@@ -60,7 +58,7 @@ class Supervisor:
         """Wait for the end of mpirun. End it, and return True, if it goes on for long after rank 0."""
         since = math.inf
         while not _ends(child, _LOOK):
-            now, status = time.monotonic(), status_file.read(self.status)
+            now, status = time.monotonic(), self._read()
             if now > self._deadline:
                 self._deadline = math.inf
                 child.terminate()
@@ -82,12 +80,18 @@ class Supervisor:
                 return True
         return False
 
+    def _read(self) -> status_file.Status:
+        status = status_file.read(self._file)
+        if status.pid is not None:  # rank 0 has opened the file: if this process is killed now, none is left
+            self.status.unlink(missing_ok=True)
+        return status
+
     @contextlib.contextmanager
     def _handling_signals(self, child: subprocess.Popen[bytes]) -> Iterator[None]:
         """Within this block pass signals on: to rank 0 if it is here, else to mpirun."""
 
         def pass_on(number: int, _: object) -> None:
-            pid = status_file.read(self.status).pid
+            pid = self._read().pid
             if pid is None or not self._alone or not is_running(pid):
                 child.send_signal(number)
             else:
@@ -99,7 +103,7 @@ class Supervisor:
                 child.send_signal(number)
 
         def terminate(number: int, _: object) -> None:
-            pid = status_file.read(self.status).pid
+            pid = self._read().pid
             if self._signalled or pid is None or not is_running(pid):  # a second one does not wait
                 child.send_signal(number)
             else:
@@ -121,11 +125,11 @@ class Supervisor:
     def _verdict(self, code: int, *, forced: bool) -> int:
         code = 1 if forced else 128 - code if code < 0 else code
         deadline = time.monotonic() + PATIENCE
-        while (status := status_file.read(self.status)).pid is not None and status.exit_code is None:
+        while (status := self._read()).pid is not None and status.exit_code is None:
             if not is_running(status.pid) or time.monotonic() > deadline:
                 break
             time.sleep(_LOOK / 4)
-        status = status_file.read(self.status)
+        status = self._read()
         if status.pid is None:  # rank 0 is on another host than this
             return code
         if status.exit_code == 0:
@@ -133,9 +137,8 @@ class Supervisor:
         if not self._signalled:  # else they are gone because they were told to end
             for text in status.lost:  # mpirun drops what rank 0 has printed of that
                 _tell(f"the worker on {text} was lost")
-            used = [text for text in status.workers.values() if text not in status.lost]
-            if used and status.exit_code is None:
-                _tell(f"rank 0 was ended before it could tell why; it had used {'; '.join(used)}")
+            if status.workers and status.exit_code is None:
+                _tell(f"rank 0 was ended before it could tell why; it had used {'; '.join(status.workers.values())}")
         if status.exit_code is not None:
             return status.exit_code
         if code == 0:

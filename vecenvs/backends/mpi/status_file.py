@@ -1,4 +1,4 @@
-"""What rank 0 tells its launcher, `python -m vecenvs.mpi -n`: one file, replaced as a whole at each change.
+"""What rank 0 tells its launcher, `python -m vecenvs.mpi -n`: a file with a line of JSON for each change.
 
 mpirun alone is not enough: Open MPI's ends with exit code 0 when a node is lost, and drops what rank 0 prints then.
 """
@@ -9,55 +9,51 @@ import contextlib
 import json
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 # One of these is set in each process that mpirun has started, before MPI is initialised.
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+
+_file: int | None = None  # None: this process is not rank 0, or has no launcher of ours beside it
+_exit_code = 1  # of the script; an exception that nothing handles ends it with 1
 
 
 class Status(NamedTuple):
     """What is known of rank 0: its process, if it is on the launcher's host, and the exit code once all is done.
 
-    `exit_code` is the script's, written when nothing is left to do but to finalise MPI, which may wait for others.
+    `exit_code` is the script's, said when nothing is left to do but to finalise MPI, which may wait for others.
     `workers` are the workers on other hosts, by number, with their envs; `lost`, those whose connections have ended
     although the workers were not told to end.
     """
 
-    pid: int | None = None
-    exit_code: int | None = None
-    workers: dict[str, str] = {}  # noqa: RUF012  never changed in place
-    lost: list[str] = []  # noqa: RUF012  the same
-
-
-_path: Path | None = None  # None: this process is not rank 0, or has no launcher of ours beside it
-_status = Status()
-_exit_code = 1  # of the script; an exception that nothing handles ends it with 1
+    pid: int | None
+    exit_code: int | None
+    workers: dict[int, str]
+    lost: list[str]
 
 
 def begin(path: str) -> None:
     """Say that rank 0 has begun. Does nothing on other ranks, nor on a host without the launcher."""
-    global _path  # noqa: PLW0603  a fact about the process
+    global _file  # noqa: PLW0603  a fact about the process
     rank = next((os.environ[name] for name in _RANKS if name in os.environ), None)
     if rank == "0" and Path(path).exists():
-        _path = Path(path)
-        _write(pid=os.getpid())
+        _file = os.open(path, os.O_WRONLY | os.O_APPEND)  # the launcher removes its name now
+        _say(pid=os.getpid())
 
 
 def note_worker(number: int, text: str) -> None:
     """Say where a worker on another host is, and with which envs."""
-    _write(workers=_status.workers | {str(number): text})
+    _say(worker=number, text=text)
 
 
 def forget_worker(number: int) -> None:
-    """Say that a worker has ended, or is about to, for a reason of its own."""
-    _write(workers={key: text for key, text in _status.workers.items() if key != str(number)})
+    """Say that a worker is about to end because it is told to."""
+    _say(ended=number, lost=False)
 
 
 def note_lost(number: int) -> None:
     """Say that the connection of a worker has ended, and nothing explains it."""
-    text = _status.workers.get(str(number))
-    if text is not None and text not in _status.lost:
-        _write(lost=[*_status.lost, text])
+    _say(ended=number, lost=True)
 
 
 def script_ends(code: int) -> None:
@@ -68,32 +64,39 @@ def script_ends(code: int) -> None:
 
 def end() -> None:
     """Say that this process is done: its launcher ends with the exit code of the script, not with that of mpirun."""
-    _write(exit_code=_exit_code)
+    _say(exit_code=_exit_code)
 
 
 def say_no_more() -> None:
     """Leave the file as it is: this process was told to end, and whatever ends from now on ends for that reason."""
-    global _path  # noqa: PLW0603
-    _path = None
+    global _file  # noqa: PLW0603
+    _file = None
 
 
 def has_reader() -> bool:
     """Tell whether there is a launcher which reads this."""
-    return _path is not None
+    return _file is not None
 
 
-def read(path: Path) -> Status:
+def read(descriptor: int) -> Status:
     """Return what rank 0 has said so far: the launcher's side."""
-    text = path.read_text()
-    return Status(**json.loads(text)) if text else Status()
+    said: dict[str, int] = {}
+    workers: dict[int, str] = {}
+    lost: list[str] = []
+    for line in os.pread(descriptor, os.fstat(descriptor).st_size, 0).splitlines():
+        what = json.loads(line)
+        if "worker" in what:
+            workers[what["worker"]] = what["text"]
+        elif "ended" in what:
+            text = workers.pop(what["ended"], None)
+            if what["lost"] and text is not None:
+                lost.append(text)
+        else:
+            said |= what
+    return Status(said.get("pid"), said.get("exit_code"), workers, lost)
 
 
-def _write(**changed: Any) -> None:
-    global _status  # noqa: PLW0603
-    if _path is None:
-        return
-    _status = _status._replace(**changed)
-    with contextlib.suppress(OSError):  # the launcher has gone
-        new = _path.with_suffix(".new")
-        new.write_text(json.dumps(_status._asdict()))
-        new.replace(_path)
+def _say(**what: object) -> None:
+    if _file is not None:
+        with contextlib.suppress(OSError):  # no space
+            os.write(_file, json.dumps(what).encode() + b"\n")
