@@ -34,9 +34,9 @@ from vecenvs.compat.baselines import (
     VecNormalize,
     VecVideoRecorder,
 )
-from vecenvs.errors import SpaceMismatch, VecEnvError
+from vecenvs.errors import EnvError, SpaceMismatch, VecEnvError
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import SPACES, CountingEnv, RenderingEnv, SampledEnv, counting_fns
+from vecenvs.testing.envs import SPACES, CountingEnv, FailingEnv, RenderingEnv, SampledEnv, counting_fns
 from vecenvs.views import as_gymnasium
 from vecenvs.wrappers.base import VecEnvWrapper as CoreWrapper
 
@@ -272,6 +272,33 @@ def test_last_observations_of_episodes_are_processed(autoreset: str) -> None:
         infos = [info for _ in range(40) for info in venv.step([1, 1])[3] if "terminal_observation" in info]
         assert infos
         assert all(info["terminal_observation"] in venv.observation_space for info in infos)
+
+
+class Own(CountingEnv):
+    """An env with a key "terminal_observation" of its own on every row, which is no observation."""
+
+    def step(self, action: Any) -> Any:
+        *row, info = super().step(action)
+        return (*row, {**info, "terminal_observation": "soon"})
+
+
+def test_an_envs_own_key_ends_no_episode() -> None:
+    with First(DummyVecEnv([functools.partial(Own, 0, 2)])) as venv:
+        venv.reset()
+        found = [venv.step([0])[3][0]["terminal_observation"] for _ in range(4)]
+        assert [given if isinstance(given, str) else given.tolist() for given in found] == ["soon", [0], "soon", [0]]
+
+
+def test_rows_beside_an_exception_do_not_bypass_a_wrapper() -> None:
+    """They are not given at all: `step_wait` of the wrapper would have changed them."""
+    fns = [*counting_fns(1), functools.partial(FailingEnv, 1), functools.partial(FailingEnv, 2, "reset", at=2)]
+    with VecMonitor(Summed(DummyVecEnv(fns))) as venv:
+        venv.reset()
+        for call in (lambda: venv.step([0, 0, 0]), venv.reset):
+            with pytest.raises(EnvError) as raised:
+                call()
+            assert raised.value.batch is None
+        assert venv.reset().tolist() == [3, 4, 4]
 
 
 class Cut(VecEnvWrapper):

@@ -39,7 +39,7 @@ from vecenvs.make.make_vec_env import make_vec_env
 from vecenvs.pool.pool_vec_env import EnvFn
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers import LoadMonitorResultsError, ResultsWriter, get_monitor_files, load_results
-from vecenvs.wrappers.vec_rows import TERMINAL, VecRowsWrapper
+from vecenvs.wrappers.vec_rows import TERMINAL, VecRowsWrapper, last_infos
 
 __all__ = [
     "AlreadySteppingError",
@@ -164,7 +164,7 @@ class VecEnvObservationWrapper(VecRowsWrapper, VecEnvWrapper, abc.ABC):
 
     def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
         batch.obs = self.process(batch.obs)
-        ended = [info for info in batch.infos if TERMINAL in info]
+        ended = last_infos(batch)
         if ended:
             last = Columns(SpaceLayout(self.venv.observation_space), len(ended), np.empty)
             last.store(0, [info[TERMINAL] for info in ended])

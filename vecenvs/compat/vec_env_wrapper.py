@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from vecenvs.arguments import parse_indices
-from vecenvs.errors import VecEnvError
+from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn
 from vecenvs.wrappers import base
-from vecenvs.wrappers.vec_rows import VecRowsWrapper
-from vecenvs.wrappers.vec_video_recorder import VecVideoRecorder
+from vecenvs.wrappers.vec_rows import VecBatchWrapper
 
 
 class VecEnvWrapper(base.VecEnvWrapper):
@@ -28,6 +28,7 @@ class VecEnvWrapper(base.VecEnvWrapper):
     * A reset of some of the envs, and a timeout of `step_wait`, raise VecEnvError if the method does not take them.
     * Rows that come by `recv` would bypass both methods. So `send`, `reset_async` and `recv` raise VecEnvError unless
       the subclass has a `recv` of its own.
+    * The rows in the `batch` of an EnvError would bypass them, too, so it is None then.
 
     Args:
         venv: the VecEnv to wrap.
@@ -76,8 +77,7 @@ class VecEnvWrapper(base.VecEnvWrapper):
 
 # The library's wrappers, whose methods take all arguments of the contract, count as instances: programs that unwrap a
 # VecEnv ask `isinstance(vec, VecEnvWrapper)`.
-VecEnvWrapper.register(VecRowsWrapper)  # type: ignore[type-abstract]
-VecEnvWrapper.register(VecVideoRecorder)
+VecEnvWrapper.register(VecBatchWrapper)  # type: ignore[type-abstract]
 
 
 def _widened_reset(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -99,7 +99,8 @@ def _widened_reset(method: Callable[..., Any]) -> Callable[..., Any]:
             self.venv.seed(seed)
         if options is not None and "options" not in taken:
             self.venv.set_options(options)
-        return method(self, **{name: given[name] for name in taken if given[name] is not None})
+        with _rows_dropped():
+            return method(self, **{name: given[name] for name in taken if given[name] is not None})
 
     return reset
 
@@ -116,10 +117,21 @@ def _widened_step_wait(method: Callable[..., Any]) -> Callable[..., Any]:
             raise VecEnvError(
                 f"{type(self).__name__}.step_wait takes no timeout: write it as step_wait(self, timeout=None)"
             )
-        result: StepReturn = method(self) if timeout is None else method(self, timeout=timeout)
+        with _rows_dropped():
+            result: StepReturn = method(self) if timeout is None else method(self, timeout=timeout)
         return result
 
     return step_wait
+
+
+@contextmanager
+def _rows_dropped() -> Iterator[None]:
+    """Drop the rows of an EnvError: those of the others, which the method would have changed."""
+    try:
+        yield
+    except EnvError as error:
+        error.batch = None
+        raise
 
 
 def _taken(method: Callable[..., Any], names: tuple[str, ...]) -> tuple[str, ...]:

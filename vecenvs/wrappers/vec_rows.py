@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,55 @@ from vecenvs.wrappers.base import VecEnvWrapper
 START, REPEAT, RESTARTED, TERMINAL = "episode_start", "resetting", "worker_restarted", "terminal_observation"
 
 
-class VecRowsWrapper(VecEnvWrapper):
+class StepRows(Batch):
+    """The rows of a step of all envs. `dones` are those that the step returned: a wrapper may have changed them."""
+
+    dones: Any = None
+
+
+class VecBatchWrapper(VecEnvWrapper):
+    """Call `_on_batch` with all rows that `venv` returns, each once: the only place where a wrapper meets rows.
+
+    Rows are those of `step`, of `recv`, of a `reset` of all or some envs, and those in the `batch` of an EnvError.
+    """
+
+    @abc.abstractmethod
+    def _on_batch(self, batch: Batch, call: str, *, lock_step: bool) -> None:
+        """Read rows, or change them in `batch`.
+
+        Args:
+            batch: the rows; those of a reset have reward 0, `active` False and the info "episode_start".
+            call: which call returns them, "reset", "step" or "recv".
+            lock_step: whether these are the rows of all envs, except for envs that raised.
+        """
+
+    def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
+        def first_rows() -> Batch:
+            return _first_rows(self.venv.reset(indices, seed=seed, options=options), indices, self.num_envs)
+
+        return self._rows_of(first_rows, "reset", lock_step=indices is None).obs
+
+    def step_wait(self, timeout: float | None = None) -> StepReturn:
+        batch = self._rows_of(lambda: _step_rows(self.venv, *self.venv.step_wait(timeout)), "step", lock_step=True)
+        return batch.obs, batch.rewards, batch.dones, batch.infos
+
+    def recv(
+        self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None, indices: Indices = None
+    ) -> Batch:
+        return self._rows_of(lambda: self.venv.recv(min_envs, max_envs, timeout, indices), "recv", lock_step=False)
+
+    def _rows_of(self, get: Callable[[], Batch], call: str, *, lock_step: bool) -> Batch:
+        try:
+            batch = get()
+        except EnvError as error:
+            if error.batch is not None:
+                self._on_batch(error.batch, call, lock_step=lock_step)
+            raise
+        self._on_batch(batch, call, lock_step=lock_step)
+        return batch
+
+
+class VecRowsWrapper(VecBatchWrapper):
     """Call `_on_rows` with all rows that `venv` returns, each once. Subclasses define that method.
 
     Rows are those of `step`, of `recv`, of a `reset` of all or some envs, and those in the `batch` of an EnvError.
@@ -45,38 +93,12 @@ class VecRowsWrapper(VecEnvWrapper):
             lock_step: whether these are the rows of all envs, except for envs that raised.
         """
 
-    def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
-        try:
-            obs = self.venv.reset(indices, seed=seed, options=options)
-        except EnvError as error:
-            self._on_error(error, lock_step=indices is None)
-            raise
-        batch = _first_rows(parse_indices(indices, self.num_envs), obs)
-        self._on_rows(batch, np.zeros(len(batch)), lock_step=indices is None)
-        return batch.obs
-
-    def step_wait(self, timeout: float | None = None) -> StepReturn:
-        try:
-            obs, rewards, dones, infos = self.venv.step_wait(timeout)
-        except EnvError as error:
-            self._on_error(error, lock_step=True)
-            raise
-        venv = self.venv
-        slots = np.arange(self.num_envs, dtype=np.int64)
-        batch = Batch(slots, obs, rewards, venv.terminated, venv.truncated, infos, venv.active)
-        self._on_rows(batch, _exact_rewards(venv, rewards), lock_step=True)
-        return batch.obs, batch.rewards, dones, batch.infos
-
-    def recv(
-        self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None, indices: Indices = None
-    ) -> Batch:
-        batch = self.venv.recv(min_envs, max_envs, timeout, indices)
-        self._on_rows(batch, batch.rewards.astype(np.float64), lock_step=False)
-        return batch
-
-    def _on_error(self, error: EnvError, *, lock_step: bool) -> None:
-        if error.batch is not None:
-            self._on_rows(error.batch, error.batch.rewards.astype(np.float64), lock_step)
+    def _on_batch(self, batch: Batch, call: str, *, lock_step: bool) -> None:
+        exact = batch.rewards.astype(np.float64)
+        if call == "step":  # what it was before rounding, unless a wrapper below has changed it
+            before = self.venv.rewards64[batch.indices]
+            exact = np.where(before.astype(np.float32) == batch.rewards, before, exact)
+        self._on_rows(batch, exact, lock_step)
 
 
 def flagged(batch: Batch, key: str) -> NDArray[np.bool_]:
@@ -116,14 +138,18 @@ def check_last(infos: Iterable[dict[str, Any]], space: spaces.Space[Any]) -> Non
             )
 
 
-def _first_rows(slots: list[int], obs: Any) -> Batch:
+def _first_rows(obs: Any, indices: Indices, num_envs: int) -> Batch:
+    slots = parse_indices(indices, num_envs)
     k = len(slots)
     none = np.zeros(k, dtype=bool)
     infos: list[dict[str, Any]] = [{START: True} for _ in range(k)]
     return Batch(np.array(slots, dtype=np.int64), obs, np.zeros(k, np.float32), none, none.copy(), infos, none.copy())
 
 
-def _exact_rewards(venv: VecEnv, rewards: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return the step's rewards before rounding, or `rewards` where a wrapper has changed them."""
-    exact = venv.rewards64
-    return np.where(exact.astype(np.float32) == rewards, exact, rewards.astype(np.float64))
+def _step_rows(
+    venv: VecEnv, obs: Any, rewards: NDArray[np.float32], dones: NDArray[np.bool_], infos: list[dict[str, Any]]
+) -> Batch:
+    slots = np.arange(venv.num_envs, dtype=np.int64)
+    rows = StepRows(slots, obs, rewards, venv.terminated, venv.truncated, infos, venv.active)
+    rows.dones = dones
+    return rows

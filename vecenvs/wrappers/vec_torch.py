@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from vecenvs.batch.info_batches import map_leaves
 from vecenvs.batch.layout import SpaceLayout
-from vecenvs.errors import BackendUnavailable, EnvError
-from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
-from vecenvs.wrappers.base import VecEnvWrapper
+from vecenvs.errors import BackendUnavailable
+from vecenvs.vec_env import Batch, VecEnv
+from vecenvs.wrappers.vec_rows import StepRows, VecBatchWrapper
 
 
-class VecTensors(VecEnvWrapper):
+class VecTensors(VecBatchWrapper):
     """The base of `VecTorch` and `VecJax`: they say what becomes of an array."""
 
     _takes_arrays = gives_tensors = True
@@ -37,36 +37,11 @@ class VecTensors(VecEnvWrapper):
         tensors = iter(self._converted(arrays))
         return map_leaves(lambda _: next(tensors), values)
 
-    def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
-        try:
-            return self._tensors(self.venv.reset(indices, seed=seed, options=options))
-        except EnvError as error:
-            self._convert(error.batch)
-            raise
-
-    def step_wait(self, timeout: float | None = None) -> StepReturn:
-        try:
-            *rows, infos = self.venv.step_wait(timeout)
-        except EnvError as error:
-            self._convert(error.batch)
-            raise
-        return (*self._tensors(tuple(rows)), infos)
-
-    def recv(
-        self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None, indices: Indices = None
-    ) -> Batch:
-        try:
-            batch = self.venv.recv(min_envs, max_envs, timeout, indices)
-        except EnvError as error:
-            self._convert(error.batch)
-            raise
-        self._convert(batch)
-        return batch
-
-    def _convert(self, batch: Batch | None) -> None:
-        if batch is not None:
-            rows = batch.obs, batch.rewards, batch.terminated, batch.truncated
-            batch.obs, batch.rewards, batch.terminated, batch.truncated = self._tensors(rows)
+    def _on_batch(self, batch: Batch, call: str, *, lock_step: bool) -> None:
+        names = ["obs", "rewards", "terminated", "truncated", *["dones"] * isinstance(batch, StepRows)]
+        tensors = self._tensors({name: getattr(batch, name) for name in names})
+        for name in names:
+            setattr(batch, name, tensors[name])
 
 
 class VecTorch(VecTensors):

@@ -6,15 +6,15 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vecenvs.arguments import parse_indices, parse_int, parse_number, parse_path
+from vecenvs.arguments import parse_int, parse_number, parse_path
 from vecenvs.batch.images import tile
 from vecenvs.errors import VecEnvError
-from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
-from vecenvs.wrappers.base import VecEnvWrapper
+from vecenvs.vec_env import Batch, VecEnv
+from vecenvs.wrappers.vec_rows import VecBatchWrapper
 from vecenvs.wrappers.vec_video_writer import VideoWriter, load_ffmpeg
 
 
-class VecVideoRecorder(VecEnvWrapper):
+class VecVideoRecorder(VecBatchWrapper):
     """Record videos `<video_folder>/<name_prefix>-step-<a>-to-step-<a + video_length>.mp4` (SB3's wrapper).
 
     After a reset, and after each step while no video is being recorded, `record_video_trigger` is called. A video
@@ -76,24 +76,12 @@ class VecVideoRecorder(VecEnvWrapper):
         """Whether a video is being recorded."""
         return self._writer is not None
 
-    def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
-        obs = super().reset(indices, seed=seed, options=options)
-        slots = None if indices is None else parse_indices(indices, self.num_envs)
-        if not self.recording and slots != []:  # a reset of no env shows nothing
+    def _on_batch(self, batch: Batch, call: str, *, lock_step: bool) -> None:
+        slots = None if len(batch) == self.num_envs else batch.indices.tolist()
+        if call != "reset":
+            self._after_step(slots)
+        elif not self.recording and len(batch):  # a reset of no env shows nothing
             self._maybe_begin(slots)
-        return obs
-
-    def step_wait(self, timeout: float | None = None) -> StepReturn:
-        result = super().step_wait(timeout)
-        self._after_step(None)
-        return result
-
-    def recv(
-        self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None, indices: Indices = None
-    ) -> Batch:
-        batch = super().recv(min_envs, max_envs, timeout, indices)
-        self._after_step([int(slot) for slot in batch.indices])
-        return batch
 
     def close(self) -> None:
         """Finish the video, then close the envs."""
