@@ -127,14 +127,15 @@ def some(vec: VecEnv, call: str) -> Batch:
 
 
 def beside_an_error(vec: VecEnv, call: str) -> Batch:
+    if call == "recv":
+        vec.send([0] * 4)
+    calls: dict[str, Callable[[], Any]] = {
+        "reset": vec.reset,
+        "step": lambda: vec.step([0] * 4),
+        "recv": lambda: vec.recv(indices=[*OTHERS, FAILING]),
+    }
     with pytest.raises(EnvError) as raised:
-        if call == "reset":
-            vec.reset()
-        elif call == "step":
-            vec.step([0] * 4)
-        else:
-            vec.send([0] * 4)
-            vec.recv(indices=[*OTHERS, FAILING])
+        calls[call]()
     assert raised.value.index == FAILING
     assert raised.value.batch is not None
     return raised.value.batch
