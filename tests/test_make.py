@@ -95,7 +95,22 @@ class Bundle(gym.Env):
         return self._obs(), 4.0, False, False, {"action": action.copy()}
 
     def _obs(self):
-        return {"a": np.float32([0.25, 0.5]), "b": 1}
+        return {"a": np.float32([0.25, 0.5]), "b": 1, "mission": "get there"}
+
+
+class Missions(gym.Space):
+    """A space of a class that Gymnasium does not know."""
+
+    def sample(self, mask=None, probability=None):
+        return "get there"
+
+    def contains(self, x):
+        return isinstance(x, str)
+
+    def __eq__(self, other):
+        return type(other) is Missions
+
+    __hash__ = None
 
 
 LAUNCHERS_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
@@ -329,6 +344,19 @@ class TestLayers:
         env_id = functools.partial(Bundle, {"s": gym.spaces.Sequence(gym.spaces.Discrete(2))})
         with make_vec_env(env_id) as vec:
             assert isinstance(vec.observation_space, gym.spaces.Dict)
+
+    @pytest.mark.parametrize("as_id", [False, True])
+    def test_what_gymnasium_does_not_know_is_not_flattened(self, registered, as_id):
+        """MiniGrid's missions are texts of a Space class of its own, without the methods that are not abstract."""
+        parts = {"mission": Missions(), "a": gym.spaces.Box(0, 1, (2,))}
+        env_id: Any = functools.partial(Bundle, parts)
+        if as_id:
+            registered("Missions-v0", env_id)
+            env_id = "Missions-v0"
+        with make_vec_env(env_id, num_env=2, backend="dummy") as vec:
+            obs = vec.reset()
+            assert obs["mission"].tolist() == ["get there"] * 2
+            np.testing.assert_array_equal(obs["a"], [[0.25, 0.5]] * 2)
 
     def test_monitor_sees_raw_rewards_then_user_then_scale(self, vec_env):
         vec = vec_env(Noisy, wrapper_class=[Noted, functools.partial(Noted, note="second")], reward_scale=0.5)

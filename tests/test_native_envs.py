@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import SyncVectorEnv
 
-from vecenvs import Batched, VecMonitor, as_gymnasium, make_vec_env
+from vecenvs import Batched, EnvError, VecMonitor, as_gymnasium, make_vec_env
+from vecenvs.testing.envs import SampledEnv
 
 
 @pytest.mark.parametrize("backend", ["dummy", "subproc"])
@@ -29,8 +35,6 @@ def test_an_id_with_batched_envs(backend: str) -> None:
 
 
 def test_it_equals_the_batched_env_itself() -> None:
-    import gymnasium
-
     bare = gymnasium.make_vec("CartPole-v1", num_envs=5, vectorization_mode="vector_entry_point")
     view = as_gymnasium(make_vec_env("CartPole-v1", num_env=5, vectorization="native", backend="dummy"))
     rng = np.random.default_rng(0)
@@ -56,6 +60,25 @@ def test_a_monitor_around_batched_envs() -> None:
         assert 5 < min(episodes) <= max(episodes) < 20
 
 
+class PartsVectorEnv(SyncVectorEnv):
+    """Batched envs with Dict observations."""
+
+    def __init__(self, num_envs: int, **kwargs: Any) -> None:
+        space = spaces.Dict(a=spaces.Discrete(3), b=spaces.Box(0, 1, (2,)))
+        super().__init__([partial(SampledEnv, space)] * num_envs)
+
+
+@pytest.mark.parametrize("how", ["native", "auto"])
+def test_dict_observations_are_not_flattened(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = EnvSpec("Parts-v0", vector_entry_point=PartsVectorEnv)
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    make = partial(make_vec_env, spec.id, num_env=3, vectorization=how, backend="dummy")
+    with pytest.raises(EnvError, match="Parts-v0's batched envs stay dicts: give flatten_dict_observations=False"):
+        make()
+    with make(flatten_dict_observations=False) as vec:
+        assert vec.reset()["b"].shape == (3, 2)
+
+
 def test_auto_falls_back_to_single_envs() -> None:
     with make_vec_env("Pendulum-v1", num_env=2, vectorization="auto", force_dummy=True) as vec:
         assert vec.autoreset == "same_step"
@@ -68,6 +91,16 @@ def test_bad_arguments() -> None:
         make_vec_env("Pendulum-v1", num_env=2, vectorization="native")
     with pytest.raises(ValueError, match="no single envs for wrapper_class"):
         make_vec_env("CartPole-v1", num_env=2, vectorization="native", wrapper_class=lambda env: env)
+    for kwargs, message in (
+        ({"num_workers": 0}, "num_workers must be at least 1"),
+        ({"num_workers": 0, "backend": "subproc"}, "num_workers must be at least 1"),
+        ({"num_workers": 3, "backend": "subproc"}, "num_workers=3 for 2 envs"),
+        ({"num_workers": 2, "backend": "dummy"}, "backend 'dummy' has no workers: leave num_workers out"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_vec_env("CartPole-v1", num_env=2, vectorization="native", **kwargs)
+    with pytest.raises(TypeError, match="flatten_dict_observations must be True or False"):
+        make_vec_env("CartPole-v1", num_env=2, vectorization="native", flatten_dict_observations=np.arange(3))
     with pytest.raises(ValueError, match="vectorization"):
         make_vec_env("CartPole-v1", num_env=2, vectorization="yes")
     with pytest.raises(ValueError, match="needs an env id"):

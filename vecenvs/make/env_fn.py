@@ -6,10 +6,12 @@ import importlib
 import os
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.spaces import flatten_space
 from gymnasium.wrappers import FlattenObservation
 
 from vecenvs.make.preprocessing import Preprocessing, Source
@@ -58,8 +60,8 @@ class EnvFn:
         env = _checked(recipe.preprocessing.make(self.source, recipe.env_kwargs), "env_id")
         try:
             env = recipe.preprocessing.below_monitor(env)
-            if recipe.flatten:
-                env = flatten_dict(env)
+            if recipe.flatten and is_flattened(env.observation_space):
+                env = FlattenObservation(env)
             env = Monitor(env, **self._monitor_arguments())
             env = recipe.preprocessing.above_monitor(env)
             for wrap in recipe.wrappers:
@@ -83,10 +85,11 @@ class EnvFn:
         return arguments
 
 
-def flatten_dict(env: Env) -> Env:
-    """Flatten Dict observations into one vector, unless they have parts of no fixed size."""
-    space = env.observation_space
-    return FlattenObservation(env) if isinstance(space, gym.spaces.Dict) and space.is_np_flattenable else env
+def is_flattened(space: gym.Space[Any]) -> bool:
+    """Tell whether observations are a Dict that becomes one vector: all parts have a fixed size and a known class."""
+    with suppress(NotImplementedError):
+        return isinstance(space, gym.spaces.Dict) and isinstance(flatten_space(space), gym.spaces.Box)
+    return False
 
 
 _PROCESS = uuid.uuid4().hex  # forks share it, and processes of other hosts have another

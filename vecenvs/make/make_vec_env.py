@@ -84,7 +84,7 @@ def make_vec_env(
         start_index: the index of env 0 in seeds and in the names of monitor files.
         reward_scale: the factor of all rewards.
         flatten_dict_observations: whether Dict observations become one vector; not if they have parts of no fixed
-            size, such as Graph or Sequence.
+            size, such as Graph or Sequence, or of a Space class that Gymnasium does not know.
         gamestate: the state in which a retro game starts.
         initializer: called as `initializer(mpi_rank=..., subrank=start_index + i)` before env i is made, in its worker
             process. As in baselines it is not called for envs that the calling process steps itself.
@@ -97,7 +97,7 @@ def make_vec_env(
         autoreset: the autoreset mode: see vecenvs/vec_env.py. None is "same_step", or what a batched env does itself.
         vectorization: "native" makes one batched env per worker by the id's `vector_entry_point` (see docs/batched.md),
             "auto" does so if the id has one and no argument is about single envs; None makes single envs. Batched envs
-            have no Monitor: put VecMonitor around the VecEnv.
+            have no Monitor: put VecMonitor around the VecEnv. There is a worker for each core if `num_workers` is None.
         monitor_dir: the directory for the files `<mpi_rank>.<start_index + i>.monitor.csv`; None for no files.
         monitor_kwargs: the other arguments of Monitor.
         wrapper_class: one function that wraps an env, or several, the first innermost.
@@ -117,6 +117,7 @@ def make_vec_env(
     """
     _check_type(env_type)
     sources = _sources(env_id, parse_count("num_env", num_env), env_type)
+    spec = sources[0] if isinstance(sources[0], EnvSpec) else None
     about_single_envs = {
         "env_type": env_type,
         "wrapper_kwargs": wrapper_kwargs,
@@ -127,25 +128,12 @@ def make_vec_env(
         "monitor_kwargs": monitor_kwargs,
         "wrapper_class": wrapper_class,
     }
-    if wants_native(vectorization, sources[0], about_single_envs) and isinstance(sources[0], EnvSpec):
-        engine = _backend(backend, len(sources), parse_flag("force_dummy", force_dummy), backend_kwargs)
-        engine = "subproc" if engine is None or engine == AUTO else engine
-        cores = min(len(sources), worker_cores())
-        count = 1 if engine == "dummy" else parse_int("num_workers", num_workers or cores, 1)
-        native: dict[str, Any] = {
-            **backend_kwargs,
-            "info_attrs": info_attrs,
-            "autoreset": autoreset or mode_of(sources[0]),
-            **({} if engine == "dummy" else {"num_workers": count}),
-        }
-        _check_arguments(backend_class(engine), engine, native)
-        env_fns = native_fns(sources[0], len(sources), count, _mapping("env_kwargs", env_kwargs))
-        vec = backend_class(engine)(env_fns, **native)
-        if seed is not None:
-            rank = 0 if engine == "mpi" else spmd_rank()
-            vec.seed(parse_int("seed", seed, 0) + RANK_STRIDE * rank + parse_int("start_index", start_index, 0))
-        return vec
-    autoreset = "same_step" if autoreset is None else autoreset
+    native = spec if wants_native(vectorization, spec, about_single_envs) else None
+    if autoreset is None:
+        autoreset = mode_of(native) if native else "same_step"
+    env_kwargs = _mapping("env_kwargs", env_kwargs)
+    start_index = parse_int("start_index", start_index, 0)
+
     chosen = _backend(backend, len(sources), parse_flag("force_dummy", force_dummy), backend_kwargs)
     options: dict[str, Any] = {}
     if chosen is None or chosen == AUTO:
@@ -153,43 +141,52 @@ def make_vec_env(
         choice = choose(
             len(sources),
             num_workers=None if num_workers is None else min(len(sources), parse_int("num_workers", num_workers, 1)),
-            keep_caller_free=autoreset == "async" or initializer is not None or _needs_workers(backend_kwargs),
+            keep_caller_free=bool(native)
+            or autoreset == "async"
+            or initializer is not None
+            or _needs_workers(backend_kwargs),
             own_processes=env_type == "retro",
             cheap=wrapper_class is None
-            and _mapping("env_kwargs", env_kwargs).get("render_mode") is None
+            and env_kwargs.get("render_mode") is None
             and all(isinstance(each, EnvSpec) and is_cheap(each) for each in sources),
             ranks=chosen == AUTO,
         )
         _log.info("backend=%r: %s (%s)", backend, choice.told, choice.reason)
         chosen, options = choice.backend, dict(choice.options)
     num_workers = _workers(num_workers, backend, chosen, len(sources), env_type)
-    start_index = parse_int("start_index", start_index, 0)
     mpi_rank = 0 if chosen == "mpi" else spmd_rank()
     base = None if seed is None else parse_int("seed", seed, 0) + RANK_STRIDE * mpi_rank
-    spec = sources[0] if isinstance(sources[0], EnvSpec) else None
-    recipe = Recipe(
-        preprocessing=preprocessing(check_env_type(env_type, spec), _mapping("wrapper_kwargs", wrapper_kwargs)),
-        env_kwargs=_with_gamestate(_mapping("env_kwargs", env_kwargs), gamestate, env_type),
-        module=env_id.rpartition(":")[0] if isinstance(env_id, str) else "",
-        flatten=parse_flag("flatten_dict_observations", flatten_dict_observations),
-        wrappers=_wrappers(wrapper_class),
-        reward_scale=check_scale(reward_scale),
-        monitor_dir=_directory(monitor_dir),
-        monitor_kwargs=_mapping("monitor_kwargs", monitor_kwargs, _MONITOR_KWARGS),
-        seed=base,
-        mpi_rank=mpi_rank,
-        initializer=_initializer(initializer),
-        home=this_process(),
-        begun=time.time(),
-    )
-    single_fns = [EnvFn(recipe, source, start_index + i) for i, source in enumerate(sources)]
+
+    env_fns: Sequence[Callable[[], Any]]
+    flatten = parse_flag("flatten_dict_observations", flatten_dict_observations)
+    if native is not None:
+        if num_workers is None and chosen != "dummy":
+            num_workers = min(len(sources), worker_cores())
+        env_fns = native_fns(native, len(sources), options.get("num_workers", num_workers or 1), env_kwargs, flatten)
+    else:
+        recipe = Recipe(
+            preprocessing=preprocessing(check_env_type(env_type, spec), _mapping("wrapper_kwargs", wrapper_kwargs)),
+            env_kwargs=_with_gamestate(env_kwargs, gamestate, env_type),
+            module=env_id.rpartition(":")[0] if isinstance(env_id, str) else "",
+            flatten=flatten,
+            wrappers=_wrappers(wrapper_class),
+            reward_scale=check_scale(reward_scale),
+            monitor_dir=_directory(monitor_dir),
+            monitor_kwargs=_mapping("monitor_kwargs", monitor_kwargs, _MONITOR_KWARGS),
+            seed=base,
+            mpi_rank=mpi_rank,
+            initializer=_initializer(initializer),
+            home=this_process(),
+            begun=time.time(),
+        )
+        env_fns = [EnvFn(recipe, source, start_index + i) for i, source in enumerate(sources)]
 
     cls = backend_class(chosen)
     optional = {"num_workers": num_workers, "info_attrs": check_names("info_attrs", info_attrs) or None}
     given = {name: value for name, value in optional.items() if value is not None}
     kwargs = {**backend_kwargs, **given, **options}
     _check_arguments(cls, chosen, kwargs)
-    vec = cls(single_fns, autoreset=autoreset, **kwargs)
+    vec = cls(env_fns, autoreset=autoreset, **kwargs)
     if base is not None:
         vec.seed(base + start_index)
     return vec

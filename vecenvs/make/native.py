@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode
 
 from vecenvs.arguments import check_choice, split
 from vecenvs.batched import Batched
+from vecenvs.make.env_fn import is_flattened
 
 VECTORIZATION = ("native", "auto")
 _MODES = {
@@ -62,17 +63,31 @@ def wants_native(vectorization: Any, source: Any, others: Mapping[str, Any]) -> 
     return True
 
 
-def native_fns(spec: EnvSpec, num_env: int, num_workers: int, kwargs: Mapping[str, Any]) -> list[Callable[[], Any]]:
-    """Return one function per worker, which makes a batched env; sizes differ by at most one."""
-    return [Batched(partial(_make, spec, len(part), dict(kwargs)), len(part)) for part in split(num_env, num_workers)]
+def native_fns(
+    spec: EnvSpec, num_env: int, num_workers: int, kwargs: Mapping[str, Any], flatten: bool
+) -> list[Callable[[], Any]]:
+    """Return one function per worker, which makes a batched env; sizes differ by at most one.
+
+    With `flatten` they raise ValueError for Dict observations, of which single envs would make vectors.
+    """
+    shards = split(num_env, num_workers)
+    return [Batched(partial(_make, spec, len(part), dict(kwargs), flatten), len(part)) for part in shards]
 
 
 def mode_of(spec: EnvSpec) -> str:
     """Return the autoreset mode in which the batched envs of an id are stepped."""
-    creator: Any = load_env_creator(spec.vector_entry_point) if isinstance(spec.vector_entry_point, str) else None
+    entry: Any = spec.vector_entry_point
+    creator = load_env_creator(entry) if isinstance(entry, str) else entry
     declared = (getattr(creator, "metadata", None) or {}).get("autoreset_mode", AutoresetMode.NEXT_STEP)
     return _MODES[AutoresetMode(declared)]
 
 
-def _make(spec: EnvSpec, num_envs: int, kwargs: dict[str, Any]) -> Any:
-    return gym.make_vec(spec, num_envs=num_envs, vectorization_mode="vector_entry_point", **kwargs)
+def _make(spec: EnvSpec, num_envs: int, kwargs: dict[str, Any], flatten: bool) -> Any:
+    env = gym.make_vec(spec, num_envs=num_envs, vectorization_mode="vector_entry_point", **kwargs)
+    if flatten and is_flattened(env.single_observation_space):
+        env.close()
+        raise ValueError(
+            f"the Dict observations of {spec.id}'s batched envs stay dicts: give flatten_dict_observations=False, or "
+            "leave vectorization out for single envs, whose observations are flattened"
+        )
+    return env
