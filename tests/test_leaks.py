@@ -260,6 +260,16 @@ def test_dropped_without_close(configuration: Configuration, on_failure: str) ->
             vec.close()
 
 
+def test_envs_of_this_process_are_closed_without_a_warning(tmp_path: Path) -> None:
+    """As in Gymnasium's SyncVectorEnv and SB3's DummyVecEnv: there are no workers to forget."""
+    path = tmp_path / "closed"
+    vec = vecenvs.DummyVecEnv(counting_fns(2, closed_file=path))
+    vec.reset()
+    del vec
+    gc.collect()
+    assert path.read_text().split() == ["0", "1"]
+
+
 def test_dropped_where_warnings_are_errors(configuration: Configuration, monkeypatch: pytest.MonkeyPatch) -> None:
     """The workers are ended before anything is raised."""
     raised: list[Any] = []

@@ -18,9 +18,11 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from gymnasium import Space
 from gymnasium.vector import VectorEnv
 
 from vecenvs.batch.reset_arguments import ResetArguments
+from vecenvs.batch.space_equality import same_layout
 from vecenvs.batch.values import as_array, shown
 from vecenvs.errors import NotSteppingError
 from vecenvs.vec_env import Indices, Options, Seeds, VecEnv, way_of_several
@@ -156,6 +158,23 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
     """Raise ValueError if `value` is not one of `choices`."""
     if not isinstance(value, str) or value not in choices:  # in this order: an array equals a word item by item
         raise ValueError(f"{name} {value!r} is none of {', '.join(choices)}")
+
+
+def check_observation_mode(mode: Any) -> None:
+    """Raise unless this is "same", "different", or two spaces, of a batch and of one env, as in Gymnasium."""
+    if not isinstance(mode, tuple):
+        check_choice("observation_mode", mode, ("same", "different"))
+    elif len(mode) != 2 or not all(isinstance(space, Space) for space in mode):
+        raise TypeError(f"observation_mode has to be a word, or the spaces of a batch and of one env, not {mode!r}")
+
+
+def observation_space_of(found: Space[Any], mode: str | tuple[Space[Any], Space[Any]]) -> Space[Any]:
+    """Return the space of one env's observations: that in `mode`, or `found`, which env 0 has."""
+    if isinstance(mode, str):
+        return found
+    if not same_layout(mode[1], found):
+        raise ValueError(f"observation_mode has {mode[1]} for one env, and env 0 {found}: only bounds may differ")
+    return mode[1]
 
 
 def parse_flag(name: str, value: Any) -> bool:

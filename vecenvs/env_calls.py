@@ -51,8 +51,8 @@ def get_attr(env: Any, name: str) -> Any:
     raise AttributeError(f"neither {type(found[-1]).__name__} nor its wrappers have an attribute {name!r}")
 
 
-def set_attr(env: Any, name: str, value: Any) -> None:
-    """Write an attribute of the outermost layer that has it, or of the bare env if none has.
+def set_attr(env: Any, name: str, value: Any, outermost: bool = False) -> None:
+    """Write an attribute of the outermost layer that has it; of the bare env, or the `outermost`, if none has.
 
     A layer does not have an attribute that its `__getattr__` only reads from the env inside. `name` may be dotted: all
     but its last part is read by `get_attr`.
@@ -62,7 +62,7 @@ def set_attr(env: Any, name: str, value: Any) -> None:
         setattr(get_attr(env, owner), last, value)
         return
     found = layers(env)
-    having = found[-1]
+    having = found[0 if outermost else -1]
     for layer in found:
         if _has(layer, name):
             having = layer

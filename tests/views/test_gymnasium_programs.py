@@ -11,6 +11,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.vector import VectorizeTransformObservation
 from gymnasium_parity import MODES, assert_parity, ours, sync
 from upstream_envs import Drawing, LooksForSeed, Louder, SeedOfItsOwn
@@ -205,6 +206,33 @@ def test_envs_whose_bounds_differ(configuration: Any) -> None:
     assert mine.single_observation_space == theirs.single_observation_space
     assert_same(mine.observation_space.high, theirs.observation_space.high)
     assert assert_parity(mine, theirs) > 5
+
+
+def test_spaces_given_as_observation_mode(configuration: Any) -> None:
+    """A pair is the space of a batch and that of one env, as in Gymnasium."""
+    fns = [functools.partial(Drawing, high=high) for high in (1.0, 2.0, 3.0)]
+    single = spaces.Box(-9.0, 9.0, (2,), np.float32)
+    mode = batch_space(single, 3), single
+    theirs = SyncVectorEnv(fns, observation_mode=mode)
+    mine = ours(configuration, fns, "next_step", observation_mode=mode)
+    assert mine.single_observation_space is theirs.single_observation_space
+    assert mine.observation_space is theirs.observation_space
+    assert assert_parity(mine, theirs) > 5
+
+
+@pytest.mark.parametrize(
+    ("mode", "error", "message"),
+    [
+        ((spaces.Box(0, 1, (1, 3)), spaces.Box(0, 1, (3,))), ValueError, "only bounds may differ"),
+        ((spaces.Discrete(3), "same"), TypeError, "the spaces of a batch and of one env"),
+        ((spaces.Discrete(3),), TypeError, "the spaces of a batch and of one env"),
+        ("other", ValueError, "none of same, different"),
+    ],
+    ids=str,
+)
+def test_wrong_observation_modes(mode: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        DummyVecEnv([Drawing], observation_mode=mode)
 
 
 def test_bounds_that_differ_within_wrappers() -> None:

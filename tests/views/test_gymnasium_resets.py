@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.wrappers import TransformObservation
+from gymnasium.wrappers.vector import VectorizeTransformObservation
 from gymnasium_parity import MODES, assert_parity, info_fns, ours, sampled_fns, sync
 
 from vecenvs import DummyVecEnv
@@ -87,6 +89,54 @@ def test_rows_given_before_a_masked_reset_are_not_written_into() -> None:
     assert_same(before, kept)
     assert after[:, 1].tolist() == [0, 1, 1, 1]
     env.close()
+
+
+@pytest.mark.parametrize("mode", list(MODES))
+@pytest.mark.parametrize("space", [SPACES["uint8"], NESTED], ids=str)
+def test_rows_that_a_caller_has_changed_do_not_come_back(mode: str, space: Any) -> None:
+    """By a masked reset, also one by `reset_async`, and after rows that a reset gave."""
+    mine, theirs = as_gymnasium(DummyVecEnv(sampled_fns(space), autoreset=mode)), sync(sampled_fns(space), mode)
+    theirs.action_space.seed(3)
+    for t in range(8):
+        if t % 4 == 0:
+            given = [env.reset(seed=t)[0] for env in (mine, theirs)]
+        else:
+            actions = theirs.action_space.sample()
+            given = [env.step(actions)[0] for env in (mine, theirs)]
+        for turn in range(2):
+            for obs in given:
+                spoil(obs)
+            options = {"reset_mask": np.array([turn == 0, False, turn == 1])}
+            mine.reset_async(seed=t, options=options)
+            given = [mine.reset_wait()[0], theirs.reset(seed=t, options=dict(options))[0]]
+            assert_same(*given, f"step {t}")
+        if mode == "disabled":
+            given = [env.reset(seed=t)[0] for env in (mine, theirs)]
+    mine.close()
+    theirs.close()
+
+
+def spoil(obs: Any) -> None:
+    for part in obs.values() if isinstance(obs, dict) else obs if isinstance(obs, tuple) else [obs]:
+        if isinstance(part, np.ndarray):
+            part[...] = 1
+        else:
+            spoil(part)
+
+
+def test_masked_resets_below_a_wrapper_that_writes_into_rows() -> None:
+    """Gymnasium's VectorizeTransformObservation does."""
+    found = []
+    for env in (as_gymnasium(DummyVecEnv(counting_fns(2), autoreset="next_step")), sync(counting_fns(2), "next_step")):
+        space = env.single_observation_space
+        moved = VectorizeTransformObservation(
+            env, TransformObservation, func=lambda obs: obs + 1, observation_space=space
+        )
+        moved.reset()
+        masks = (np.array([True, False]), np.array([False, True]))
+        found.append([moved.reset(options={"reset_mask": mask})[0].tolist() for mask in masks])
+        env.close()
+    assert found[0] == found[1]
 
 
 WRONG_MASKS: dict[str, tuple[Any, type[Exception]]] = {

@@ -230,6 +230,20 @@ def test_unknown_envs_and_attributes(view_of: Any) -> None:
     assert view.get_attr("no_such", 0) == [3]
 
 
+def test_a_new_attribute_goes_to_the_outermost_wrapper(view_of: Any) -> None:
+    """As with Stable-Baselines3; one that a layer has goes to that layer."""
+    fns = [functools.partial(gymnasium.Wrapper, CountingEnv(tag)) for tag in range(2)]
+    view, theirs = view_of(fns), sb3().DummyVecEnv(fns)
+    for env in (view, theirs):
+        env.set_attr("new", 3, indices=1)
+        assert env.get_attr("new", 1) == [3]
+        assert not env.has_attr("new")
+        with pytest.raises(AttributeError):
+            env.get_attr("unwrapped.new" if env is view else "__dict__['new']", 1)
+    view.set_attr("tag", 9)
+    assert view.get_attr("unwrapped.tag") == [9, 9]
+
+
 def test_rendering_is_as_with_sb3(view_of: Any) -> None:
     fns = [functools.partial(RenderingEnv, tag) for tag in range(3)]
     view, theirs = view_of(fns), sb3().DummyVecEnv(fns)

@@ -27,7 +27,7 @@ class DummyVecEnv(PoolVecEnv):
             * `info_attrs`: names of env attributes that are read after each step, for `infos` and `info_array`.
             * `copy`: False lets `step` return views, valid until the next call.
             * `observation_mode`: "different", as in Gymnasium, accepts envs whose observation spaces differ in their
-              bounds. The space of env 0 is used.
+              bounds. The space of env 0 is used, or that of a pair (space of a batch, space of one env).
             * `step_timeout`: raise StepTimeout if no env of a worker finishes a step, a reset or a call for so many
               seconds. Envs in the caller's process never time out.
             * `on_failure`: "restart" replaces a worker that died, or exceeds `step_timeout`. Its envs return a
@@ -41,6 +41,8 @@ class DummyVecEnv(PoolVecEnv):
         TypeError: an argument has a wrong type, or there is none of its name.
         ValueError: an argument has a wrong value.
     """
+
+    _has_workers = False
 
     def __init__(self, env_fns: Iterable[EnvFn], **common: Any) -> None:
         super().__init__(env_fns, 1, **common)

@@ -20,7 +20,7 @@ class Finalizer:
     """Watches one object until `cancel`. In a fork of the process that made the object only `on_fork` is called.
 
     `close` is the method of the owner's class that ends it, at interpreter exit. `parts` do the same without the owner,
-    in their order, when it is garbage-collected.
+    in their order, when it is garbage-collected, with a ResourceWarning if it `has_workers`.
     """
 
     def __init__(
@@ -29,11 +29,14 @@ class Finalizer:
         close: Callable[[Any], None],
         parts: Sequence[Part],
         on_fork: Callable[[Any], None] | None = None,
+        has_workers: bool = True,
     ) -> None:
         self.close, self.on_fork = close, on_fork
         self._pid = os.getpid()
         self._owner = weakref.ref(owner)
-        self._finalizer = weakref.finalize(owner, self._abandon, type(owner).__name__, close.__name__, parts, self._pid)
+        text = f"{type(owner).__name__} was not closed: call {close.__name__}() or use a with-statement"
+        warned = [partial(warnings.warn, text, ResourceWarning, stacklevel=4)] * has_workers  # it may be an error
+        self._finalizer = weakref.finalize(owner, self._abandon, [*warned, *parts], self._pid)
         self._finalizer.atexit = False  # _close_all closes it then, in the right order
         _open[owner] = self
         _register_in_child(self._pid)
@@ -55,10 +58,9 @@ class Finalizer:
         return not self.forked
 
     @staticmethod
-    def _abandon(name: str, method: str, parts: Sequence[Part], pid: int) -> None:
+    def _abandon(parts: Sequence[Part], pid: int) -> None:
         if pid == os.getpid():
-            text = f"{name} was not closed: call {method}() or use a with-statement"
-            call_all([partial(warnings.warn, text, ResourceWarning, stacklevel=4), *parts])  # a warning may be an error
+            call_all(parts)
 
 
 def call_all(parts: Sequence[Part]) -> None:

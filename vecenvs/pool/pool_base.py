@@ -18,7 +18,9 @@ from vecenvs.arguments import (
     check_choice,
     check_env_fns,
     check_names,
+    check_observation_mode,
     listed,
+    observation_space_of,
     parse_flag,
     parse_int,
     parse_limit,
@@ -71,6 +73,7 @@ class PoolBase(VecEnv):
         num_workers: the number of workers; what None means is up to the engine.
     """
 
+    _has_workers = True  # other than the calling process, so that one has to close them
     _moves_workers = False  # whether the engine may replace workers that have not failed: see `Transport.moving`
 
     def __init__(
@@ -86,7 +89,7 @@ class PoolBase(VecEnv):
         on_failure: str = "raise",
         max_restarts: int = 10,
         start_timeout: float = 300.0,
-        observation_mode: str = "same",
+        observation_mode: str | tuple[Any, Any] = "same",
         **unknown: Any,
     ) -> None:
         self.closed = True  # until the constructor has succeeded
@@ -94,7 +97,7 @@ class PoolBase(VecEnv):
         check_arguments(called.__name__, unknown, [name for name in arguments_of(called) if name not in unknown])
         check_choice("autoreset", autoreset, AUTORESET_MODES)
         check_choice("on_failure", on_failure, ("raise", "restart"))
-        check_choice("observation_mode", observation_mode, ("same", "different"))
+        check_observation_mode(observation_mode)
         if parse_timeout(step_timeout, "step_timeout") == 0:
             raise ValueError("step_timeout must be more than 0 seconds, or None")
         self.autoreset = autoreset
@@ -125,13 +128,15 @@ class PoolBase(VecEnv):
             self._shards,
             self._launch,
             parse_limit(start_timeout, "start_timeout"),
-            any_bounds=observation_mode == "different",
+            any_bounds=observation_mode != "same",
         )
-        self._finalizer = Finalizer(self, called.close, [partial(workers.close, EXIT_GRACE)], PoolBase._on_fork)
+        parts = [partial(workers.close, EXIT_GRACE)]
+        self._finalizer = Finalizer(self, called.close, parts, PoolBase._on_fork, self._has_workers)
         batch: BatchColumns | None = None
         try:
             made = workers.start()
-            self.observation_space, self.action_space = made.observation_space, made.action_space
+            self.observation_space = observation_space_of(made.observation_space, observation_mode)
+            self.action_space = made.action_space
             self.spec, self.metadata, self.render_mode = made.spec, made.metadata, made.render_mode
             self._batch = batch = self._lay_out()
             workers.attach(batch, batch.wake if isinstance(batch, SharedBatchColumns) else None)

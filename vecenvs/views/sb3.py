@@ -177,14 +177,15 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
         return [found[slot] for slot in slots]
 
     def set_attr(self, attr_name: str, value: Any, indices: SB3Indices = None) -> None:
-        """Write an attribute of each env where `get_attr` finds it. SB3 writes it on the outermost wrapper instead.
+        """Write an attribute of each env where `get_attr` finds it. SB3 always writes it on the outermost wrapper.
 
         Args:
-            attr_name: the attribute. If no layer of an env has it, the env without its wrappers gets it.
+            attr_name: the attribute. If no layer of an env has it, the outermost wrapper gets it.
             value: the new value, picklable.
             indices: the envs.
         """
-        self.vec.set_attr(attr_name, value, list(dict.fromkeys(self._slots(indices))))
+        env_calls.check_name(attr_name)
+        self.vec.call(env_calls.set_attr, list(dict.fromkeys(self._slots(indices))), attr_name, value, True)
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: SB3Indices = None, **method_kwargs: Any

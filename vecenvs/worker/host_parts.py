@@ -87,7 +87,7 @@ class HostPart(Part):
     def get_attr(self, name: str) -> Any:
         return self._call.item(self._index, ("read", name), partial(self._host.read_all, name))
 
-    def set_attr(self, name: str, value: Any) -> None:
+    def set_attr(self, name: str, value: Any, outermost: bool = False) -> None:
         self._host.write(self._call, self._index, name, value)
 
     def has_attr(self, name: str) -> bool:

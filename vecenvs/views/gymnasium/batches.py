@@ -40,6 +40,8 @@ class BatchConverter:
 
     def copied(self, batch: Any) -> Any:
         """Return a copy of a VecEnv's batch, a deep one of its objects."""
+        if self.same and self.layout.is_flat:
+            return batch.copy()
         leaves = zip(self.layout.flatten(batch), self.layout.leaves, strict=True)
         return self.layout.unflatten([deepcopy(part) if leaf.is_object else part.copy() for part, leaf in leaves])
 
@@ -47,6 +49,7 @@ class BatchConverter:
 def observation_batch_space(vec: VecEnv) -> spaces.Space[Any]:
     """Return the space of a batch of observations; the envs' spaces may differ in their bounds."""
     bare = vec.unwrapped
-    if getattr(bare, "observation_mode", "same") == "same" or vec.observation_space is not bare.observation_space:
+    mode = getattr(bare, "observation_mode", "same")
+    if mode == "same" or vec.observation_space is not bare.observation_space:
         return batch_space(vec.observation_space, vec.num_envs)
-    return batch_differing_spaces(vec.get_attr("observation_space"))
+    return mode[0] if isinstance(mode, tuple) else batch_differing_spaces(vec.get_attr("observation_space"))

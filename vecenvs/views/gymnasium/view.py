@@ -84,10 +84,9 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         self._infos = VectorInfos(vec, self._add_info)
         self._wrapped = vec.unwrapped is not vec
         self._reset: PendingReset | None = None
-        # The last observations, of which a masked reset returns the rows of all other envs. Without autoreset, where
-        # masked resets are common, they are a copy, because Gymnasium's own wrappers write into what they are given.
+        # The last observations, of which a masked reset returns the rows of all other envs: a copy, as in Gymnasium's
+        # vector envs, because callers write into what they are given, Gymnasium's own wrappers among them.
         self._last: Any = None
-        self._copies_last = vec.autoreset == "disabled"
         self._ended: NDArray[np.bool_] | None = None  # envs that need a reset; only without autoreset
 
     # Resetting
@@ -185,7 +184,7 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
     def _finish_reset(self, reset: PendingReset, rows: Any) -> tuple[Any, dict[str, Any]]:
         if len(reset.indices) < self.num_envs:
             rows = self._observations.patched(self._last, reset.indices, rows)
-        self._last = self._observations.copied(rows) if self._copies_last else rows
+        self._last = self._observations.copied(rows)
         if self._ended is not None:
             self._ended[reset.indices] = False
         return self._observations.to_gymnasium(rows), self._infos.of_reset(reset.indices)
@@ -261,7 +260,7 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
             self._pending = self._last = None
             raise
         self._pending = None
-        self._last = self._observations.copied(observations) if self._copies_last else observations
+        self._last = self._observations.copied(observations)
         if self.autoreset_mode is AutoresetMode.DISABLED:
             self._ended = dones
         terminated, truncated = vec.terminated, vec.truncated
