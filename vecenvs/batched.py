@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -72,6 +73,25 @@ def width(env_fn: Any) -> int:
     return env_fn.num_envs if isinstance(env_fn, Batched) else 1
 
 
+def divide(widths: Sequence[int], count: int) -> list[range]:
+    """Divide entries of so many envs into `count` groups of adjacent ones, with about as many envs each.
+
+    Returns:
+        The envs of each group. Where all entries are single envs, larger groups come first.
+    """
+    ends = list(itertools.accumulate(widths))
+    groups: list[range] = []
+    used = start = 0
+    for left in range(count, 0, -1):
+        wanted = start + math.ceil((ends[-1] - start) / left)
+        last = min(bisect.bisect_left(ends, wanted), len(ends) - left)  # each of the other groups gets one, too
+        if last > used and ends[last] - wanted > wanted - ends[last - 1]:
+            last -= 1
+        groups.append(range(start, ends[last]))
+        used, start = last + 1, ends[last]
+    return groups
+
+
 def is_pickled(env_fn: Any) -> bool:
     """Tell whether an env function was pickled for another process."""
     return isinstance(env_fn.make if isinstance(env_fn, Batched) else env_fn, bytes)
@@ -95,9 +115,9 @@ class Hosts:
         """Return the functions that make the envs of a shard."""
         return [fn for slots, fn in zip(self.ranges, self.fns, strict=True) if shard.start <= slots.start < shard.stop]
 
-    def shards_of(self, parts: Sequence[range]) -> list[range]:
-        """Return the slots of groups of adjacent functions."""
-        return [range(self.ranges[part[0]].start, self.ranges[part[-1]].stop) for part in parts]
+    def shards_of(self, count: int) -> list[range]:
+        """Return the slots of `count` groups of adjacent functions: see `divide`."""
+        return divide([len(slots) for slots in self.ranges], count)
 
     def grouped(self, count: int) -> list[NDArray[np.int64]]:
         """Divide the envs into groups of whole batched envs and single ones, of about the same sizes."""

@@ -289,9 +289,12 @@ class VecEnv(abc.ABC):
     def seed(self, seed: Seeds = None) -> list[int | None]:
         """Seed the next reset of each env, whatever causes it. As in SB3 the seed holds for that reset only.
 
+        The env's action space gets the seed, too, for envs that sample from it.
+
         Args:
             seed: an int s gives env i the seed s + i; a list has one seed, or None, for each env; a
-                numpy.random.SeedSequence gives independent seeds; None gives no seeds.
+                numpy.random.SeedSequence gives independent seeds; None gives no seeds, and takes back those that
+                were set before, as it does for each env in a list.
 
         Returns:
             The seed of each env.
@@ -302,7 +305,8 @@ class VecEnv(abc.ABC):
         """Set the options of the next reset of each env, whatever causes it.
 
         Args:
-            options: one mapping for all envs, or a list with a mapping, or None, for each; None for no options.
+            options: one mapping for all envs, or a list with a mapping, or None, for each; None for no options, which
+                takes back those that were set before.
         """
 
     # The envs behind it

@@ -22,8 +22,8 @@ from chaos.hosts import draw_hosts, functions
 from chaos.plan import Plan, Violation
 from chaos.player import Player
 from chaos.schedule import Schedule
-from vecenvs.arguments import split
 from vecenvs.backends import backend_class
+from vecenvs.batched import divide
 from vecenvs.errors import VecEnvError
 from vecenvs.testing import leaks
 from vecenvs.vec_env import VecEnv
@@ -117,8 +117,7 @@ class Rounds:
         vec = self._make(rng, plan, interrupter, counts, found)
         if vec is None:
             return found
-        parts = split(len(plan.hosts), vec.stats()["num_workers"])
-        shards = [range(plan.hosts[part[0]].first, plan.hosts[part[-1]].slots.stop) for part in parts]
+        shards = divide([len(host.slots) for host in plan.hosts], vec.stats()["num_workers"])
         inline = {"dummy": {0}, "caller": {len(shards) - 1}}.get(self._kind(), set())
         expected = Expected(plan, shards, inline, counts)
         calls = Calls(plan, rng, interrupter, counts, self.log, history, expected.maybe_broken)

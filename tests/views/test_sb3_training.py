@@ -15,7 +15,7 @@ import pytest
 import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3, HerReplayBuffer
-from stable_baselines3.common.envs import BitFlippingEnv
+from stable_baselines3.common.envs import BitFlippingEnv, IdentityEnv
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor as SB3Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv as SB3DummyVecEnv
@@ -144,6 +144,15 @@ def test_the_same_seed_learns_the_same(view_of: Any, name: str) -> None:
     assert curve == their_curve
     assert len(curve) >= 4
     assert torch.equal(parameters, their_parameters)
+
+
+def test_an_env_that_samples_from_its_action_space(view_of: Any) -> None:
+    """SB3's seed is that of these samples, too."""
+    learnt = []
+    for _ in range(2):
+        model = PPO("MlpPolicy", view_of([lambda: IdentityEnv(4)] * 2), n_steps=8, batch_size=16, seed=0, device="cpu")
+        learnt.append(torch.cat([part.detach().flatten() for part in model.learn(48).policy.parameters()]))
+    assert torch.equal(*learnt)
 
 
 STACKS: dict[str, Callable[[SB3VecEnv], SB3VecEnv]] = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from vecenvs.batch.values import copy_containers
+
 
 class ResetArguments(NamedTuple):
     """What the envs of a reset get.
@@ -33,3 +35,11 @@ class ResetArguments(NamedTuple):
 
 
 NONE_GIVEN = ResetArguments(None, None)
+
+
+def hold(held: dict[int, dict[str, Any]], env: int, name: str, value: Any) -> None:
+    """Keep the "seed" or the "options" of the env's next reset in `held`; None takes back what was kept."""
+    kept = {key: each for key, each in held.get(env, {}).items() if key != name}
+    if value is not None:
+        kept[name] = copy_containers(value)
+    held[env] = kept

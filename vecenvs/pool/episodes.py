@@ -81,6 +81,8 @@ class Episodes:
         """
         self._begun_before = self._with_first_rows(ready)
         for held, given in zip(self._held, (seeds, options), strict=True):
+            for slot in given:  # None takes back what was kept
+                held.pop(slot, None)
             held.update((slot, value) for slot, value in given.items() if value is not None)
 
     def keep_rows(self) -> None:

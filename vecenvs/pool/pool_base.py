@@ -115,7 +115,7 @@ class PoolBase(VecEnv):
             raise ValueError("autoreset='async' with a Batched: its envs cannot be reset while others are stepped")
         self.num_envs = n = self._hosts.num_envs
         what = "batched and single envs" if self._hosts.batched else "envs"
-        self._shards = self._hosts.shards_of(split(len(fns), num_workers, what))
+        self._shards = self._hosts.shards_of(len(split(len(fns), num_workers, what)))
         self._wake = new_name()  # of a shared batch's semaphore: workers get it before the semaphore exists
         self._step_result: Result | None = None  # of a step_wait that has not returned it yet
         # Whether the last call was a step of all envs that has ended well: then each of them can take a command.

@@ -11,10 +11,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from gymnasium.spaces import Space
+
 from vecenvs._native.twin import StepResult
 from vecenvs.batch.batch_columns import FINAL, FIRST, TERMINATED, TRUNCATED, BatchColumns
 from vecenvs.batch.infos import TRUNCATED_KEY
+from vecenvs.batch.reset_arguments import hold
 from vecenvs.batch.values import copy_containers
+from vecenvs.env_calls import layers
 from vecenvs.errors import ResetNeededError
 from vecenvs.transport.protocol import Slots
 from vecenvs.worker.info_reader import InfoReader
@@ -96,8 +100,7 @@ class Autoreset:
     ) -> tuple[Any, dict[str, Any]]:
         """Keep the final observation, and do what the mode says. Return the row's observation and info."""
         flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
-        if info:
-            info = copy_containers(info)  # the reset may change it
+        info = copy_containers(info) if info else {}  # the reset may change it
         if self._batch.finals is not None:
             try:
                 self._final_cells[local][_ALL] = obs
@@ -147,24 +150,27 @@ class Autoreset:
         """Take over slots whose episodes ended with another worker: their next step returns a truncated row."""
         for slot, (row, seed) in lost.items():
             self.acts[slot - self._first] = partial(_lost_step, row)
-            self.hold(slot - self._first, seed, None)
+            self.hold(slot - self._first, "seed", seed)
 
     # Resets
 
-    def hold(self, local: int, seed: Any, options: Any) -> None:
-        """Keep seed and options for the env's next reset, until one succeeds."""
-        self._held[local] = {**self._held.get(local, {}), **named(seed, options)}
+    def hold(self, local: int, name: str, value: Any) -> None:
+        """Keep the "seed" or the "options" of the env's next reset, until one succeeds; see `hold`."""
+        hold(self._held, local, name, value)
 
     def reset(self, local: int, given: dict[str, Any] | None = None) -> Any:
         """Reset one env with what `hold` has kept; return its observation. A non-empty info is put in `reset_infos`.
 
         `given` are the arguments of a reset that the caller has asked for (see `named`), which come first. As in SB3
         and Gymnasium, an autoreset does not name `seed`, which some envs look for; a reset that the caller has asked
-        for does. `options` is named only if there are some: not every env takes it.
+        for does. `options` is named only if there are some: not every env takes it. A seed is one of the action space,
+        too, from which some envs sample.
         """
         arguments = copy_containers(self._held[local]) if local in self._held else {}
         if given is not None:
             arguments = {"seed": None, **arguments, **given}
+        if arguments.get("seed") is not None:
+            seed_action_spaces(self._envs[local], arguments["seed"])
         first = self._envs[local].reset(**arguments)
         if not isinstance(first, (tuple, list)):  # an array of two items could be unpacked, too
             raise TypeError(f"cannot unpack a {type(first).__name__} into obs and info")
@@ -212,6 +218,13 @@ class Autoreset:
         env = self._envs[local]
         row: StepResult = env.step(action)
         return row
+
+
+def seed_action_spaces(env: Any, seed: int) -> None:
+    """Seed the action spaces of an env and of its wrappers."""
+    spaces = (getattr(layer, "action_space", None) for layer in layers(env))
+    for space in {id(space): space for space in spaces if isinstance(space, Space)}.values():
+        space.seed(seed)
 
 
 def named(seed: Any, options: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from vecenvs.batch.info_batches import Columns, columns_of, map_leaves
 from vecenvs.batch.values import as_array
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv
+from vecenvs.worker.autoreset import seed_action_spaces
 from vecenvs.worker.host_parts import HostCall, VecEnvPart
 
 MODES = {
@@ -82,6 +83,7 @@ class BatchedHost:
         given: dict[str, Any] = {}
         if any(seed is not None for seed in seeds):
             given["seed"] = common_seed(seeds, mask)
+            self._seed_actions(seeds, mask)
         if mask is not None and self._begun:
             options = {**(options or {}), MASK: mask}
         if options is not None:
@@ -96,6 +98,14 @@ class BatchedHost:
             device = leaves[0].device
             self._tensor = lambda actions: torch.from_numpy(actions).to(device)
         return obs, columns_of(infos, self.num_envs)
+
+    def _seed_actions(self, seeds: Sequence[int | None], mask: NDArray[np.bool_] | None) -> None:
+        """Seed the action spaces, from which some envs sample: those that all envs share when all are reset."""
+        if mask is None and seeds[0] is not None:
+            for name in ("action_space", "single_action_space"):
+                space = getattr(self.env, name, None)
+                if isinstance(space, spaces.Space):
+                    space.seed(seeds[0])
 
     def _checked(self, doing: str, count: int, values: Any) -> Any:
         """Return what the env's `reset` or `step` has returned. VecEnvError if these are not Gymnasium's values."""
@@ -198,6 +208,13 @@ class GymnasiumHost(BatchedHost):
         self._sync = bare if isinstance(bare, SyncVectorEnv) else None
         self._inner = shown_by(bare)
         self.takes_masks = self.takes_masks or self._sync is not None or self._inner is not None
+
+    def _seed_actions(self, seeds: Sequence[int | None], mask: NDArray[np.bool_] | None) -> None:
+        super()._seed_actions(seeds, mask)
+        for index, env in enumerate(self._sync.envs if self._sync is not None else ()):
+            seed = seeds[index] if mask is None or mask[index] else None
+            if seed is not None:
+                seed_action_spaces(env, seed)
 
     def parts(self, indices: Sequence[int]) -> Sequence[Any]:
         if self._sync is not None:

@@ -223,7 +223,7 @@ class BatchedShard:
         for slot, (row, seed) in lost.items():
             self._lost[slot - self.first] = row
             self._refused[slot - self.first] = False
-            self.hold(slot - self.first, seed, None)
+            self.hold(slot - self.first, "seed", seed)
 
     def renew(self, local: int, *, begun: bool = False) -> None:
         """Do nothing: the host is asked for its `step` at each step."""

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.utils.env_checker import data_equivalence
 from numpy.typing import NDArray
 
-from vecenvs.batch.reset_arguments import ResetArguments
+from vecenvs.batch.reset_arguments import ResetArguments, hold
 from vecenvs.batch.values import copy_containers
 from vecenvs.errors import VecEnvError
 from vecenvs.worker.batched_host import MASK
@@ -20,12 +20,11 @@ class HeldResets:
 
     def __init__(self, first: int) -> None:
         self._first = first
-        self._held: dict[int, tuple[Any, Any]] = {}  # by env
+        self._held: dict[int, dict[str, Any]] = {}  # by env
 
-    def hold(self, env: int, seed: Any, options: Any) -> None:
-        """Keep seed and options for the env's next reset which is not the batched env's own."""
-        before = self._held.get(env, (None, None))
-        self._held[env] = (before[0] if seed is None else seed, before[1] if options is None else options)
+    def hold(self, env: int, name: str, value: Any) -> None:
+        """Keep the "seed" or the "options" of the env's next reset which is not the batched env's own; see `hold`."""
+        hold(self._held, env, name, value)
 
     def arguments(
         self, mask: NDArray[np.bool_], given: ResetArguments, *, apart: bool
@@ -52,7 +51,8 @@ class HeldResets:
         elif any(MASK in (options or ()) for options, _ in groups):
             problem = f"options[{MASK!r}] is how a batched env is told which envs to reset: call reset(mask) instead"
         if problem:
-            self._held = {env: (seed, None) for env, (seed, _) in self._held.items()}
+            for env in list(self._held):
+                self.hold(env, "options", None)
             raise VecEnvError(problem)
         return [(rows, seeds, _copied(options)) for options, rows in groups]
 
@@ -63,9 +63,10 @@ class HeldResets:
         seeds: list[int | None] = [None] * len(mask)
         groups: list[tuple[Any, NDArray[np.bool_]]] = []
         for env in np.flatnonzero(mask).tolist():
-            asked, held = given.of(self._first + env), self._held.get(env, (None, None))
-            seeds[env] = held[0] if asked[0] is None else asked[0]
-            options = held[1] if asked[1] is None else asked[1]
+            seed, options = given.of(self._first + env)
+            held = self._held.get(env, {})
+            seeds[env] = held.get("seed") if seed is None else seed
+            options = held.get("options") if options is None else options
             same = (rows for other, rows in groups if other is options or data_equivalence(other, options))
             rows = next(same, None)
             if rows is None:

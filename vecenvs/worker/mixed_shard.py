@@ -142,10 +142,10 @@ class MixedShard:
         for _, part in self._parts:
             part.open_info(specs)
 
-    def hold(self, local: int, seed: Any, options: Any) -> None:
-        """Keep seed and options for the env's next reset."""
+    def hold(self, local: int, name: str, value: Any) -> None:
+        """Keep the seed or the options of the env's next reset."""
         (start, _), part = self._part_of(local)
-        part.autoreset.hold(local - start, seed, options)
+        part.autoreset.hold(local - start, name, value)
 
     def resume(self, lost: dict[int, tuple[Any, int | None]]) -> None:
         """Take over slots whose episodes ended with another worker."""

@@ -20,8 +20,8 @@ class Flags(Protocol):
 class Episodes(Protocol):
     """What commands say about the next episodes."""
 
-    def hold(self, local: int, seed: Any, options: Any) -> None:
-        """Keep seed and options for the env's next reset."""
+    def hold(self, local: int, name: str, value: Any) -> None:
+        """Keep the "seed" or the "options" of the env's next reset; None takes back what was kept."""
 
     def resume(self, lost: dict[int, tuple[Any, int | None]]) -> None:
         """Take over slots whose episodes ended with another worker."""

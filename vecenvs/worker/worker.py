@@ -225,9 +225,9 @@ class Worker:
         self._send(number, int(Answer.REPLY), body)
 
     def _on_prepare(self, number: int, body: tuple[dict[int, Any], dict[int, Any]]) -> None:
-        seeds, options = body
-        for slot in {*seeds, *options}:
-            self.env_shard.autoreset.hold(slot - self._first, seeds.get(slot), options.get(slot))
+        for name, values in zip(("seed", "options"), body, strict=True):
+            for slot, value in values.items():
+                self.env_shard.autoreset.hold(slot - self._first, name, value)
         self._reply(number, None)
 
     def _on_resume(self, number: int, lost: dict[int, tuple[Any, int | None]]) -> None:

@@ -17,6 +17,7 @@ from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import CountingEnv, FailingEnv, GatedEnv, counting_fns
 from vecenvs.testing.envs.batches import batched_fns
 from vecenvs.testing.suite.base import Conformance, Make
+from vecenvs.testing.suite.seeding import samples, sampling_fn
 
 
 class BatchedResetConformance(Conformance):
@@ -47,6 +48,24 @@ class BatchedResetConformance(Conformance):
         expected = [[10, 5, 100], [11, 3, 101], [12, 1, 102], [13, None, 103], [14, 0, 104]]
         assert vec.get_attr("seeds") == expected
         assert vec.get_attr("options")[4] == [{"a": 1}, None, None]
+
+    def test_what_was_set_is_taken_back(self, make: Make) -> None:
+        vec = make(batched_fns(counting_fns(4), (3, 0)))
+        vec.seed(100)
+        vec.set_options({"a": 1})
+        vec.seed(None)
+        vec.set_options(None)
+        vec.reset()
+        assert vec.get_attr("seeds") == [[None]] * 4
+        assert vec.get_attr("options") == [[None]] * 4
+
+    @pytest.mark.parametrize("split", [(4,), (2, 0, 0)])
+    def test_a_seed_seeds_the_action_spaces_too(self, make: Make, split: tuple[int, ...]) -> None:
+        vec = make(batched_fns([functools.partial(sampling_fn, tag) for tag in range(4)], split))
+        for seed in (5, 6):
+            vec.reset(seed=seed)
+            rewards = np.array([vec.step([0] * 4)[1] for _ in range(5)])
+            assert rewards.T.tolist() == [samples(seed + env, 5) for env in range(4)]
 
     def test_a_vec_env_whose_step_was_late_is_reset(self, make: Make, tmp_path: Path) -> None:
         slow = functools.partial(GatedEnv, 0, tmp_path / "gate", "step", 1)

@@ -16,6 +16,7 @@ from vecenvs.testing.envs import (
     NESTED,
     ActionKeepingEnv,
     BufferReusingEnv,
+    CountingEnv,
     GatedEnv,
     ListReusingEnv,
     SampledEnv,
@@ -41,6 +42,23 @@ class StoryEnv(GatedEnv):
     def _observe(self) -> Any:
         self.state = np.full(2, float(self.t))
         return (np.full(2, self.t, np.float32),)
+
+
+class InfoRefillingEnv(CountingEnv):
+    """Keeps one info, which is empty until a reset fills it: so in the first step of each episode, the only one."""
+
+    def __init__(self, tag: int) -> None:
+        super().__init__(tag, 1)
+        self.info: dict[str, Any] = {}
+
+    def reset(self, **given: Any) -> Any:
+        obs, _ = super().reset(**given)
+        self.info["began"] = self.episode
+        return obs, self.info
+
+    def step(self, action: Any) -> Any:
+        self.info.clear()
+        return *super().step(action)[:4], self.info
 
 
 class OwnershipConformance(Conformance):
@@ -77,6 +95,13 @@ class OwnershipConformance(Conformance):
             both.reset(seed=0)
             both.run(15)
             assert both.vec.get_attr("tampered") == [False] * 4
+
+    def test_an_info_that_the_reset_fills(self, make: Make) -> None:
+        """An empty info of a row that ends an episode stays so."""
+        for mode in ("same_step", "next_step"):
+            both = Lockstep(make, [functools.partial(InfoRefillingEnv, tag) for tag in range(3)], autoreset=mode)
+            both.reset(seed=0)
+            both.run(5)
 
     def test_the_caller_may_write_into_what_it_got(self, make: Make) -> None:
         both = Lockstep(make, [BufferReusingEnv] * 4)

@@ -143,6 +143,19 @@ class RestartConformance(Conformance):
         assert vec.get_attr("seeds") == [[100], [101], [102], [103]]
         assert vec.get_attr("options") == [[{"a": 1}]] * 4
 
+    @PROMPT
+    def test_what_was_taken_back_does_not_return(self, make: Make, tmp_path: Path) -> None:
+        """Neither seeds nor options that `seed(None)` and `set_options(None)` have taken back."""
+        vec = make(dying_fns(where="reset", lives_file=tmp_path / "lives"), on_failure="restart")
+        vec.seed(100)
+        vec.set_options({"a": 1})
+        vec.seed([None, 8, None, 9])
+        vec.set_options(None)
+        vec.reset()
+        assert vec.stats()["restarts"] == 1
+        assert vec.get_attr("seeds") == [[None], [8], [None], [9]]
+        assert vec.get_attr("options") == [[None]] * 4
+
     def test_a_death_in_a_reset(self, make: Make, tmp_path: Path) -> None:
         vec = make(dying_fns(where="reset", at=2, lives_file=tmp_path / "lives"), on_failure="restart")
         vec.reset()

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Discrete
+from gymnasium.wrappers import TransformAction
 
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.errors import EnvError
@@ -25,6 +27,30 @@ class NamingEnv(CountingEnv):
     def reset(self, **given: Any) -> Any:
         self.named.append(sorted(given))
         return super().reset(**given)
+
+
+class SamplingEnv(CountingEnv):
+    """An env whose rewards are samples of its own action space; episodes of two steps."""
+
+    def __init__(self, tag: int) -> None:
+        super().__init__(tag, 2)
+        self.action_space = Discrete(1000)
+
+    def step(self, action: Any) -> Any:
+        obs, _, *rest = super().step(action)
+        return obs, int(self.action_space.sample()), *rest
+
+
+def sampling_fn(tag: int) -> Any:
+    """Make a SamplingEnv, whose odd ones have a wrapper with an action space of its own."""
+    env = SamplingEnv(tag)
+    return TransformAction(env, int, Discrete(1000)) if tag % 2 else env
+
+
+def samples(seed: int, count: int) -> list[int]:
+    """Return the first samples of the action space of a SamplingEnv."""
+    space = Discrete(1000, seed=seed)
+    return [int(space.sample()) for _ in range(count)]
 
 
 class SeedingConformance(Conformance):
@@ -121,6 +147,45 @@ class SeedingConformance(Conformance):
         vec.reset(seed=40)
         vec.reset()
         assert vec.get_attr("seeds") == [[40, None], [41, None]]
+
+    def test_none_takes_back_what_was_set(self, make: Make) -> None:
+        vec = make(counting_fns(3))
+        vec.seed(4)
+        vec.set_options({"a": 1})
+        vec.seed(None)
+        vec.reset()
+        assert vec.get_attr("seeds") == [[None]] * 3
+        assert vec.get_attr("options") == [[{"a": 1}]] * 3
+        vec.seed(4)
+        vec.set_options({"a": 1})
+        vec.seed([None, 8, None])
+        vec.set_options([None, {"b": 2}, None])
+        vec.reset()
+        assert [seeds[1:] for seeds in vec.get_attr("seeds")] == [[None], [8], [None]]
+        assert [options[1:] for options in vec.get_attr("options")] == [[None], [{"b": 2}], [None]]
+        vec.set_options({"a": 1})
+        vec.set_options(None)
+        vec.reset()
+        assert [options[2:] for options in vec.get_attr("options")] == [[None]] * 3
+
+    @pytest.mark.parametrize("way", ["reset", "seed", "autoreset"])
+    def test_a_seed_seeds_the_action_space_too(self, make: Make, way: str) -> None:
+        """Some envs sample from it. As over SyncVectorEnv and SB3's DummyVecEnv, whose action space is the env's."""
+        vec = make([functools.partial(sampling_fn, tag) for tag in range(4)])
+        vec.reset()
+        for seed in (5, 6):
+            if way == "reset":
+                vec.reset(seed=seed)
+            else:
+                vec.seed(seed)
+                for _ in range(2 if way == "autoreset" else 0):
+                    vec.step([0] * 4)
+                if way == "seed":
+                    vec.reset()
+            rewards = np.array([vec.step([0] * 4)[1] for _ in range(6)])
+            assert rewards.T.tolist() == [samples(seed + env, 6) for env in range(4)]
+        vec.reset([2], seed=[9])
+        assert vec.step([0] * 4)[1][2] == samples(9, 1)[0]
 
     def test_seed_sequence_gives_independent_streams(self, make: Make) -> None:
         vec = make(counting_fns(4))
