@@ -4,7 +4,8 @@ A VecEnv steps `num_envs` environments at once. Env i has *slot* i of every batc
 
 * Observations are batched by the space: an array `(n, *shape)` of the space's dtype for Box, Discrete, MultiDiscrete
   and MultiBinary, a dict or tuple of batches for Dict and Tuple, a numpy object array (n,) for any other space.
-* `rewards` are float32 (n,), `dones` bool (n,) = terminated | truncated, `infos` a list of n distinct dicts.
+* `rewards` are float32 (n,), `dones` bool (n,) = terminated | truncated, `infos` a sequence of n distinct dicts: a
+  list, or from batched envs (`Batched`) a sequence that makes each dict when it is first looked at.
 * Returned arrays belong to the caller: no later call changes them (unless the VecEnv was made with `copy=False`).
 * Trajectories depend on the seed, the env's index and the actions alone, not on the engine or its layout.
 * Envs must keep to their spaces. It is an EnvError if a reward is not a number (None, "1.5"), if `terminated` or
@@ -44,13 +45,14 @@ from numpy.typing import NDArray
 from vecenvs import env_calls
 from vecenvs.batch.batch import Batch
 from vecenvs.batch.images import tile
+from vecenvs.batch.lazy_infos import Infos
 from vecenvs.batch.window import Window
 from vecenvs.errors import ClosedError, VecEnvError
 
 __all__ = ["Batch", "Indices", "NotHere", "Options", "Seeds", "StepReturn", "VecEnv"]
 
 Indices = int | Sequence[int] | NDArray[Any] | None
-StepReturn = tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]
+StepReturn = tuple[Any, NDArray[np.float32], NDArray[np.bool_], Infos]
 Seeds = int | Sequence[int | None] | np.random.SeedSequence | None
 Options = Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
 
@@ -110,7 +112,7 @@ class VecEnv(abc.ABC):
     metadata: dict[str, Any]
     render_mode: str | None
     closed: bool
-    reset_infos: list[dict[str, Any]]
+    reset_infos: Infos
     autoreset: str
     copy: bool
     _window: Window | None = None  # of render("human")
@@ -171,7 +173,7 @@ class VecEnv(abc.ABC):
 
         Returns:
             Observations (a batch of num_envs rows), rewards float32 (num_envs,), dones bool (num_envs,), and infos, a
-            list of num_envs dicts.
+            sequence of num_envs dicts.
 
         Raises:
             NotSteppingError: no step was started.

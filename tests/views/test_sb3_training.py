@@ -275,6 +275,8 @@ def test_over_gymnasiums_vector_envs() -> None:
             assert len(evaluate_policy(model, view, n_eval_episodes=2, return_episode_rewards=True)[0]) == 2
         view.close()
     view = as_sb3(from_gymnasium(BatchedEnv()))
+    view.reset()
+    assert type(view.step([0, 0])[3]) is list
     with pytest.raises(AttributeError, match="gravity"):
         view.get_attr("gravity")
     assert view.get_attr("t") == [0, 0]

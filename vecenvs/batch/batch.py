@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vecenvs.batch.lazy_infos import Infos
+
 
 @dataclass
 class Batch:
@@ -19,7 +21,7 @@ class Batch:
         rewards: float32 (k,).
         terminated: whether the task's own rule ended the episode, bool (k,).
         truncated: whether a limit from outside the task ended it, bool (k,).
-        infos: k distinct dicts.
+        infos: a sequence of k distinct dicts.
         active: whether the row is a transition, bool (k,). False for the first row of an episode after a reset, whose
             reward is 0, and for a row that repeats while its env is being reset.
     """
@@ -29,7 +31,7 @@ class Batch:
     rewards: NDArray[np.float32]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
-    infos: list[dict[str, Any]]
+    infos: Infos
     active: NDArray[np.bool_]
 
     @property

@@ -116,7 +116,7 @@ def copies(info: dict[str, Any], n: int) -> list[dict[str, Any]]:
     return list(map(dict.copy, repeat(info, n)))
 
 
-def fill_in(infos: list[dict[str, Any]], key: str, values: Iterable[Any]) -> None:
+def fill_in(infos: Iterable[dict[str, Any]], key: str, values: Iterable[Any]) -> None:
     """Set `key` in each info to its value."""
     for info, info[key] in zip(infos, values, strict=True):  # noqa: B007  this writes: one value into each info
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -12,8 +13,44 @@ from vecenvs.batch.info_batches import Columns, Rows, info_of
 from vecenvs.batch.infos import TRUNCATED_KEY
 
 
-class BatchInfos(Sequence[dict[str, Any]]):
-    """The infos of n rows: a list of dicts, each made when it is first looked at.
+class LazyInfos(Sequence[dict[str, Any]]):
+    """A sequence of dicts, each made when it is first looked at. It equals the list of them, and is pickled as that.
+
+    It is no subclass of list: code in C reads the items of one from memory, and would miss those not made yet.
+    """
+
+    def __getitem__(self, row: Any) -> Any:
+        if isinstance(row, slice):
+            return [self[k] for k in range(*row.indices(len(self)))]
+        return self._info(range(len(self))[row])  # IndexError, and negative ones
+
+    @abc.abstractmethod
+    def __setitem__(self, row: int, info: dict[str, Any]) -> None:
+        """Put another dict in the place of a row's."""
+
+    @abc.abstractmethod
+    def _info(self, row: int) -> dict[str, Any]:
+        """Return the dict of a row, the same one each time."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (list, LazyInfos)):
+            return NotImplemented
+        return len(other) == len(self) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]  # as a list's
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:  # of copies, too
+        return list, (list(self),)
+
+
+Infos = list[dict[str, Any]] | LazyInfos
+
+
+class BatchInfos(LazyInfos):
+    """The infos of n rows.
 
     A dict belongs to the caller from then on, and what the caller changes in it stays. `columns` has the values by
     name.
@@ -46,10 +83,7 @@ class BatchInfos(Sequence[dict[str, Any]]):
     def __len__(self) -> int:
         return self._n
 
-    def __getitem__(self, row: Any) -> Any:
-        if isinstance(row, slice):
-            return [self[k] for k in range(*row.indices(self._n))]
-        row = range(self._n)[row]  # IndexError, and negative ones
+    def _info(self, row: int) -> dict[str, Any]:
         info = self._made.get(row)
         if info is None:
             info = info_of(self.columns, row)
@@ -62,16 +96,6 @@ class BatchInfos(Sequence[dict[str, Any]]):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return map(self.__getitem__, range(self._n))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, (list, BatchInfos)):
-            return NotImplemented
-        return len(other) == self._n and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
-
-    __hash__ = None  # type: ignore[assignment]  # as a list's
-
-    def __repr__(self) -> str:
-        return repr(list(self))
 
     @property
     def looked_at(self) -> dict[int, dict[str, Any]]:
@@ -95,7 +119,7 @@ class BatchInfos(Sequence[dict[str, Any]]):
             self._made[row] = {**info, **self[row]}
 
 
-class BegunInfos(Sequence[dict[str, Any]]):
+class BegunInfos(LazyInfos):
     """The info of each env's last reset: {} before the first, otherwise a dict with "episode_start"."""
 
     def __init__(self, n: int) -> None:
@@ -107,10 +131,7 @@ class BegunInfos(Sequence[dict[str, Any]]):
     def __len__(self) -> int:
         return len(self._begun)
 
-    def __getitem__(self, row: Any) -> Any:
-        if isinstance(row, slice):
-            return [self[k] for k in range(*row.indices(len(self)))]
-        row = range(len(self))[row]
+    def _info(self, row: int) -> dict[str, Any]:
         if row not in self._made:
             info = info_of(self._unmade.pop(row, dict)(), row)
             self._made[row] = {**info, "episode_start": True} if self._begun[row] else {}
@@ -145,13 +166,3 @@ class BegunInfos(Sequence[dict[str, Any]]):
         elif self._unmade:
             for row in rows.tolist():
                 self._unmade.pop(row, None)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, (list, BegunInfos)):
-            return NotImplemented
-        return len(other) == len(self) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
-
-    __hash__ = None  # type: ignore[assignment]  # as a list's
-
-    def __repr__(self) -> str:
-        return repr(list(self))

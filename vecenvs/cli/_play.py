@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from vecenvs.batch.lazy_infos import Infos
 from vecenvs.cli import UsageError
 from vecenvs.cli._load import Loads, percent
 from vecenvs.cli._policies import Policy
@@ -39,7 +40,7 @@ class Tally:
         self._begun = self._last = time.perf_counter()
         self._marks = deque([(self._begun, 0)])
 
-    def add(self, infos: list[dict[str, Any]]) -> float:
+    def add(self, infos: Infos) -> float:
         """Count a step of all envs; return the time, as `time.perf_counter` has it."""
         self.steps += self._num_envs
         for info in infos:

@@ -78,12 +78,12 @@ class BatchedResults(StepResults):
         if begun and (came.bodies or not self._episodes.steady):
             self._episodes.begin_all((flags & _FIRST).nonzero()[0], _reset_infos(extras), self._brought(1))
         if extras:
-            self._take_extras(extras, infos, ())  # type: ignore[arg-type]  # used like a list
+            self._take_extras(extras, infos, ())
         if self.keep_rows:
             self._episodes.record_rows(slice(None))
         if names and not whole:
-            self._infos.fill(range(n), infos)  # type: ignore[arg-type]  # used like a list
-        return layout.unflatten(leaves), rewards, dones, infos  # type: ignore[return-value]  # used like a list
+            self._infos.fill(range(n), infos)
+        return layout.unflatten(leaves), rewards, dones, infos
 
     def _copied_leaf(self, part: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         found: NDArray[Any] = np.empty(part.shape, dtype)
@@ -113,14 +113,14 @@ class BatchedResults(StepResults):
         if self.keep_rows:
             self._episodes.record_rows(slots)
         if self._infos.names:
-            self._infos.fill(slots, infos)  # type: ignore[arg-type]  # used like a list
+            self._infos.fill(slots, infos)
         return Batch(
             rows,
             batch.observations.batch(rows),
             batch.rewards.take(rows).astype(_FLOAT32),
             (flags & TERMINATED).astype(bool),
             (flags & TRUNCATED).astype(bool),
-            infos,  # type: ignore[arg-type]  # used like a list
+            infos,
             active=(flags & (_FIRST | _DONE)) != _FIRST,
         )
 

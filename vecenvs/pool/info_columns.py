@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from vecenvs.batch.attribute_columns import PYTHON_TYPES, specs_of, stack
 from vecenvs.batch.batch_columns import BatchColumns, Specs
 from vecenvs.batch.infos import TRUNCATED_KEY, blank_info, copies, fill_in
+from vecenvs.batch.lazy_infos import Infos
 from vecenvs.batch.values import copy_containers
 from vecenvs.env_calls import check_name
 from vecenvs.errors import VecEnvError
@@ -72,7 +73,7 @@ class InfoColumns:
             odd.clear()
         return {name: column.copy() for name, column in self._batch.info.items()}
 
-    def fill(self, slots: Sequence[int], infos: list[dict[str, Any]]) -> None:
+    def fill(self, slots: Sequence[int], infos: Infos) -> None:
         """Add the columns' values to the infos of these slots' rows; keep the values that came with the rows.
 
         Every info has the key "TimeLimit.truncated" already; an info without other keys came without values. `slots` is

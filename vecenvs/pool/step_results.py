@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from vecenvs import _native
 from vecenvs.batch.batch_columns import DONE, FINAL, FIRST, LAST, TERMINATED, TRUNCATED, BatchColumns
 from vecenvs.batch.infos import TRUNCATED_KEY, blank_info, copies
+from vecenvs.batch.lazy_infos import Infos
 from vecenvs.errors import EnvError
 from vecenvs.pool.commands import NO_RESETS, Commands
 from vecenvs.pool.episodes import Episodes
@@ -18,7 +19,6 @@ from vecenvs.pool.info_columns import InfoColumns
 from vecenvs.transport.protocol import RowExtras
 from vecenvs.vec_env import Batch, StepReturn
 
-Infos = list[dict[str, Any]]
 Extras = Mapping[int, RowExtras]  # what came with some rows besides columns, by slot
 
 _ALL = slice(None)

@@ -11,6 +11,7 @@ import numpy as np
 from vecenvs.arguments import parse_int
 from vecenvs.batch.actions import parse_actions
 from vecenvs.batch.layout import SpaceLayout
+from vecenvs.batch.lazy_infos import Infos
 from vecenvs.errors import VecEnvError
 from vecenvs.replay.recorder import Recorder
 from vecenvs.replay.schema import Array, Rows, Schema
@@ -196,9 +197,7 @@ class Explorer:
             return obs
         return self._observations.unflatten([np.array(part) for part in self._observations.flatten(obs)])
 
-    def _with_terminal_observations(
-        self, leaves: list[Array], ended: list[int], infos: list[dict[str, Any]]
-    ) -> list[Array]:
+    def _with_terminal_observations(self, leaves: list[Array], ended: list[int], infos: Infos) -> list[Array]:
         """Return a copy of the rows with the terminal observations of the envs in `ended`."""
         leaves = [leaf.copy() for leaf in leaves]
         for i in ended:

@@ -10,9 +10,7 @@ import numpy as np
 
 from vecenvs.testing.compare import assert_same, stack
 from vecenvs.testing.oracle import EnvFn, PlainLoop, Row
-from vecenvs.vec_env import VecEnv
-
-StepResult = tuple[Any, Any, Any, list[dict[str, Any]]]
+from vecenvs.vec_env import StepReturn, VecEnv
 
 
 class Lockstep:
@@ -60,7 +58,7 @@ class Lockstep:
         assert_same(list(self.vec.reset_infos), self.plain.reset_infos, "reset_infos")
         return obs
 
-    def step(self) -> StepResult:
+    def step(self) -> StepReturn:
         """Step both with random actions, and compare everything.
 
         Returns:
@@ -105,7 +103,7 @@ class Lockstep:
         """
         assert_same(obs, stack(self.plain.envs[0].observation_space, expected), where)
 
-    def check(self, result: StepResult, rows: Sequence[Row]) -> None:
+    def check(self, result: StepReturn, rows: Sequence[Row]) -> None:
         """Compare the results of `step` and the attributes of the VecEnv with the plain loop's rows.
 
         Args:

@@ -13,6 +13,7 @@ import numpy as np
 
 from vecenvs.arguments import check_choice, check_vec_env
 from vecenvs.batch.layout import SpaceLayout
+from vecenvs.batch.lazy_infos import Infos
 from vecenvs.errors import ClosedError, EnvError, ResetNeededError
 from vecenvs.vec_env import VecEnv
 
@@ -144,7 +145,7 @@ class PfrlView:
             raise
         return self._to_pfrl(*result)
 
-    def _to_pfrl(self, obs: Any, rounded: Any, dones: Any, infos: list[dict[str, Any]]) -> PfrlStep:
+    def _to_pfrl(self, obs: Any, rounded: Any, dones: Any, infos: Infos) -> PfrlStep:
         """Return a step's result in pfrl's form."""
         rewards = self.vec.rewards64
         if self._wrapped:

@@ -123,12 +123,12 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
             EnvError: envs raised, or need `reset` first.
         """
         try:
-            result = self.vec.step_wait()
+            obs, rewards, dones, infos = self.vec.step_wait()
         except EnvError as error:
             error.tell_reset(_how_to_reset)
             raise
         self.reset_infos = self.vec.reset_infos
-        return result
+        return obs, rewards, dones, infos if isinstance(infos, list) else list(infos)  # SB3 reads them all anyway
 
     def close(self) -> None:
         """Close the VecEnv. May be called again."""

@@ -10,6 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecenvs.arguments import check_vec_env
+from vecenvs.batch.lazy_infos import Infos
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
 
 
@@ -57,7 +58,7 @@ class VecEnvWrapper(VecEnv):
         return self.venv.closed
 
     @property
-    def reset_infos(self) -> list[dict[str, Any]]:  # type: ignore[override]
+    def reset_infos(self) -> Infos:  # type: ignore[override]
         """The info of each env's last reset, autoresets included."""
         return self.venv.reset_infos
 

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecenvs.arguments import parse_indices
-from vecenvs.batch.lazy_infos import BatchInfos
+from vecenvs.batch.lazy_infos import BatchInfos, Infos
 from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
 from vecenvs.wrappers.base import VecEnvWrapper
@@ -146,9 +146,7 @@ def _first_rows(obs: Any, indices: Indices, num_envs: int) -> Batch:
     return Batch(np.array(slots, dtype=np.int64), obs, np.zeros(k, np.float32), none, none.copy(), infos, none.copy())
 
 
-def _step_rows(
-    venv: VecEnv, obs: Any, rewards: NDArray[np.float32], dones: NDArray[np.bool_], infos: list[dict[str, Any]]
-) -> Batch:
+def _step_rows(venv: VecEnv, obs: Any, rewards: NDArray[np.float32], dones: NDArray[np.bool_], infos: Infos) -> Batch:
     slots = np.arange(venv.num_envs, dtype=np.int64)
     rows = StepRows(slots, obs, rewards, venv.terminated, venv.truncated, infos, venv.active)
     rows.dones = dones

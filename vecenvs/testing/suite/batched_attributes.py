@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import json
+import pickle
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -106,6 +110,29 @@ class BatchedAttributeConformance(Conformance):
         assert [info["tag"] for info in infos[1:3]] == [1, 2]
         with pytest.raises(IndexError):
             infos[4]
+
+    def test_infos_are_a_sequence_and_copies_of_them_a_list(self, make: Make) -> None:
+        """They are no list, and what takes them for one gets one or an error: no row without its info."""
+        vec = make(batched_fns(counting_fns(4), (2, 2)))
+        vec.reset(seed=0)
+        *_, infos = vec.step([0] * 4)
+        told = [{"tag": tag, "t": 1, "TimeLimit.truncated": False} for tag in range(4)]
+        begun = [{"tag": tag, "episode": 1, "episode_start": True} for tag in range(4)]
+        vec.send([0] * 4)
+        for given, expected in (
+            (infos, told),
+            (vec.reset_infos, begun),
+            (vec.recv(indices=range(4)).infos, [{**t, "t": 2} for t in told]),
+        ):
+            assert isinstance(given, Sequence)
+            assert not isinstance(given, list)
+            with pytest.raises(TypeError):
+                json.dumps(given)
+            for copied in (pickle.loads(pickle.dumps(given)), copy.deepcopy(given), copy.copy(given)):
+                assert type(copied) is list
+                assert copied == given == expected
+            assert copy.copy(given)[1] is given[1]
+            assert given[1] != copy.deepcopy(given)[0]
 
     @pytest.mark.parametrize("kind", ["same_step", "next_step", "by_masks", "arrays", "vec_env"])
     def test_infos_of_an_envs_own(self, make: Make, kind: str) -> None:
