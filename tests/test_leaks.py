@@ -15,7 +15,7 @@ import threading
 import uuid
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from vecenvs.pool.pool_base import PoolBase
 from vecenvs.pool.workers import Workers
 from vecenvs.testing import leaks
 from vecenvs.testing.envs import counting_fns
+from vecenvs.transport.memory import TAG
 
 matrix = "programs"
 SCRIPT = Path(__file__).parent / "scripts" / "stepper.py"
@@ -123,12 +124,33 @@ def test_a_caller_that_becomes_another_program(run) -> None:
     assert program.process.poll() is None
 
 
-@pytest.mark.parametrize("created", [1, 2, 5])
-def test_sigkill_of_a_caller_that_has_just_created_semaphores(created: int) -> None:
+ENDINGS = {
+    "kill": "",
+    # As where the system takes its time between closing a killed process's files and telling of its end.
+    "hang up": """
+    for end in list(subproc._caller_ends):
+        end.close()
+    for child in multiprocessing.active_children():
+        child.join()
+""",
+    # As where the whole process group gets a SIGTERM, and the workers are the first to end.
+    "terminate": """
+    for child in multiprocessing.active_children():
+        child.terminate()
+        child.join()
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("ending", "created"), [("kill", 1), ("kill", 2), ("kill", 5), ("hang up", 5), ("terminate", 5)]
+)
+def test_sigkill_of_a_caller_that_has_just_created_semaphores(ending: str, created: int) -> None:
     """The batch's, and two of each worker: their names are told to the workers before there is one."""
     program = f"""
-import os, signal
+import multiprocessing, os, signal
 from vecenvs import SubprocVecEnv
+from vecenvs.backends import subproc
 from vecenvs.testing.envs import counting_fns
 from vecenvs.transport.memory import Semaphore
 caller, made, create = os.getpid(), [], Semaphore.__init__
@@ -137,7 +159,11 @@ def create_and_die(self, *args, **kwargs):
     create(self, *args, **kwargs)
     made.append(self)
     if len(made) == {created} and os.getpid() == caller:
-        os.kill(caller, signal.SIGKILL)
+        end()
+
+def end():
+    {ENDINGS[ending]}
+    os.kill(caller, signal.SIGKILL)
 
 Semaphore.__init__ = create_and_die
 SubprocVecEnv(counting_fns(2), 2, "fork")
@@ -298,6 +324,15 @@ class TestNotByFork:
         test_a_program_without_close(run, "forget_mid_step")
 
 
+def leave_a_semaphore(environ: Mapping[str, str]) -> Path:
+    """Run a program that makes one, and ends; return its file."""
+    program = "from vecenvs.transport import memory; print(memory.Semaphore().name, end='')"
+    environ = {**environ, "PYTHONPATH": str(Path(vecenvs.__file__).parents[1])}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, text=True, timeout=PATIENCE, check=True)
+    return leaks.SHM / f"sem.{done.stdout[1:]}"
+
+
 class TestTheWatch:
     """The checks themselves: a leak must not pass."""
 
@@ -313,14 +348,26 @@ class TestTheWatch:
         child.wait()
 
     def test_a_file(self) -> None:
-        path = leaks.SHM / f"vecenvs-test-{os.getpid()}"
+        path = leaks.SHM / f"{leaks.tag_names()}test"
         with pytest.raises(AssertionError, match=path.name), leaks.no_leaks(patience=0.1):
             path.touch()
         path.unlink()
 
+    def test_a_semaphore_of_a_program(self) -> None:
+        with pytest.raises(AssertionError) as caught, leaks.no_leaks(patience=0.1):
+            path = leave_a_semaphore(os.environ)
+        path.unlink()
+        assert path.name.startswith(leaks.tag_names())
+        assert str(caught.value) == f"left behind: {path}"
+
+    def test_a_semaphore_that_another_process_of_tests_has_left(self) -> None:
+        with leaks.no_leaks(patience=0.1):
+            path = leave_a_semaphore({name: value for name, value in os.environ.items() if name != TAG})
+        path.unlink()
+
     def test_a_file_of_another_program(self, tmp_path: Path) -> None:
         """Who has made a semaphore maps it under another name than who has opened it."""
-        name = f"/vecenvs-test-{os.getpid()}"
+        name = f"/test-{os.getpid()}"
         program = (
             "import sys, time\n"
             "from pathlib import Path\n"

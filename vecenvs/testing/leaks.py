@@ -1,7 +1,8 @@
 """Find leaks of a VecEnv: processes, shared-memory files, file descriptors.
 
 Processes are found by descent from this one, or by a token in the environment they were started with, which also
-finds orphans. On systems without /proc and /dev/shm the checks that need them find nothing.
+finds orphans. The semaphores that all of them make have a tag in their names, so that those of others, which test at
+the same time, are not taken for theirs. On systems without /proc and /dev/shm the checks that need them find nothing.
 """
 
 from __future__ import annotations
@@ -9,16 +10,21 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import secrets
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
+
+from vecenvs.transport.memory import TAG
 
 SHM = Path("/dev/shm")
 EXEMPT = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Words in the command lines of processes that may stay: Python's own, one of each per program."""
 FOREIGN = ("mpich_shm_", "sm_segment.", "vader_segment.", "plasma")
 """Prefixes of the names of files that MPI libraries and Ray have in /dev/shm. These files are ignored."""
+SEMAPHORES = "sem.vecenvs-"
+"""What the files of the semaphores of all VecEnvs begin with."""
 
 
 def child_processes(exempt: Collection[str] = EXEMPT) -> dict[int, str]:
@@ -71,10 +77,23 @@ def processes_with(name: str, value: str) -> dict[int, str]:
     return found
 
 
+def tag_names() -> str:
+    """Have the names of the semaphores of VecEnvs made from now on, here and in programs started here, begin alike.
+
+    Returns:
+        What their files' names in /dev/shm begin with.
+    """
+    return f"{SEMAPHORES}{os.environ.setdefault(TAG, secrets.token_hex(4))}"
+
+
 def shared_memory_files() -> frozenset[str]:
-    """Return the names in /dev/shm: shared-memory segments, and named semaphores as "sem.*"."""
+    """Return the names in /dev/shm: shared-memory segments, and named semaphores as "sem.*".
+
+    The semaphores of VecEnvs that other programs have made are left out: see `tag_names`.
+    """
+    ours = tag_names()
     names = os.listdir(SHM) if SHM.is_dir() else []
-    return frozenset(name for name in names if not name.startswith(FOREIGN))
+    return frozenset(name for name in names if name.startswith(ours) or not name.startswith((SEMAPHORES, *FOREIGN)))
 
 
 def files_left(before: Collection[str]) -> list[str]:
@@ -177,10 +196,12 @@ def _is_worker_of_forkserver(process: Any) -> bool:
 
 
 def _in_use_elsewhere(name: str) -> bool:
-    """Return whether processes map the file `name`, none of which descends from this one.
+    """Return whether processes map the file `name`, none of which descends from this one; not if it has our tag.
 
     Files are compared by their numbers: the process that created a semaphore maps it under glibc's temporary name.
     """
+    if name.startswith(tag_names()):
+        return False
     try:
         found = (SHM / name).stat()
     except FileNotFoundError:  # it has been removed

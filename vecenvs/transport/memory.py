@@ -22,6 +22,8 @@ _SEMAPHORE = 1  # the kind that counts, as in multiprocessing.synchronize
 _MAX = _multiprocessing.SemLock.SEM_VALUE_MAX
 
 
+TAG = "VECENVS_TAG"
+"""The environment variable with which programs tell their semaphores from others: 8 characters, for macOS's sake."""
 _LARGE = 64 << 20  # bytes; less than that is not worth a look at what is free
 
 
@@ -109,8 +111,8 @@ def open_segment(address: Address) -> memoryview:
 
 
 def new_name() -> str:
-    """Return an unused name for a semaphore."""
-    return f"/vecenvs-{secrets.token_hex(8)}"
+    """Return an unused name for a semaphore. It begins with the tag of the environment, if there is one."""
+    return f"/vecenvs-{os.environ.get(TAG, '')}{secrets.token_hex(6)}"
 
 
 class Semaphore:

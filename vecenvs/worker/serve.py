@@ -29,11 +29,10 @@ from vecenvs.transport.tcp import Invitation
 from vecenvs.worker.batched_host import width
 from vecenvs.worker.calls import close_envs
 from vecenvs.worker.make_envs import make_envs
-from vecenvs.worker.process import Terminated, leave_on_sigterm, limit_threads, wait_for_end, watch_caller
+from vecenvs.worker.process import Terminated, leave_on_sigterm, limit_threads, watch_caller
 from vecenvs.worker.worker import Worker
 
 _WAKE_UP = 1.0  # seconds between a waiting worker's looks at its ring: see `RingReader.get`
-_MOMENT = 0.05  # seconds from when a process that ends has closed its descriptors until it has ended
 
 
 class BootChannel(Protocol):
@@ -60,8 +59,8 @@ def serve_worker(
 ) -> None:
     """Be the worker of the envs `first`, `first + 1`, ... until told to close, or until process `caller` has ended.
 
-    `env_fns` are functions, or functions pickled by cloudpickle. `names` are the semaphores to unlink when `caller` has
-    ended. `cores` are how many the worker may use, if not all.
+    `env_fns` are functions, or functions pickled by cloudpickle. `names` are the semaphores to unlink at the end, since
+    `caller` may have ended before it could. `cores` are how many the worker may use, if not all.
     """
     _begin_process(channel, caller, names)
     limit_threads()
@@ -75,14 +74,12 @@ def serve_worker(
                 channel.send_bytes(problem)
             channel.send_bytes(b"")
             server.run()
-        except Exception as exc:
-            if wait_for_end(caller, None, _MOMENT):  # this process may end before its thread that watches is told
-                unlink_semaphores(names)
-            elif not isinstance(exc, (EOFError, ConnectionError)):  # the caller gave up while starting
-                raise
+        except (EOFError, ConnectionError):  # the caller is gone, or gave up while starting
+            pass
     except Terminated:
         sys.exit(1)
     finally:
+        unlink_semaphores(names)  # this process may end before its thread that watches the caller is told
         if server is not None:
             server.close()
 
