@@ -178,6 +178,8 @@ def wait_for_end(pid: int, channel: HasFileno | None, seconds: float = math.inf)
             os.kill(pid, 0)
         except ProcessLookupError:
             return True
+        except PermissionError:  # it is there, and has another user now
+            pass
         if poll.poll(min(500, 1e3 * seconds)) or time.monotonic() >= deadline:
             return False
 
