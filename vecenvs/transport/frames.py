@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.transport.encoding import slots_in
+from vecenvs.transport.packed import RowColumns
 from vecenvs.transport.protocol import OF_SHARD, Answer, Command
 
 _HEADER = struct.Struct("=qq")  # runs, columns of infos of numbers
@@ -34,36 +34,26 @@ class Run(NamedTuple):
 class Frames:
     """Packs the frames of one direction. `shards` has the slots of each member, by its number.
 
-    A frame is its runs of entries, their bodies, and the rows that the entries are about: of `arrays`, with `numbers`
-    of the columns of infos of numbers, and of `more`, to which arrays may be added later. A reader that has fewer of
-    these leaves the last ones out.
+    A frame is its runs of entries, their bodies, and the rows that the entries are about. With `numbers` it has as many
+    columns of infos of numbers as the workers use.
     """
 
-    def __init__(
-        self,
-        batch: BatchColumns,
-        arrays: Sequence[NDArray[Any]],
-        more: Sequence[Mapping[str, NDArray[Any]]] = (),
-        *,
-        numbers: bool = False,
-    ) -> None:
+    def __init__(self, batch: BatchColumns, columns: RowColumns, *, numbers: bool) -> None:
         self.shards: dict[int, range] = {}
         self._batch = batch
-        self._fixed = [array for array in arrays if array.dtype != object and array.nbytes]
+        self._columns = columns
         self._numbers = numbers
-        self._more = more
         self._known: dict[tuple[int, ...], Places] = {}  # by the members of a frame for whole shards, and the columns
 
     @classmethod
     def of_commands(cls, batch: BatchColumns) -> Frames:
-        """Return the packer of commands, which have actions."""
-        return cls(batch, batch.actions.arrays)
+        """Return the packer of commands."""
+        return cls(batch, RowColumns.of_commands(batch), numbers=False)
 
     @classmethod
     def of_answers(cls, batch: BatchColumns) -> Frames:
-        """Return the packer of answers, which have all other columns."""
-        columns = [*batch.observations.arrays, batch.rewards, batch.flags]
-        return cls(batch, columns, (batch.info, batch.first_info), numbers=True)
+        """Return the packer of answers."""
+        return cls(batch, RowColumns.of_answers(batch), numbers=True)
 
     def pack(self, entries: Sequence[Entry]) -> bytes:
         """Return a frame as bytes."""
@@ -87,7 +77,7 @@ class Frames:
         if isinstance(places, list):
             pieces += places
         elif places is not None:
-            pieces += [array[places].tobytes() for array in self._columns(width)]
+            pieces += [array[places].tobytes() for array in self._columns.all(width)]
         return b"".join(pieces)
 
     def unpack(self, view: memoryview) -> list[Run]:
@@ -115,22 +105,13 @@ class Frames:
                 place[:] = rows[at:end]
                 at = end
         elif places is not None:
-            for array in self._columns(width):
-                if at >= len(rows):
-                    break
-                block = np.ndarray((len(places), *array.shape[1:]), array.dtype, rows, at)
-                array[places] = block
-                at += block.nbytes
-
-    def _columns(self, width: int) -> Iterator[NDArray[Any]]:
-        more = itertools.chain.from_iterable(columns.values() for columns in self._more)
-        return itertools.chain(self._fixed, self._batch.info_numbers[:width], (array for array in more if array.nbytes))
+            self._columns.write(rows, places, len(places), width)
 
     def _places(self, fields: Sequence[int], bodies: Sequence[bytes | memoryview], width: int) -> Places:
         """Return where the rows of a frame lie: those of its entries, in order."""
         if not all(tag & 0xFF in OF_SHARD for tag in fields[3::_FIELDS]):
             return self._find(fields, bodies, width)
-        key = (width, sum(map(len, self._more)), *fields[::_FIELDS], *fields[1::_FIELDS])
+        key = (width, self._columns.added, *fields[::_FIELDS], *fields[1::_FIELDS])
         if key not in self._known:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
@@ -151,7 +132,7 @@ class Frames:
             return None
         if slots == list(range(slots[0], slots[0] + len(slots))):
             rows = slice(slots[0], slots[0] + len(slots))
-            return [array[rows].reshape(-1).view(np.uint8).data for array in self._columns(width)]
+            return [array[rows].reshape(-1).view(np.uint8).data for array in self._columns.all(width)]
         return np.array(slots)
 
 

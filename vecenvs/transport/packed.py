@@ -18,80 +18,106 @@ from numpy.typing import NDArray
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.encoding import decode, encode
-from vecenvs.transport.protocol import OF_SHARD, Answer, Command, addressed, kind_of, rows_of
+from vecenvs.transport.protocol import OF_SHARD, Answer, Command, Slots, addressed, kind_of, rows_of
 from vecenvs.transport.tcp import TcpConnection
 
-_HEADER = struct.Struct("=qqq")  # number, tag, bytes of rows; the pickled body is the rest
+_HEADER = struct.Struct(
+    "=qqqq"
+)  # number, tag, columns of infos of numbers, bytes of rows; the pickled body is the rest
 _OF_SOME = frozenset({int(Command.STEP_SOME), int(Answer.SOME_ROWS)})
 
 
-class Packer:
-    """Packs the messages of one direction, with the rows of `arrays` where a message is about rows.
+class RowColumns:
+    """The columns of one direction's messages, in their order: of `arrays`, infos of numbers, and `more`.
 
-    `more` has further arrays by name. Some may be added to it later. Answers about the whole shard also have as many of
-    `batch.info_numbers` as the worker uses.
+    `more` has further arrays by name. Either end may add some to it later; they come last, so a message that was packed
+    without them ends before them.
     """
 
     def __init__(
-        self,
-        batch: BatchColumns,
-        arrays: Sequence[NDArray[Any]],
-        shard: range,
-        more: Sequence[Mapping[str, NDArray[Any]]] = (),
+        self, batch: BatchColumns, arrays: Sequence[NDArray[Any]], more: Sequence[Mapping[str, NDArray[Any]]] = ()
     ) -> None:
         self._batch = batch
-        self._fixed = [array for array in arrays if array.dtype != object]
+        self._fixed = [array for array in arrays if array.dtype != object and array.nbytes]
         self._more = more
+
+    @classmethod
+    def of_commands(cls, batch: BatchColumns) -> RowColumns:
+        """Return the columns of commands: the actions."""
+        return cls(batch, batch.actions.arrays)
+
+    @classmethod
+    def of_answers(cls, batch: BatchColumns) -> RowColumns:
+        """Return the columns of answers: all others."""
+        columns = [*batch.observations.arrays, batch.rewards, batch.flags]
+        return cls(batch, columns, (batch.info, batch.first_info))
+
+    @property
+    def added(self) -> int:
+        """How many arrays `more` has now."""
+        return sum(map(len, self._more))
+
+    def all(self, width: int) -> Iterator[NDArray[Any]]:
+        """Return the columns of a message with so many columns of infos of numbers."""
+        more = itertools.chain.from_iterable(columns.values() for columns in self._more)
+        return itertools.chain(self._fixed, self._batch.info_numbers[:width], (array for array in more if array.nbytes))
+
+    def write(self, data: memoryview, rows: slice | Sequence[int] | NDArray[np.int64], count: int, width: int) -> None:
+        """Write so many rows of a message, which may have fewer columns than this end."""
+        at = 0
+        for array in self.all(width):
+            if at >= len(data):
+                break
+            block = np.ndarray((count, *array.shape[1:]), array.dtype, data, at)
+            array[rows] = block
+            at += block.nbytes
+
+
+class Packer:
+    """Packs the messages of one direction, with their rows where a message is about rows.
+
+    Answers about the whole shard also have as many columns of infos of numbers as the worker uses.
+    """
+
+    def __init__(self, batch: BatchColumns, columns: RowColumns, shard: range) -> None:
+        self._batch = batch
+        self._columns = columns
         self._shard = shard
 
     @classmethod
     def of_commands(cls, batch: BatchColumns, shard: range) -> Packer:
-        """Return the packer of commands, which have actions."""
-        return cls(batch, batch.actions.arrays, shard)
+        """Return the packer of commands."""
+        return cls(batch, RowColumns.of_commands(batch), shard)
 
     @classmethod
     def of_answers(cls, batch: BatchColumns, shard: range) -> Packer:
-        """Return the packer of answers, which have all other columns."""
-        columns = [*batch.observations.arrays, batch.rewards, batch.flags]
-        return cls(batch, columns, shard, (batch.info, batch.first_info))
-
-    @property
-    def _arrays(self) -> Iterator[NDArray[Any]]:
-        return itertools.chain(self._fixed, *(columns.values() for columns in self._more))
+        """Return the packer of answers."""
+        return cls(batch, RowColumns.of_answers(batch), shard)
 
     def pack(self, number: int, tag: int, body: object) -> bytes:
         """Return a message as bytes."""
-        rows = self._rows(tag, body)
-        blocks = [array[rows] for array in self._arrays] if rows is not None else []
-        if tag in OF_SHARD:
-            blocks.append(self._batch.info_numbers[: self._batch.info_width, rows])
-        packed = b"".join([block.tobytes() for block in blocks])
-        return b"".join([_HEADER.pack(number, tag, len(packed)), packed, encode(body)])
+        slots = self._slots(tag, body)
+        width = self._batch.info_width if tag in OF_SHARD and tag != Command.STEP else 0
+        rows = rows_of(slots)
+        packed = b"".join([array[rows].tobytes() for array in self._columns.all(width)]) if slots else b""
+        return b"".join([_HEADER.pack(number, tag, width, len(packed)), packed, encode(body)])
 
     def unpack(self, data: bytes | bytearray | memoryview) -> Message:
         """Write the message's rows into the columns; return its number, tag and body."""
         view = memoryview(data)
-        number, tag, length = _HEADER.unpack_from(view)
-        at = _HEADER.size
-        body = decode(tag, view[at + length :])
-        rows = self._rows(tag, body)
-        if rows is not None:
-            for array in self._arrays:
-                block = array[rows]
-                if block.nbytes:
-                    array[rows] = np.frombuffer(view, block.dtype, block.size, at).reshape(block.shape)
-                    at += block.nbytes
-            left = view[at : _HEADER.size + length]
-            if left:
-                numbers = np.frombuffer(left, np.int64).reshape(-1, len(self._shard))
-                self._batch.info_numbers[: len(numbers), rows] = numbers
+        number, tag, width, length = _HEADER.unpack_from(view)
+        end = _HEADER.size + length
+        body = decode(tag, view[end:])
+        if length:
+            slots = self._slots(tag, body)
+            self._columns.write(view[_HEADER.size : end], rows_of(slots), len(slots), width)
         return number, tag, body
 
-    def _rows(self, tag: int, body: object) -> slice | list[int] | None:
+    def _slots(self, tag: int, body: object) -> Slots:
         kind = kind_of(tag)
         if kind in OF_SHARD:
-            return slice(self._shard.start, self._shard.stop)
-        return rows_of(addressed(tag, body)[0]) if kind in _OF_SOME else None
+            return self._shard
+        return addressed(tag, body)[0] if kind in _OF_SOME else range(0)
 
 
 class TcpTransport(Transport):

@@ -1,0 +1,114 @@
+"""Messages with rows packed in them: each row arrives in its place, whichever columns either end has opened by then."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vecenvs.batch.batch_columns import Allocator, BatchColumns, Specs
+from vecenvs.transport.encoding import decode, encode
+from vecenvs.transport.frames import Frames
+from vecenvs.transport.packed import Packer
+from vecenvs.transport.protocol import Answer, Command, address, rows_of, slots_of
+
+N = 9
+SHARD = range(2, 7)
+OBSERVATIONS = spaces.Dict(
+    {
+        "image": spaces.Box(0, 255, (3, 5), np.uint8),
+        "nothing": spaces.Box(0, 1, (0,), np.float32),
+        "number": spaces.Discrete(9),
+        "text": spaces.Text(9),
+    }
+)
+ACTIONS = spaces.Box(-1, 1, (2,), np.float32)
+SPECS: Specs = {"speed": (np.dtype(np.float64), ()), "place": (np.dtype(np.int16), (3,))}
+
+
+def columns(*, opened: bool) -> BatchColumns:
+    batch = BatchColumns(OBSERVATIONS, ACTIONS, N, Allocator(), ("speed", "place", "name"), finals=False)
+    if opened:
+        batch.open_info(SPECS)
+    return batch
+
+
+def arrays(batch: BatchColumns, kind: int) -> dict[str, np.ndarray[Any, Any]]:
+    """Return what a message of this kind is about, by name."""
+    if kind in (Command.STEP, Command.STEP_SOME):
+        return {f"action {k}": array for k, array in enumerate(batch.actions.arrays)}
+    found = {f"observation {k}": a for k, a in enumerate(batch.observations.arrays) if a.dtype != object}
+    found |= {"rewards": batch.rewards, "flags": batch.flags}
+    found |= {f"info {name}": array for name, array in batch.info.items()}
+    found |= {f"first info {name}": array for name, array in batch.first_info.items()}
+    if kind == Answer.ROWS:
+        found["numbers"] = batch.info_numbers[: batch.info_width].T
+    return found
+
+
+def fill(batch: BatchColumns, kind: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for array in arrays(batch, kind).values():
+        array[...] = rng.integers(0, 100, array.shape)
+
+
+@given(
+    kind=st.sampled_from([Command.STEP, Command.STEP_SOME, Answer.ROWS, Answer.SOME_ROWS]),
+    some=st.lists(st.sampled_from(SHARD), min_size=1, unique=True),
+    sender=st.booleans(),
+    receiver=st.booleans(),
+    width=st.integers(0, 3),
+    frames=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+def test_rows_arrive_in_their_places(
+    kind: int, some: list[int], sender: bool, receiver: bool, width: int, frames: bool, seed: int
+) -> None:
+    """`sender`, `receiver`: whether that end has opened the columns of attributes. Rows of others stay as they are."""
+    there, here = columns(opened=sender), columns(opened=receiver)
+    there.info_width = width
+    here.info_width = random.Random(seed).randrange(4)
+    fill(there, kind, seed)
+    fill(here, kind, seed + 1)
+    before = {name: array.copy() for name, array in arrays(here, kind).items()}
+    whole = kind in (Command.STEP, Answer.ROWS)
+    slots = SHARD if whole else slots_of(some)
+    tag, body = (int(kind), None) if whole else address(kind, slots)
+    commands = kind in (Command.STEP, Command.STEP_SOME)
+    if frames:
+        ends = [(Frames.of_commands if commands else Frames.of_answers)(batch) for batch in (there, here)]
+        for end in ends:
+            end.shards[1] = SHARD
+        (run,) = ends[1].unpack(memoryview(ends[0].pack([(1, 7, tag, encode(body))])))
+        assert (run.members, run.number, run.tag) == (range(1, 2), 7, tag)
+        assert decode(tag, run.data) == body
+    else:
+        make = Packer.of_commands if commands else Packer.of_answers
+        assert make(here, SHARD).unpack(make(there, SHARD).pack(7, tag, body)) == (7, tag, body)
+    sent = arrays(there, kind)
+    for name, array in arrays(here, kind).items():
+        expected = before[name]
+        if name == "numbers":
+            count = min(width, array.shape[1])
+            expected[rows_of(slots), :count] = sent[name][rows_of(slots), :count]
+        elif name in sent:
+            expected[rows_of(slots)] = sent[name][rows_of(slots)]
+        np.testing.assert_array_equal(array, expected, err_msg=name)
+    for j in set(range(N)) - set(slots):
+        for name, array in arrays(here, kind).items():
+            np.testing.assert_array_equal(array[j], before[name][j], err_msg=name)
+
+
+@pytest.mark.parametrize("kind", [Answer.REPLY, Answer.MADE, Command.CALL])
+def test_a_message_that_is_about_no_rows(kind: int) -> None:
+    batch = columns(opened=True)
+    fill(batch, Answer.ROWS, 1)
+    before = batch.rewards.copy()
+    message = Packer.of_answers(columns(opened=False), SHARD).pack(7, int(kind), {"a": 1})
+    assert Packer.of_answers(batch, SHARD).unpack(message) == (7, kind, {"a": 1})
+    np.testing.assert_array_equal(batch.rewards, before)
