@@ -26,7 +26,7 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 import vecenvs._native
 from vecenvs import DummyVecEnv, SubprocVecEnv
-from vecenvs._native import known, twin
+from vecenvs._native import twin
 from vecenvs.errors import EnvError
 from vecenvs.testing.envs import CountingEnv
 from vecenvs.wrappers import Monitor, monitor
@@ -516,18 +516,6 @@ def test_what_a_wrapper_refuses(wrap: Any, python: bool, by_twin: Callable[[bool
             vec.step([0])
         assert type(caught.value.__cause__) is plain.type
         assert str(caught.value.__cause__) == str(plain.value)
-
-
-def test_only_code_that_is_known_is_done_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
-    listener = SimpleNamespace(know=lambda kind, *_: told.append(kind))
-    known.know_wrappers(listener)  # type: ignore[arg-type]
-    assert told == [known.TIME_LIMIT, known.ORDER_ENFORCING]
-    told.clear()
-    monkeypatch.setattr(TimeLimit, "step", louder(TimeLimit.step))
-    monkeypatch.setattr(Wrapper, "step", lambda self, action: self.env.step(action))
-    known.know_wrappers(listener)  # type: ignore[arg-type]
-    assert not told
 
 
 # The caller's side

@@ -12,7 +12,7 @@ import os
 from importlib import import_module
 from types import ModuleType
 
-from vecenvs._native import known, twin
+from vecenvs._native import twin
 
 chosen: ModuleType = twin
 why_not = ""  # why Python runs
@@ -31,13 +31,6 @@ else:
             why_not = f"it was not built when vecenvs was installed, which takes a C compiler: {problem}"
     else:
         chosen = core
-        known.know_wrappers(core)
-
-
-def know_monitor(monitor: type) -> None:
-    """Tell the compiled core the class `Monitor`, whose `step` it does itself."""
-    if is_compiled():
-        chosen.know(known.MONITOR, monitor)
 
 
 def is_compiled() -> bool:

@@ -24,33 +24,15 @@ enum { BLOCK = 256 }; /* rows */
 #define APART
 #endif
 
-/* Wrappers of envs whose `step` is done here: see known.py. */
-enum { TIME_LIMIT, ORDER_ENFORCING, MONITOR, KINDS };
-
 /* Bits of a row's flags: as in twin.py */
 enum { TERMINATED = 1, TRUNCATED = 2, FIRST = 4, FINAL = 8, LAST = 16 };
-
-/* Names of attributes */
-enum { ENV, STEP, ELAPSED, LIMIT, HAS_RESET, NEEDS_RESET, REWARDS, APPEND, RECORD, NAMES };
-static const char *const spelled[NAMES] = {
-    "env", "step", "_elapsed_steps", "_max_episode_steps", "_has_reset", "needs_reset", "_rewards", "append",
-    "_record",
-};
-
-typedef struct {
-    PyObject *cls, *step;   /* a class, and its `step` */
-    PyObject *base, *below; /* the class whose `step` that one calls, or NULL, and that `step` */
-} Known;
 
 typedef struct {
     PyObject *is_over; /* Python functions of twin.py, for values of other types */
     PyObject *unpack_row;
     PyObject *no; /* numpy's False, of which there is one */
-    PyObject *one;
     PyObject *float32;
     PyObject *clock;
-    PyObject *names[NAMES];
-    Known known[KINDS];
 } State;
 
 /* What an env's step has returned. */
@@ -104,173 +86,6 @@ static int
 is_false(State *state, PyObject *flag)
 {
     return flag == Py_False || flag == state->no;
-}
-
-/* Known wrappers */
-
-static PyObject *call_step(State *, PyObject *act, PyObject *action);
-
-static int
-kind_of(State *state, PyObject *env)
-/* Return which known wrapper this is, or -1. */
-{
-    for (int kind = 0; kind < KINDS; kind++) {
-        if ((PyObject *)Py_TYPE(env) == state->known[kind].cls) {
-            return kind;
-        }
-    }
-    return -1;
-}
-
-static PyObject *
-step_below(State *state, PyObject *wrapper, PyObject *action)
-/* Do `wrapper.env.step(action)`. */
-{
-    PyObject *env = PyObject_GetAttr(wrapper, state->names[ENV]);
-    PyObject *result = NULL;
-    if (env != NULL && kind_of(state, env) >= 0) {
-        PyObject *act = PyObject_GetAttr(env, state->names[STEP]);
-        if (act != NULL) {
-            result = call_step(state, act, action);
-            Py_DECREF(act);
-        }
-    }
-    else if (env != NULL) {
-        result = PyObject_CallMethodOneArg(env, state->names[STEP], action);
-    }
-    Py_XDECREF(env);
-    return result;
-}
-
-static int
-count_step(State *state, PyObject *wrapper)
-/* Return whether this step of a TimeLimit is the last one, or -1. */
-{
-    int over = -1;
-    PyObject *elapsed = PyObject_GetAttr(wrapper, state->names[ELAPSED]);
-    PyObject *now = elapsed == NULL ? NULL : PyNumber_InPlaceAdd(elapsed, state->one);
-    if (now != NULL && PyObject_SetAttr(wrapper, state->names[ELAPSED], now) == 0) {
-        PyObject *limit = PyObject_GetAttr(wrapper, state->names[LIMIT]);
-        if (limit != NULL) {
-            over = PyObject_RichCompareBool(now, limit, Py_GE);
-            Py_DECREF(limit);
-        }
-    }
-    Py_XDECREF(elapsed);
-    Py_XDECREF(now);
-    return over;
-}
-
-static PyObject *
-step_time_limit(State *state, PyObject *wrapper, PyObject *action)
-{
-    PyObject *row = five(state, step_below(state, wrapper, action));
-    int over = row == NULL ? -1 : count_step(state, wrapper);
-    if (over) {
-        PyObject *last = over < 0 ? NULL
-                                  : PyTuple_Pack(5, PyTuple_GET_ITEM(row, 0), PyTuple_GET_ITEM(row, 1),
-                                                 PyTuple_GET_ITEM(row, 2), Py_True, PyTuple_GET_ITEM(row, 4));
-        Py_XDECREF(row);
-        return last;
-    }
-    return row;
-}
-
-static PyObject *
-step_monitor(State *state, PyObject *monitor, PyObject *action)
-{
-    PyObject *result = step_below(state, monitor, action);
-    if (result == NULL) {
-        return NULL;
-    }
-    if (is_five(result) && is_false(state, PyTuple_GET_ITEM(result, 2)) &&
-        is_false(state, PyTuple_GET_ITEM(result, 3))) {
-        PyObject *rewards = PyObject_GetAttr(monitor, state->names[REWARDS]);
-        PyObject *none = rewards == NULL ? NULL
-                                         : PyObject_CallMethodOneArg(
-                                               rewards, state->names[APPEND], PyTuple_GET_ITEM(result, 1));
-        Py_XDECREF(rewards);
-        if (none != NULL) {
-            Py_DECREF(none);
-            return result;
-        }
-        if (rewards == NULL || !PyErr_ExceptionMatches(PyExc_TypeError)) {
-            Py_DECREF(result);
-            return NULL;
-        }
-        PyErr_Clear();
-    }
-    Py_SETREF(result, PyObject_CallMethodOneArg(monitor, state->names[RECORD], result));
-    return result;
-}
-
-static int
-attribute_is(State *state, PyObject *wrapper, int name, PyObject *value)
-/* Tell whether the attribute is this very object; -1 after an exception. */
-{
-    PyObject *found = PyObject_GetAttr(wrapper, state->names[name]);
-    Py_XDECREF(found);
-    return found == NULL ? -1 : found == value;
-}
-
-static PyObject *
-call_step(State *state, PyObject *act, PyObject *action)
-/* Do `act(action)`: here if it is the `step` of a known wrapper that is ready to be stepped. */
-{
-    int kind = PyMethod_Check(act) ? kind_of(state, PyMethod_GET_SELF(act)) : -1;
-    if (kind < 0 || PyMethod_GET_FUNCTION(act) != state->known[kind].step) {
-        return PyObject_CallOneArg(act, action);
-    }
-    Known *known = &state->known[kind];
-    PyObject *wrapper = PyMethod_GET_SELF(act);
-    int ready = 1;
-    if (kind == MONITOR) {
-        ready = attribute_is(state, wrapper, NEEDS_RESET, Py_False);
-    }
-    else if (kind == ORDER_ENFORCING) {
-        ready = attribute_is(state, wrapper, HAS_RESET, Py_True);
-        if (ready == 1) {
-            ready = attribute_is(state, known->base, STEP, known->below);
-        }
-    }
-    if (ready <= 0) {
-        return ready < 0 ? NULL : PyObject_CallOneArg(act, action);
-    }
-    if (Py_EnterRecursiveCall(" in the step of a wrapper")) {
-        return NULL;
-    }
-    PyObject *result = kind == TIME_LIMIT ? step_time_limit(state, wrapper, action)
-                       : kind == MONITOR  ? step_monitor(state, wrapper, action)
-                                          : step_below(state, wrapper, action);
-    Py_LeaveRecursiveCall();
-    return result;
-}
-
-static PyObject *
-know(PyObject *module, PyObject *args)
-{
-    State *state = PyModule_GetState(module);
-    int kind;
-    PyObject *cls, *base = NULL;
-    if (!PyArg_ParseTuple(args, "iO!|O!", &kind, &PyType_Type, &cls, &PyType_Type, &base)) {
-        return NULL;
-    }
-    if (kind < 0 || kind >= KINDS) {
-        PyErr_SetString(PyExc_ValueError, "there is no such kind of wrapper");
-        return NULL;
-    }
-    PyObject *step = PyObject_GetAttr(cls, state->names[STEP]);
-    PyObject *below = base == NULL || step == NULL ? NULL : PyObject_GetAttr(base, state->names[STEP]);
-    if (step == NULL || (base != NULL && below == NULL)) {
-        Py_XDECREF(step);
-        return NULL;
-    }
-    Known *known = &state->known[kind];
-    Py_XSETREF(known->cls, Py_NewRef(cls));
-    Py_XSETREF(known->step, step);
-    Py_XSETREF(known->base, Py_XNewRef(base));
-    Py_XSETREF(known->below, below);
-    Py_RETURN_NONE;
 }
 
 /* One env */
@@ -455,7 +270,7 @@ step_one(State *state, const Step *step, Py_ssize_t local, Row *row)
     PyObject *act = number == NULL ? NULL : PyList_GetItem(step->acts, local);
     Py_XINCREF(act);
     PyObject *action = act == NULL ? NULL : action_at(step->actions, local, number);
-    if (action == NULL || row_take(row, five(state, call_step(state, act, action)))) {
+    if (action == NULL || row_take(row, five(state, PyObject_CallOneArg(act, action)))) {
         goto done;
     }
     int over = has_ended(state, row);
@@ -1106,7 +921,6 @@ flagged(PyObject *module, PyObject *const *args, Py_ssize_t count)
 static PyMethodDef methods[] = {
     {"flagged", (PyCFunction)(void (*)(void))flagged, METH_FASTCALL, "See twin.py."},
     {"step_envs", (PyCFunction)(void (*)(void))step_envs, METH_FASTCALL, "See twin.py."},
-    {"know", know, METH_VARARGS, "See known.py."},
     {"plain_result", (PyCFunction)(void (*)(void))plain_result, METH_FASTCALL, "See twin.py."},
     {"rows_result", (PyCFunction)(void (*)(void))rows_result, METH_FASTCALL, "See twin.py."},
     {"take_batch", (PyCFunction)(void (*)(void))take_batch, METH_FASTCALL, "See twin.py."},
@@ -1132,14 +946,7 @@ load(PyObject *module)
     state->clock = PyObject_GetAttrString(twin, "clock");
     Py_DECREF(twin);
     state->no = Py_NewRef(PyArrayScalar_False);
-    state->one = PyLong_FromLong(1);
     state->float32 = (PyObject *)PyArray_DescrFromType(NPY_FLOAT32);
-    for (int k = 0; k < NAMES; k++) {
-        state->names[k] = PyUnicode_InternFromString(spelled[k]);
-        if (state->names[k] == NULL) {
-            return -1;
-        }
-    }
     return state->is_over == NULL || state->unpack_row == NULL || state->clock == NULL ? -1 : 0;
 }
 
@@ -1150,12 +957,6 @@ traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->is_over);
     Py_VISIT(state->unpack_row);
     Py_VISIT(state->clock);
-    for (int kind = 0; kind < KINDS; kind++) {
-        Py_VISIT(state->known[kind].cls);
-        Py_VISIT(state->known[kind].step);
-        Py_VISIT(state->known[kind].base);
-        Py_VISIT(state->known[kind].below);
-    }
     return 0;
 }
 
@@ -1167,17 +968,7 @@ clear(PyObject *module)
     Py_CLEAR(state->unpack_row);
     Py_CLEAR(state->clock);
     Py_CLEAR(state->no);
-    Py_CLEAR(state->one);
     Py_CLEAR(state->float32);
-    for (int k = 0; k < NAMES; k++) {
-        Py_CLEAR(state->names[k]);
-    }
-    for (int kind = 0; kind < KINDS; kind++) {
-        Py_CLEAR(state->known[kind].cls);
-        Py_CLEAR(state->known[kind].step);
-        Py_CLEAR(state->known[kind].base);
-        Py_CLEAR(state->known[kind].below);
-    }
     return 0;
 }
 

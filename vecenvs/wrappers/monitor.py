@@ -16,7 +16,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.core import ActType, ObsType
 
-from vecenvs import _native
 from vecenvs.batch.values import shown
 from vecenvs.wrappers.results import EXT
 from vecenvs.wrappers.results_writer import ResultsWriter, check_keywords
@@ -195,9 +194,6 @@ class Monitor(gym.Wrapper[ObsType, ActType, ObsType, ActType], gym.utils.RecordC
     def _forget_episode(self) -> None:
         self._steps_before += len(self._rewards)
         del self._rewards[:]
-
-
-_native.know_monitor(Monitor)
 
 
 def _reset_value(keyword: str, kwargs: Mapping[str, Any]) -> Any:
