@@ -257,7 +257,7 @@ class Returns(ArrayBatch):
 
 def test_what_is_not_gymnasiums(configuration: Configuration) -> None:
     told = {
-        "reset": "Returns.reset returned one ndarray, where Gymnasium's returns 2, the last a dict of infos: put",
+        "reset": "Returns.reset returned one ndarray, where Gymnasium's returns 2, the last a dict of infos or a list",
         "step": "Returns.step returned 4 values, where Gymnasium's returns 5, .* whose step returns observations",
         "order": "Returns.step returned 5 values, the last a NoneType, where",
     }

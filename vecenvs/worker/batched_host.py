@@ -15,11 +15,13 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
 from vecenvs import env_calls
+from vecenvs.batch.info_arrays import columns_of_dicts
 from vecenvs.batch.info_batches import Columns, columns_of, map_leaves
-from vecenvs.batch.values import as_array
+from vecenvs.batch.values import as_array, copy_containers
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.autoreset import seed_action_spaces
+from vecenvs.worker.final_infos import columns_of_list
 from vecenvs.worker.host_parts import HostCall, VecEnvPart
 
 MODES = {
@@ -73,7 +75,12 @@ class BatchedHost:
         if self._tensor is not None:
             actions = map_leaves(self._tensor, actions)
         obs, rewards, terminated, truncated, infos = self._checked("step", 5, self.env.step(actions))
-        return obs, rewards, terminated, truncated, columns_of(infos, self.num_envs) if infos else {}
+        if isinstance(infos, dict):
+            return obs, rewards, terminated, truncated, columns_of(infos, self.num_envs) if infos else {}
+        ended = (as_array(terminated) != 0) | (as_array(truncated) != 0)
+        ended = ended if ended.shape == (self.num_envs,) else np.zeros(self.num_envs, bool)  # it is refused later
+        infos = columns_of_list(copy_containers(list(infos)), ended, same_step=self.autoreset == "same_step")
+        return obs, rewards, terminated, truncated, infos
 
     def reset(self, mask: NDArray[np.bool_] | None, seeds: Sequence[int | None], options: Any) -> tuple[Any, Columns]:
         """Reset all envs, or those of `mask`; return the observations of all, and columns of infos.
@@ -97,7 +104,9 @@ class BatchedHost:
 
             device = leaves[0].device
             self._tensor = lambda actions: torch.from_numpy(actions).to(device)
-        return obs, columns_of(infos, self.num_envs)
+        if isinstance(infos, dict):
+            return obs, columns_of(infos, self.num_envs)
+        return obs, columns_of_dicts(copy_containers(list(infos)))
 
     def _seed_actions(self, seeds: Sequence[int | None], mask: NDArray[np.bool_] | None) -> None:
         """Seed the action spaces, from which some envs sample: those that all envs share when all are reset."""
@@ -108,16 +117,23 @@ class BatchedHost:
                     space.seed(seeds[0])
 
     def _checked(self, doing: str, count: int, values: Any) -> Any:
-        """Return what the env's `reset` or `step` has returned. VecEnvError if these are not Gymnasium's values."""
-        if isinstance(values, tuple) and len(values) == count and isinstance(values[-1], dict):
+        """Return what the env's `reset` or `step` has returned. VecEnvError if these are not Gymnasium's values.
+
+        Infos are a dict of arrays, or as in SB3 and SuperSuit a dict for each env.
+        """
+        if isinstance(values, tuple) and len(values) == count and self._are_infos(values[-1]):
             return values
         found = f"{len(values)} values" if isinstance(values, tuple) else f"one {type(values).__name__}"
         if isinstance(values, tuple) and len(values) == count:
             found += f", the last a {type(values[-1]).__name__}"
         raise VecEnvError(
             f"{type(self.env).__name__}.{doing} returned {found}, where Gymnasium's returns {count}, the last a dict "
-            f"of infos: put a class around it whose {doing} returns {_RETURNED[count]}"
+            f"of infos or a list of one for each env: put a class around it whose {doing} returns {_RETURNED[count]}"
         )
+
+    def _are_infos(self, infos: Any) -> bool:
+        several = isinstance(infos, (list, tuple)) and len(infos) == self.num_envs
+        return isinstance(infos, dict) or (several and all(isinstance(info, dict) for info in infos))
 
     def _reset(self, **given: Any) -> Any:
         seed = given.get("seed")

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from vecenvs.arguments import check_vec_env
 from vecenvs.batch.info_arrays import columns_of_dicts
-from vecenvs.batch.info_batches import Columns, InfoColumn, map_leaves, united
+from vecenvs.batch.info_batches import Columns, map_leaves, united
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.errors import EnvError, NotSteppingError
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.batched_host import BatchedHost, Step
+from vecenvs.worker.final_infos import columns_of_list
 from vecenvs.worker.host_parts import VecEnvPart
 
 
@@ -34,14 +35,10 @@ class VecEnvHost(BatchedHost):
     def step(self, actions: Any) -> Step:
         self._torn = True
         obs, _, dones, infos = self.env.step(actions)
-        rows = np.flatnonzero(dones)
-        columns = _columns_of(infos, ended=dones)
-        if self.autoreset == "same_step" and len(rows):
-            columns["final_obs"] = InfoColumn(rows, [infos[row]["terminal_observation"] for row in rows.tolist()])
-            inner = _columns_of([infos[row] for row in rows.tolist()], rows, dones)
-            columns = {k: c for k, col in columns.items() if (c := col if k == "final_obs" else col.part(~dones))}
-            columns["final_info"] = InfoColumn(rows, inner)
-            columns = united(columns, _columns_of([self.env.reset_infos[row] for row in rows.tolist()], rows))
+        same_step = self.autoreset == "same_step"
+        columns = columns_of_list([_own(info) for info in infos], dones, same_step=same_step)
+        if same_step:
+            columns = united(columns, self._reset_infos(np.flatnonzero(dones)))
         self._torn = False
         return obs, self.env.rewards64, self.env.terminated, self.env.truncated, columns
 
@@ -55,7 +52,10 @@ class VecEnvHost(BatchedHost):
         self._torn = False
         if mask is not None:
             obs = _spread(obs, mask)
-        return obs, _columns_of([self.env.reset_infos[slot] for slot in slots], np.array(slots))
+        return obs, self._reset_infos(np.array(slots))
+
+    def _reset_infos(self, rows: NDArray[np.int64]) -> Columns:
+        return columns_of_dicts([_own(self.env.reset_infos[row]) for row in rows.tolist()], rows)
 
     def _finish(self) -> None:
         """Fetch and forget what a time-out or a Ctrl-C has left unanswered: a reset is refused before that."""
@@ -75,24 +75,12 @@ class VecEnvHost(BatchedHost):
         return self.env.envs
 
 
-def _columns_of(
-    infos: Sequence[dict[str, Any]], rows: NDArray[np.int64] | None = None, ended: NDArray[np.bool_] | None = None
-) -> Columns:
-    """Return the columns of a list of infos, without what a VecEnv adds itself."""
-    numbers = range(len(infos)) if rows is None else rows.tolist()
-    over = set() if ended is None else {*np.flatnonzero(ended).tolist()}
-    return columns_of_dicts([_own(info, row in over) for row, info in zip(numbers, infos, strict=True)], rows)
-
-
-def _own(info: dict[str, Any], ended: bool) -> dict[str, Any]:
+def _own(info: dict[str, Any]) -> dict[str, Any]:
+    """Return an info without what a VecEnv adds itself."""
     return {
         name: value
         for name, value in info.items()
-        if not (
-            name == TRUNCATED_KEY
-            or (name == "episode_start" and value is True)
-            or (name == "terminal_observation" and ended)
-        )
+        if not (name == TRUNCATED_KEY or (name == "episode_start" and value is True))
     }
 
 

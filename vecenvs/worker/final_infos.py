@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vecenvs.batch.info_arrays import columns_of_dicts
 from vecenvs.batch.info_batches import Columns, InfoColumn, parts, united
 
 _FINAL_NAMES = ("final_obs", "final_observation")
+_LAST = "terminal_observation"
 _STATISTICS = {"r", "l", "t"}  # the keys that RecordEpisodeStatistics writes, under a name of the user's choice
 
 
@@ -37,6 +40,25 @@ def split_infos(infos: Columns, ended: NDArray[np.int64], n: int, *, as_gymnasiu
     resets, kept = parts(others, over), parts(others, ~over)
     kept = united(kept, {**(last.values if last is not None else {}), **statistics})
     return SplitInfos(kept, resets, _items(finals, ended))
+
+
+def columns_of_list(infos: Sequence[dict[str, Any]], ended: NDArray[np.bool_], *, same_step: bool) -> Columns:
+    """Return the columns of infos that are a list, as SB3 has them, those of ended rows as `split_infos` takes them.
+
+    "terminal_observation" in these becomes "final_obs", unless one lacks it; but for `same_step` it is left out.
+    """
+    rows = np.flatnonzero(ended)
+    last = [infos[row] for row in rows.tolist()]
+    finals = [info[_LAST] for info in last if _LAST in info]
+    if len(finals) == len(last):
+        last = [{name: value for name, value in info.items() if name != _LAST} for info in last]
+    columns = columns_of_dicts([{} if over else info for info, over in zip(infos, ended.tolist(), strict=True)])
+    if not (same_step and last):
+        return united(columns, columns_of_dicts(last, rows))
+    columns["final_info"] = InfoColumn(rows, columns_of_dicts(last, rows))
+    if len(finals) == len(last):
+        columns["final_obs"] = InfoColumn(rows, finals)
+    return columns
 
 
 def mask_of(rows: NDArray[np.int64], n: int) -> NDArray[np.bool_]:

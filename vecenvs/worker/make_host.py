@@ -9,7 +9,7 @@ from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
 from vecenvs.batched import Batched
 from vecenvs.errors import VecEnvError
-from vecenvs.vec_env import VecEnv
+from vecenvs.vec_env import VecEnv, way_of_several
 from vecenvs.worker.batched_async import AsyncVectorEnvHost
 from vecenvs.worker.batched_host import MODES, BatchedHost, GymnasiumHost, mode_of, shown_by
 from vecenvs.worker.batched_vec_env import VecEnvHost
@@ -40,6 +40,10 @@ def make_host(env: Any, num_envs: int, autoreset: str | None = None) -> BatchedH
         )
     if int(found) != num_envs:
         raise VecEnvError(f"Batched says {num_envs} envs, but its function gave a {kind} of {int(found)}")
+    if hasattr(env, "step_async") and not isinstance(env, (VecEnv, VectorEnv)):
+        raise VecEnvError(
+            f"the function in Batched gave a {kind}, a VecEnv of Stable-Baselines3 or baselines: {way_of_several(env)}"
+        )
     declared = mode_of(env)
     if autoreset is not None and declared not in (None, autoreset):
         raise VecEnvError(f"Batched says autoreset={autoreset!r}, but its function gave a {kind} of {declared!r}")

@@ -61,6 +61,24 @@ class Halved:
         self.vec.close()
 
 
+class ForeignVecEnv:
+    """What tells a VecEnv of Stable-Baselines3 or baselines."""
+
+    num_envs = 2
+
+    def reset(self) -> Any:
+        """Return observations alone."""
+
+    def step(self, actions: Any) -> Any:
+        """Return four values."""
+
+    def step_async(self, actions: Any) -> None:
+        """Begin a step."""
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
 class NamingEnv(CountingEnv):
     """An env whose observations are text. Action 1 fails."""
 
@@ -255,6 +273,8 @@ class BatchedRuleConformance(Conformance):
             make([Batched(functools.partial(SyncVectorEnv, counting_fns(2)), 2)])
         with pytest.raises(EnvError, match=r"vecenvs.Batched\(make, num_envs\)"):
             make([functools.partial(SyncVectorEnv, counting_fns(2))])
+        with pytest.raises(EnvError, match="a ForeignVecEnv, a VecEnv of Stable.*: give the functions that make its"):
+            make([Batched(ForeignVecEnv, 2)])
         shared = SyncVectorEnv(counting_fns(2))
         with pytest.raises(EnvError, match="env 2 gave an env that another one had given already"):
             make([Batched(lambda: shared, 2)] * 4, autoreset="next_step")

@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode
 
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.batch.info_arrays import info_columns
@@ -74,6 +75,43 @@ class WrongMaskBatch(ArrayBatch):
     def step(self, actions: Any) -> tuple[Any, ...]:
         *rows, _ = super().step(actions)
         return *rows, {"score": np.arange(self.num_envs), "_score": np.ones(self.num_envs + 1, bool)}
+
+
+class ListInfosBatch:
+    """A batched env as SuperSuit's: its infos are a list of dicts, which it keeps and fills anew, as in SB3.
+
+    The info that ends an episode has the last observation in "terminal_observation"; every info may have that key.
+    """
+
+    def __init__(self, env_fns: Sequence[Any], mode: AutoresetMode | None = None) -> None:
+        self._envs = [make() for make in env_fns]
+        self.num_envs = len(self._envs)
+        self.observation_space, self.action_space = self._envs[0].observation_space, self._envs[0].action_space
+        self.metadata: dict[str, Any] = {} if mode is None else {"autoreset_mode": mode}
+        self._infos: list[dict[str, Any]] = [{"log": []} for _ in self._envs]
+
+    def reset(self, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, list[dict[str, Any]]]:
+        self._fill([{"begun": True} for _ in self._envs])
+        return np.stack([env.reset()[0] for env in self._envs]), self._infos
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        rows = [env.step(action) for env, action in zip(self._envs, actions, strict=True)]
+        obs, over = [row[0] for row in rows], [row[2] or row[3] for row in rows]
+        self._fill([row[4] for row in rows])
+        for k, env in enumerate(self._envs):
+            if over[k] and not self.metadata:
+                self._infos[k]["terminal_observation"] = obs[k]
+                obs[k] = env.reset()[0]
+            elif over[k] or k == 0:
+                self._infos[k]["terminal_observation"] = "own"
+        return np.stack(obs), *(np.array([row[k] for row in rows]) for k in (1, 2, 3)), self._infos
+
+    def _fill(self, infos: list[dict[str, Any]]) -> None:
+        for kept, info in zip(self._infos, infos, strict=True):
+            kept["log"].append(len(kept["log"]))
+            log = kept["log"]
+            kept.clear()
+            kept.update(info, log=log)
 
 
 class ShiftingEnv(CountingEnv):
@@ -162,6 +200,38 @@ class BatchedAttributeConformance(Conformance):
         assert infos[0]["episode_start"]
         assert "terminal_observation" not in infos[0]
         assert vec.reset_infos[0] == {"episode_start": True}
+
+    def test_infos_that_are_a_list_of_dicts(self, make: Make) -> None:
+        fns = [functools.partial(CountingEnv, tag, 2 + tag) for tag in range(3)]
+        vec = make([Batched(functools.partial(ListInfosBatch, fns), 3)] * 2)
+        vec.reset()
+        assert [info["begun"] for info in vec.reset_infos] == [True] * 6
+        seen = [vec.step([0] * 6)[2:] for _ in range(7)]  # looked at when the envs have filled theirs anew
+        for slot in range(6):
+            episode, t, tag = 1, 0, slot % 3
+            for step, (dones, infos) in enumerate(seen, 1):
+                t += 1
+                expected: dict[str, Any] = {"tag": tag, "t": t, "log": [*range(step + 1)], "TimeLimit.truncated": False}
+                assert dones[slot] == (t == 2 + tag)
+                if dones[slot]:
+                    expected |= {"terminal_observation": np.array([tag, episode, t]), "episode_start": True}
+                    episode, t = episode + 1, 0
+                elif tag == 0:
+                    expected["terminal_observation"] = "own"
+                assert_same(infos[slot], expected)
+
+    @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
+    def test_infos_that_are_a_list_in_other_modes(self, make: Make, mode: AutoresetMode) -> None:
+        """The last observation is that of the row; the env's own "terminal_observation" there is another one."""
+        fns = [functools.partial(CountingEnv, tag, 2) for tag in range(3)]
+        name = "next_step" if mode is AutoresetMode.NEXT_STEP else "disabled"
+        vec = make([Batched(functools.partial(ListInfosBatch, fns, mode), 3)] * 2, autoreset=name)
+        vec.reset()
+        vec.step([0] * 6)
+        obs, *_, infos = vec.step([0] * 6)
+        for slot in range(6):
+            expected = {"tag": slot % 3, "t": 2, "log": [0, 1, 2], "TimeLimit.truncated": False}
+            assert_same(infos[slot], {**expected, "terminal_observation": obs[slot]})
 
     def test_infos_of_lists_and_of_dicts_without_masks(self, make: Make) -> None:
         vec = make([Batched(functools.partial(LooseInfosBatch, counting_fns(3)), 3)])
