@@ -1,6 +1,7 @@
 # make demo   make .venv, install, run the benchmark on CartPole over every backend there is: table and chart
 # make test   make .venv, install what the tests need, run those of the short tier: some minutes
 # make test-all   run all tests: before a release
+# make repeat the short tier RUNS=20 times, beside BESIDE=2 busy processes, and how often each test has failed: repeat/tally.txt
 # make sanitize   run the tests of the compiled core under AddressSanitizer and UBSan
 # make chaos  random schedules with kills, stops and Ctrl-C: SECONDS=600 for each of ENGINES="dummy subproc caller mpi ray"
 # make docs   build the documentation site, docs/_build/html, with warnings as errors, and check its links
@@ -24,6 +25,8 @@ PYTEST_ARGS ?=
 SECONDS ?= 600
 ENGINES ?=
 CHAOS_ARGS ?=
+RUNS ?= 20
+BESIDE ?= 0
 # Most tests wait more than they compute. tests/conftest.py groups those that share what they have started (a Ray).
 TEST_PROCESSES := -n 4 --dist loadgroup
 # Programs that tests start read this package's bytecode rather than compile it, each anew, whatever this shell says. And
@@ -31,7 +34,7 @@ TEST_PROCESSES := -n 4 --dist loadgroup
 TEST_ENVIRONMENT := PYTHONDONTWRITEBYTECODE= OPENBLAS_THREAD_TIMEOUT=4
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-all sanitize chaos docs lint constraints clean
+.PHONY: demo test test-all repeat sanitize chaos docs lint constraints clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -45,6 +48,10 @@ test: $(VENV)/.extras-$(TEST_EXTRAS) $(VENV)/mpich/.stamp
 
 test-all: $(VENV)/.extras-$(TEST_EXTRAS) $(VENV)/mpich/.stamp
 	$(TEST_ENVIRONMENT) VECENVS_SCHEDULES=$${VECENVS_SCHEDULES:-100} $(BIN)/python -m pytest $(TEST_PROCESSES) $(PYTEST_ARGS)
+
+repeat: $(VENV)/.extras-$(TEST_EXTRAS) $(VENV)/mpich/.stamp
+	$(TEST_ENVIRONMENT) $(BIN)/python tests/scripts/repeat.py --runs $(RUNS) --beside $(BESIDE) -- \
+	    $(TEST_PROCESSES) -m "not long" $(PYTEST_ARGS)
 
 # A copy of the package, so that the one in use is not replaced. Python's memory is known to no leak checker.
 SANITIZED := build/sanitize
