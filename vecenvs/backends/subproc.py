@@ -22,7 +22,7 @@ from vecenvs.transport.pickling import pickle_env_fns
 from vecenvs.transport.shared import Names, SharedTransport
 from vecenvs.transport.spinning import Spin, spins
 from vecenvs.worker import preload
-from vecenvs.worker.process import HeldSignals, child_environment, find_thread_pools
+from vecenvs.worker.process import HeldSignals, child_environment
 from vecenvs.worker.serve import serve_worker
 
 START_METHODS = ("fork", "forkserver", "spawn")
@@ -117,9 +117,7 @@ class ProcessTransport(SharedTransport):
         # A fork inherits the functions as they are; the others need them pickled, by value what no import reaches.
         forks = context.get_start_method() == "fork"
         payload = list(env_fns) if forks else pickle_env_fns(env_fns, shard.start, REMEDY)
-        if forks:
-            find_thread_pools()
-        else:
+        if not forks:
             _leave_if_unguarded()
             _check_directory()
         if multiprocessing.current_process().daemon:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import functools
 import math
 import os
 import select
@@ -101,7 +99,7 @@ def child_environment() -> Iterator[None]:
     importing would answer a Ctrl-C with a traceback. What any handler raises in the middle of a fork is lost, or sends
     the child into the caller's program.
     """
-    with HeldSignals(), _environment_lock, _main_without_false_file():
+    with HeldSignals(), _environment_lock, _main_without_false_file(), _openblas_with_one_thread():
         resource_tracker.ensure_running()  # multiprocessing would do so later, and let Ctrl-C through again
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         removed = {k: v for k, v in os.environ.items() if k.startswith(LAUNCHER_VARIABLES)}
@@ -184,25 +182,36 @@ def wait_for_end(pid: int, channel: HasFileno | None, seconds: float = math.inf)
             return False
 
 
-@functools.cache
-def find_thread_pools() -> None:
-    """Let threadpoolctl find the libraries with threads. It remembers them in forks, too: 2 ms less for each worker."""
-    threadpoolctl.ThreadpoolController()
+@contextlib.contextmanager
+def _openblas_with_one_thread() -> Iterator[None]:
+    """Let a fork find OpenBLAS with one thread, unless the user has set OMP_NUM_THREADS.
+
+    To set that in the fork would start the threads that it has not inherited. Each of them then polls for 2**28 cycles
+    (THREAD_TIMEOUT in OpenBLAS's driver/others/blas_server.c).
+    """
+    pools = [each for each in _thread_pools() if each.internal_api == "openblas" and each.threading_layer == "pthreads"]
+    before = [pool.num_threads for pool in pools]
+    try:
+        for pool in pools:
+            pool.set_num_threads(1)
+        yield
+    finally:
+        for pool, threads in zip(pools, before, strict=True):
+            pool.set_num_threads(threads)
+
+
+def _thread_pools() -> list[Any]:
+    """Return the libraries here that compute with more than one thread; none if the user has set OMP_NUM_THREADS."""
+    if os.environ.get("OMP_NUM_THREADS", "1") != "1":
+        return []
+    return [each for each in threadpoolctl.ThreadpoolController().lib_controllers if each.num_threads != 1]
 
 
 def limit_threads() -> None:
     """Keep libraries that a fork has inherited to one thread, unless the user has set OMP_NUM_THREADS."""
-    if os.environ.get("OMP_NUM_THREADS", "1") != "1":
-        return
-    for library in threadpoolctl.ThreadpoolController().lib_controllers:
-        if library.internal_api == "openblas" and library.threading_layer == "pthreads":
-            # `set_num_threads` also sets this variable, but first starts the threads that a fork does not inherit.
-            # Each of them then polls for 2**28 cycles (THREAD_TIMEOUT in OpenBLAS's driver/others/blas_server.c).
-            with contextlib.suppress(ValueError):  # a build that hides the variable
-                ctypes.c_int.in_dll(library.dynlib, "blas_cpu_number").value = 1
-                continue
-        library.set_num_threads(1)
-    if "torch" in sys.modules:
+    for pool in _thread_pools():
+        pool.set_num_threads(1)
+    if "torch" in sys.modules and os.environ.get("OMP_NUM_THREADS", "1") == "1":
         sys.modules["torch"].set_num_threads(1)
 
 
