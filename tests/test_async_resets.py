@@ -77,7 +77,7 @@ def test_an_episode_whose_end_was_broken_off_is_not_reset(monkeypatch: pytest.Mo
 
     with DummyVecEnv([lambda: CountingEnv(length=1)], autoreset="async") as vec:
         vec.reset(seed=0)
-        monkeypatch.setattr(row_writer, "own_complete", interrupt)
+        monkeypatch.setattr(row_writer, "completed", interrupt)
         with pytest.raises(KeyboardInterrupt):
             vec.step([0])
         with pytest.raises(EnvError, match="KeyboardInterrupt"):

@@ -232,7 +232,10 @@ class Cell:
         self.row = row
 
     def __setitem__(self, _: Any, value: Any) -> None:
-        if type(value) is not np.ndarray or value.dtype != self.row.dtype or value.shape != self.row.shape:
+        if type(value) is not np.ndarray or value.shape != self.row.shape:
+            raise TypeError
+        rounded = (value.dtype, self.row.dtype) == (np.float64, np.float32)
+        if value.dtype != self.row.dtype and not (rounded and np.isfinite(value.astype(np.float32)).all()):
             raise TypeError
         self.row[...] = value
 
@@ -604,12 +607,17 @@ def test_rows_that_do_not_exist_are_refused() -> None:
         core().rows_result(lambda _: 1 // 0, numbers, flags, np.array([0]), {})
 
 
-def test_rewards_beyond_float32_warn_as_with_numpy() -> None:
+def test_rewards_beyond_float32_are_infinite() -> None:
+    """Whatever numpy is to do where numbers become infinite: the step has been taken."""
+    flags, huge = np.zeros(2, np.uint8), np.array([1e300, -1e300])
     for module in (core(), twin):
-        with pytest.warns(RuntimeWarning, match="overflow"):
-            module.plain_result(np.zeros(1), np.array([1e300]), {})
-        with pytest.warns(RuntimeWarning, match="overflow"):
-            module.rows_result(np.zeros(1), np.array([1e300]), np.zeros(1, np.uint8), np.array([0]), {})
+        with np.errstate(all="raise"):
+            found = [
+                module.plain_result(np.zeros(2), huge, {})[1],
+                module.rows_result(np.zeros(2), huge, flags, np.array([0, 1]), {})[1],
+                module.take_outcomes(huge, flags)[0],
+            ]
+        assert [rewards.tolist() for rewards in found] == [[math.inf, -math.inf]] * 3
 
 
 # Both ends

@@ -104,12 +104,6 @@ def test_columns_of_other_types_are_refused() -> None:
         core.write_outcomes(rewards, flags, rewards, no, no, np.zeros(0, np.int64), "LAST")
 
 
-def test_rewards_beyond_float32_warn_as_with_numpy() -> None:
-    for module in both():
-        with pytest.warns(RuntimeWarning, match="overflow"):
-            module.take_outcomes(np.array([0.0, 1e300]), np.zeros(2, np.uint8))
-
-
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i8", "u1", "f2", "c16", ">f4", "M8[s]"])
 def test_batches_of_any_memory_layout(n: int, dtype: str) -> None:

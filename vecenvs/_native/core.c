@@ -30,8 +30,9 @@ enum { TERMINATED = 1, TRUNCATED = 2, FIRST = 4, FINAL = 8, LAST = 16 };
 typedef struct {
     PyObject *is_over; /* Python functions of twin.py, for values of other types */
     PyObject *unpack_row;
+    PyObject *own_info;
+    PyObject *own_reward;
     PyObject *no; /* numpy's False, of which there is one */
-    PyObject *float32;
     PyObject *clock;
 } State;
 
@@ -157,6 +158,45 @@ end_row(PyObject *end_episode, PyObject *local, Row *row)
 }
 
 static int
+is_plain_value(PyObject *value)
+/* Tell whether a value of an info is of one of the usual types, none of which can be changed. */
+{
+    PyTypeObject *type = Py_TYPE(value);
+    return type == &PyFloat_Type || type == &PyLong_Type || type == &PyBool_Type || type == &PyUnicode_Type ||
+           value == Py_None || type == &PyDoubleArrType_Type || type == &PyFloatArrType_Type ||
+           type == &PyInt64ArrType_Type || type == &PyBoolArrType_Type;
+}
+
+static int
+own_info(State *state, Row *row)
+/* Replace an info that is not an empty dict by a copy. */
+{
+    PyObject *key, *value;
+    int plain = PyDict_CheckExact(row->info);
+    if (plain && PyDict_GET_SIZE(row->info) == 0) {
+        return 0;
+    }
+    for (Py_ssize_t position = 0; plain && PyDict_Next(row->info, &position, &key, &value);) {
+        plain = is_plain_value(value);
+    }
+    Py_SETREF(row->info, plain ? PyDict_Copy(row->info) : PyObject_CallOneArg(state->own_info, row->info));
+    return row->info == NULL ? -1 : 0;
+}
+
+static int plain_number(PyObject *reward, double *number);
+
+static int
+own_reward(State *state, Row *row)
+/* Replace a reward of another type than the usual ones, which its env may change, by a number. */
+{
+    double number;
+    if (!plain_number(row->reward, &number)) {
+        Py_SETREF(row->reward, PyObject_CallOneArg(state->own_reward, row->reward));
+    }
+    return row->reward == NULL ? -1 : 0;
+}
+
+static int
 write_whole_number(PyArrayObject *column, Py_ssize_t local, PyObject *obs)
 /* Write an int to a column of int64. Return 1 if done, 0 if `obs` is something else. */
 {
@@ -179,6 +219,21 @@ write_whole_number(PyArrayObject *column, Py_ssize_t local, PyObject *obs)
 }
 
 static int
+write_rounded(float *to, const double *from, npy_intp n)
+/* Write numbers as float32. Return 0, with nothing written, if one is too large for that. */
+{
+    for (npy_intp k = 0; k < n; k++) {
+        if (isinf((float)from[k]) && !isinf(from[k])) {
+            return 0;
+        }
+    }
+    for (npy_intp k = 0; k < n; k++) {
+        to[k] = (float)from[k];
+    }
+    return 1;
+}
+
+static int
 write_to_column(PyArrayObject *column, Py_ssize_t local, PyObject *obs)
 /* Return 1 if the observation is written, 0 if it is not exactly a row of this column, -1 after an exception. */
 {
@@ -195,12 +250,16 @@ write_to_column(PyArrayObject *column, Py_ssize_t local, PyObject *obs)
     }
     PyArrayObject *given = (PyArrayObject *)obs;
     if (PyArray_NDIM(given) != ndim ||
-        !PyArray_CompareLists(PyArray_DIMS(given), PyArray_DIMS(column) + 1, ndim) ||
-        (PyArray_DESCR(given) != PyArray_DESCR(column) &&
-         !PyArray_EquivTypes(PyArray_DESCR(given), PyArray_DESCR(column)))) {
+        !PyArray_CompareLists(PyArray_DIMS(given), PyArray_DIMS(column) + 1, ndim)) {
         return 0;
     }
     char *place = PyArray_BYTES(column) + local * PyArray_STRIDE(column, 0);
+    if (PyArray_DESCR(given) != PyArray_DESCR(column) &&
+        !PyArray_EquivTypes(PyArray_DESCR(given), PyArray_DESCR(column))) {
+        return PyArray_TYPE(given) == NPY_DOUBLE && PyArray_TYPE(column) == NPY_FLOAT &&
+               PyArray_ISCARRAY_RO(given) &&
+               write_rounded((float *)place, PyArray_DATA(given), PyArray_SIZE(given));
+    }
     if (PyArray_IS_C_CONTIGUOUS(given)) {
         memmove(place, PyArray_DATA(given), PyArray_NBYTES(given));
         return 1;
@@ -218,11 +277,41 @@ write_to_column(PyArrayObject *column, Py_ssize_t local, PyObject *obs)
 }
 
 static int
+write_to_columns(PyObject *columns, Py_ssize_t local, PyObject *obs)
+/* Do what write_to_column does, of a dict or tuple of columns; what is in these is never changed. */
+{
+    if (PyArray_CheckExact(columns)) {
+        return write_to_column((PyArrayObject *)columns, local, obs);
+    }
+    int written = 1;
+    PyObject *key, *column;
+    if (PyDict_CheckExact(columns)) {
+        if (!PyDict_CheckExact(obs) || PyDict_GET_SIZE(obs) != PyDict_GET_SIZE(columns)) {
+            return 0;
+        }
+        for (Py_ssize_t position = 0; written > 0 && PyDict_Next(columns, &position, &key, &column);) {
+            PyObject *part = Py_XNewRef(PyDict_GetItemWithError(obs, key)); /* keys may have Python's __eq__ */
+            written = part == NULL ? (PyErr_Occurred() ? -1 : 0) : write_to_columns(column, local, part);
+            Py_XDECREF(part);
+        }
+        return written;
+    }
+    Py_ssize_t count = PyTuple_GET_SIZE(columns);
+    if (!PyTuple_CheckExact(obs) || PyTuple_GET_SIZE(obs) != count) {
+        return 0;
+    }
+    for (Py_ssize_t k = 0; written > 0 && k < count; k++) {
+        written = write_to_columns(PyTuple_GET_ITEM(columns, k), local, PyTuple_GET_ITEM(obs, k));
+    }
+    return written;
+}
+
+static int
 write_obs(PyObject *cells, PyObject *where, Py_ssize_t local, PyObject *obs)
 /* Return 1 if the observation is written, 0 if `take_odd` is to do that, -1 after an exception. */
 {
-    if (PyArray_CheckExact(cells)) {
-        return write_to_column((PyArrayObject *)cells, local, obs);
+    if (!PyList_CheckExact(cells)) {
+        return write_to_columns(cells, local, obs);
     }
     PyObject *cell = PySequence_GetItem(cells, local);
     if (cell == NULL) {
@@ -243,9 +332,12 @@ write_obs(PyObject *cells, PyObject *where, Py_ssize_t local, PyObject *obs)
 static int
 add_info(PyObject *infos, PyObject *local, PyObject *info)
 {
-    int some = PyDict_CheckExact(info) ? PyDict_GET_SIZE(info) > 0 : PyObject_IsTrue(info);
-    if (some <= 0) {
-        return some;
+    if (!PyDict_CheckExact(info)) {
+        PyErr_SetString(PyExc_TypeError, "an info of a row is a dict");
+        return -1;
+    }
+    if (PyDict_GET_SIZE(info) == 0) {
+        return 0;
     }
     PyObject *both = PyTuple_Pack(2, local, info);
     if (both == NULL) {
@@ -271,6 +363,9 @@ step_one(State *state, const Step *step, Py_ssize_t local, Row *row)
     Py_XINCREF(act);
     PyObject *action = act == NULL ? NULL : action_at(step->actions, local, number);
     if (action == NULL || row_take(row, five(state, PyObject_CallOneArg(act, action)))) {
+        goto done;
+    }
+    if (own_info(state, row) || own_reward(state, row)) {
         goto done;
     }
     int over = has_ended(state, row);
@@ -392,10 +487,24 @@ step_rest(State *state, const Step *step, double until)
 }
 
 static int
-is_written_to(PyObject *column)
+is_written_to(PyObject *columns)
 {
-    PyArrayObject *array = (PyArrayObject *)column;
-    return PyArray_CheckExact(column) && PyArray_ISCARRAY(array) &&
+    PyObject *key, *part;
+    int fits = 1;
+    if (PyDict_CheckExact(columns)) {
+        for (Py_ssize_t position = 0; fits && PyDict_Next(columns, &position, &key, &part);) {
+            fits = is_written_to(part);
+        }
+        return fits;
+    }
+    if (PyTuple_CheckExact(columns)) {
+        for (Py_ssize_t k = 0; fits && k < PyTuple_GET_SIZE(columns); k++) {
+            fits = is_written_to(PyTuple_GET_ITEM(columns, k));
+        }
+        return fits;
+    }
+    PyArrayObject *array = (PyArrayObject *)columns;
+    return PyArray_CheckExact(columns) && PyArray_ISCARRAY(array) &&
            (PyArray_NDIM(array) == 1 ? PyArray_TYPE(array) == NPY_INT64
                                      : PyArray_NDIM(array) > 1 && PyArray_ISNUMBER(array));
 }
@@ -418,8 +527,8 @@ step_envs(PyObject *module, PyObject *const *args, Py_ssize_t count)
     Step step = {args[0], args[1], args[2], args[3], args[4], args[5], args[6], args[7], args[8]};
     if (!PyList_CheckExact(step.acts) || !PyList_CheckExact(step.rewards) || !PyList_CheckExact(step.infos) ||
         !(step.chosen == Py_None || PyList_CheckExact(step.chosen)) ||
-        (PyArray_CheckExact(step.cells) && !is_written_to(step.cells))) {
-        PyErr_SetString(PyExc_TypeError, "step_envs takes lists, and cells or a column that `writes_to` takes");
+        !(PyList_CheckExact(step.cells) || is_written_to(step.cells))) {
+        PyErr_SetString(PyExc_TypeError, "step_envs takes lists, and cells or columns that `writes_to` takes");
         return NULL;
     }
     double until = PyFloat_AsDouble(args[10]);
@@ -577,28 +686,9 @@ take_batch(PyObject *module, PyObject *const *args, Py_ssize_t count)
     Py_RETURN_TRUE;
 }
 
-static int
-narrow(const double *restrict source, float *restrict target, npy_intp n)
-/* Write numbers as float32; return whether one of them becomes infinite. Loops without branches take several at once. */
-{
-    int infinite = 0;
-    for (npy_intp k = 0; k < n; k++) {
-        target[k] = (float)source[k];
-    }
-    for (npy_intp k = 0; k < n; k++) {
-        infinite |= fabsf(target[k]) > FLT_MAX;
-    }
-    for (npy_intp k = 0; infinite && k < n; k++) {
-        if (isinf(target[k]) && !isinf(source[k])) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
 static PyObject *
-as_float32(State *state, PyObject *numbers, PyObject *indices)
-/* Return numbers, or those of some rows, as float32. */
+as_float32(PyObject *numbers, PyObject *indices)
+/* Return numbers, or those of some rows, as float32: infinite where they are too large for it. */
 {
     PyArrayObject *array = (PyArrayObject *)numbers;
     npy_intp n = PyArray_DIM(array, 0);
@@ -609,14 +699,11 @@ as_float32(State *state, PyObject *numbers, PyObject *indices)
     }
     const double *source = PyArray_DATA(array);
     float *target = PyArray_DATA((PyArrayObject *)copy);
-    int lost = rows == NULL && narrow(source, target, n);
-    for (npy_intp k = 0; rows != NULL && k < n; k++) {
-        lost |= narrow(source + rows[k], target + k, 1);
+    for (npy_intp k = 0; rows == NULL && k < n; k++) {
+        target[k] = (float)source[k];
     }
-    if (lost) { /* numpy warns of numbers that become infinite, if it is to */
-        PyObject *given = rows == NULL ? Py_NewRef(numbers) : PyObject_GetItem(numbers, indices);
-        Py_SETREF(copy, given == NULL ? NULL : PyObject_CallMethod(given, "astype", "O", state->float32));
-        Py_XDECREF(given);
+    for (npy_intp k = 0; rows != NULL && k < n; k++) {
+        target[k] = (float)source[rows[k]];
     }
     return copy;
 }
@@ -662,13 +749,13 @@ as_tuple(PyObject **parts, int count)
 static PyObject *
 plain_result(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
-    State *state = PyModule_GetState(module);
+    (void)module;
     if (count != 3 || !is_vector(args[1], NPY_DOUBLE, -1)) {
         PyErr_SetString(PyExc_TypeError, "plain_result takes observations, an array of float64 and infos");
         return NULL;
     }
     npy_intp n = PyArray_DIM((PyArrayObject *)args[1], 0);
-    PyObject *parts[4] = {NULL, as_float32(state, args[1], NULL)};
+    PyObject *parts[4] = {NULL, as_float32(args[1], NULL)};
     parts[2] = parts[1] == NULL ? NULL : PyArray_ZEROS(1, &n, NPY_BOOL, 0);
     if (parts[2] != NULL) {
         parts[0] = PyArray_CheckExact(args[0]) ? PyArray_NewCopy((PyArrayObject *)args[0], NPY_CORDER)
@@ -725,14 +812,14 @@ split_flags(PyArrayObject *column, PyObject *indices, PyObject **parts)
 static PyObject *
 rows_result(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
-    State *state = PyModule_GetState(module);
+    (void)module;
     if (count != 5 || !is_vector(args[1], NPY_DOUBLE, -1) || !is_vector(args[2], NPY_UINT8, -1) ||
         !is_vector(args[3], NPY_INT64, -1)) {
         PyErr_SetString(PyExc_TypeError, "rows_result takes observations, float64, uint8, int64 and an info");
         return NULL;
     }
     npy_intp n = PyArray_DIM((PyArrayObject *)args[3], 0);
-    PyObject *parts[7] = {NULL, as_float32(state, args[1], args[3])};
+    PyObject *parts[7] = {NULL, as_float32(args[1], args[3])};
     if (parts[1] != NULL) {
         split_flags((PyArrayObject *)args[2], args[3], parts + 2);
     }
@@ -866,6 +953,7 @@ split_block(const unsigned char *restrict source, unsigned char *restrict flags,
 static PyObject *
 take_outcomes(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
+    (void)module;
     if (count != 2) {
         PyErr_SetString(PyExc_TypeError, "take_outcomes takes two columns");
         return NULL;
@@ -885,7 +973,7 @@ take_outcomes(PyObject *module, PyObject *const *args, Py_ssize_t count)
     parts[3] = parts[2] == NULL ? NULL : PyBool_FromLong(begun > 0);
     parts[4] = parts[3] == NULL ? NULL : rows_with(flags, n, LAST, last);
     parts[5] = parts[4] == NULL ? NULL : rows_with(flags, n, FINAL, final);
-    parts[0] = parts[5] == NULL ? NULL : as_float32(PyModule_GetState(module), args[0], NULL);
+    parts[0] = parts[5] == NULL ? NULL : as_float32(args[0], NULL);
     return as_tuple(parts, 6);
 }
 
@@ -943,11 +1031,12 @@ load(PyObject *module)
     }
     state->is_over = PyObject_GetAttrString(twin, "is_over");
     state->unpack_row = PyObject_GetAttrString(twin, "unpack_row");
+    state->own_info = PyObject_GetAttrString(twin, "own_info");
+    state->own_reward = PyObject_GetAttrString(twin, "own_reward");
     state->clock = PyObject_GetAttrString(twin, "clock");
     Py_DECREF(twin);
     state->no = Py_NewRef(PyArrayScalar_False);
-    state->float32 = (PyObject *)PyArray_DescrFromType(NPY_FLOAT32);
-    return state->is_over == NULL || state->unpack_row == NULL || state->clock == NULL ? -1 : 0;
+    return PyErr_Occurred() ? -1 : 0;
 }
 
 static int
@@ -956,6 +1045,8 @@ traverse(PyObject *module, visitproc visit, void *arg)
     State *state = PyModule_GetState(module);
     Py_VISIT(state->is_over);
     Py_VISIT(state->unpack_row);
+    Py_VISIT(state->own_info);
+    Py_VISIT(state->own_reward);
     Py_VISIT(state->clock);
     return 0;
 }
@@ -966,9 +1057,10 @@ clear(PyObject *module)
     State *state = PyModule_GetState(module);
     Py_CLEAR(state->is_over);
     Py_CLEAR(state->unpack_row);
+    Py_CLEAR(state->own_info);
+    Py_CLEAR(state->own_reward);
     Py_CLEAR(state->clock);
     Py_CLEAR(state->no);
-    Py_CLEAR(state->float32);
     return 0;
 }
 

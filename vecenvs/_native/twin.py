@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vecenvs.batch.values import copy_containers, shown
+
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
 EndEpisode = Callable[[int, Any, Any, Any, dict[str, Any]], tuple[Any, dict[str, Any]]]
 
@@ -32,6 +34,7 @@ _ACTIVE = bytes(flags & (FIRST | TERMINATED | TRUNCATED) != FIRST for flags in r
 
 _FLOAT32 = np.dtype(np.float32)  # `astype` takes twice as long with the type itself
 _FLOAT64, _BOOL = np.dtype(np.float64), np.dtype(np.bool_)
+_NUMBERS = frozenset({float, int, np.float64, np.float32})  # of rewards, usually
 _NO = np.bool_(False)  # numpy has only one such object
 
 
@@ -53,10 +56,13 @@ def step_envs(
     Stop after the env at whose end `clock()` has reached `until`: then len(rewards) envs have been stepped. If an env
     raises, len(rewards) is its position. `acts[local](actions[local])` steps the env `local` of the shard.
     Actions are a sequence, or a contiguous array of which each env gets its row as an array of its own. The observation
-    is written to `cells[local][where]`; if that raises, `take_odd(local, obs)` gets it. A column that `writes_to` takes
+    is written to `cells[local][where]`; if that raises, `take_odd(local, obs)` gets it. Columns that `writes_to` takes
     may stand for the cells. The reward is appended to `rewards`, a non-empty info as (local, info) to `infos`. At the
     end of an episode, `end_episode(local, obs, terminated, truncated, info)` returns the observation and the info of
     the row.
+
+    Nothing that an env has returned is kept: the next env may write over it, as the frame of a simulator that they
+    share. So infos are copies, and rewards of other types than the usual ones are numbers.
 
     In the end, if all these rewards are plain numbers, they are written to `column`, the shard's float64 column. Return
     whether they are.
@@ -81,6 +87,10 @@ def step_envs(
     # A list's method called by its name is faster than one looked up beforehand.
     for act, action, cell in zip(acts, actions, cells):  # noqa: B905  of equal lengths; strict= costs time here
         obs, reward, terminated, truncated, info = act(action)
+        if type(info) is not dict or info:
+            info = own_info(info)
+        if type(reward) not in _NUMBERS:
+            reward = own_reward(reward)
         if (
             (terminated is not False and terminated is not no) or (truncated is not False and truncated is not no)
         ) and is_over(terminated, truncated):
@@ -94,9 +104,13 @@ def step_envs(
         rewards.append(reward)
         if timed and clock() >= until:
             break
+    return _write_numbers(rewards, chosen, column)
+
+
+def _write_numbers(rewards: list[Any], chosen: list[int] | None, column: memoryview) -> bool:
     try:
         numbers = array("d", rewards)
-    except Exception:  # a reward that is not a plain number
+    except Exception:  # a reward that is no number
         return False
     if chosen is None:
         column[: len(numbers)] = numbers
@@ -106,9 +120,30 @@ def step_envs(
     return True
 
 
-def writes_to(column: NDArray[Any]) -> bool:  # noqa: ARG001
-    """Tell whether `step_envs` writes rows to this column itself, so that it needs no cells."""
+def writes_to(columns: Any) -> bool:  # noqa: ARG001
+    """Tell whether `step_envs` writes rows itself to this column, dict or tuple of columns, so that it needs no cells.
+
+    Observations that are not dicts, tuples or arrays of exactly these kinds and shapes go to `take_odd`.
+    """
     return False
+
+
+def own_info(info: Any) -> dict[str, Any]:
+    """Return a copy of an env's info, an empty dict for none. TypeError if it is not a dict."""
+    if hasattr(info, "keys"):
+        copied: dict[str, Any] = copy_containers(dict(info))
+        return copied
+    if info is None or (isinstance(info, (int, str, list, tuple)) and not info):
+        return {}
+    raise TypeError(f"info must be a dict, not {shown(info)}: return {{}} where there is nothing to tell")
+
+
+def own_reward(reward: Any) -> Any:
+    """Return a reward as a number; one that is none as it is, an error of its env as soon as its row is written."""
+    try:
+        return number_of(reward)
+    except Exception:  # whatever an odd value causes
+        return reward
 
 
 def take_batch(column: NDArray[Any], batch: Any, indices: NDArray[np.int64] | None = None, /) -> bool:
@@ -167,7 +202,13 @@ def take_outcomes(
     """Return copies of columns: rewards, dones, flags. And whether a row has FIRST; the rows with LAST, with FINAL."""
     last, final = ((flags & np.uint8(mask)).nonzero()[0] for mask in (LAST, FINAL))
     begun = bool((flags & np.uint8(FIRST)).any())
-    return rewards.astype(_FLOAT32), flagged(flags, TERMINATED | TRUNCATED), flags.copy(), begun, last, final
+    return as_float32(rewards), flagged(flags, TERMINATED | TRUNCATED), flags.copy(), begun, last, final
+
+
+def as_float32(numbers: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Return numbers as float32: infinite where they are too large for it."""
+    with np.errstate(over="ignore"):
+        return numbers.astype(_FLOAT32)
 
 
 def flagged(flags: NDArray[np.uint8], mask: int) -> NDArray[np.bool_]:
@@ -189,7 +230,7 @@ def plain_result(
     if type(infos) is dict:
         infos = list(map(dict.copy, repeat(infos, len(rewards))))  # the fastest way to many small dicts
     given = observations.copy() if type(observations) is np.ndarray else observations()  # type: ignore[operator]
-    return given, rewards.astype(_FLOAT32), np.zeros(len(rewards), np.bool_), infos  # type: ignore[return-value]
+    return given, as_float32(rewards), np.zeros(len(rewards), np.bool_), infos  # type: ignore[return-value]
 
 
 def rows_result(
@@ -211,7 +252,7 @@ def rows_result(
         np.frombuffer(bytearray(found.translate(table)), np.bool_) for table in (_TERMINATED, _TRUNCATED, _ACTIVE)
     )
     infos = list(map(dict.copy, repeat(info, len(indices))))
-    return given, rewards.take(indices).astype(_FLOAT32), found, terminated, truncated, active, infos
+    return given, as_float32(rewards.take(indices)), found, terminated, truncated, active, infos
 
 
 def rows_of(column: NDArray[Any]) -> Sequence[Any]:

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from vecenvs import _native
-from vecenvs.batch.layout import OBJECT, Array, SpaceLayout, casting, coerce
+from vecenvs.batch.layout import OBJECT, Array, SpaceLayout, coerce
 
 Rows = slice | list[int] | Array  # what indexes columns
 
 _ALL = slice(None)
-_LARGE = 4096  # bytes of a row
 
 
 class Columns:
@@ -28,7 +27,6 @@ class Columns:
             np.full(n, None, dtype=object) if leaf.is_object else take((n, *leaf.shape), leaf.dtype)
             for leaf in layout.leaves
         ]
-        # `_ends`: rows end to end along their first axis, so that one np.concatenate writes a whole shard.
         self._numbers = self.arrays[0] if layout.is_flat and not layout.has_objects else None
         self._take_batch = _native.chosen.take_batch
         # What copies all rows as a batch: the array itself, or a function. So `plain_result` takes it.
@@ -36,44 +34,23 @@ class Columns:
         # What copies some rows: so `rows_result` takes it.
         self.copied_rows: Array | Callable[[Array], Any] = self.batch if self._numbers is None else self._numbers
         self.copies: Callable[[], Any] = self.arrays[0].copy if self._single else self._copies  # of all rows, a batch
-        self._joins = [_Join(leaf.dtype) for leaf in layout.leaves]
-        self._ends = [a.reshape(n * a.shape[1], *a.shape[2:]) if a.ndim > 1 else a for a in self.arrays]
 
     def shard(self, first: int, count: int) -> ColumnSlice:
-        """Return access to the rows first, first + 1, ..., with the look-ups of `store` and `rows` done once."""
+        """Return access to the rows first, first + 1, ..."""
         return ColumnSlice(self, first, count)
 
-    def store(self, first: int, values: list[Any]) -> None:
-        """Write `values` to the rows first, first + 1, ... Raise ValueError or TypeError if one does not fit the space.
-
-        After an error some rows may have been written. `store_row` tells which value is wrong.
-        """
-        if self._single:
-            self._store_leaf(0, first, values)
-            return
-        for k, parts in enumerate(zip(*map(self.layout.observed, values), strict=True)):
-            self._store_leaf(k, first, list(parts))
-
-    def _store_leaf(self, k: int, first: int, values: list[Any]) -> None:
-        leaf, ends = self.layout.leaves[k], self._ends[k]
-        if leaf.is_object:
-            for row, value in enumerate(values, first):
-                ends[row] = copy.deepcopy(value)
-        elif leaf.shape:
-            length = leaf.shape[0]
-            check_lengths(values, length)
-            self._joins[k](values, ends[first * length : (first + len(values)) * length])
-        else:
-            given = np.array(values)
-            if given.shape != (len(values),):
-                raise ValueError(f"values of shape {given.shape[1:]} where the space says a scalar")
-            self._joins[k]([given], ends[first : first + len(values)])
-
     def store_row(self, row: int, value: Any) -> None:
-        """Write one row; an error names the leaf. Integers of another dtype are taken if a cast keeps their values."""
-        for array, leaf, part in zip(self.arrays, self.layout.leaves, self.layout.observed(value), strict=True):
+        """Write one row. Raise ValueError or TypeError, naming the leaf, if the value does not fit the space.
+
+        Integers of another dtype are taken if a cast keeps their values.
+        """
+        parts = self.layout.observed(value)
+        for k, (leaf, part) in enumerate(zip(self.layout.leaves, parts, strict=True)):
             fits = type(part) is np.ndarray and part.dtype == leaf.dtype and part.shape == leaf.shape
-            array[row] = part if fits and not leaf.is_object else coerce(part, leaf)
+            if not fits or leaf.is_object:
+                parts[k] = coerce(part, leaf)
+        for array, part in zip(self.arrays, parts, strict=True):
+            array[row] = part
 
     def rows(self, first: int, count: int) -> list[Any]:
         """Read `count` rows as separate values that share no memory with the columns."""
@@ -148,93 +125,40 @@ class ColumnSlice:
         self._columns = columns
         self._first = first
         self._count = count
-        leaf = columns.layout.leaves[0] if columns.layout.is_flat else None
-        self._out: Array | None = None
-        self._length = 0
-        self._join = _Join(leaf.dtype if leaf is not None else OBJECT)
-        self.view: Array | None = None  # the rows, if they are one array of numbers
-        if leaf is not None and not leaf.is_object:
-            self.view = columns.arrays[0][first : first + count]
-            if leaf.shape:
-                self._length = leaf.shape[0]
-                self._out = self.view.reshape(count * leaf.shape[0], *leaf.shape[1:])
+        parts = [array[first : first + count] for array in columns.arrays]
+        self._parts = columns.layout.unflatten(parts)  # one array for each leaf
+        self.view: Array | None = parts[0] if columns.layout.is_flat and not columns.layout.has_objects else None
 
-    def store(self, values: list[Any]) -> None:
-        """Write one value per row. See `Columns.store`."""
-        if self._out is not None:
-            check_lengths(values, self._length)
-            self._join(values, self._out)
-        else:
-            self._columns.store(self._first, values)
+    def cells(self) -> tuple[list[Any], Any]:
+        """Return one object per row, and an index: an item assignment by this index writes a value to its row.
 
-    def cells(self) -> list[Any] | None:
-        """Return one object per row, to which the row is written by item assignment; None if `store` is faster.
-
-        For vectors of numbers these are memoryviews, which take only arrays of their own dtype and shape. For large
-        rows they take what `Columns.store_row` takes.
+        For vectors of numbers, and for integers, these are memoryviews, which refuse another dtype or shape.
         """
-        view, layout = self.view, self._columns.layout
-        if view is not None and view.ndim == 2 and view.dtype.kind in "biuf" and view.dtype.itemsize <= 8:
-            return [memoryview(row) for row in view]
-        if layout.row_bytes >= _LARGE and not layout.has_objects:
-            return [_LargeCell(self._columns, row) for row in range(self._first, self._first + self._count)]
-        return None
+        view = self.view
+        if view is not None and view.dtype.itemsize <= 8:
+            if view.ndim == 2 and view.dtype.kind in "biuf":
+                return [memoryview(row) for row in view], _ALL
+            if view.ndim == 1 and view.dtype.kind in "iu":
+                return [view.data[k : k + 1] for k in range(self._count)], 0
+        return [_Cell(self._columns, row) for row in range(self._first, self._first + self._count)], _ALL
+
+    def targets(self) -> tuple[Any, Any]:
+        """Return what `step_envs` writes rows to, as `cells` and `where`: the columns themselves, if it can."""
+        return (self._parts, _ALL) if _native.chosen.writes_to(self._parts) else self.cells()
 
     def given(self) -> Any:
         """Return the rows as `step_envs` takes them: the `view` itself, or copies."""
         return self._columns.rows(self._first, self._count) if self.view is None else self.view
 
 
-class _Join:
-    """Writes rows end to end to an array. Raises FloatingPointError for a number that the dtype would make infinite."""
+class _Cell:
+    """A row of any kind, which `Columns.store_row` writes."""
 
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        self._casting = casting(dtype)
-        self._narrow = dtype.kind in "fc" and not np.can_cast(np.float64, dtype)
-        self._exact = self._narrow  # whether all rows so far had this dtype, so that np.errstate is not needed
-
-    def __call__(self, values: list[Any], out: Array) -> None:
-        if self._exact:
-            try:
-                np.concatenate(values, out=out, casting="equiv")
-                return
-            except TypeError:
-                self._exact = False
-        if self._narrow:
-            with np.errstate(over="raise"):
-                np.concatenate(values, out=out, casting=self._casting)
-        else:
-            np.concatenate(values, out=out, casting=self._casting)
-
-
-class _LargeCell:
-    """A large row, written to its column as soon as the env has returned it.
-
-    Values that are kept until the whole shard has been stepped take up more memory than the caches hold, and with
-    frames of 100 KB more than the allocator keeps.
-    """
-
-    __slots__ = ("_columns", "_place", "_row")
+    __slots__ = ("_columns", "_row")
 
     def __init__(self, columns: Columns, row: int) -> None:
         self._columns = columns
         self._row = row
-        self._place = columns.arrays[0][row] if columns.layout.is_flat else None
 
     def __setitem__(self, _: Any, value: Any) -> None:
-        place = self._place
-        if (
-            place is not None
-            and type(value) is np.ndarray
-            and value.shape == place.shape
-            and value.dtype == place.dtype
-        ):
-            place[...] = value
-        else:
-            self._columns.store_row(self._row, value)
-
-
-def check_lengths(values: list[Any], length: int) -> None:
-    """Refuse rows of other lengths: np.concatenate would take one too long beside one too short."""
-    if list(map(len, values)).count(length) != len(values):
-        raise ValueError("a row of another shape")
+        self._columns.store_row(self._row, value)

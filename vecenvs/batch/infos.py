@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs.batch.batch_columns import INFO_NUMBERS, BatchColumns
-from vecenvs.batch.values import IMMUTABLE, copy_containers
 
 TRUNCATED_KEY = "TimeLimit.truncated"
 
@@ -122,8 +121,8 @@ def fill_in(infos: Iterable[dict[str, Any]], key: str, values: Iterable[Any]) ->
         pass
 
 
-def own_complete(infos: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Copy infos that stay in this process; add what `InfoTable` adds."""
-    if IMMUTABLE.issuperset(map(type, chain.from_iterable(map(dict.values, infos)))):
-        return [{**info, TRUNCATED_KEY: False} for info in infos]
-    return [{**copy_containers(info), TRUNCATED_KEY: False} for info in infos]
+def completed(infos: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add to infos that stay in this process what `InfoTable` adds."""
+    for info in infos:
+        info[TRUNCATED_KEY] = False
+    return infos

@@ -8,6 +8,7 @@ is an object leaf: its column is a numpy object array, which transports pickle.
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
@@ -97,14 +98,21 @@ def coerce(value: Any, leaf: Leaf) -> Any:
         is_object = given.dtype == object and not given.ndim  # a dict, or None
         found = f"is a {type(given.item()).__name__}" if is_object else f"has shape {given.shape}"
         raise ValueError(f"observation{leaf} {found}, its space says {leaf.shape}")
+    if given.dtype == leaf.dtype:
+        return given.copy() if leaf.shape else given[()]
     try:
         with np.errstate(over="raise"):
             cast = given.astype(leaf.dtype) if given.dtype.kind in "biuf" else None
     except FloatingPointError:
         raise ValueError(f"observation{leaf} has numbers too large for its space's dtype {leaf.dtype}") from None
-    if cast is None or not (np.can_cast(given.dtype, leaf.dtype, casting(leaf.dtype)) or np.array_equal(cast, given)):
+    if cast is None or not (_can_cast(given.dtype, leaf.dtype) or np.array_equal(cast, given)):
         raise TypeError(f"observation{leaf} has dtype {given.dtype}, its space says {leaf.dtype}")
     return cast if leaf.shape else cast[()]
+
+
+@functools.cache
+def _can_cast(given: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    return np.can_cast(given, wanted, casting(wanted))
 
 
 def _leaves_of(space: spaces.Space[Any], path: tuple[str | int, ...]) -> list[Leaf]:

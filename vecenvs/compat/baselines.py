@@ -167,7 +167,8 @@ class VecEnvObservationWrapper(VecRowsWrapper, VecEnvWrapper, abc.ABC):
         ended = last_infos(batch)
         if ended:
             last = Columns(SpaceLayout(self.venv.observation_space), len(ended), np.empty)
-            last.store(0, [info[TERMINAL] for info in ended])
+            for row, info in enumerate(ended):
+                last.store_row(row, info[TERMINAL])
             layout = SpaceLayout(self.observation_space)
             processed = zip(*layout.flatten(self.process(last.copies())), strict=True)
             for info, parts in zip(ended, processed, strict=True):

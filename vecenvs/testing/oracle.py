@@ -93,7 +93,7 @@ class PlainLoop:
             obs = self._reset_one(i)
             return Row(obs, 0.0, False, False, {**self.reset_infos[i], "TimeLimit.truncated": False})
         obs, reward, terminated, truncated, info = self.envs[i].step(copy.deepcopy(action))
-        obs, info = copy.deepcopy(obs), copy.deepcopy(info)
+        obs, reward, info = copy.deepcopy(obs), float(reward), copy.deepcopy(info)
         info["TimeLimit.truncated"] = bool(truncated and not terminated)
         if terminated or truncated:
             info["terminal_observation"] = obs
@@ -102,4 +102,4 @@ class PlainLoop:
                 info["episode_start"] = True
             else:
                 self._ended[i] = True
-        return Row(obs, float(reward), bool(terminated), bool(truncated), info)
+        return Row(obs, reward, bool(terminated), bool(truncated), info)

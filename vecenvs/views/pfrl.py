@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from vecenvs._native.twin import as_float32
 from vecenvs.arguments import check_choice, check_vec_env
 from vecenvs.batch.layout import SpaceLayout
 from vecenvs.batch.lazy_infos import Infos
@@ -150,7 +151,7 @@ class PfrlView:
         rewards = self.vec.rewards64
         if self._wrapped:
             # A wrapper may change the float32 rewards without `rewards64`: its rewards take precedence.
-            rewards = np.where(rewards.astype(np.float32) == rounded, rewards, rounded)
+            rewards = np.where(as_float32(rewards) == rounded, rewards, rounded)
             for info in infos:  # a wrapper may have made them
                 info.setdefault(_TRUNCATED, False)
         done = dones.tolist()

@@ -13,7 +13,7 @@ from typing import Any
 
 from gymnasium.spaces import Space
 
-from vecenvs._native.twin import StepResult
+from vecenvs._native.twin import StepResult, own_info
 from vecenvs.batch.batch_columns import FINAL, FIRST, TERMINATED, TRUNCATED, BatchColumns
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.batch.reset_arguments import hold
@@ -25,8 +25,6 @@ from vecenvs.worker.info_reader import InfoReader
 
 AUTORESET_MODES = ("same_step", "next_step", "async", "disabled")
 RESET_FIRST = "reset([{}]) it first"  # views say it in words of their own: `EnvError.tell_reset`
-
-_ALL = slice(None)
 
 
 class RowFlags:
@@ -88,7 +86,10 @@ class Autoreset:
         self._held: dict[int, dict[str, Any]] = {}  # seeds and options for an env's next reset
         self._exchangeable = False  # whether the caller may exchange envs, so that each step looks up `env.step`
         finals = batch.finals
-        self._final_cells: list[Any] = (finals.shard(first, len(envs)).cells() if finals else None) or []
+        self._final_cells: list[Any] = []
+        self._where: Any = None
+        if finals is not None:
+            self._final_cells, self._where = finals.shard(first, len(envs)).cells()
         for local in range(len(envs)):
             self.acts.append(partial(_refuse, first + local, "has not been reset", "call reset() first"))
             self.resets.append(partial(self._first_row, local))
@@ -100,11 +101,11 @@ class Autoreset:
     ) -> tuple[Any, dict[str, Any]]:
         """Keep the final observation, and do what the mode says. Return the row's observation and info."""
         flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
-        info = copy_containers(info) if info else {}  # the reset may change it
+        info = info or {}  # an empty one is the env's own, which its reset may fill
         if self._batch.finals is not None:
             try:
-                self._final_cells[local][_ALL] = obs
-            except Exception:  # another dtype or shape, or there are no cells
+                self._final_cells[local][self._where] = obs
+            except Exception:  # another dtype or shape
                 self._batch.finals.store_row(self._first + local, obs)
             flags |= FINAL
         else:
@@ -175,13 +176,12 @@ class Autoreset:
         if not isinstance(first, (tuple, list)):  # an array of two items could be unpacked, too
             raise TypeError(f"cannot unpack a {type(first).__name__} into obs and info")
         obs, info = first
+        info = own_info(info)
         self._held.pop(local, None)
-        if info:
-            info = dict(info) if self._remote else copy_containers(dict(info))
         if self._reader is not None:
             first_values = self._reader.first(local)
             if info or first_values:
-                info = {**self._reader.without(info or {}), **first_values}
+                info = {**self._reader.without(info), **first_values}
         if info:
             self.reset_infos[local] = info
         self.acts[local] = self._step_of(local)

@@ -27,7 +27,6 @@ Body = RowsBody | Infos | None
 ResetOutcome = RemoteFailure | tuple[Any, dict[str, Any]]
 
 _BROKEN_OFF = RuntimeError("stands for an exception that came while Python's own code ran")
-_ALL = slice(None)
 
 
 class EnvShard:
@@ -79,21 +78,12 @@ class EnvShard:
         )
         self._has_objects = batch.observations.layout.has_objects
         self._objects = batch.observations.objects
-        observations = batch.observations.shard(first, len(self.envs))
         self._rewards: Any = batch.rewards[first : first + len(self.envs)].data
         self._step_envs = _native.chosen.step_envs
-        # The loop writes each observation to its column, or to its cell, at `_where`. In Python, vectors of numbers are
-        # written by memoryviews, which refuse another dtype or shape.
-        column = observations.view
-        written = column is not None and _native.chosen.writes_to(column)
-        cells: Any = column if written else observations.cells()
-        self._cells = cells
-        self._where: Any = _ALL
-        self._odd = False  # whether the step under way has had an observation of another dtype or type
+        # The loop writes each observation to its row at once, by item assignment where it is Python.
+        self._cells, self._where = batch.observations.shard(first, len(self.envs)).targets()
         # Whether a row without flags and infos is complete with its columns.
         self._plain = not batch.info_attrs and not self._has_objects
-        if cells is None:
-            self._collect_observations()
 
     # Stepping
 
@@ -113,13 +103,13 @@ class EnvShard:
         try:
             written = self._step_envs(
                 autoreset.acts, actions, self._cells, self._where, rewards, infos, autoreset.end_episode,
-                self._take_odd, None, self._rewards, math.inf,
+                self._store, None, self._rewards, math.inf,
             )  # fmt: skip
         except BaseException as exc:
             self._stopped = exc
             return False
         self._stopped = None
-        return written and not infos and not self._odd and self._plain and not autoreset.reset_infos
+        return written and not infos and self._plain and not autoreset.reset_infos
 
     def has_begun(self, number: int) -> bool:
         """Tell whether `step_all` was called for this command."""
@@ -159,9 +149,7 @@ class EnvShard:
         """Step those of the envs `shard` that have not been stepped, up to the time `until`, and write their rows."""
         extras: list[RowExtras] = []
         autoreset = self.autoreset
-        acts, take_odd, doing = autoreset.acts, self._take_odd, "step"
-        if resets:
-            acts, take_odd, doing = autoreset.resets, self._store, "reset"
+        acts, doing = (autoreset.resets, "reset") if resets else (autoreset.acts, "step")
         if stopped is not None:
             self._fail_at(shard, doing, stopped, rewards, infos, extras)
         chosen = None if shard is self.all else list(shard)
@@ -170,13 +158,12 @@ class EnvShard:
             try:
                 written = self._step_envs(
                     acts, actions, self._cells, self._where, rewards, infos, autoreset.end_episode,
-                    take_odd, chosen, self._rewards, until,
+                    self._store, chosen, self._rewards, until,
                 )  # fmt: skip
             except BaseException as exc:
                 self._fail_at(shard, doing, exc, rewards, infos, extras)
         if len(rewards) < len(shard):
             shard = shard[: len(rewards)]
-        self._write_collected(shard, doing, extras)
         if not written:
             self._rows.write_rewards(shard, rewards, extras)
         whole = bool(infos) and self._rows.take_infos(infos, extras, together=shard is self.all and self._whole)
@@ -208,9 +195,7 @@ class EnvShard:
         if infos and infos[-1][0] in failed:
             infos.pop()
         for local in failed:
-            row = self._rows.fail(local, doing, exc, extras)
-            if self._where == 0:
-                self._cells[local][0] = row
+            self._rows.fail(local, doing, exc, extras)
             rewards.append(0.0)
 
     def _interrupted(self, exc: BaseException) -> None:
@@ -228,25 +213,6 @@ class EnvShard:
         """Write an observation of another dtype or type than its space's. Raise an error if it cannot be cast."""
         self._batch.observations.store_row(self.first + local, obs)
 
-    def _take_odd(self, local: int, obs: Any) -> None:
-        self._store(local, obs)
-        self._odd = True
-
-    def _collect_observations(self) -> None:
-        """Store observations after the whole shard's step from now on, which casts them to the space's dtype."""
-        self._cells, self._where, self._plain = [[None] for _ in self.all], 0, False
-
-    def _write_collected(self, shard: Slots, doing: str, extras: list[RowExtras]) -> None:
-        """Write the observations that were not written at once."""
-        if self._where == 0:
-            cells = [self._cells[local] for local in shard]
-            self._rows.write_observations(shard, doing, [cell[0] for cell in cells], extras)
-            for cell in cells:
-                cell[0] = None  # else the env's array would be kept alive
-        if self._odd:
-            self._odd = False
-            self._collect_observations()
-
     # Resetting
 
     def reset_portion(self, some: Slots, given: ResetArguments, until: float) -> tuple[int, Body]:
@@ -261,7 +227,8 @@ class EnvShard:
     def try_reset(self, local: int) -> ResetOutcome:
         """Reset one env, in the thread of an async reset; return its observation and info, or its failure."""
         try:
-            return self.autoreset.reset(local), self.autoreset.reset_infos.pop(local, {})
+            obs = self._batch.observations.layout.copied(self.autoreset.reset(local))
+            return obs, self.autoreset.reset_infos.pop(local, {})
         except BaseException as exc:
             self.autoreset.refuse(local, "failed in reset")
             self.autoreset.reset_infos.pop(local, None)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from vecenvs._native.twin import number_of
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.batch.infos import InfoForm, InfoWriter, own_complete
-from vecenvs.batch.values import copy_containers, shown
+from vecenvs.batch.infos import InfoForm, InfoWriter, completed
+from vecenvs.batch.values import shown
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, Slots
 from vecenvs.worker.autoreset import Autoreset, RowFlags
 from vecenvs.worker.info_reader import InfoReader
 from vecenvs.worker.old_gym import remedy
 
 Infos = list[dict[str, Any]] | InfoForm | bool  # see `RowsBody.infos`
-
-_DICT = {dict}
 
 
 class RowWriter:
@@ -43,26 +40,8 @@ class RowWriter:
         self._unsettled = unsettled
         self._reader = reader
         self._remote = remote
-        self._observations = batch.observations.shard(first, len(envs))
         self._rewards: Any = batch.rewards[first : first + len(envs)].data
         self._info_writer = InfoWriter(batch, slice(first, first + len(envs)))
-        self._first_cells: list[Any] = self._observations.cells() or []  # for the rows of resets
-
-    def write_observations(self, shard: Slots, doing: str, observations: list[Any], extras: list[RowExtras]) -> None:
-        """Write observations; if one does not fit its space, its env has failed."""
-        columns = self._batch.observations
-        if isinstance(shard, range):
-            with suppress(Exception):  # a row does not fit its space: find out below which one
-                if len(shard) == len(self._envs):
-                    self._observations.store(observations)
-                else:
-                    columns.store(self._first + shard.start, observations)
-                return
-        for local, obs in zip(shard, observations, strict=True):
-            try:
-                columns.store_row(self._first + local, obs)
-            except Exception as exc:
-                self.fail(local, doing, exc, extras)
 
     def write_rewards(self, shard: Sequence[int], rewards: list[Any], extras: list[RowExtras]) -> None:
         """Write rewards of which some are not plain numbers."""
@@ -77,10 +56,7 @@ class RowWriter:
         """Write the observation and the info of a reset."""
         slot = self._first + local
         try:
-            try:
-                self._first_cells[local][:] = obs
-            except Exception:  # another dtype or shape, or there are no cells
-                self._batch.observations.store_row(slot, obs)
+            self._batch.observations.store_row(slot, obs)
             if info:
                 extras.append(RowExtras(slot, self._autoreset.row_info(info), info))
             if self._batch.info and self._reader is not None:
@@ -92,22 +68,17 @@ class RowWriter:
         """Return `RowsBody.infos` if every env has an info and they can travel together; else add them to `extras`."""
         if together and len(infos) == len(self._envs):
             own = [info for _, info in infos]
-            dicts = {*map(type, own)} == _DICT
-            if dicts and self._reader is not None:
+            if self._reader is not None:
                 own = list(map(self._reader.without, own))
-            if dicts and all(own):
-                whole = self._info_writer.write(own) if self._remote else own_complete(own)
+            if all(own):
+                whole = self._info_writer.write(own) if self._remote else completed(own)
                 if whole:
                     return whole
         failed = {extra.slot - self._first for extra in extras if extra.failure is not None}
         for local, info in infos:
-            if local in failed:
-                continue
-            try:
-                found = dict(info) if self._reader is None else self._reader.without(dict(info))
-                extras.append(RowExtras(self._first + local, found if self._remote else copy_containers(found)))
-            except Exception as exc:
-                self.fail(local, "step", exc, extras)
+            if local not in failed:
+                own_info = info if self._reader is None else self._reader.without(info)
+                extras.append(RowExtras(self._first + local, own_info))
         return False
 
     def add_reset_infos(self, shard: Slots, extras: list[RowExtras]) -> None:
@@ -123,12 +94,11 @@ class RowWriter:
             else:
                 extras.append(RowExtras(slot, {}, info))
 
-    def fail(self, local: int, doing: str, exc: BaseException, extras: list[RowExtras]) -> Any:
-        """Note an exception; return the row as it was before, for the columns."""
+    def fail(self, local: int, doing: str, exc: BaseException, extras: list[RowExtras]) -> None:
+        """Note an exception."""
         self._note_failure(local, self.capture(local, doing, exc), extras)
         if doing == "reset":
             self._autoreset.refuse(local, "failed in reset")
-        return self._batch.observations.rows(self._first + local, 1)[0]
 
     def capture(self, local: int, doing: str, exc: BaseException) -> RemoteFailure:
         """Return the failure that an exception of the env is, with a remedy where one is known."""

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.wrappers.utils import RunningMeanStd
 from numpy.typing import NDArray
 
+from vecenvs._native.twin import as_float32
 from vecenvs.arguments import check_names, parse_number, parse_path
 from vecenvs.batch.columns import Columns
 from vecenvs.batch.layout import SpaceLayout
@@ -158,7 +159,7 @@ class VecNormalize(VecRowsWrapper):
         if self.norm_reward:
             # From the rounded rewards, so that `step` and `recv` give the same.
             self._normalized[slots] = normalized = self._scaled(batch.rewards)
-            batch.rewards = normalized.astype(np.float32)
+            batch.rewards = as_float32(normalized)
 
     def _follow_returns(self, batch: Batch) -> None:
         slots = batch.indices[batch.active]
@@ -216,7 +217,7 @@ class VecNormalize(VecRowsWrapper):
             The rewards, float32, in the same shape.
         """
         rewards = np.asarray(reward)
-        return np.asarray(self._scaled(rewards) if self.norm_reward else rewards, np.float32)
+        return as_float32(self._scaled(rewards) if self.norm_reward else np.asarray(rewards))
 
     def unnormalize_reward(self, reward: Any) -> NDArray[Any]:
         """Undo `normalize_reward`, except for clipping.

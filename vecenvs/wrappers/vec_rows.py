@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from vecenvs._native.twin import as_float32
 from vecenvs.arguments import parse_indices
 from vecenvs.batch.lazy_infos import BatchInfos, Infos
 from vecenvs.errors import EnvError, VecEnvError
@@ -97,7 +98,7 @@ class VecRowsWrapper(VecBatchWrapper):
         exact = batch.rewards.astype(np.float64)
         if call == "step":  # what it was before rounding, unless a wrapper below has changed it
             before = self.venv.rewards64[batch.indices]
-            exact = np.where(before.astype(np.float32) == batch.rewards, before, exact)
+            exact = np.where(as_float32(before) == batch.rewards, before, exact)
         self._on_rows(batch, exact, lock_step)
 
 

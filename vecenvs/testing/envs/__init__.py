@@ -6,7 +6,7 @@ function that any backend can ship to a worker. Importing this package imports n
 
 from __future__ import annotations
 
-from vecenvs.testing.envs.buffers import ActionKeepingEnv, BufferReusingEnv, ListReusingEnv
+from vecenvs.testing.envs.buffers import SHARED, ActionKeepingEnv, BufferReusingEnv, ListReusingEnv, SharedBufferEnv
 from vecenvs.testing.envs.counting import CountingEnv, counting_fns
 from vecenvs.testing.envs.failing import (
     AwkwardError,
@@ -23,6 +23,7 @@ from vecenvs.testing.envs.spaces import NESTED, SPACES, LabelSpace
 
 __all__ = [
     "NESTED",
+    "SHARED",
     "SPACES",
     "ActionKeepingEnv",
     "AwkwardError",
@@ -36,6 +37,7 @@ __all__ = [
     "ListReusingEnv",
     "RenderingEnv",
     "SampledEnv",
+    "SharedBufferEnv",
     "StubbornEnv",
     "ToyError",
     "UnpicklableEnv",

@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, Sequence
+from gymnasium.spaces import Box, Dict, Discrete, Sequence, Tuple
 from numpy.typing import NDArray
 
 Observation = dict[str, Any]
@@ -91,6 +91,70 @@ class ListReusingEnv(gymnasium.Env[Any, Any]):
         self._t += 1
         self._obs.append(1)
         return self._obs, 1.0, self._t >= self.length, False, {}
+
+
+_Float, _Double = np.float32, np.float64
+# What SharedBufferEnv returns: a space, and the object that all envs of a process return, written over in place.
+SHARED: dict[str, tuple[gymnasium.Space[Any], Any]] = {
+    "vector": (Box(-1e9, 1e9, (3,), _Float), np.zeros(3, _Float)),
+    "other dtype": (Box(-1e9, 1e9, (3,), _Float), np.zeros(3, _Double)),
+    "integers": (Box(-1e9, 1e9, (3,), _Float), np.zeros(3, np.int64)),
+    "matrix": (Box(-1e9, 1e9, (2, 2), _Float), np.zeros((2, 2), _Float)),
+    "matrix of another dtype": (Box(-1e9, 1e9, (2, 2), _Float), np.zeros((2, 2), _Double)),
+    "strided": (Box(-1e9, 1e9, (3,), _Float), np.zeros(6, _Float)[::2]),
+    "scalar": (Box(-1e9, 1e9, (), _Double), np.zeros((), _Double)),
+    "whole number": (Discrete(10**6), np.zeros((), np.int64)),
+    "image": (Box(0, 10**6, (70, 70), np.int32), np.zeros((70, 70), np.int32)),
+    "dict": (
+        Dict(x=Box(-1e9, 1e9, (2,), _Float), in_it=Dict(y=Box(-1e9, 1e9, (1,), _Float))),
+        {"x": np.zeros(2, _Float), "in_it": {"y": np.zeros(1, _Double)}},
+    ),
+    "tuple": (Tuple([Box(-1e9, 1e9, (2,), _Float)] * 2), (np.zeros(2, _Float), np.zeros(2, _Float))),
+    "list": (Sequence(Box(-1e9, 1e9, (1,), _Float)), [np.zeros(1, _Float)]),
+}
+_INFO: dict[str, Any] = {"array": np.zeros(2), "nested": {"array": np.zeros(1)}}
+_REWARD = np.zeros(())
+
+
+class SharedBufferEnv(gymnasium.Env[Any, Any]):
+    """Return objects that all envs of a process share, as those of one simulator or emulator may.
+
+    Every number in them is the env's tag * 10000 + its episode * 100 + its step of that.
+
+    Args:
+        kind: a key of `SHARED`.
+        tag: a number, to tell envs apart.
+        length: steps per episode.
+    """
+
+    def __init__(self, kind: str, tag: int, length: int = 3) -> None:
+        self.observation_space, self._obs = SHARED[kind]
+        self.action_space = Discrete(3)
+        self.tag, self.length = tag, length
+        self._episode = self._t = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._episode += 1
+        self._t = 0
+        self._write(_INFO)
+        return self._obs, _INFO
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self._t += 1
+        self._write(_INFO)
+        return self._obs, _REWARD, self._t >= self.length, False, _INFO
+
+    def _write(self, info: dict[str, Any]) -> None:
+        number = self.tag * 10_000 + self._episode * 100 + self._t
+        info["number"] = number
+        parts = [self._obs, info["array"], info["nested"], _REWARD]
+        while parts:
+            part = parts.pop()
+            if isinstance(part, np.ndarray):
+                part[...] = number
+            else:
+                parts += part.values() if isinstance(part, dict) else part
 
 
 class ActionKeepingEnv(gymnasium.Env[NDArray[np.float32], Any]):

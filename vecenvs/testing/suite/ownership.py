@@ -10,16 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.wrappers import TransformObservation
 
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import (
     NESTED,
+    SHARED,
     ActionKeepingEnv,
     BufferReusingEnv,
     CountingEnv,
     GatedEnv,
     ListReusingEnv,
     SampledEnv,
+    SharedBufferEnv,
 )
 from vecenvs.testing.lockstep import Lockstep
 from vecenvs.testing.suite.base import Conformance, Make
@@ -61,6 +64,13 @@ class InfoRefillingEnv(CountingEnv):
         return *super().step(action)[:4], self.info
 
 
+def exact(space: spaces.Space[Any], obs: Any) -> Any:
+    """Return an observation with the dtypes of its space."""
+    if isinstance(space, spaces.Dict):
+        return {key: exact(part, obs[key]) for key, part in space.spaces.items()}
+    return np.asarray(obs, space.dtype)[()] if isinstance(space, (spaces.Box, spaces.Discrete)) else obs
+
+
 class OwnershipConformance(Conformance):
     """No array is shared between caller, VecEnv and envs."""
 
@@ -95,6 +105,25 @@ class OwnershipConformance(Conformance):
             both.reset(seed=0)
             both.run(15)
             assert both.vec.get_attr("tampered") == [False] * 4
+
+    @pytest.mark.parametrize("kind", SHARED)
+    def test_envs_that_share_their_buffers(self, make: Make, kind: str) -> None:
+        """Rows, infos and rewards are those of the env that returned them, whoever was stepped next in its process."""
+        for mode in ("same_step", "next_step"):
+            both = Lockstep(make, [functools.partial(SharedBufferEnv, kind, tag, 2 + tag % 2) for tag in range(4)],
+                            autoreset=mode)  # fmt: skip
+            both.plain.envs = [TransformObservation(env, functools.partial(exact, env.observation_space), None)
+                               for env in both.plain.envs]  # fmt: skip
+            both.reset(seed=0)
+            both.run(7)
+            both.reset([3, 0, 1])
+            for some in ([3, 1, 0], [0, 1, 2, 3]):
+                both.vec.send([0] * len(some), some)
+                rows = both.plain.step([0] * len(some), some)
+                batch = both.vec.recv(indices=some)
+                both.check_obs(batch.obs, [row.obs for row in rows])
+                assert batch.rewards.tolist() == [row.reward for row in rows]
+                assert_same(list(batch.infos), [row.info for row in rows])
 
     def test_an_info_that_the_reset_fills(self, make: Make) -> None:
         """An empty info of a row that ends an episode stays so."""

@@ -123,6 +123,14 @@ class ListeningEnv(CountingEnv):
         return super().step(0)
 
 
+class HugeRewardEnv(CountingEnv):
+    """Its rewards are too large for float32, those of every third env fit."""
+
+    def step(self, action: Any) -> Any:
+        obs, _, *rest = super().step(action)
+        return obs, self.steps * (1e300, -1e300, 0.5)[self.tag], *rest
+
+
 class ValueConformance(Conformance):
     """Envs own their arguments, the caller owns results, and a value that cannot be pickled costs nothing else."""
 
@@ -142,6 +150,17 @@ class ValueConformance(Conformance):
         once = 1.0 if way == "set_attr" else 2.0
         assert [float(given[0]) for given in vec.get_attr("given")] == [once] * 4
         assert mine[0] == 0.0
+
+    def test_rewards_beyond_float32(self, make: Make) -> None:
+        """They are infinite, whatever NumPy is to do about that, and exact in `rewards64`."""
+        vec = make([functools.partial(HugeRewardEnv, tag) for tag in range(3)])
+        with np.errstate(all="raise"):
+            vec.reset()
+            for t in range(1, 9):
+                assert vec.step([0] * 3)[1].tolist() == [np.inf, -np.inf, 0.5 * t]
+                assert vec.rewards64.tolist() == [t * 1e300, -t * 1e300, 0.5 * t]
+            vec.send([0] * 2, [1, 2])
+            assert vec.recv(indices=[1, 2]).rewards.tolist() == [-np.inf, 4.5]
 
     def test_what_envs_give_is_not_changed_later(self, make: Make) -> None:
         """Neither the next step nor an autoreset changes them, whatever containers an info has."""

@@ -17,6 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from vecenvs._native.twin import as_float32
 from vecenvs.arguments import check_vec_env, deadline_of
 from vecenvs.batch.actions import whole_numbers
 from vecenvs.errors import EnvError, StepTimeout, VecEnvError, describe_indices
@@ -277,7 +278,7 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
     def _float64(self, rewards: NDArray[np.float32]) -> NDArray[np.float64]:
         exact = self.vec.rewards64
         # A wrapper may change `rewards` without changing `rewards64`.
-        if self._wrapped and not np.array_equal(exact.astype(np.float32), rewards):
+        if self._wrapped and not np.array_equal(as_float32(exact), rewards):
             return rewards.astype(np.float64)
         return exact
 
