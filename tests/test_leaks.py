@@ -26,6 +26,7 @@ from conftest import Configuration
 
 import vecenvs
 from vecenvs import SubprocVecEnv
+from vecenvs.backends import subproc
 from vecenvs.pool.finalizers import Finalizer
 from vecenvs.pool.pool_base import PoolBase
 from vecenvs.pool.workers import Workers
@@ -423,4 +424,23 @@ def test_ctrl_c_between_making_memory_and_keeping_it(made: str, monkeypatch: pyt
     monkeypatch.setattr(made, interrupted_make)
     with pytest.raises(KeyboardInterrupt):
         SubprocVecEnv(counting_fns(2), 2)
+    assert not leaks.files_left(before)
+
+
+def test_ctrl_c_while_semaphores_are_unlinked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller does so once more. Its workers would, too; but they may be killed before that."""
+    serve = subproc.serve_worker
+
+    def interrupted_unlink(*_: object) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    def serve_without_names(*args: Any) -> None:
+        serve(*args[:-2], (), args[-1])
+
+    before = leaks.shared_memory_files()
+    monkeypatch.setattr("vecenvs.backends.subproc.serve_worker", serve_without_names)
+    monkeypatch.setattr("vecenvs.transport.shared.unlink_semaphores", interrupted_unlink)
+    with pytest.raises(KeyboardInterrupt):
+        SubprocVecEnv(counting_fns(2), 2, "fork")
     assert not leaks.files_left(before)

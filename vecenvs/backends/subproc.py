@@ -17,7 +17,7 @@ from vecenvs.cpus import allowed_cpus, usable_cores, worker_cores
 from vecenvs.errors import GUARD, UNGUARDED, BackendUnavailable, VecEnvError
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
-from vecenvs.transport.memory import check_system
+from vecenvs.transport.memory import check_system, unlink_semaphores
 from vecenvs.transport.pickling import pickle_env_fns
 from vecenvs.transport.shared import Names, SharedTransport
 from vecenvs.transport.spinning import Spin, spins
@@ -194,6 +194,7 @@ class ProcessTransport(SharedTransport):
             return
         self._pipe.close()
         _caller_ends.discard(self._pipe)
+        unlink_semaphores(self._names)
         if self._process.pid is None:  # it could not be started
             return
         for end in (lambda: None, self._process.terminate, self._process.kill):

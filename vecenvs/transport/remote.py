@@ -20,6 +20,7 @@ from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.encoding import decode_made
+from vecenvs.transport.memory import unlink_semaphores
 from vecenvs.transport.node_link import NodeLink, NodeTransport, NoLeader
 from vecenvs.transport.packed import TcpTransport
 from vecenvs.transport.pickling import dumps
@@ -172,9 +173,10 @@ class RemoteTransport(Transport):
         return time.monotonic() - self._disconnected > CAUSE_TIMEOUT
 
     def close_link(self) -> None:
-        """Close the connection, if there is one. Repeatable."""
+        """Close the connection, if there is one, and unlink the worker's semaphores. Repeatable."""
         if self._link is not None:
             self._link.stop(0.0)
+        unlink_semaphores(self._names)
 
     def _join(self, batch: BatchColumns) -> bool:
         """Have the leader of the worker's node serve it. False if there is none, NoLeader if they share no memory."""

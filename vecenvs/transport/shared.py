@@ -141,8 +141,8 @@ class SharedTransport(Transport):
 
     A subclass adds the process and its boot channel: `boot_send`, `boot_get`, `exit_status`, `stop`.
 
-    `names` are those that the worker has been given. `spin` has how long the caller and the worker try a semaphore
-    before they sleep.
+    `names` are those that the worker has been given: `stop` unlinks them. `spin` has how long the caller and the worker
+    try a semaphore before they sleep.
     """
 
     def __init__(self, shard: range, names: Names, spin: tuple[Spin, Spin] = (NEVER, NEVER)) -> None:
@@ -158,17 +158,13 @@ class SharedTransport(Transport):
     def attach(self, batch: BatchColumns) -> None:
         if not isinstance(batch, SharedBatchColumns):
             raise TypeError("a worker in another process needs a SharedBatchColumns")
-        rings: Rings | None = None
+        rings = Rings(batch, self._shard, self._names, self._spin)  # `stop` forgets the names, too: after a Ctrl-C here
         try:
-            rings = Rings(batch, self._shard, self._names, self._spin)
             self._pid = rings.pid
             self.boot_send(dumps(rings.spec))
             problem = self.boot_get(BOOT_TIMEOUT)
         finally:
-            if rings is None:  # a Ctrl-C may come when they stand and nothing refers to them yet
-                unlink_semaphores([self._names.down, self._names.up])
-            else:
-                rings.forget()
+            rings.forget()
         if problem is None:
             raise BrokenPipeError("the worker is gone, or has not opened the shared memory in time")
         if problem:
