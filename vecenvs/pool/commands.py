@@ -18,7 +18,7 @@ from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.errors import VecEnvError, WorkerDied
 from vecenvs.pool.recovery import Recovery, copied
-from vecenvs.pool.subsets import Part, divided, slots_in
+from vecenvs.pool.subsets import Part, bits_of, divided, slots_in
 from vecenvs.pool.unanswered import Pending, Request, Unanswered
 from vecenvs.pool.workers import Workers
 from vecenvs.transport import Message, Transport
@@ -137,14 +137,17 @@ class Commands(Unanswered):
         return pending.number, *address(pending.kind, slots, body)
 
     def send_request(
-        self, messages: dict[int, tuple[Command, Any]], slots: Mapping[int, Sequence[int]] | None = None
+        self,
+        messages: dict[int, tuple[Command, Any]],
+        slots: Mapping[int, Sequence[int]] | None = None,
+        wanted: Slots | None = None,
     ) -> Request:
         """Send a message to each worker that is to reply; return the request. It takes the place of the one before."""
         self.send_unsent()
         self._number += 1
         concerned = {worker: self.shards[worker] for worker in messages} if slots is None else slots
         self.unsent = _RECORDED
-        self.request = request = Request(self._number, messages, concerned, {}, time.monotonic())
+        self.request = request = Request(self._number, messages, concerned, {}, time.monotonic(), wanted)
         self.send_unsent()
         return request
 
@@ -186,6 +189,7 @@ class Commands(Unanswered):
             if self.orphaned & each.bits:
                 self.forget_rows(self.orphaned & each.bits)
             self.pending[each.worker][each.number] = each
+            self.pending_slots |= each.left
         if step_slots is not None:
             self.step_slots, self.stepping = step_slots, {}
 
@@ -203,7 +207,7 @@ class Commands(Unanswered):
         """How many rows have not been returned yet."""
         self.send_unsent()
         in_step = sum(len(self.shards[worker]) for worker in self.stepping or ())
-        return in_step + (self.pending_slots() | self.ready_slots()).bit_count()  # a row may be in both
+        return in_step + (self.pending_slots | self.ready_slots()).bit_count()  # a row may be in both
 
     def first_rows_of(self, ended: Iterable[int]) -> Resets:
         """Return, in async mode, the rows that slots of ended episodes repeat, and the commands for their first rows.
@@ -251,7 +255,7 @@ class Commands(Unanswered):
     def on_replacement(self, worker: int) -> None:
         """Raise WorkerDied if a call waits for the reply of a worker that is being replaced: calls are not repeated."""
         request = self.request
-        if request is not None and worker in self.without_reply() and request.messages[worker][0] == Command.CALL:
+        if request is not None and request.wanted is not None and worker in self.without_reply():
             self.request = None
             raise WorkerDied(worker, self.shards[worker], *self.recovery.last, "replaced")
 
@@ -269,6 +273,7 @@ class Commands(Unanswered):
                 self.stepping = None
         self.step_slots = 0
         self.pending[worker] = {}
+        self.pending_slots &= ~bits_of(self.shards[worker])
         for slot in self.shards[worker]:
             self.resetting.pop(slot, None)
         if self.request is not None and worker in self.request.messages:

@@ -133,7 +133,7 @@ class PoolVecEnv(PoolBase):
     ) -> Batch:
         self._check_open("recv")
         self._free = False
-        if self._calls.slots is not None:
+        if self._calls.waiting:
             raise AlreadySteppingError("recv after a call_async: call_wait first")
         commands = self._commands
         if self._step_result is not None or (commands.in_step and not self._recovery.lost):
@@ -262,7 +262,7 @@ class PoolVecEnv(PoolBase):
         """Raise unless these slots can take a command."""
         self._free = False
         self._check_open(what)
-        if self._calls.slots is not None:
+        if self._calls.waiting:
             raise AlreadySteppingError(f"{what} after a call_async: call_wait first")
         if self._step_result is not None:
             raise AlreadySteppingError(f"{what} after a step_async: step_wait first")
@@ -289,13 +289,13 @@ class PoolVecEnv(PoolBase):
     # Asking the envs
 
     def call(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
-        free = self._calls.slots is None
+        free = not self._calls.waiting
         try:
             self.call_async(function, indices, *args, **kwargs)
             return self.call_wait()
         finally:
-            if free:
-                self._calls.slots = None  # after a Ctrl-C
+            if free:  # after a Ctrl-C
+                self._calls.forget()
 
     def call_async(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> None:
         check_function(function)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vecenvs.arguments import deadline_of
-from vecenvs.errors import NotSteppingError, StepTimeout
+from vecenvs.errors import NotSteppingError
 from vecenvs.pool.commands import Commands
 from vecenvs.pool.step_results import env_error
 from vecenvs.pool.waiting import Waiting
@@ -14,13 +14,23 @@ from vecenvs.transport.protocol import Command, RemoteFailure, RowExtras, Slots
 
 
 class RemoteCalls:
-    """Sends requests and waits for the replies. `slots` are those of the call that is unanswered, None without one."""
+    """Sends requests and waits for the replies."""
 
     def __init__(self, commands: Commands, waiting: Waiting, shards: Sequence[range]) -> None:
-        self.slots: Slots | None = None
         self._commands = commands
         self._waiting = waiting
         self._shards = shards
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a call has begun whose results have not been returned."""
+        request = self._commands.request
+        return request is not None and request.wanted is not None
+
+    def forget(self) -> None:
+        """Forget the call that has begun, if there is one: nothing waits for its replies, nor fails without them."""
+        if self.waiting:
+            self._commands.request = None
 
     def begin(self, slots: Slots, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Ask for a call of `function(env, *args, **kwargs)` on the envs of these slots."""
@@ -28,13 +38,10 @@ class RemoteCalls:
         for slot in slots:
             groups.setdefault(self._commands.owner[slot], []).append(slot)
         messages = {worker: (Command.CALL, (function, group, args, kwargs)) for worker, group in groups.items()}
-        self._commands.send_unsent()
-        self._commands.request = None  # the one before: `finish` must not take its replies for those of this call
-        self.slots = slots
         try:
-            self._commands.send_request(messages, groups)
-        except Exception:
-            self.slots = None
+            self._commands.send_request(messages, groups, slots)
+        except BaseException:
+            self.forget()
             raise
 
     def finish(self, timeout: float | None) -> list[Any]:
@@ -42,31 +49,21 @@ class RemoteCalls:
 
         Raise StepTimeout after `timeout` seconds: call it again then. Raise EnvError if the function raised in an env.
         """
-        slots, request = self.slots, self._commands.request
-        if slots is None:
-            raise NotSteppingError("call_wait without a call_async before it")
-        if request is None:  # an exception came before it was recorded
-            self.slots = None
-            raise NotSteppingError("call_wait after a call_async that was interrupted before anything was sent")
-        try:
-            self._waiting.await_replies(request, deadline_of(timeout), timeout)
-        except StepTimeout:
-            raise
-        except Exception:
-            if self._commands.request is not request:  # its replies cannot come any more
-                self.slots = None
-            raise
+        request = self._commands.request
+        if request is None or request.wanted is None:
+            raise NotSteppingError("call_wait without a call_async before it, or after one that was interrupted")
+        self._waiting.await_replies(request, deadline_of(timeout), timeout)
         results: dict[int, Any] = {}
         for worker, group in request.slots.items():
             reply = request.replies[worker]
             if isinstance(reply, RemoteFailure):  # of the whole call
                 reply = [reply._replace(slot=slot) for slot in group]
             results.update(zip(group, reply, strict=True))
-        self.slots = None
+        self._commands.request = None
         error = env_error(RowExtras(slot, {}, None, r) for slot, r in results.items() if isinstance(r, RemoteFailure))
         if error is not None:
             raise error
-        return [results[slot] for slot in slots]
+        return [results[slot] for slot in request.wanted]
 
     def prepare(self, seeds: dict[int, Any], options: dict[int, Any]) -> None:
         """Send the envs the seeds and options for their next reset."""

@@ -47,13 +47,17 @@ class Rows(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What some workers are asked: the message to each, the slots that it concerns, and the replies so far."""
+    """What some workers are asked: the message to each, the slots that it concerns, and the replies so far.
+
+    `wanted` are the slots of a call that is waited for, in the caller's order; None for what is not waited for by name.
+    """
 
     number: int
     messages: dict[int, tuple[Command, Any]]
     slots: Mapping[int, Sequence[int]]
     replies: dict[int, Any]
     since: float
+    wanted: Slots | None
 
 
 class Unanswered:
@@ -62,11 +66,12 @@ class Unanswered:
     def __init__(self, shards: Sequence[range], batch: BatchColumns) -> None:
         self.shards = shards
         self.everyone = (1 << batch.n) - 1
-        self.pending: list[dict[int, Pending]] = [{} for _ in shards]  # by worker and number
+        self.pending: list[dict[int, Pending]] = [{} for _ in shards]  # by worker and number, ascending
+        self.pending_slots = 0  # that these are about
         self.stepping: dict[int, float] | None = None  # worker -> when its shard's step began; None between two steps
         self.step_slots = 0  # the slots of a step during which the other envs are being reset
         self.step_answers = StepAnswers(shards, batch)
-        self.ready: list[Rows] = []
+        self._ready: tuple[list[Rows], int] = [], 0  # with the slots of all of them
         self.orphaned = 0  # slots whose ready row is from a step that a worker's death has ended
         self.resetting: dict[int, list[Any]] = {}  # slots under an async autoreset -> the row that they repeat
         self.request: Request | None = None
@@ -84,16 +89,16 @@ class Unanswered:
         return [w for w, pending in enumerate(self.pending) if pending or w in stepping or w in asked]
 
     def start_times(self) -> list[tuple[int, float]]:
-        """Return the worker of each unanswered command, and when the command was sent."""
+        """Return each worker with an unanswered command, and when its oldest one was sent; a worker may come twice."""
         found = [*(self.stepping or {}).items()]
-        found += [(each.worker, each.since) for pending in self.pending for each in pending.values()]
+        found += [(worker, next(iter(each.values())).since) for worker, each in enumerate(self.pending) if each]
         if self.request is not None:
             found += [(worker, self.request.since) for worker in self.without_reply()]
         return found
 
     def unanswered_slots(self) -> int:
         """Return the slots that an unanswered command concerns."""
-        found = self.pending_slots()
+        found = self.pending_slots
         for worker in self.stepping or ():
             found |= bits_of(self.shards[worker])
         if self.request is not None:
@@ -101,20 +106,14 @@ class Unanswered:
                 found |= bits_of(self.request.slots[worker])
         return found
 
-    def pending_slots(self) -> int:
-        """Return the slots that an unanswered command about some slots concerns."""
-        found = 0
-        for pending in self.pending:
-            for each in pending.values():
-                found |= each.left
-        return found
+    @property
+    def ready(self) -> list[Rows]:
+        """Rows that have come and have not been returned."""
+        return self._ready[0]
 
     def ready_slots(self) -> int:
         """Return the slots whose rows have come."""
-        found = 0
-        for rows in self.ready:
-            found |= rows.bits
-        return found
+        return self._ready[1]
 
     def ready_extras(self) -> dict[int, RowExtras]:
         """Return what has come with the rows that are ready besides columns, by slot."""
@@ -122,11 +121,14 @@ class Unanswered:
 
     def add_rows(self, rows: Rows) -> None:
         """Record rows that have come. Repeatable."""
-        if not self.ready_slots() & rows.bits:
-            self.ready.append(rows)
+        ready, bits = self._ready
+        if not bits & rows.bits and not (ready and ready[-1].bits & rows.bits):
+            ready.append(rows)
+        self._ready = ready, bits | rows.bits
 
     def mark_answered(self, each: Pending, bits: int) -> None:
         """Record that these slots of a command are answered. Repeatable."""
+        self.pending_slots &= ~bits
         if each.left & ~bits:
             each.left &= ~bits
         else:
@@ -134,16 +136,17 @@ class Unanswered:
 
     def forget_rows(self, bits: int) -> None:
         """Remove ready rows, which have been returned or are overtaken by a reset."""
-        for pending in self.pending:
-            if pending:
-                for each in [*pending.values()]:  # rows that are in both, after an exception
+        if self.pending_slots & bits:  # rows that are in both, after an exception
+            for pending in self.pending:
+                for each in [*pending.values()]:
                     if each.left & bits:
-                        self.mark_answered(each, bits)
+                        self.mark_answered(each, each.left & bits)
         if self.resetting:
             for slot in slots_in(bits):
                 self.resetting.pop(slot, None)
         self.orphaned &= ~bits
-        self.ready = [left for rows in self.ready if (left := _without(rows, bits)) is not None]
+        ready, slots = self._ready
+        self._ready = [left for rows in ready if (left := _without(rows, bits)) is not None], slots & ~bits
 
     def end_step(self) -> None:
         """Forget the step of all envs: its rows have been returned."""

@@ -159,7 +159,7 @@ class Waiting:
             self._check_not_lost(slots)
             owners = {commands.owner[slot] for slot in slots_in(slots)}
             self.wait_until(lambda: not owners & (commands.stepping or {}).keys(), slots)
-        busy = slots & (commands.ready_slots() | commands.pending_slots()) & ~commands.orphaned
+        busy = slots & (commands.ready_slots() | commands.pending_slots) & ~commands.orphaned
         if busy and not autoresets:
             busy &= ~bits_of(commands.resetting)
         if busy:
@@ -170,7 +170,7 @@ class Waiting:
         """Raise unless each of these slots has a row or a command that will bring one."""
         commands = self._commands
         commands.send_unsent()
-        missing = slots & ~(commands.ready_slots() | commands.pending_slots())
+        missing = slots & ~(commands.ready_slots() | commands.pending_slots)
         if missing:
             self._check_not_lost(missing)
             raise NotSteppingError(
@@ -215,14 +215,14 @@ class Waiting:
             raise StepTimeout(slots_in(commands.unanswered_slots() & waited_for), timeout or 0.0, what)
         self._collect(commands.busy_workers())  # what has come in time
         started = commands.start_times()
-        hung = self._timeouts.late(started)
-        if hung and not commands.recovery.left:
+        hung = sorted(self._timeouts.late(started))
+        while hung and commands.recovery.left:
+            commands.recovery.late(hung[0])
+            commands.on_replacement(hung.pop(0))
+        if hung:
             self._timeouts.restart({worker for worker, _ in started})
             late = commands.unanswered_slots() & sum(bits_of(commands.shards[worker]) for worker in hung)
             raise StepTimeout(slots_in(late & waited_for or late), self._timeouts.step_timeout or 0.0, what)
-        for worker in hung:
-            commands.recovery.late(worker)
-            commands.on_replacement(worker)
 
 
 def _get_until(limit: float, transport: Transport) -> Message | None:

@@ -19,8 +19,8 @@ import pytest
 from vecenvs.errors import EnvError, StepTimeout, WorkerDied
 from vecenvs.testing.envs import CountingEnv, DyingEnv, counting_fns
 from vecenvs.testing.suite.base import Conformance, Make
-from vecenvs.testing.suite.deaths import PROMPT, dying_fns, pid_of
-from vecenvs.testing.suite.interrupts import NappingEnv
+from vecenvs.testing.suite.deaths import PROMPT, dying_fns, pid_of, wait_for_the_end
+from vecenvs.testing.suite.interrupts import NappingEnv, interrupted
 from vecenvs.testing.suite.restarts import ACTIONS
 from vecenvs.vec_env import VecEnv
 
@@ -206,6 +206,40 @@ class RecoveryConformance(Conformance):
             _continue(pid)
         assert vec.get_attr("tag") == [0, 1, 2, 3]
         assert vec.step(ACTIONS)[3][0]["worker_restarted"] is True
+
+    @PROMPT
+    def test_more_stopped_workers_than_restarts(self, make: Make) -> None:
+        """`max_restarts` limits those of a moment, too."""
+        vec = make(counting_fns(4), step_timeout=1.0, on_failure="restart", max_restarts=1)
+        vec.reset()
+        pids = [pid for pid in dict.fromkeys(vec.call(pid_of, None)) if pid != os.getpid()]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(StepTimeout):
+                vec.step(ACTIONS)
+            assert vec.stats()["restarts"] == 1
+        finally:
+            for pid in pids:
+                _continue(pid)
+        obs, *_ = vec.step_wait()
+        assert obs[:, 0].tolist() == [0, 1, 2, 3]
+        assert vec.stats()["restarts"] == 1
+
+    @PROMPT
+    def test_a_death_after_an_interrupted_call(self, make: Make) -> None:
+        """Nothing waits for the call any more, so nothing fails for it."""
+        vec = make([functools.partial(NappingEnv, tag) for tag in range(4)], on_failure="restart")
+        vec.reset()
+        pid = vec.call(pid_of, [0])[0]
+        vec.set_attr("nap", 0.4)
+        with interrupted():
+            vec.env_method("rest", indices=[0])
+        os.kill(pid, signal.SIGKILL)
+        wait_for_the_end(pid)
+        obs, _, _, infos = vec.step(ACTIONS)
+        assert obs[:, 0].tolist() == [0, 1, 2, 3]
+        assert infos[0]["worker_restarted"] is True
 
     @PROMPT
     def test_close_beside_an_async_reset(self, make: Make, tmp_path: Path) -> None:
