@@ -81,7 +81,7 @@ def step_envs(
     else:
         places, left = chosen, chosen[done:]
         acts, cells = [acts[local] for local in left], [cells[local] for local in left]
-        actions = actions[left] if numbers_given else [actions[local] for local in left]
+        actions = actions[left] if numbers_given else map(actions.__getitem__, left)
     if numbers_given:
         actions = rows_of(actions)
     # A list's method called by its name is faster than one looked up beforehand.

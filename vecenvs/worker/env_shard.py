@@ -26,6 +26,17 @@ Body = RowsBody | Infos | None
 
 ResetOutcome = RemoteFailure | tuple[Any, dict[str, Any]]
 
+
+class _Arguments:
+    """The keyword arguments of `reset`, by env of a shard: made for those that a portion gets to."""
+
+    def __init__(self, given: ResetArguments, first: int) -> None:
+        self._given, self._first = given, first
+
+    def __getitem__(self, local: int) -> dict[str, Any]:
+        return named(*self._given.of(self._first + local))
+
+
 _BROKEN_OFF = RuntimeError("stands for an exception that came while Python's own code ran")
 
 
@@ -221,8 +232,7 @@ class EnvShard:
         `given` has the seed and the options of each, by slot. Return how many were reset, and what there is besides
         columns.
         """
-        arguments = {local: named(*given.of(self.first + local)) for local in some}
-        return self.step_portion(some, arguments, until, resets=True)
+        return self.step_portion(some, _Arguments(given, self.first), until, resets=True)
 
     def try_reset(self, local: int) -> ResetOutcome:
         """Reset one env, in the thread of an async reset; return its observation and info, or its failure."""

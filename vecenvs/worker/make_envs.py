@@ -51,7 +51,6 @@ def make_envs(
     try:
         with sharing(cores):
             for env_fn in env_fns:
-                slot = first + sum(map(width, envs))
                 batched = env_fn if isinstance(env_fn, Batched) else None
                 env = env_fn() if batched is None else call_make(batched, slot)
                 if batched is None:
@@ -62,6 +61,7 @@ def make_envs(
                     raise RepeatedEnvError(slot, f"{told}: {NEW_EACH_TIME}")
                 seen.add(bare)
                 envs.append(env if batched is None else _host_of(env, batched, slot, autoreset))
+                slot += width(envs[-1])
         slot = first
         made = _describe(envs, first, remote=remote)
     except BaseException as exc:
