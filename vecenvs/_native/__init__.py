@@ -31,6 +31,8 @@ else:
             why_not = f"it was not built when vecenvs was installed, which takes a C compiler: {problem}"
     else:
         chosen = core
+        if hasattr(os, "register_at_fork"):  # not on Windows
+            os.register_at_fork(after_in_child=core.note_fork)
 
 
 def is_compiled() -> bool:

@@ -32,6 +32,8 @@ typedef struct {
     PyObject *unpack_row;
     PyObject *own_info;
     PyObject *own_reward;
+    PyObject *end_fork;
+    int forks; /* as forks.py counts them */
     PyObject *no; /* numpy's False, of which there is one */
     PyObject *clock;
 } State;
@@ -352,7 +354,19 @@ add_info(PyObject *infos, PyObject *local, PyObject *info)
 
 typedef struct {
     PyObject *acts, *actions, *cells, *where, *rewards, *infos, *end_episode, *take_odd, *chosen;
+    int forks;
 } Step;
+
+static int
+is_forked(State *state, const Step *step)
+/* Tell whether this is a child that an env's code has forked, after having tried to end it. */
+{
+    if (state->forks == step->forks) {
+        return 0;
+    }
+    Py_XDECREF(PyObject_CallNoArgs(state->end_fork));
+    return 1;
+}
 
 static int
 step_one(State *state, const Step *step, Py_ssize_t local, Row *row)
@@ -365,11 +379,11 @@ step_one(State *state, const Step *step, Py_ssize_t local, Row *row)
     if (action == NULL || row_take(row, five(state, PyObject_CallOneArg(act, action)))) {
         goto done;
     }
-    if (own_info(state, row) || own_reward(state, row)) {
+    if (is_forked(state, step) || own_info(state, row) || own_reward(state, row)) {
         goto done;
     }
     int over = has_ended(state, row);
-    if (over < 0 || (over && end_row(step->end_episode, number, row))) {
+    if (over < 0 || (over && (end_row(step->end_episode, number, row) || is_forked(state, step)))) {
         goto done;
     }
     int written = write_obs(step->cells, step->where, local, row->obs);
@@ -524,7 +538,7 @@ step_envs(PyObject *module, PyObject *const *args, Py_ssize_t count)
         PyErr_Format(PyExc_TypeError, "step_envs takes 11 arguments, not %zd", count);
         return NULL;
     }
-    Step step = {args[0], args[1], args[2], args[3], args[4], args[5], args[6], args[7], args[8]};
+    Step step = {args[0], args[1], args[2], args[3], args[4], args[5], args[6], args[7], args[8], state->forks};
     if (!PyList_CheckExact(step.acts) || !PyList_CheckExact(step.rewards) || !PyList_CheckExact(step.infos) ||
         !(step.chosen == Py_None || PyList_CheckExact(step.chosen)) ||
         !(PyList_CheckExact(step.cells) || is_written_to(step.cells))) {
@@ -1006,9 +1020,19 @@ flagged(PyObject *module, PyObject *const *args, Py_ssize_t count)
 
 /* The module */
 
+static PyObject *
+note_fork(PyObject *module, PyObject *none)
+{
+    (void)none;
+    State *state = PyModule_GetState(module);
+    state->forks++;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"flagged", (PyCFunction)(void (*)(void))flagged, METH_FASTCALL, "See twin.py."},
     {"step_envs", (PyCFunction)(void (*)(void))step_envs, METH_FASTCALL, "See twin.py."},
+    {"note_fork", note_fork, METH_NOARGS, "To be called in each fork."},
     {"plain_result", (PyCFunction)(void (*)(void))plain_result, METH_FASTCALL, "See twin.py."},
     {"rows_result", (PyCFunction)(void (*)(void))rows_result, METH_FASTCALL, "See twin.py."},
     {"take_batch", (PyCFunction)(void (*)(void))take_batch, METH_FASTCALL, "See twin.py."},
@@ -1033,6 +1057,7 @@ load(PyObject *module)
     state->unpack_row = PyObject_GetAttrString(twin, "unpack_row");
     state->own_info = PyObject_GetAttrString(twin, "own_info");
     state->own_reward = PyObject_GetAttrString(twin, "own_reward");
+    state->end_fork = PyObject_GetAttrString(twin, "end_fork");
     state->clock = PyObject_GetAttrString(twin, "clock");
     Py_DECREF(twin);
     state->no = Py_NewRef(PyArrayScalar_False);
@@ -1047,6 +1072,7 @@ traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->unpack_row);
     Py_VISIT(state->own_info);
     Py_VISIT(state->own_reward);
+    Py_VISIT(state->end_fork);
     Py_VISIT(state->clock);
     return 0;
 }
@@ -1059,6 +1085,7 @@ clear(PyObject *module)
     Py_CLEAR(state->unpack_row);
     Py_CLEAR(state->own_info);
     Py_CLEAR(state->own_reward);
+    Py_CLEAR(state->end_fork);
     Py_CLEAR(state->clock);
     Py_CLEAR(state->no);
     return 0;

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vecenvs._native import forks
+from vecenvs._native.forks import end as end_fork
 from vecenvs.batch.values import copy_containers, shown
 
 StepResult = tuple[Any, Any, Any, Any, dict[str, Any]]
@@ -70,7 +72,7 @@ def step_envs(
     Only flags that are neither Python's nor numpy's False itself are passed to `is_over`. So a flag that is None or ""
     is an error, and an env with proper flags costs no call.
     """
-    no = _NO
+    no, before = _NO, forks.count
     done = len(rewards)
     timed = until < math.inf
     numbers_given = type(actions) is np.ndarray
@@ -87,6 +89,8 @@ def step_envs(
     # A list's method called by its name is faster than one looked up beforehand.
     for act, action, cell in zip(acts, actions, cells):  # noqa: B905  of equal lengths; strict= costs time here
         obs, reward, terminated, truncated, info = act(action)
+        if forks.count != before:
+            end_fork()
         if type(info) is not dict or info:
             info = own_info(info)
         if type(reward) not in _NUMBERS:
@@ -95,6 +99,7 @@ def step_envs(
             (terminated is not False and terminated is not no) or (truncated is not False and truncated is not no)
         ) and is_over(terminated, truncated):
             obs, info = end_episode(places[len(rewards)], obs, terminated, truncated, info)
+            forks.leave(before, None)
         try:
             cell[where] = obs
         except Exception:  # whatever an odd value causes

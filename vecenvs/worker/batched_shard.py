@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from vecenvs._native.forks import run
 from vecenvs.batch.batch_columns import FIRST, LAST, TRUNCATED, BatchColumns, Specs
 from vecenvs.batch.info_batches import Columns, InfoColumn, parts, united
 from vecenvs.batch.reset_arguments import NONE_GIVEN, ResetArguments
@@ -126,7 +127,7 @@ class BatchedShard:
                 return self._begin_after_loss()
             self._detained, self._fresh = False, {}
         writer = self._writer
-        obs, rewards, terminated, truncated, infos = self._host.step(writer.actions())
+        obs, rewards, terminated, truncated, infos = run(self._host.step, writer.actions())
         self._parts = writer.parts(obs)
         began = self._ended if self._mode == "next_step" else _NONE
         mark = 0 if self._mode == "same_step" else LAST
@@ -259,7 +260,7 @@ class BatchedShard:
         infos: Columns = {}
         for some, seeds, options in self._held.arguments(mask, given, apart=self._host.takes_masks):
             part = None if some.all() else some
-            obs, own = self._host.reset(part, seeds, options)
+            obs, own = run(self._host.reset, part, seeds, options)
             self._writer.write(self._writer.parts(obs), part)
             self._held.forget(some)
             infos = united(infos, own if part is None else parts(own, part))

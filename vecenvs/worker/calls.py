@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from vecenvs._native.forks import run
 from vecenvs.batch.values import copy_containers
 from vecenvs.env_calls import counts_as_reset, name_for
 from vecenvs.errors import VecEnvError
@@ -28,7 +29,7 @@ def call_envs(env_shard: Shard, first: int, call: EnvCall, *, remote: bool) -> l
     for slot, env in zip(slots, envs, strict=True):
         try:
             # Each env gets arguments of its own, as it would in a process of its own.
-            result = run_on(env, function, copy_containers(args), copy_containers(kwargs))
+            result = run(run_on, env, function, copy_containers(args), copy_containers(kwargs))
             results.append(result if remote else copy_containers(result))
             env_shard.autoreset.renew(slot - first, begun=counts_as_reset(function, args))
         except ENV_ERRORS as exc:
@@ -61,7 +62,7 @@ def close_envs(envs: Sequence[Any], first: int, *, remote: bool) -> list[RemoteF
     failures = []
     for slot, env in zip(itertools.accumulate(map(width, envs), initial=first), envs, strict=False):
         try:
-            env.close()
+            run(env.close)
         except ENV_ERRORS as exc:
             failures.append(RemoteFailure.capture(slot, "close", exc, portable=remote))
     return failures

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vecenvs import _native
+from vecenvs._native import forks
 from vecenvs.batch.batch_columns import FIRST, BatchColumns, Specs
 from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.errors import VecEnvError
@@ -110,13 +111,14 @@ class EnvShard:
         self._actions, self._infos, self._stopped = actions, infos, _BROKEN_OFF
         self._stepped = self.done = rewards
         self._step_number = number
-        autoreset = self.autoreset
+        autoreset, before = self.autoreset, forks.count
         try:
             written = self._step_envs(
                 autoreset.acts, actions, self._cells, self._where, rewards, infos, autoreset.end_episode,
                 self._store, None, self._rewards, math.inf,
             )  # fmt: skip
         except BaseException as exc:
+            forks.leave(before, exc)
             self._stopped = exc
             return False
         self._stopped = None
@@ -163,7 +165,7 @@ class EnvShard:
         acts, doing = (autoreset.resets, "reset") if resets else (autoreset.acts, "step")
         if stopped is not None:
             self._fail_at(shard, doing, stopped, rewards, infos, extras)
-        chosen = None if shard is self.all else list(shard)
+        chosen, before = None if shard is self.all else list(shard), forks.count
         written = None
         while written is None:
             try:
@@ -172,6 +174,7 @@ class EnvShard:
                     self._store, chosen, self._rewards, until,
                 )  # fmt: skip
             except BaseException as exc:
+                forks.leave(before, exc)
                 self._fail_at(shard, doing, exc, rewards, infos, extras)
         if len(rewards) < len(shard):
             shard = shard[: len(rewards)]
@@ -237,7 +240,7 @@ class EnvShard:
     def try_reset(self, local: int) -> ResetOutcome:
         """Reset one env, in the thread of an async reset; return its observation and info, or its failure."""
         try:
-            obs = self._batch.observations.layout.copied(self.autoreset.reset(local))
+            obs = self._batch.observations.layout.copied(forks.run(self.autoreset.reset, local))
             return obs, self.autoreset.reset_infos.pop(local, {})
         except BaseException as exc:
             self.autoreset.refuse(local, "failed in reset")

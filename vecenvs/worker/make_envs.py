@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.spaces import Space
 
+from vecenvs._native.forks import run
 from vecenvs.batch.space_equality import same_layout, same_space
 from vecenvs.batched import Batched
 from vecenvs.cpus import sharing
@@ -52,7 +53,7 @@ def make_envs(
         with sharing(cores):
             for env_fn in env_fns:
                 batched = env_fn if isinstance(env_fn, Batched) else None
-                env = env_fn() if batched is None else call_make(batched, slot)
+                env = run(env_fn) if batched is None else run(call_make, batched, slot)
                 if batched is None:
                     _check_env(env, slot)
                 bare = id(getattr(env, "unwrapped", env))

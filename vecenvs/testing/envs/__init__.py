@@ -16,7 +16,7 @@ from vecenvs.testing.envs.failing import (
     UnpicklableEnv,
     UnpicklableError,
 )
-from vecenvs.testing.envs.ill import DyingEnv, GatedEnv, StubbornEnv
+from vecenvs.testing.envs.ill import DyingEnv, ForkingEnv, GatedEnv, StubbornEnv
 from vecenvs.testing.envs.rendering import RenderingEnv
 from vecenvs.testing.envs.sampled import SampledEnv, digest
 from vecenvs.testing.envs.spaces import NESTED, SPACES, LabelSpace
@@ -32,6 +32,7 @@ __all__ = [
     "CountingEnv",
     "DyingEnv",
     "FailingEnv",
+    "ForkingEnv",
     "GatedEnv",
     "LabelSpace",
     "ListReusingEnv",

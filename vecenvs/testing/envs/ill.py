@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,70 @@ class DyingEnv(CountingEnv):
         if self.how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         os._exit(EXIT_CODE)
+
+
+class ForkingEnv(CountingEnv):
+    """Fork at a call. The child leaves the call, and the parent waits until it has ended.
+
+    Args:
+        tag: a number, to tell envs apart.
+        where: the call: "reset", "step", "add" or "close". A reset or step forks at every third such call.
+        way: how the child leaves it: "exit" (`sys.exit(3)`), "raise" or "return".
+        told: a file to which a parent appends how its child has ended; None for none.
+        length: steps per episode.
+
+    Attributes:
+        exits: how each child has ended: its exit code, or the negative number of a signal.
+    """
+
+    def __init__(
+        self, tag: int = 0, where: str = "step", way: str = "exit", told: Path | None = None, length: int = 5
+    ) -> None:
+        super().__init__(tag, length)
+        self.where, self.way, self.told = where, way, told
+        self.exits: list[int] = []
+        self._calls = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        self._maybe_fork("reset", 3)
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        self._maybe_fork("step", 3)
+        return super().step(action)
+
+    def add(self, amount: int, *, times: int = 1) -> int:
+        self._maybe_fork("add")
+        return super().add(amount, times=times)
+
+    def close(self) -> None:
+        self._maybe_fork("close")
+
+    def _maybe_fork(self, where: str, every: int = 1) -> None:
+        if where != self.where:
+            return
+        self._calls += 1
+        if self._calls % every:
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python warns of threads
+            child = os.fork()
+        if child:
+            self.exits.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            if self.told is not None:
+                with self.told.open("a") as file:
+                    file.write(f"{self.exits[-1]}\n")
+            return
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(10)  # if it were to go on as a second worker
+        self.tag = 1000  # which no row may have
+        os.close(2)  # nobody is to read its traceback
+        if self.way == "exit":
+            sys.exit(3)
+        if self.way == "raise":
+            raise ValueError("in the child")
 
 
 class GatedEnv(CountingEnv):

@@ -14,7 +14,7 @@ from vecenvs.backends.subproc import SubprocVecEnv
 from vecenvs.batched import Batched
 from vecenvs.errors import EnvError
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import CountingEnv, FailingEnv, GatedEnv, counting_fns
+from vecenvs.testing.envs import CountingEnv, FailingEnv, ForkingEnv, GatedEnv, counting_fns
 from vecenvs.testing.envs.batches import batched_fns
 from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.testing.suite.seeding import samples, sampling_fn
@@ -66,6 +66,18 @@ class BatchedResetConformance(Conformance):
             vec.reset(seed=seed)
             rewards = np.array([vec.step([0] * 4)[1] for _ in range(5)])
             assert rewards.T.tolist() == [samples(seed + env, 5) for env in range(4)]
+
+    @pytest.mark.parametrize("where", ["step", "reset"])
+    def test_a_batch_that_forks(self, make: Make, where: str, tmp_path: Path) -> None:
+        ways = {"exit": 3, "raise": 1, "return": 0}
+        fns = [functools.partial(ForkingEnv, tag, where, way, tmp_path / way, 2) for tag, way in enumerate(ways)]
+        vec = make(batched_fns(fns, (1, 2)))
+        for _ in range(3):
+            vec.reset()
+            for _ in range(3):
+                assert vec.step([0] * 3)[0][:, 0].tolist() == [0, 1, 2]
+        for way, code in ways.items():
+            assert set((tmp_path / way).read_text().split()) == {str(code)}
 
     def test_a_vec_env_whose_step_was_late_is_reset(self, make: Make, tmp_path: Path) -> None:
         slow = functools.partial(GatedEnv, 0, tmp_path / "gate", "step", 1)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, NotSteppingError, VecEnvError
-from vecenvs.testing.envs import FailingEnv, counting_fns
+from vecenvs.testing.envs import CountingEnv, FailingEnv, ForkingEnv, counting_fns
+from vecenvs.testing.lockstep import Lockstep
 from vecenvs.testing.suite.base import Conformance, Make
 
 
@@ -122,6 +123,38 @@ class LifecycleConformance(Conformance):
             vec.step([0] * 4)
         vec.close()
         assert vec.closed
+
+    @pytest.mark.timeout(120)
+    @pytest.mark.parametrize("where", ["step", "reset", "add", "close"])
+    def test_envs_that_fork(self, make: Make, where: str, tmp_path: Path) -> None:
+        """Whatever a child leaves the env's code by, it ends there, and is no second worker."""
+        ways = {"exit": 3, "raise": 1, "return": 0}
+        fns = [functools.partial(ForkingEnv, tag, where, way, tmp_path / way, 2) for tag, way in enumerate(ways)]
+        both = Lockstep(make, fns)
+        both.plain.envs = [CountingEnv(tag, 2) for tag in range(3)]  # which do not fork
+        both.reset(seed=1)
+        both.run(7)
+        assert both.vec.env_method("add", 1) == [1, 2, 3]
+        both.run(2)
+        both.reset([2, 0])
+        both.vec.send([0, 0], [1, 2])
+        assert both.vec.recv(indices=[1, 2]).obs[:, 0].tolist() == [1, 2]
+        both.vec.close()
+        count = {"step": 3, "reset": 2, "add": 1, "close": 1}[where]
+        assert {way: (tmp_path / way).read_text().split() for way in ways} == {
+            way: [str(code)] * count for way, code in ways.items()
+        }
+
+    def test_an_async_reset_that_forks(self, make: Make, tmp_path: Path) -> None:
+        fns = [functools.partial(ForkingEnv, tag, "reset", "return", tmp_path / "told", 2) for tag in range(2)]
+        vec = make(fns, autoreset="async")
+        vec.reset()
+        steps = 0
+        while min(vec.get_attr("episode")) < 4:
+            assert vec.step([0] * 2)[0][:, 0].tolist() == [0, 1]
+            steps += 1
+            assert steps < 10_000
+        assert set((tmp_path / "told").read_text().split()) == {"0"}
 
     def test_an_env_that_raises_in_close(self, make: Make, tmp_path: Path) -> None:
         """The exception is reported as a warning or an error, and the other envs are closed."""
