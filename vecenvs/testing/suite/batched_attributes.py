@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode
 
 from vecenvs.backends.dummy import DummyVecEnv
@@ -19,8 +20,9 @@ from vecenvs.batch.info_arrays import info_columns
 from vecenvs.batched import Batched
 from vecenvs.errors import EnvError
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import CountingEnv, counting_fns
+from vecenvs.testing.envs import NESTED, CountingEnv, counting_fns
 from vecenvs.testing.envs.batches import KINDS, ArrayBatch, batched_fns
+from vecenvs.testing.handed_out import ATTRIBUTES, MutableEnv, check_handed_out
 from vecenvs.testing.info_checks import assert_columns
 from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.testing.suite.batched import both_ways, lengthy_fns
@@ -67,6 +69,24 @@ class LooseInfosBatch(ArrayBatch):
             "log": {"mean": 0.5, "n": np.int64(3)},
             "steps": 7,
         }
+
+
+class KeptInfosBatch(ArrayBatch):
+    """It writes into the arrays and lists of its infos at each step."""
+
+    def __init__(self, env_fns: Sequence[Any]) -> None:
+        super().__init__(env_fns)
+        n = self.num_envs
+        self.infos = {"score": np.zeros(n), "goal": np.zeros((n, 2)), "path": [[] for _ in range(n)],
+                      "some": np.zeros(n), "_some": np.arange(n) % 2 == 1, "deep": {"k": np.zeros(n)}}  # fmt: skip
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        *rows, _ = super().step(actions)
+        for values in (self.infos["score"], self.infos["goal"], self.infos["some"], self.infos["deep"]["k"]):
+            values += 1
+        for path in self.infos["path"]:
+            path.append(len(path))
+        return *rows, self.infos
 
 
 class WrongMaskBatch(ArrayBatch):
@@ -148,6 +168,14 @@ class BatchedAttributeConformance(Conformance):
         assert [info["tag"] for info in infos[1:3]] == [1, 2]
         with pytest.raises(IndexError):
             infos[4]
+
+    @pytest.mark.parametrize("kind", ["same_step", "next_step"])
+    def test_nothing_that_was_handed_out_is_shared(self, make: Make, kind: str) -> None:
+        """Infos of which dicts are made late are those of their step, too."""
+        for space in (Box(-1.0, 1.0, (3,), np.float32), NESTED):
+            fns = batched_fns([functools.partial(MutableEnv, space)] * 5, (2, 0, 2), kind)
+            common = {"autoreset": kind, "info_attrs": ATTRIBUTES}
+            check_handed_out(lambda: make(fns, **common), [[0, 1], [3, 4, 2]])  # noqa: B023
 
     def test_infos_are_a_sequence_and_copies_of_them_a_list(self, make: Make) -> None:
         """They are no list, and what takes them for one gets one or an error: no row without its info."""
@@ -232,6 +260,19 @@ class BatchedAttributeConformance(Conformance):
         for slot in range(6):
             expected = {"tag": slot % 3, "t": 2, "log": [0, 1, 2], "TimeLimit.truncated": False}
             assert_same(infos[slot], {**expected, "terminal_observation": obs[slot]})
+
+    @pytest.mark.parametrize("sizes", [(4,), (2, 2)], ids=str)
+    def test_infos_that_a_batched_env_writes_into(self, make: Make, sizes: tuple[int, ...]) -> None:
+        """Dicts that are made late have what their step had."""
+        fns = counting_fns(4, length=99)
+        vec = make([Batched(functools.partial(KeptInfosBatch, fns[:size]), size) for size in sizes])
+        vec.reset()
+        seen = [vec.step([0] * 4)[3] for _ in range(5)]
+        for step, infos in enumerate(seen, 1):
+            for slot in range(4):
+                expected = {"score": float(step), "goal": np.full(2, float(step)), "path": [*range(step)]}
+                expected |= {"deep": {"k": float(step)}, "TimeLimit.truncated": False}
+                assert_same(infos[slot], expected | ({"some": float(step)} if slot % 2 else {}))
 
     def test_infos_of_lists_and_of_dicts_without_masks(self, make: Make) -> None:
         vec = make([Batched(functools.partial(LooseInfosBatch, counting_fns(3)), 3)])

@@ -24,10 +24,14 @@ from vecenvs.testing.envs import (
     SampledEnv,
     SharedBufferEnv,
 )
+from vecenvs.testing.handed_out import ATTRIBUTES, MutableEnv, check_handed_out
 from vecenvs.testing.lockstep import Lockstep
 from vecenvs.testing.suite.base import Conformance, Make
 
 OPEN = Path("/")  # a gate that is open
+LARGE = spaces.Box(0, 255, (40, 40, 3), np.uint8)
+OBJECTS = spaces.Dict(text=spaces.Text(9), path=spaces.Sequence(spaces.Box(-1.0, 1.0, (2,), np.float64)))
+KINDS = ("box", "large", "nested", "objects")
 
 
 class StoryEnv(GatedEnv):
@@ -93,6 +97,13 @@ class OwnershipConformance(Conformance):
                     kept.append((rows, copy.deepcopy(rows)))
             for now, then in kept:
                 assert_same(now, then)
+
+    @pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
+    @pytest.mark.parametrize("space", [spaces.Box(-1.0, 1.0, (3,), np.float32), LARGE, NESTED, OBJECTS], ids=KINDS)
+    def test_nothing_that_was_handed_out_is_shared(self, make: Make, space: spaces.Space[Any], autoreset: str) -> None:
+        """Rows, infos, errors' rows, and all that can be asked for: no later call changes them, no change spreads."""
+        fns = [functools.partial(MutableEnv, space)] * 3
+        check_handed_out(lambda: make(fns, autoreset=autoreset, info_attrs=ATTRIBUTES), [[0, 2], [1]])
 
     @pytest.mark.parametrize(
         "fn", [BufferReusingEnv, functools.partial(BufferReusingEnv, side=80), ListReusingEnv],
