@@ -35,8 +35,7 @@ class Batched:
     """
 
     def __init__(self, make: Callable[[], Any], num_envs: int, autoreset: str | None = None) -> None:
-        function: Any = make  # bytes, once it is pickled
-        if not (callable(function) or isinstance(function, bytes)):
+        if not callable(make):
             raise TypeError(f"Batched takes a function that makes a batched env (lambda: ...), not {make!r}")
         given: Any = num_envs
         if isinstance(given, bool) or not hasattr(given, "__index__"):
@@ -52,17 +51,6 @@ class Batched:
     def __call__(self) -> Any:
         """Make the batched env."""
         return self.make()
-
-    def of(self, make: Any) -> Batched:
-        """Return the same with another function.
-
-        Args:
-            make: the function, or what it is pickled to.
-
-        Returns:
-            A new `Batched`.
-        """
-        return Batched(make, self.num_envs, self.autoreset)
 
     def __repr__(self) -> str:
         return f"Batched({self.make!r}, {self.num_envs})"
@@ -90,11 +78,6 @@ def divide(widths: Sequence[int], count: int) -> list[range]:
         groups.append(range(start, ends[last]))
         used, start = last + 1, ends[last]
     return groups
-
-
-def is_pickled(env_fn: Any) -> bool:
-    """Tell whether an env function was pickled for another process."""
-    return isinstance(env_fn.make if isinstance(env_fn, Batched) else env_fn, bytes)
 
 
 class Hosts:

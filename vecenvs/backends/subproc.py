@@ -18,7 +18,7 @@ from vecenvs.errors import GUARD, UNGUARDED, BackendUnavailable, VecEnvError
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
 from vecenvs.transport.memory import check_system, unlink_semaphores
-from vecenvs.transport.pickling import pickle_env_fns
+from vecenvs.transport.pickling import PickledFns
 from vecenvs.transport.shared import Names, SharedTransport
 from vecenvs.transport.spinning import Spin, spins
 from vecenvs.worker import preload
@@ -116,7 +116,7 @@ class ProcessTransport(SharedTransport):
         super().__init__(shard, names, spin)
         # A fork inherits the functions as they are; the others need them pickled, by value what no import reaches.
         forks = context.get_start_method() == "fork"
-        payload = list(env_fns) if forks else pickle_env_fns(env_fns, shard.start, REMEDY)
+        payload = list(env_fns) if forks else PickledFns(env_fns, shard.start, REMEDY)
         if not forks:
             _leave_if_unguarded()
             _check_directory()
@@ -265,7 +265,7 @@ def _check_directory() -> None:
 
 def _main(
     pipe: Connection,
-    env_fns: list[Any],
+    env_fns: Iterable[Any],
     first: int,
     autoreset: str,
     caller: int,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import cloudpickle
 
-from vecenvs.batched import Batched, width
+from vecenvs.batched import width
 from vecenvs.errors import VecEnvError
 
 loads: Callable[[Any], Any] = pickle.loads
@@ -37,23 +38,34 @@ def can_pickle(value: object) -> bool:
     return True
 
 
-def pickle_env_fns(env_fns: Sequence[Callable[[], Any]], first: int, remedy: str = "") -> list[Any]:
-    """Pickle the functions of the envs `first`, `first + 1`, ... by cloudpickle. A Batched keeps bytes as its function.
+class PickledFns:
+    """The functions of one worker's envs, pickled by cloudpickle: an iterable that gives them once, and then is empty.
+
+    They share in the worker what they share here: a large array, the classes of a script. `num_envs` envs are theirs.
 
     Raises:
         VecEnvError: a function cannot be pickled. The message names its env, and ends with `remedy`.
     """
-    pickled: list[Any] = []
-    slot = first
-    for env_fn in env_fns:
-        try:
-            if isinstance(env_fn, Batched):
-                pickled.append(env_fn.of(cloudpickle.dumps(env_fn.make, protocol=5)))
-            else:
-                pickled.append(cloudpickle.dumps(env_fn, protocol=5))
-        except Exception as exc:  # whatever a __reduce__ raises
-            raise VecEnvError(
-                f"the env function of env {slot} cannot be pickled ({exc}): make everything it needs inside it{remedy}"
-            ) from exc
-        slot += width(env_fn)
-    return pickled
+
+    def __init__(self, env_fns: Sequence[Callable[[], Any]], first: int, remedy: str = "") -> None:
+        file = io.BytesIO()
+        pickler = cloudpickle.Pickler(file, protocol=5)  # which remembers what it has pickled before
+        self.num_envs = 0
+        for env_fn in env_fns:
+            try:
+                pickler.dump(env_fn)
+            except Exception as exc:  # whatever a __reduce__ raises
+                raise VecEnvError(
+                    f"the env function of env {first + self.num_envs} cannot be pickled ({exc}): make everything it "
+                    f"needs inside it{remedy}"
+                ) from exc
+            self.num_envs += width(env_fn)
+        self._count = len(env_fns)
+        self._data = file.getvalue()
+
+    def __iter__(self) -> Iterator[Callable[[], Any]]:
+        """Unpickle one function after another: what cannot be imported here is then an error of its env."""
+        file, self._data, count, self._count = io.BytesIO(self._data), b"", self._count, 0
+        unpickler = pickle.Unpickler(file)
+        for _ in range(count):
+            yield unpickler.load()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -37,7 +37,7 @@ COMMON = ("observation_space", "action_space", "render_mode")  # what all envs o
 
 
 def make_envs(
-    env_fns: Sequence[Callable[[], Any]], first: int, autoreset: str, cores: int | None = None, *, remote: bool
+    env_fns: Iterable[Callable[[], Any]], first: int, autoreset: str, cores: int | None = None, *, remote: bool
 ) -> tuple[list[Any], ShardSpec | RemoteFailure]:
     """Call every function. What a `Batched` makes is a `BatchedHost` of so many envs.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import cloudpickle
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
 from vecenvs.batched import Batched
@@ -17,9 +16,8 @@ from vecenvs.worker.envpool_host import EnvPoolHost, is_envpool, with_defaults
 
 
 def call_make(batched: Batched, slot: int) -> Any:
-    """Call the function of a `Batched`, pickled or not, whose first env is `slot`."""
-    make: Any = batched.make
-    return with_defaults(cloudpickle.loads(make) if isinstance(make, bytes) else make, slot)()
+    """Call the function of a `Batched` whose first env is `slot`."""
+    return with_defaults(batched.make, slot)()
 
 
 def make_host(env: Any, num_envs: int, autoreset: str | None = None) -> BatchedHost:

@@ -7,21 +7,18 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any, Protocol
 
-import cloudpickle
-
 from vecenvs.batch.batch_columns import Allocator, BatchColumns
-from vecenvs.batched import is_pickled
 from vecenvs.transport.channel import Channel
 from vecenvs.transport.encoding import decode, encode, encode_made
 from vecenvs.transport.leader import Leader
 from vecenvs.transport.memory import Semaphore, open_segment, unlink_semaphores
 from vecenvs.transport.packed import Packer
-from vecenvs.transport.pickling import loads
+from vecenvs.transport.pickling import PickledFns, loads
 from vecenvs.transport.protocol import Answer, ShardSpec
 from vecenvs.transport.ring import RingReader, RingWriter
 from vecenvs.transport.shared import FULL_PAUSE, RingsSpec, pid_cell
@@ -50,7 +47,7 @@ class BootChannel(Protocol):
 
 def serve_worker(
     channel: BootChannel,
-    env_fns: Sequence[Any],
+    env_fns: Iterable[Any],
     first: int,
     autoreset: str,
     caller: int,
@@ -59,7 +56,7 @@ def serve_worker(
 ) -> None:
     """Be the worker of the envs `first`, `first + 1`, ... until told to close, or until process `caller` has ended.
 
-    `env_fns` are functions, or functions pickled by cloudpickle. `names` are the semaphores to unlink at the end, since
+    `env_fns` are functions, or `PickledFns`. `names` are the semaphores to unlink at the end, since
     `caller` may have ended before it could. `cores` are how many the worker may use, if not all.
     """
     _begin_process(channel, caller, names)
@@ -69,7 +66,7 @@ def serve_worker(
         signal.signal(signal.SIGTERM, leave_on_sigterm)
         try:
             server = ShardServer(env_fns, first, autoreset, cores)
-            channel.send_bytes(server.describe(forked=not is_pickled(env_fns[0])))
+            channel.send_bytes(server.describe(forked=not isinstance(env_fns, PickledFns)))
             while problem := server.connect(channel.recv_bytes()):
                 channel.send_bytes(problem)
             channel.send_bytes(b"")
@@ -153,11 +150,10 @@ class ShardServer:
     messages are calls of its methods.
     """
 
-    def __init__(self, env_fns: Sequence[Any], first: int, autoreset: str, cores: int | None = None) -> None:
-        calls = [_loader(env_fn) for env_fn in env_fns]
+    def __init__(self, env_fns: Iterable[Any], first: int, autoreset: str, cores: int | None = None) -> None:
         self._first = first
         self._autoreset = autoreset
-        self._envs, self._made = make_envs(calls, first, autoreset, cores, remote=True)
+        self._envs, self._made = make_envs(env_fns, first, autoreset, cores, remote=True)
         self._run: Callable[[], None] | None = None
 
     def describe(self, *, forked: bool = False) -> bytes:
@@ -247,13 +243,3 @@ def _open_rings(spec: RingsSpec) -> tuple[memoryview, RingReader, RingWriter]:
     down = RingReader(rings, spec.entries, spec.names.down, spin=spec.spin)
     wake = Semaphore(spec.names.wake) if spec.wakes else None
     return memory, down, RingWriter(rings, spec.entries, spec.names.up, wake=wake)
-
-
-def _loader(env_fn: Any) -> Any:
-    """Return a function of what `pickle_env_fns` has made of one."""
-    return partial(_load_and_call, env_fn) if isinstance(env_fn, bytes) else env_fn
-
-
-def _load_and_call(env_fn: bytes) -> Any:
-    """Unpickle a function and call it: what cannot be imported here is then an error of its env."""
-    return cloudpickle.loads(env_fn)()

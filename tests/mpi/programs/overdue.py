@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 from vecenvs.backends.mpi.hosting import HostedProcess, LaunchRequest, start_server
 from vecenvs.backends.mpi.rank_server import RankServer
-from vecenvs.transport.pickling import loads
+from vecenvs.transport.pickling import PickledFns, loads
 
 said = []
 
@@ -22,7 +22,9 @@ if __name__ == "__main__":
     start_server()
     mpi = SimpleNamespace(Status=lambda: None, BYTE=None)
     server = RankServer(mpi, SimpleNamespace(Get_rank=lambda: 1, Isend=isend), node=0)
-    hosted = server._hosted[7] = HostedProcess(7, LaunchRequest([], 0, "same_step", None, sys.path, os.getpid()))
+    hosted = server._hosted[7] = HostedProcess(
+        7, LaunchRequest(PickledFns([], 0), 0, "same_step", None, sys.path, os.getpid())
+    )
     os.kill(hosted._process.pid, signal.SIGKILL)
     select.select([hosted.sentinel], [], [])
     hosted.stop(0.0)

@@ -21,8 +21,8 @@ from multiprocessing.util import get_temp_dir
 from typing import NamedTuple
 
 from vecenvs.backends.mpi import fork_server
-from vecenvs.batched import width
 from vecenvs.transport.channel import Channel, PolledEnd
+from vecenvs.transport.pickling import PickledFns
 from vecenvs.transport.shared import Names
 from vecenvs.worker.process import child_environment, watch_caller
 from vecenvs.worker.serve import serve_leader, serve_worker
@@ -31,7 +31,7 @@ from vecenvs.worker.serve import serve_leader, serve_worker
 class LaunchRequest(NamedTuple):
     """What a rank needs to launch a worker of rank 0's."""
 
-    env_fns: list[bytes]  # pickled by cloudpickle
+    env_fns: PickledFns
     first: int
     autoreset: str
     names: Names | None  # of the semaphores of a worker that may open rank 0's memory
@@ -42,7 +42,7 @@ class LaunchRequest(NamedTuple):
     @property
     def slots(self) -> range:
         """The slots of the worker's envs."""
-        return range(self.first, self.first + sum(map(width, self.env_fns)))
+        return range(self.first, self.first + self.env_fns.num_envs)
 
 
 class LeaderRequest(NamedTuple):

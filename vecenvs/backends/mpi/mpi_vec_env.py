@@ -20,7 +20,7 @@ from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
 from vecenvs.transport.leaders import Leaders
 from vecenvs.transport.memory import check_system
-from vecenvs.transport.pickling import pickle_env_fns
+from vecenvs.transport.pickling import PickledFns
 from vecenvs.transport.remote import ASKED_FOR, TRANSPORTS, describe_all
 from vecenvs.transport.shared import Names
 from vecenvs.transport.spinning import NEVER, Spin, spins
@@ -99,7 +99,7 @@ class MpiVecEnv(PoolVecEnv):
 
     def _launch(self, worker: int, shard: range) -> Transport:
         self._used.pop(worker, None)
-        env_fns = pickle_env_fns(self._hosts.functions_of(shard), shard.start)
+        env_fns = PickledFns(self._hosts.functions_of(shard), shard.start)
         names = Names.new(self._wake)
         while True:
             for each in range(len(self._shards)):  # so that it is known how many are to share a node

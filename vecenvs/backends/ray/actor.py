@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from vecenvs.cpus import usable_cores
-from vecenvs.transport.pickling import loads
+from vecenvs.transport.pickling import PickledFns, loads
 from vecenvs.transport.shared import RingsSpec
 from vecenvs.worker.process import limit_threads, watch_caller
 from vecenvs.worker.serve import LeaderServer, ShardServer
@@ -84,7 +84,7 @@ class EnvActor(ServingActor):
         self._first = first
         self._autoreset = autoreset
 
-    def make(self, env_fns: Sequence[bytes], paths: Sequence[str]) -> bytes:
+    def make(self, env_fns: PickledFns, paths: Sequence[str]) -> bytes:
         """Make the envs; return the body of MADE. `paths` are where the caller's imports look: they come last here."""
         begin_process(paths)
         limit_threads()
@@ -95,7 +95,7 @@ class EnvActor(ServingActor):
 class LeaderActor(ServingActor):
     """The leader of a node (see `transport.leader`)."""
 
-    def make(self, _: Sequence[bytes], paths: Sequence[str]) -> bytes:
+    def make(self, _: None, paths: Sequence[str]) -> bytes:
         """Get ready for `connect`. There are no envs to make."""
         begin_process(paths)
         self._server = LeaderServer()

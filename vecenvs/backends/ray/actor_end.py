@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from vecenvs.backends.ray.actor import Home
@@ -11,6 +10,7 @@ from vecenvs.backends.ray.actors import Actors
 from vecenvs.backends.ray.cluster import import_paths, shorten
 from vecenvs.backends.ray.foreign_process import ForeignProcess
 from vecenvs.backends.ray.placement import NoPlace, Seat
+from vecenvs.transport.pickling import PickledFns
 from vecenvs.transport.remote import OTHER_NODE, RemoteTransport
 from vecenvs.transport.shared import Names
 from vecenvs.transport.spinning import NEVER, Spin
@@ -27,7 +27,7 @@ class ActorEnd(RemoteTransport):
     longer.
     """
 
-    def __init__(self, actors: Actors, who: str, shard: range, env_fns: Sequence[bytes], names: Names) -> None:
+    def __init__(self, actors: Actors, who: str, shard: range, env_fns: PickledFns | None, names: Names) -> None:
         super().__init__(shard, names, actors.transport, actors.port)
         self._actors = actors
         self._session = actors.session
@@ -48,6 +48,7 @@ class ActorEnd(RemoteTransport):
         self._serving: Any = None
 
     def boot_send(self, data: bytes) -> None:
+        self._env_fns = None  # the envs are made
         self._answering = self._actor.connect.remote(data)
         self._serving = self._actor.serve.remote()
 

@@ -16,7 +16,7 @@ class LeaderTransport(ActorEnd):
     """The actor of a node's leader."""
 
     def __init__(self, actors: Actors, node: str) -> None:
-        super().__init__(actors, f"the leader of node {node[:8]}", range(0), (), Names.new(""))
+        super().__init__(actors, f"the leader of node {node[:8]}", range(0), None, Names.new(""))
         self.why = ASKED_FOR if actors.transport == "messages" else OTHER_NODE  # for an error
         self._start(Seat(actors.request.for_leader(node), LeaderActor, (), self._who))
 

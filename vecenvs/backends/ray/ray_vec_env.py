@@ -23,7 +23,7 @@ from vecenvs.pool.workers import EXIT_GRACE
 from vecenvs.transport import Transport
 from vecenvs.transport.leaders import Leaders
 from vecenvs.transport.memory import check_system
-from vecenvs.transport.pickling import pickle_env_fns
+from vecenvs.transport.pickling import PickledFns
 from vecenvs.transport.remote import TRANSPORTS, describe_all
 from vecenvs.transport.shared import Names
 
@@ -129,7 +129,7 @@ class RayVecEnv(PoolVecEnv):
         return num_workers
 
     def _launch(self, worker: int, shard: range) -> Transport:
-        env_fns = pickle_env_fns(self._hosts.functions_of(shard), shard.start)
+        env_fns = PickledFns(self._hosts.functions_of(shard), shard.start)
         actors, names = self._actors, Names.new(self._wake)
         before = actors.by_worker.get(worker)
         actors.reap(worker, time.monotonic())

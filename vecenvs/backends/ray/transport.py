@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +16,7 @@ from vecenvs.errors import describe_indices
 from vecenvs.pool.workers import EXIT_GRACE
 from vecenvs.transport.leaders import Leaders
 from vecenvs.transport.node_link import NodeLink
+from vecenvs.transport.pickling import PickledFns
 from vecenvs.transport.protocol import Command
 from vecenvs.transport.shared import Names
 
@@ -41,7 +41,7 @@ class ActorTransport(ActorEnd):
         leaders: Leaders,
         worker: int,
         shard: range,
-        env_fns: Sequence[bytes],
+        env_fns: PickledFns,
         names: Names,
         *,
         replaces: bool,

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from vecenvs.batched import Batched
 from vecenvs.errors import EnvError
 from vecenvs.testing.envs import CountingEnv, ToyError, counting_fns
 from vecenvs.testing.suite.base import Conformance, Make
+from vecenvs.transport.pickling import PickledFns
 
 
 class Unreadable:
@@ -58,6 +64,30 @@ def with_space(tag: int, make_space: Callable[[], spaces.Space[Any]]) -> gymnasi
     return env
 
 
+UNPICKLED: weakref.WeakSet[Data] = weakref.WeakSet()  # in this process
+
+
+class Data:
+    """Stands for data that all env functions share, and of which an env takes what it needs."""
+
+    def __init__(self) -> None:
+        self.numbers = np.arange(1000)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        UNPICKLED.add(self)
+
+
+def identities(env: Any) -> tuple[int, int, int]:
+    """Return what envs of one process have in common: the process, their data, their class."""
+    return os.getpid(), id(env.data), id(type(env))
+
+
+def left_of_making(_: Any) -> int:
+    """Return how much of what was needed to make this process's envs is still there."""
+    return len(UNPICKLED) + sum(len(each._data) for each in gc.get_objects() if type(each) is PickledFns)  # noqa: SLF001
+
+
 class StartConformance(Conformance):
     """EnvError for what does not travel, and never the death of a worker; all is well where nothing has to travel."""
 
@@ -85,3 +115,27 @@ class StartConformance(Conformance):
             assert "cannot be unpickled in another process (ToyError: not at home)" in str(error)
         else:
             assert vec.reset().shape == (4, 3)
+
+    @pytest.mark.parametrize("way", ["closure", "partial", "batched"])
+    def test_what_env_functions_share(self, make: Make, way: str) -> None:
+        """It is shared by the envs of a worker, too, classes of a script included; what made them is freed."""
+        data = Data()
+
+        class Local(CountingEnv):
+            def __init__(self, data: Any, tag: int) -> None:
+                super().__init__(tag)
+                self.data = data.numbers
+
+        fns: list[Any] = [functools.partial(Local, data, tag) for tag in range(4)]
+        if way == "closure":
+            fns = [lambda tag=tag: Local(data, tag) for tag in range(4)]
+        if way == "batched":
+            fns = [
+                Batched(functools.partial(SyncVectorEnv, [fn], autoreset_mode=AutoresetMode.SAME_STEP), 1) for fn in fns
+            ]
+        vec = make(fns)
+        assert vec.get_attr("tag") == [0, 1, 2, 3]
+        found = vec.call(identities, None)
+        assert len({*found}) == len({pid for pid, *_ in found}), found
+        if way != "batched":  # a SyncVectorEnv keeps its functions
+            assert vec.call(left_of_making, None) == [0] * 4
