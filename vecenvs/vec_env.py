@@ -7,7 +7,10 @@ A VecEnv steps `num_envs` environments at once. Env i has *slot* i of every batc
 * `rewards` are float32 (n,), `dones` bool (n,) = terminated | truncated, `infos` a sequence of n distinct dicts: a
   list, or from batched envs (`Batched`) a sequence that makes each dict when it is first looked at.
 * Returned arrays belong to the caller: no later call changes them (unless the VecEnv was made with `copy=False`).
-* Trajectories depend on the seed, the env's index and the actions alone, not on the engine or its layout.
+* Trajectories depend on the seed, the env's index and the actions alone, not on the engine or its layout: equal bit
+  for bit, also where envs of one process return the same buffers. The last bits of matrix products of some hundred rows
+  (NumPy's BLAS) depend on the number of threads besides. Workers have one; where the caller steps envs, too
+  (DummyVecEnv, `caller_steps`), set OMP_NUM_THREADS=1 for it.
 * Envs must keep to their spaces. It is an EnvError if a reward is not a number (None, "1.5"), if `terminated` or
   `truncated` is neither True nor False (nor 1 nor 0), or if an observation has another shape than its space, or numbers
   that the space's dtype cannot hold. Keys that a Dict space does not have are ignored.
