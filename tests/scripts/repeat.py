@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -85,6 +86,7 @@ def main() -> int:
     parser.add_argument("arguments", nargs="*", help="for pytest, after --")
     args = parser.parse_args()
     args.to.mkdir(exist_ok=True, parents=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # to end with a tally
     begun = time.strftime("%Y-%m-%d %H:%M:%S")
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     runs: list[Run] = []
