@@ -66,6 +66,16 @@ class Job:
             time.sleep(0.02)
         return int((folder / name).read_text())
 
+    def wait_for_line(self, line: str) -> None:
+        """Wait for the program to print a line. What it prints until then is not in its output."""
+        assert self.process.stdout is not None
+        printed = []
+        for each in self.process.stdout:
+            printed.append(each)
+            if each == line + "\n":
+                return
+        pytest.fail(f"no {line!r}: {printed}")
+
     def finish(self, timeout: float = 50.0) -> str:
         """Wait for the end; give what it printed. AssertionError if it hangs."""
         try:
