@@ -160,6 +160,21 @@ MATRICES: dict[str, dict[str, list[Configuration]]] = {
             replace(subproc("fork", 2, long=True), name="subproc-fork-2-python", python=True),
         ],
     },
+    # For large rows: what carries them, with compiled code at either end or its twin.
+    "sizes": {
+        "dummy": [replace(DUMMY[0], long=True)],
+        "subproc": [
+            subproc("fork", 2),
+            replace(subproc("fork", 2, long=True), name="subproc-fork-2-python", python=True),
+            subproc("caller", 3, long=True),
+            subproc("forkserver", 2, long=True),
+            subproc("spawn", 2, long=True),
+        ],
+    },
+    "size workers": {
+        "dummy": [],
+        "subproc": [subproc("fork", 2), subproc("caller", 3, long=True), subproc("forkserver", 2, long=True)],
+    },
     # For what is built on the contract alone (views, other libraries' names).
     "contract": {"dummy": DUMMY, "subproc": [subproc("fork", 2), subproc("caller", 3, long=True)]},
     # The same, by compiled code and by its twin.

@@ -16,6 +16,7 @@ from vecenvs.testing.suite import (
     BatchedWorkerConformance,
     DeathConformance,
     ErrorConformance,
+    EverySizeConformance,
     IndexConformance,
     InfoConformance,
     InterruptConformance,
@@ -30,6 +31,8 @@ from vecenvs.testing.suite import (
     RuleConformance,
     ScheduleConformance,
     SeedingConformance,
+    SizeConformance,
+    SizeWorkerConformance,
     SpaceConformance,
     StartConformance,
     TimeoutConformance,
@@ -187,3 +190,22 @@ class TestRestarts(OnConfigurations, RestartConformance):
     """Workers that take the places of others."""
 
     matrix = "workers"
+
+
+class TestSizes(OnConfigurations, SizeConformance):
+    """Rows of 1 byte to 5 MiB."""
+
+    matrix = "sizes"
+
+
+class TestSizesBesideDeaths(OnConfigurations, SizeWorkerConformance):
+    """The same, beside workers that end."""
+
+    matrix = "size workers"
+
+
+@pytest.mark.long
+class TestEverySize(OnConfigurations, EverySizeConformance):
+    """Each size by itself."""
+
+    matrix = "sizes"

@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+LONG = 200
+"""Items of the largest array, text or bytes that a message shows whole."""
+
 _ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
@@ -62,6 +65,10 @@ def difference(actual: Any, expected: Any, where: str = "value") -> str | None:
         parts = [(f"{where}[{k}]", *pair) for k, pair in enumerate(zip(actual, expected, strict=True))]
     elif isinstance(expected, (float, np.generic)):
         return _array_difference(np.asarray(actual), np.asarray(expected), where)
+    elif isinstance(expected, (str, bytes)) and len(expected) > LONG and actual != expected:
+        if len(actual) != len(expected):
+            return f"{where}: length {len(actual)} instead of {len(expected)}"
+        return _long_difference([mine != theirs for mine, theirs in zip(actual, expected, strict=True)], where)
     else:
         return None if actual == expected else f"{where}: {actual!r} instead of {expected!r}"
     found = (difference(ours, theirs, path) for path, ours, theirs in parts)
@@ -91,4 +98,13 @@ def _array_difference(actual: Any, expected: Any, where: str) -> str | None:
         return f"{where}: {actual.dtype} {actual.shape} instead of {expected.dtype} {expected.shape}"
     if actual.tobytes() == expected.tobytes():
         return None
+    if actual.size > LONG:
+        size = actual.dtype.itemsize
+        words = [np.frombuffer(array.tobytes(), np.uint8).reshape(-1, size) for array in (actual, expected)]
+        return _long_difference((words[0] != words[1]).any(axis=1), where)
     return f"{where}: {actual.tolist()} instead of {expected.tolist()}"
+
+
+def _long_difference(differs: Sequence[bool] | np.ndarray[Any, Any], where: str) -> str:
+    places = np.flatnonzero(np.asarray(differs))
+    return f"{where}: {len(places)} of {len(differs)} items differ, from {places[0]} to {places[-1]}"

@@ -44,6 +44,7 @@ from vecenvs.testing.suite.rendering import RenderingConformance
 from vecenvs.testing.suite.restarts import RestartConformance
 from vecenvs.testing.suite.schedules import ScheduleConformance
 from vecenvs.testing.suite.seeding import SeedingConformance
+from vecenvs.testing.suite.sizes import EverySizeConformance, SizeConformance, SizeWorkerConformance
 from vecenvs.testing.suite.spaces import SpaceConformance
 from vecenvs.testing.suite.starts import StartConformance
 from vecenvs.testing.suite.subsets import SubsetConformance
@@ -65,6 +66,7 @@ __all__ = [
     "Conformance",
     "DeathConformance",
     "ErrorConformance",
+    "EverySizeConformance",
     "IndexConformance",
     "InfoConformance",
     "InterfaceConformance",
@@ -82,6 +84,8 @@ __all__ = [
     "RuleConformance",
     "ScheduleConformance",
     "SeedingConformance",
+    "SizeConformance",
+    "SizeWorkerConformance",
     "SpaceConformance",
     "StartConformance",
     "SubsetConformance",
@@ -123,7 +127,9 @@ class TrajectoryConformance(WorldConformance, SpaceConformance, RowConformance):
     """Rows equal those of a plain loop, for every env and space."""
 
 
-class VecEnvConformance(TrajectoryConformance, RuleConformance, ScheduleConformance, BatchedConformance):
+class VecEnvConformance(
+    TrajectoryConformance, RuleConformance, ScheduleConformance, BatchedConformance, SizeConformance
+):
     """The promises of every VecEnv."""
 
 
@@ -135,5 +141,6 @@ class WorkerConformance(
     RecoveryConformance,
     TimeoutConformance,
     BatchedWorkerConformance,
+    SizeWorkerConformance,
 ):
     """The promises of a VecEnv with envs in other processes."""
