@@ -136,7 +136,7 @@ def writes_to(columns: Any) -> bool:  # noqa: ARG001
 def own_info(info: Any) -> dict[str, Any]:
     """Return a copy of an env's info, an empty dict for none. TypeError if it is not a dict."""
     if hasattr(info, "keys"):
-        copied: dict[str, Any] = copy_containers(dict(info))
+        copied: dict[str, Any] = copy_containers(info if type(info) is dict else dict(info))
         return copied
     if info is None or (isinstance(info, (int, str, list, tuple)) and not info):
         return {}

@@ -14,8 +14,19 @@ from numpy.typing import NDArray
 def copy_containers(value: Any) -> Any:
     """Copy the containers and arrays in a value, so that a later change on one side does not show on the other.
 
-    Other objects are returned as they are, and so is a container of a foreign class that cannot be copied.
+    Other objects are returned as they are, and so is a container of a foreign class that cannot be copied. ValueError
+    for one that is nested too deep.
     """
+    try:
+        return _copied(value)
+    except RecursionError:  # it may contain itself
+        try:
+            return _copied_once(value, {})
+        except RecursionError:
+            raise ValueError(f"{shown(value)} is nested too deep to be copied: make it flatter") from None
+
+
+def _copied(value: Any) -> Any:
     kind = type(value)
     if kind in IMMUTABLE:
         return value
@@ -24,17 +35,37 @@ def copy_containers(value: Any) -> Any:
     if kind is dict:
         if IMMUTABLE.issuperset(map(type, value.values())):
             return value.copy()
-        return {key: copy_containers(item) for key, item in value.items()}
+        return {key: _copied(item) for key, item in value.items()}
     if kind is list:
-        return [copy_containers(item) for item in value]
+        return [_copied(item) for item in value]
     if kind is tuple:
-        return tuple(copy_containers(item) for item in value)
+        return tuple(_copied(item) for item in value)
     if isinstance(value, _CONTAINERS):
         try:
             return copy.deepcopy(value)
         except Exception:  # from a foreign __deepcopy__ or __reduce__
             return value
     return value
+
+
+def _copied_once(value: Any, copies: dict[int, Any]) -> Any:
+    """Copy each container once: where it contains itself, its copy does, too."""
+    kind = type(value)
+    if id(value) in copies:
+        return copies[id(value)]
+    if kind is dict:
+        copies[id(value)] = copied = {}
+        for key, item in value.items():
+            copied[key] = _copied_once(item, copies)
+        return copied
+    if kind is list or kind is tuple:
+        items: list[Any] = []
+        if kind is list:
+            copies[id(value)] = items
+        for item in value:
+            items.append(_copied_once(item, copies))  # noqa: PERF401  the list may be in an item
+        return items if kind is list else tuple(items)
+    return _copied(value)
 
 
 def shown(value: Any) -> str:

@@ -19,6 +19,9 @@ from vecenvs.batch.packed_infos import unpack
 from vecenvs.errors import EnvError, RemoteError, VecEnvError
 from vecenvs.transport.pickling import dumps, loads
 
+_TEXT = 20_000  # characters of an error's text, and as many of its traceback
+_PORTABLE = 2**24  # bytes of an exception that is sent to another process
+
 Message = tuple[int, int, Any]  # a number, a tag and a body
 
 
@@ -161,36 +164,56 @@ class RemoteFailure(NamedTuple):
 
     @classmethod
     def capture(cls, slot: int, doing: str, exc: BaseException, *, portable: bool, remedy: str = "") -> RemoteFailure:
-        """Describe `exc`; the summary ends with `remedy`.
+        """Describe `exc`; the summary ends with `remedy`, and all text is limited.
 
-        With `portable` it is kept only if it survives pickling, else as text alone.
+        With `portable` it is kept only if it survives pickling in less than _PORTABLE bytes, else as text alone.
         """
-        text = "".join(traceback.format_exception(type(exc), exc, exc.__traceback__))
-        kept: BaseException | None = exc
-        if portable:
-            exc.__traceback__ = None
-            try:
-                kept = loads(dumps(exc))
-            except Exception:  # whatever a foreign __reduce__ raises
-                kept = None
-        ours = isinstance(exc, VecEnvError)
-        summary = str(exc) if ours else f"env {slot} raised {type(exc).__name__} in {doing}: {safe_text(exc)}"
+        kept: BaseException | None = None
+        kind = type(exc)
+        try:
+            text = shortened("".join(traceback.format_exception(kind, exc, exc.__traceback__)))
+            isinstance(exc, EnvError)  # as callers may ask: raises here if it raises there
+            kept = _portable(exc) if portable else exc
+        except Exception as problem:  # from a foreign class: each of its attributes may raise
+            text = f"{kind.__name__}: {safe_text(exc)} (its own code raises {type(problem).__name__}: no traceback)"
+        shown = safe_text(exc)
+        summary = shown if issubclass(kind, VecEnvError) else f"env {slot} raised {kind.__name__} in {doing}: {shown}"
         if remedy:
             summary = f"{summary}. {remedy}"
-        return cls(slot, summary, text, kept if isinstance(kept, BaseException) else None)
+        return cls(slot, summary, text, kept)
 
     def to_error(self) -> EnvError:
         """Return the error to raise in the caller."""
-        kind = type(self.exception) if isinstance(self.exception, EnvError) else EnvError
+        exception = self.exception
+        kind = type(exception) if isinstance(exception, EnvError) else EnvError
         error = kind(self.slot, self.summary, self.traceback)
-        error.__cause__ = self.exception or RemoteError(self.traceback)
+        error.__cause__ = RemoteError(self.traceback) if exception is None else exception
         return error
 
 
-def safe_text(exc: BaseException) -> str:
-    """Return str(exc), or the fact that it raises."""
+def _portable(exc: BaseException) -> BaseException | None:
+    """Return what arrives of an exception that is sent to another process, None if nothing does."""
+    exc.__traceback__ = None
     try:
-        return str(exc)
+        data = dumps(exc)
+        kept = loads(data) if len(data) < _PORTABLE else None
+        return kept if isinstance(kept, BaseException) else None
+    except Exception:  # whatever a foreign __reduce__ raises
+        return None
+
+
+def shortened(text: str) -> str:
+    """Return a text without its middle if it is too long for an error: data belong into files."""
+    left_out = len(text) - _TEXT
+    if left_out <= 0:
+        return text
+    return f"{text[: _TEXT // 2]}\n... ({left_out} characters are left out here) ...\n{text[-_TEXT // 2 :]}"
+
+
+def safe_text(exc: BaseException) -> str:
+    """Return str(exc), shortened, or the fact that it raises."""
+    try:
+        return shortened(str(exc))
     except Exception as problem:
         return f"(its __str__ raises {type(problem).__name__})"
 

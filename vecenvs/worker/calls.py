@@ -11,7 +11,7 @@ from vecenvs.batch.values import copy_containers
 from vecenvs.env_calls import counts_as_reset, name_for
 from vecenvs.errors import VecEnvError
 from vecenvs.transport.pickling import dumps
-from vecenvs.transport.protocol import RemoteFailure
+from vecenvs.transport.protocol import RemoteFailure, safe_text
 from vecenvs.worker.batched_host import width
 from vecenvs.worker.env_shard import ENV_ERRORS
 from vecenvs.worker.host_parts import run_on
@@ -52,7 +52,9 @@ def _portable_result(slot: int, doing: str, result: Any) -> Any:
     try:
         dumps(result)
     except Exception as exc:
-        problem = VecEnvError(f"{doing} of env {slot} gives a {type(result).__name__} that cannot be pickled ({exc})")
+        problem = VecEnvError(
+            f"{doing} of env {slot} gives a {type(result).__name__} that cannot be pickled ({safe_text(exc)})"
+        )
         return RemoteFailure.capture(slot, doing, problem, portable=True)
     return result
 

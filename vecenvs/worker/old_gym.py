@@ -26,7 +26,7 @@ _CALLERS = {
 
 def remedy(env: Any, exc: BaseException) -> str:
     """Return how to change `env` if its old interface is the cause of `exc`; "" if that cannot be told."""
-    if not isinstance(exc, (TypeError, ValueError)):
+    if not issubclass(type(exc), (TypeError, ValueError)):
         return ""
     try:
         text = str(exc)
@@ -41,7 +41,7 @@ def remedy(env: Any, exc: BaseException) -> str:
 
 def seed_remedy(exc: BaseException) -> str:
     """Return how to seed if `exc` comes from `env.seed(...)`, which env functions used to call; else ""."""
-    if isinstance(exc, AttributeError) and exc.name == "seed" and isinstance(exc.obj, gym.Env):
+    if type(exc) is AttributeError and exc.name == "seed" and isinstance(exc.obj, gym.Env):
         return _SEED
     return ""
 

@@ -25,6 +25,7 @@ from vecenvs.transport.protocol import (
     addressed,
     kind_of,
     rows_of,
+    safe_text,
     shifted,
 )
 from vecenvs.worker.async_resets import AsyncResets
@@ -306,9 +307,8 @@ class Worker:
         except Exception as exc:
             given = {**extra.info, **(extra.reset_info or {})}
             keys = [key for key, value in given.items() if not can_pickle(value)]
-            problem = VecEnvError(
-                f"env {extra.slot}: its info{keys} cannot be pickled ({exc}): leave it out, or use DummyVecEnv"
-            )
+            what = f"env {extra.slot}: its info{keys} cannot be pickled ({safe_text(exc)})"
+            problem = VecEnvError(f"{what}: leave it out, or use DummyVecEnv")
             failure = RemoteFailure.capture(extra.slot, "step", problem, portable=True)
             return self.env_shard.fail([extra.slot - self._first], failure)[0]
         return extra

@@ -36,6 +36,7 @@ from vecenvs.testing.suite.infos import InfoConformance
 from vecenvs.testing.suite.interfaces import InterfaceConformance
 from vecenvs.testing.suite.interrupts import InterruptConformance
 from vecenvs.testing.suite.lifecycle import LifecycleConformance
+from vecenvs.testing.suite.long_errors import LongErrorConformance
 from vecenvs.testing.suite.messages import MessageConformance
 from vecenvs.testing.suite.misfits import MisfitConformance
 from vecenvs.testing.suite.ownership import OwnershipConformance
@@ -72,6 +73,7 @@ __all__ = [
     "InterfaceConformance",
     "InterruptConformance",
     "LifecycleConformance",
+    "LongErrorConformance",
     "Make",
     "MessageConformance",
     "MisfitConformance",
@@ -111,6 +113,7 @@ class RuleConformance(
     InfoConformance,
     RenderingConformance,
     ErrorConformance,
+    LongErrorConformance,
     MisfitConformance,
     InterfaceConformance,
     InterruptConformance,

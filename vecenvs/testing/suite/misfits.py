@@ -88,6 +88,22 @@ class Talkative(gymnasium.ObservationWrapper[Any, Any, Any]):
         return {"more": "?", "counts": observation, "inner": {"tag": observation[0], "debug": object()}}
 
 
+class OddInfoEnv(CountingEnv):
+    """An env with `odd` as its info: in "step" or "reset", as `where` says, the second time."""
+
+    def __init__(self, tag: int, where: str, odd: Any) -> None:
+        super().__init__(tag, 99)
+        self.where, self.odd = where, odd
+
+    def reset(self, **given: Any) -> Any:
+        obs, info = super().reset(**given)
+        return obs, self.odd if self.where == "reset" and self.episode == 2 else info
+
+    def step(self, action: Any) -> Any:
+        *row, info = super().step(action)
+        return *row, self.odd if self.where == "step" and self.steps == 2 else info
+
+
 class MisfitConformance(Conformance):
     """EnvError for observations, rewards and flags that do not fit."""
 
@@ -222,3 +238,17 @@ class MisfitConformance(Conformance):
             vec.step([0] * 4)
         assert caught.value.index == 1
         assert [info["episode"] for info in vec.reset_infos] == [2, 1, 2, 2]
+
+    @pytest.mark.parametrize("where", ["step", "reset"])
+    @pytest.mark.parametrize("odd", ["text", [("key", 1)], 5, np.ones(3)], ids=["text", "pairs", "number", "array"])
+    def test_infos_that_are_no_dicts(self, make: Make, where: str, odd: Any) -> None:
+        vec = make([CountingEnv, functools.partial(OddInfoEnv, 1, where, odd), functools.partial(CountingEnv, 2)])
+        vec.reset()
+        vec.step([0] * 3)
+        call = functools.partial(vec.step, [0] * 3) if where == "step" else vec.reset
+        with pytest.raises(
+            EnvError, match=f"env 1 raised TypeError in {where}: info must be a dict, not .*: return {{}}"
+        ):
+            call()
+        vec.reset([1])
+        assert [info["tag"] for info in vec.step([0] * 3)[3]] == [0, 1, 2]

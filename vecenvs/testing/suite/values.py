@@ -123,6 +123,35 @@ class ListeningEnv(CountingEnv):
         return super().step(0)
 
 
+class Knotted(CountingEnv):
+    """Its infos contain themselves, at several places; those of resets, too."""
+
+    def reset(self, **given: Any) -> Any:
+        obs, info = super().reset(**given)
+        return obs, self._knot(info)
+
+    def step(self, action: Any) -> Any:
+        *row, info = super().step(action)
+        return *row, self._knot(info)
+
+    def _knot(self, info: dict[str, Any]) -> dict[str, Any]:
+        path: list[Any] = [self.steps, np.full(2, self.steps)]
+        path.append(path)
+        info.update(path=path, pair=(path, {"tag": self.tag}))
+        info["pair"][1]["pair"] = info["pair"]
+        return info
+
+
+def unpack_knot(info: dict[str, Any]) -> list[Any]:
+    """Return what a knotted info says, looked at through its knots."""
+    path, (same, inner) = info["path"], info["pair"]
+    while inner["pair"][1] is not inner:
+        inner = inner["pair"][1]
+    assert path[2][2] is path[2]
+    assert same[2] is same
+    return [path[2][0], path[2][1].tolist(), same[0], inner["tag"]]
+
+
 class HugeRewardEnv(CountingEnv):
     """Its rewards are too large for float32, those of every third env fit."""
 
@@ -150,6 +179,19 @@ class ValueConformance(Conformance):
         once = 1.0 if way == "set_attr" else 2.0
         assert [float(given[0]) for given in vec.get_attr("given")] == [once] * 4
         assert mine[0] == 0.0
+
+    def test_infos_that_contain_themselves(self, make: Make) -> None:
+        """In the caller's process they are copied, elsewhere pickled: each way keeps their knots."""
+        vec = make([functools.partial(Knotted, tag, 3) for tag in range(3)])
+        vec.reset()
+        seen: list[Any] = []
+        for step in range(7):
+            infos = vec.step([0] * 3)[3]
+            seen += infos
+            for tag, info in enumerate(seen[-3:]):
+                assert unpack_knot(info) == [step + 1, [step + 1] * 2, step + 1, tag]
+        assert [unpack_knot(info)[0] for info in seen[::3]] == list(range(1, 8))
+        assert [unpack_knot(info)[3] for info in vec.reset_infos] == [0, 1, 2]
 
     def test_rewards_beyond_float32(self, make: Make) -> None:
         """They are infinite, whatever NumPy is to do about that, and exact in `rewards64`."""
