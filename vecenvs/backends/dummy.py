@@ -52,8 +52,9 @@ class DummyVecEnv(PoolVecEnv):
         results, objects = self._step_results, self._batch.observations.layout.has_objects
         self._results = results if isinstance(results, BatchedResults) and not objects else None
         self._recorded: int | None = None  # number of a step that `step_wait` carries out directly
-        # Whether rows without infos are all that a step leaves behind.
-        self._direct = not (self._asynchronous or self._info_attrs or self._step_results.keep_rows)
+        # Whether rows without infos are all that a step leaves behind, and no subclass has halves of `step` of its own.
+        halves = (type(self).step_async, type(self).step_wait) == (DummyVecEnv.step_async, DummyVecEnv.step_wait)
+        self._direct = halves and not (self._asynchronous or self._info_attrs or self._step_results.keep_rows)
 
     def step(self, actions: Any) -> StepReturn:
         """Step every env once. A step in which no env fails or gives an info takes the direct way below.

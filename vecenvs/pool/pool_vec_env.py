@@ -166,7 +166,9 @@ class PoolVecEnv(PoolBase):
             position = slots.index(failure.slot)
             max_envs = min(position, max_envs or position)
             if not position:
-                self._held = Result(failure.to_error(), 1 << failure.slot, NO_RESETS)
+                host = self._hosts.host_of(failure.slot) or (failure.slot,)  # a batched env fails as a whole
+                failed = [slot for slot in slots if slot in host and extras[slot].failure is not None]
+                self._held = Result(env_error(extras[slot] for slot in failed), bits_of(failed), NO_RESETS)
                 return
         if max_envs is not None and max_envs < len(slots):
             slots = slots[:max_envs]

@@ -254,6 +254,15 @@ class BatchedRuleConformance(Conformance):
         vec.reset()
         obs, *_ = vec.step([0] * 4)
         assert obs[:, 2].tolist() == [1] * 4
+        vec.send([0] * 4)
+        rows, errors = set[int](), list[EnvError]()
+        while len(rows) < 2 or not errors:  # one error for the batched env by this way, too
+            try:
+                rows |= {*vec.recv(timeout=30).indices.tolist()}
+            except EnvError as error:
+                errors.append(error)
+        assert rows == {2, 3}
+        assert [[each.index for each in error.errors] for error in errors] == [[0, 1]]
 
     def test_a_batch_of_text_that_fails(self, make: Make) -> None:
         """Rows that are no numbers arrive from the other envs of its worker."""
