@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.batched import Batched
-from vecenvs.errors import EnvError, SpaceMismatch, VecEnvError
+from vecenvs.errors import EnvError, NotSteppingError, SpaceMismatch, VecEnvError
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import NESTED, SPACES, CountingEnv, FailingEnv, SampledEnv, UnpicklableEnv, counting_fns
 from vecenvs.testing.envs.batches import KINDS, ArrayBatch, batched_fns
@@ -254,15 +254,23 @@ class BatchedRuleConformance(Conformance):
         vec.reset()
         obs, *_ = vec.step([0] * 4)
         assert obs[:, 2].tolist() == [1] * 4
+
+    def test_the_envs_of_a_batch_fail_by_one_error(self, make: Make) -> None:
+        """Also where rows come one after another."""
+        bad = functools.partial(FailingEnv, 1, "step", 1)
+        vec = make(batched_fns([*counting_fns(1), bad, *counting_fns(4)[2:]], (2, 2)))
+        vec.reset()
         vec.send([0] * 4)
         rows, errors = set[int](), list[EnvError]()
-        while len(rows) < 2 or not errors:  # one error for the batched env by this way, too
+        while len(rows) < 2 or not errors:
             try:
                 rows |= {*vec.recv(timeout=30).indices.tolist()}
             except EnvError as error:
                 errors.append(error)
         assert rows == {2, 3}
         assert [[each.index for each in error.errors] for error in errors] == [[0, 1]]
+        with pytest.raises(NotSteppingError):
+            vec.recv()
 
     def test_a_batch_of_text_that_fails(self, make: Make) -> None:
         """Rows that are no numbers arrive from the other envs of its worker."""
