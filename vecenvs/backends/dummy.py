@@ -43,6 +43,7 @@ class DummyVecEnv(PoolVecEnv):
     """
 
     _has_workers = False
+    _parts = (*PoolVecEnv._parts, "_local", "_results", "_take_actions")  # noqa: SLF001  its base's
 
     def __init__(self, env_fns: Iterable[EnvFn], **common: Any) -> None:
         super().__init__(env_fns, 1, **common)
@@ -75,7 +76,7 @@ class DummyVecEnv(PoolVecEnv):
 
     def step_wait(self, timeout: float | None = None) -> StepReturn:
         number, self._recorded = self._recorded, None
-        if number is None or not self._commands.is_unsent(number):
+        if number is None or self.closed or not self._commands.is_unsent(number):
             return super().step_wait(timeout)
         if timeout is not None:
             self._recorded = number
@@ -106,7 +107,7 @@ class DummyVecEnv(PoolVecEnv):
     def _envs_here(self) -> list[Any]:
         if self.closed:
             return []
-        self._check_free("envs", self._commands.everyone, autoresets=False)
+        self._check_free("envs", None, autoresets=False)
         self._waiting.finish_resets(self._commands.everyone, forget=False)
         return self._local.envs()
 

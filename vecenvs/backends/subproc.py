@@ -73,10 +73,10 @@ class SubprocVecEnv(PoolVecEnv):
         self._cpus = self._cpus_to_pin() if parse_flag("pin_workers", pin_workers) else []
         super().__init__(fns, workers, **common)
 
-    def stats(self) -> dict[str, Any]:
-        """Return what every VecEnv counts, with `start_method` and `caller_steps`."""
+    def _engine_stats(self) -> dict[str, Any]:
+        """Return how the workers were started."""
         method = self._context.get_start_method()
-        return {**super().stats(), "start_method": method, "caller_steps": bool(self._caller_steps)}
+        return {"start_method": method, "caller_steps": bool(self._caller_steps)}
 
     def _launch(self, worker: int, shard: range) -> Transport:
         env_fns = self._hosts.functions_of(shard)

@@ -74,6 +74,11 @@ class PoolBase(VecEnv):
     """
 
     _has_workers = True  # other than the calling process, so that one has to close them
+    # The attributes that refer to memory, descriptors and processes: a closed VecEnv, which may be kept, has none.
+    _parts: tuple[str, ...] = (
+        "_batch", "_calls", "_commands", "_episodes", "_infos", "_recovery", "_step_results", "_subsets", "_waiting",
+        "_workers",
+    )  # fmt: skip
     _moves_workers = False  # whether the engine may replace workers that have not failed: see `Transport.moving`
 
     def __init__(
@@ -124,6 +129,7 @@ class PoolBase(VecEnv):
         self._report = None if step_timeout is None else (Command.REPORT, step_timeout / _REPORTS)
         self._steps = 0
         self._counters = dict.fromkeys(("received", "resets"), 0)
+        self._last_stats: dict[str, Any] | None = None  # of a closed VecEnv
         self._workers = workers = Workers(
             self._shards,
             self._launch,
@@ -209,6 +215,8 @@ class PoolBase(VecEnv):
         self._free &= not self.closed
 
     def stats(self) -> dict[str, Any]:
+        if self._last_stats is not None:
+            return dict(self._last_stats)
         return {
             "backend": type(self).__name__,
             "num_envs": self.num_envs,
@@ -218,7 +226,12 @@ class PoolBase(VecEnv):
             "restarts": self._recovery.restarts,
             "steps": self._steps,
             **self._counters,
+            **self._engine_stats(),
         }
+
+    def _engine_stats(self) -> dict[str, Any]:
+        """Return what this engine adds to `stats`."""
+        return {}
 
     def __repr__(self) -> str:
         if "render_mode" not in vars(self):  # the constructor goes on, or has raised
@@ -234,11 +247,15 @@ class PoolBase(VecEnv):
     def close(self) -> None:
         if self._finalizer.cancelled:
             return
+        if not self.closed:
+            self._last_stats = self.stats()
         self.closed, self._free = True, False
         self._close_window()
         failures: list[RemoteFailure] = []
         if not self._finalizer.forked:  # in a fork of the caller the workers are not its own
             failures = self._workers.close(CLOSE_GRACE)
         self._finalizer.cancel()  # a Ctrl-C before this leaves the rest to the next `close`, or to the finalizer
+        for part in self._parts:
+            vars(self).pop(part, None)
         for failure in failures:
             warnings.warn(f"{failure.summary} while being closed", RuntimeWarning, stacklevel=2)

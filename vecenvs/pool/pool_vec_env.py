@@ -31,11 +31,10 @@ class PoolVecEnv(PoolBase):
     # Stepping in lock-step
 
     def step_async(self, actions: Any) -> None:
-        commands = self._commands
         if not self._free:
-            self._check_free("step_async", self._commands.everyone, autoresets=False)
+            self._check_free("step_async", None, autoresets=False)
         self._free = False
-        columns = self._batch.actions
+        commands, columns = self._commands, self._batch.actions
         if not columns.take(actions):
             columns.assign(self._parse_actions(actions, self.num_envs))
         if self._info_attrs and self._infos.closed:
@@ -46,11 +45,13 @@ class PoolVecEnv(PoolBase):
             commands.step_some(commands.everyone & ~bits_of(commands.resetting))
 
     def step_wait(self, timeout: float | None = None) -> StepReturn:
+        if self.closed:
+            self._check_open("step_wait")
         commands = self._commands
         if self._step_result is not None:  # an exception (Ctrl-C) has ended the step_wait before
             return self._end_step(self._step_result)
         deadline = None if timeout is None else deadline_of(timeout)
-        if self.closed or commands.stepping is None or self._recovery.lost:
+        if commands.stepping is None or self._recovery.lost:
             self._check_stepping()
         if commands.resetting:
             self._step_result = result = self._finish_some(deadline, timeout)
@@ -224,6 +225,7 @@ class PoolVecEnv(PoolBase):
         return self._hosts.grouped(count) if self._hosts.batched else grouped(self._shards, count)
 
     def info_array(self, name: str) -> NDArray[Any]:
+        self._check_open("info_array")
         return self._infos.stacked(name)
 
     def _open_infos(self) -> None:
@@ -250,7 +252,6 @@ class PoolVecEnv(PoolBase):
 
     def _check_stepping(self) -> None:
         """Raise if there is no step to wait for."""
-        self._check_open("step_wait")
         if not self._commands.in_step:
             raise NotSteppingError("step_wait without a step_async before it")
         for error in self._recovery.lost.values():  # the step has failed: recv returns what is left of it
@@ -260,8 +261,8 @@ class PoolVecEnv(PoolBase):
         self._check_open(what)
         return self._subsets.of(indices)
 
-    def _check_free(self, what: str, slots: int, *, autoresets: bool = True) -> None:
-        """Raise unless these slots can take a command."""
+    def _check_free(self, what: str, slots: int | None, *, autoresets: bool = True) -> None:
+        """Raise unless these slots, by default all, can take a command."""
         self._free = False
         self._check_open(what)
         if self._calls.waiting:
@@ -270,34 +271,40 @@ class PoolVecEnv(PoolBase):
             raise AlreadySteppingError(f"{what} after a step_async: step_wait first")
         if self._held is not None:
             raise AlreadySteppingError(f"{what} while an interrupted call has not returned its rows: recv first")
-        self._waiting.check_free(what, slots, autoresets=autoresets)
+        self._waiting.check_free(what, self._commands.everyone if slots is None else slots, autoresets=autoresets)
 
     @property
     def active(self) -> NDArray[np.bool_]:
+        self._check_open("active")
         return self._step_results.active
 
     @property
     def terminated(self) -> NDArray[np.bool_]:
+        self._check_open("terminated")
         return self._step_results.flagged(TERMINATED)
 
     @property
     def truncated(self) -> NDArray[np.bool_]:
+        self._check_open("truncated")
         return self._step_results.flagged(TRUNCATED)
 
     @property
     def rewards64(self) -> NDArray[np.float64]:
+        self._check_open("rewards64")
         return self._step_results.rewards64
 
     # Asking the envs
 
     def call(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
-        free = not self._calls.waiting
+        self._check_open(env_calls.name_for(function))
+        calls = self._calls
+        free = not calls.waiting
         try:
             self.call_async(function, indices, *args, **kwargs)
             return self.call_wait()
         finally:
             if free:  # after a Ctrl-C
-                self._calls.forget()
+                calls.forget()
 
     def call_async(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> None:
         check_function(function)
@@ -323,10 +330,9 @@ class PoolVecEnv(PoolBase):
         self._prepare("set_options", {}, parse_options(options, range(self.num_envs)))
 
     def _prepare(self, what: str, seeds: dict[int, Any], options: dict[int, Any]) -> None:
-        everyone = self._commands.everyone
-        self._check_free(what, everyone, autoresets=False)
+        self._check_free(what, None, autoresets=False)
         if options:
             self._workers.check_portable("options", options)
-        self._waiting.finish_resets(everyone, forget=False)
+        self._waiting.finish_resets(self._commands.everyone, forget=False)
         self._calls.prepare(seeds, options)
         self._episodes.hold(seeds, options, slots_in(self._commands.ready_slots()))

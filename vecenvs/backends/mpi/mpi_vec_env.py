@@ -53,6 +53,8 @@ class MpiVecEnv(PoolVecEnv):
         VecEnvError: a worker can neither open the caller's memory nor connect to the caller.
     """
 
+    _parts = (*PoolVecEnv._parts, "_leaders")  # noqa: SLF001  its base's
+
     def __init__(
         self,
         env_fns: Iterable[EnvFn],
@@ -118,15 +120,15 @@ class MpiVecEnv(PoolVecEnv):
         find_node = partial(self._leaders.link, peer.node)
         return RankTransport(launched, names, find_spins, self._transport, self._address, self._port, find_node)
 
-    def stats(self) -> dict[str, Any]:
-        """Return what every VecEnv counts, and how its workers are reached.
+    def _engine_stats(self) -> dict[str, Any]:
+        """Return how the workers are reached.
 
         Returns:
-            Besides the entries of `VecEnv.stats`: `transports`, the number of workers by transport, and `workers`, a
+            `transports`, the number of workers by transport, and `workers`, a
             dict for each worker of rank, host, pid (the rank's), transport, why and gathered (whether it shares its
             node's connection).
         """
-        return {**super().stats(), **describe_all(self._workers.launched())}
+        return describe_all(self._workers.launched())
 
 
 def _by_messages(used: Mapping[int, Peer], *, everywhere: bool) -> list[Peer]:

@@ -65,6 +65,8 @@ class RayVecEnv(PoolVecEnv):
         VecEnvError: an actor can neither open the caller's memory nor connect to the caller.
     """
 
+    _parts = (*PoolVecEnv._parts, "_leaders")  # noqa: SLF001  its base's
+
     def __init__(
         self,
         env_fns: Iterable[EnvFn],
@@ -141,17 +143,17 @@ class RayVecEnv(PoolVecEnv):
         actors.by_worker[worker] = launched
         return launched
 
-    def stats(self) -> dict[str, Any]:
-        """Return what every VecEnv counts, and how its workers are reached.
+    def _engine_stats(self) -> dict[str, Any]:
+        """Return how the workers are reached.
 
         Returns:
-            Besides the entries of `VecEnv.stats`: `transports`, the number of workers by transport; `workers`, a dict
+            `transports`, the number of workers by transport; `workers`, a dict
             for each worker of node, ip, pid, transport, why, gathered (whether it shares its node's connection) and
             shares (whether it shares the CPUs of other workers, until there is room); `waiting`, how many do, and
             `moves`, how many no longer do. A move counts among `restarts`, too.
         """
         found = describe_all(self._workers.launched())
-        return {**super().stats(), **found, "waiting": len(self._actors.waiting), "moves": self._moves}
+        return {**found, "waiting": len(self._actors.waiting), "moves": self._moves}
 
     def close(self) -> None:
         super().close()

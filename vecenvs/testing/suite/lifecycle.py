@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import functools
+import gc
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, NotSteppingError, VecEnvError
 from vecenvs.testing.envs import CountingEnv, FailingEnv, ForkingEnv, counting_fns
 from vecenvs.testing.lockstep import Lockstep
 from vecenvs.testing.suite.base import Conformance, Make
+
+
+def _mapped() -> int:
+    """Return how many segments of shared memory this process maps, where the system shows that."""
+    maps = Path("/proc/self/maps")
+    return maps.read_text(encoding="utf-8", errors="replace").count("memfd:vecenvs") if maps.exists() else 0
 
 
 class LifecycleConformance(Conformance):
@@ -77,6 +85,12 @@ class LifecycleConformance(Conformance):
             lambda: vec.has_attr("tag"),
             lambda: vec.env_method("add", 1),
             lambda: vec.env_is_wrapped(object),
+            lambda: vec.active,
+            lambda: vec.rewards64,
+            lambda: vec.info_array("tag"),
+            lambda: vec.call_wait(),
+            lambda: vec.recv(),
+            lambda: vec.send([0, 0]),
             lambda: vec.get_images(),
             lambda: vec.render(),
         ]
@@ -86,6 +100,27 @@ class LifecycleConformance(Conformance):
         vec.close()
         assert vec.num_envs == 2
         assert vec.closed is True
+
+    def test_a_closed_vec_env_holds_nothing(self, make: Make) -> None:
+        """A program may keep thousands of them; what it was given stays valid."""
+        import psutil
+
+        closed, held = [], []
+        counts = []
+        for _ in range(3):
+            vec = make(counting_fns(4), copy=False)
+            vec.reset(seed=0)
+            held.append(vec.step([0] * 4)[0])
+            expected = np.array(held[-1])
+            steps = vec.stats()["steps"]
+            vec.close()
+            closed.append(vec)
+            gc.collect()
+            counts.append((psutil.Process().num_fds(), _mapped()))
+            np.testing.assert_array_equal(held[-1], expected)
+            assert vec.stats()["steps"] == steps
+            held.clear()
+        assert counts[1] == counts[2]
 
     def test_close_is_asked_of_every_env_once(self, make: Make, tmp_path: Path) -> None:
         closed = tmp_path / "closed"
