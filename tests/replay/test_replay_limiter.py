@@ -55,23 +55,16 @@ def test_before_min_size_inserts_are_free() -> None:
     assert not limiter.may_insert()
 
 
-def test_state() -> None:
-    limiter, other = RateLimiter(1.0, 5, 3), RateLimiter(1.0, 5, 3)
-    limiter.inserted(7)
-    limiter.sampled(4)
-    other.load(limiter.state())
-    assert (other.inserts, other.samples) == (7, 4)
-
-
-def test_state_of_another_ratio() -> None:
-    """Samples drawn without a limit, or under another ratio, need not be compensated."""
-    unlimited, limited = RateLimiter(), RateLimiter(1.0, 5, 3)
-    unlimited.inserted(2000)
-    unlimited.sampled(100_000)
-    limited.load(unlimited.state())
-    assert limited.inserts == 2000
-    assert limited.may_sample(2000) > 0
-    assert limited.may_insert()
+def test_restored() -> None:
+    """With a ratio a restored limiter owes no samples, however many were drawn; without one it counts them."""
+    limiter = RateLimiter(2.0, min_size=5, tolerance=8)
+    limiter.restore(20, 100_000)
+    assert (limiter.inserts, limiter.samples, limiter.may_sample(20), limiter.may_insert()) == (20, 30, 8, True)
+    limiter.restore(3, 0)
+    assert (limiter.samples, limiter.may_sample(3)) == (0, 0)
+    unlimited = RateLimiter()
+    unlimited.restore(20, 100_000)
+    assert (unlimited.inserts, unlimited.samples) == (20, 100_000)
 
 
 @pytest.mark.parametrize(
@@ -85,15 +78,6 @@ def test_state_of_another_ratio() -> None:
 def test_wrong_numbers(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         RateLimiter(**arguments)
-
-
-def test_settled() -> None:
-    """A limiter that begins with stored transitions owes no samples."""
-    limiter = RateLimiter(2.0, min_size=5, tolerance=8)
-    limiter.settle(20)
-    assert (limiter.inserts, limiter.samples, limiter.may_sample(20), limiter.may_insert()) == (20, 30, 8, True)
-    limiter.settle(3)
-    assert (limiter.samples, limiter.may_sample(3)) == (0, 0)
 
 
 def test_a_busy_learner_goes_first() -> None:
@@ -127,15 +111,3 @@ def test_numbers_that_are_none(value: Any) -> None:
     for name in ("alpha", "gamma"):
         with pytest.raises(TypeError, match=f"{name} must be a number, not "):
             ReplayBuffer(Discrete(2), Discrete(2), 10, **{name: value})
-
-
-@pytest.mark.parametrize(
-    "state",
-    [[], 5, {}, {"inserts": 1}, {"inserts": 1, "samples": None}, {"inserts": 1.5, "samples": 2},
-     {"inserts": int("9" * 400), "samples": 2}, {"inserts": 1, "samples": 2, "samples_per_insert": "x"}],
-)  # fmt: skip
-def test_states_that_are_none(state: Any) -> None:
-    with pytest.raises(ValueError, match="two counts and a ratio"):
-        RateLimiter.check_state(state)
-    for limiter in (RateLimiter(), RateLimiter(2.0, 5, 10)):
-        limiter.check_state(limiter.state())

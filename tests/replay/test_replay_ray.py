@@ -107,10 +107,10 @@ class TestServer:
             with pytest.raises(AttributeError, match="moon"):
                 server.set_attr("moon", 1)
             with pytest.raises(
-                TypeError, match=r"'buffer' is a ReplayBuffer, which cannot .*get_attr\('buffer.part'\)"
+                TypeError, match=r"the result is a ReplayBuffer, which cannot .*get_attr\('name.part'\)"
             ):
                 server.get_attr("buffer")
-            with pytest.raises(TypeError, match=r"what the function returned is a ReplayBuffer.*return numbers"):
+            with pytest.raises(TypeError, match=r"the result is a ReplayBuffer.*a function that returns numbers"):
                 server.call(lambda owner: owner.buffer)
         with pytest.raises(ClosedError, match="sample"):
             server.sample()
@@ -150,10 +150,10 @@ class TestServer:
         """A refused file leaves the stored transitions unchanged."""
         buffer = ReplayBuffer(OBS, ACTION, 50)
         buffer.add(transitions(0, 20))
-        buffer.save(tmp_path / "saved.npz", {"limiter": {"inserts": "x"}})
+        buffer.save(tmp_path / "saved.npz", {"sampled": "x"})
         with serve() as server:
             server.insert(transitions(20, 30))
-            with pytest.raises(ValueError, match=r"saved.npz is no saved replay buffer.*two counts and a ratio"):
+            with pytest.raises(ValueError, match=r"saved.npz is no saved replay buffer.*number of samples is 'x'"):
                 server.restore(tmp_path / "saved.npz")
             assert set(numbers(server.sample())) <= set(range(20, 30))
 

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import cloudpickle
 
 from vecenvs.backends.ray.actor import Home, here
-from vecenvs.replay.actor_attributes import read_attribute, run_pickled_call, write_attribute
 from vecenvs.replay.errors import ExplorerFailure, ServerDied
 from vecenvs.replay.explorer import Explorer, blank_stats
 from vecenvs.replay.inserter import Inserter
+from vecenvs.replay.link import run_call
 from vecenvs.replay.schema import Rows
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.env_shard import ENV_ERRORS
@@ -111,14 +111,9 @@ class ExplorerActor:
         stats = self._explorer.stats() if self._explorer is not None else blank_stats(self._index)
         return ExplorerReport(stats, self._failure)
 
-    def get_attr(self, name: str) -> Any:
-        return read_attribute(self._require_explorer(), name)
-
-    def set_attr(self, name: str, value: Any) -> None:
-        write_attribute(self._require_explorer(), name, value)
-
-    def call(self, function: bytes) -> Any:
-        return run_pickled_call(self._require_explorer(), function)
+    def call(self, function: bytes) -> bytes:
+        """Run a pickled call with the explorer."""
+        return run_call(self._require_explorer(), function)
 
     def close(self) -> None:
         """Stop exploring and close the envs."""

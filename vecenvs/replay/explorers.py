@@ -7,24 +7,49 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import cloudpickle
 import numpy as np
 
 from vecenvs.arguments import parse_indices
+from vecenvs.backends.ray.actor import Home
 from vecenvs.backends.ray.cluster import Session, import_paths, shorten
-from vecenvs.backends.ray.placement import Request
+from vecenvs.backends.ray.foreign_process import ForeignProcess
+from vecenvs.backends.ray.placement import Placing, Request
 from vecenvs.batch.space_equality import same_space
+from vecenvs.env_calls import get_attr, name_for
 from vecenvs.errors import BackendUnavailable, VecEnvError
 from vecenvs.replay import link
-from vecenvs.replay.actor_attributes import pickle_call
 from vecenvs.replay.errors import ExplorerDied, ExplorerFailure, ExplorerMismatch, StoppedError
+from vecenvs.replay.explorer import blank_stats
 from vecenvs.replay.explorer_actor import ExplorerActor, ExplorerReport
-from vecenvs.replay.explorer_handle import ExplorerHandle
+from vecenvs.transport.pickling import loads
 
 PAUSE = 0.5  # seconds between reports of each explorer: the age of stats, the delay of errors
 GRACE = 3.0  # seconds for explorers to close their envs
+
+
+class ExplorerHandle:
+    """An explorer's actor, the unanswered call to it (`make` at first, then `report`), and its last stats."""
+
+    def __init__(self, index: int, generation: int, actor: Any, request: Request) -> None:
+        self.index = index
+        self.generation = generation
+        self.actor = actor
+        self.home: Home | None = None
+        self.process: ForeignProcess | None = None
+        self.placing = Placing(request, actor, f"explorer {index}")
+        self.call: Any = None
+        self.started = False
+        self.failed = False
+        self.stats = blank_stats(index)
+
+    def set_home(self, home: Home, node: str) -> None:
+        """Store where the actor runs; watch its process if that is on this `node`."""
+        self.home = home
+        self.process = link.watch_process(home, node)
 
 
 class Explorers:
@@ -122,7 +147,7 @@ class Explorers:
             AttributeError: there is no such attribute.
             TypeError: a value cannot be pickled.
         """
-        return self._call_explorers("get_attr", indices, name)
+        return self.call(get_attr, name, indices=indices)
 
     def set_attr(self, name: str, value: Any, indices: int | Sequence[int] | None = None) -> None:
         """Set an existing attribute of each Explorer. Later replacements of explorers do not have the new value.
@@ -135,7 +160,7 @@ class Explorers:
         Raises:
             AttributeError: there is no such attribute.
         """
-        self._call_explorers("set_attr", indices, name, value)
+        self.call(link.set_attr, name, value, indices=indices)
 
     def call(
         self, function: Callable[..., Any], *args: Any, indices: int | Sequence[int] | None = None, **kwargs: Any
@@ -154,7 +179,24 @@ class Explorers:
         Raises:
             TypeError: a result cannot be pickled.
         """
-        return self._call_explorers("call", indices, pickle_call(function, args, kwargs))
+        import ray
+
+        if self._stopping.is_set():
+            raise StoppedError(name_for(function))
+        check = partial(link.check_connection, self._session)
+        check()
+        pickled = link.pickle_call(function, args, kwargs)
+        called = [self._handles[index] for index in parse_indices(indices, len(self._handles))]
+        results = []
+        for handle, answer in [(handle, handle.actor.call.remote(pickled)) for handle in called]:
+            try:
+                results.append(loads(link.result_of(answer, check)))
+            except ray.exceptions.RayActorError as exc:
+                raise VecEnvError(
+                    f"explorer {handle.index} has died during the call ({shorten(str(exc))}): call again when it has "
+                    "been replaced"
+                ) from None
+        return results
 
     def stop(self) -> None:
         """Close the envs and end the actors, within a bounded time. Later calls do nothing."""
@@ -266,22 +308,3 @@ class Explorers:
         handle.failed = True
         self._last_error = error
         self._errors.append(error)
-
-    def _call_explorers(self, method: str, indices: int | Sequence[int] | None, *args: Any) -> list[Any]:
-        import ray
-
-        if self._stopping.is_set():
-            raise StoppedError(method)
-        link.check_connection(self._session)
-        called = [self._handles[index] for index in parse_indices(indices, len(self._handles))]
-        calls = [getattr(handle.actor, method).remote(*args) for handle in called]
-        results = []
-        for handle, call in zip(called, calls, strict=True):
-            try:
-                results.append(link.checked_result_of(call, lambda: link.check_connection(self._session)))
-            except ray.exceptions.RayActorError as exc:
-                raise VecEnvError(
-                    f"explorer {handle.index} has died during the call ({shorten(str(exc))}): call again when it has "
-                    "been replaced"
-                ) from None
-        return results

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from vecenvs.arguments import parse_int, parse_number
-
-_RATIOS = (int, float, type(None))
 
 
 class RateLimiter:
@@ -83,47 +78,17 @@ class RateLimiter:
         """
         self.samples += n
 
-    def state(self) -> dict[str, Any]:
-        """Return both counts and their ratio, for a checkpoint."""
-        return {"inserts": self.inserts, "samples": self.samples, "samples_per_insert": self.samples_per_insert}
-
-    @staticmethod
-    def check_state(state: Any) -> None:
-        """Check a state that was read from a checkpoint.
+    def restore(self, inserts: int, samples: int) -> None:
+        """Go on with stored transitions: with a ratio, as if it had been kept so far.
 
         Args:
-            state: the state.
-
-        Raises:
-            ValueError: `RateLimiter.state` cannot have returned it.
+            inserts: the number of transitions ever inserted.
+            samples: the number of samples drawn, which counts without a ratio only: a run under another ratio, or
+                under none, may have drawn far more than this limiter allows.
         """
-        counts = [state.get(name) for name in ("inserts", "samples")] if isinstance(state, Mapping) else [None]
-        ratio = state.get("samples_per_insert") if isinstance(state, Mapping) else None
-        if not all(type(count) is int and abs(count) < 2**63 for count in counts) or type(ratio) not in _RATIOS:
-            raise ValueError("a rate limiter's state is two counts and a ratio")
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Restore the counts of a checkpoint.
-
-        If it has another ratio, samples are counted as if this limiter's ratio had been kept: a run without a limit
-        may have drawn far more samples than this limiter allows.
-
-        Args:
-            state: what `state` returned.
-        """
-        if state.get("samples_per_insert", self.samples_per_insert) == self.samples_per_insert:
-            self.inserts, self.samples = int(state["inserts"]), int(state["samples"])
-        else:
-            self.settle(int(state["inserts"]))
-
-    def settle(self, stored: int) -> None:
-        """Begin with some transitions, and with samples as if the ratio had been kept.
-
-        Args:
-            stored: the number of transitions.
-        """
-        self.inserts = stored
-        self.samples = max(int(self._due(self.samples_per_insert or 0.0)), 0)
+        self.inserts, self.samples = inserts, samples
+        if self.samples_per_insert is not None:
+            self.samples = max(int(self._due(self.samples_per_insert)), 0)
 
     def _due(self, samples_per_insert: float) -> float:
         return (self.inserts - self.min_size) * samples_per_insert

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import cloudpickle
+
+from vecenvs import env_calls
 from vecenvs.backends.ray.actor import Home
 from vecenvs.backends.ray.cluster import Connection, shorten
 from vecenvs.backends.ray.foreign_process import ForeignProcess
@@ -21,51 +24,66 @@ def check_connection(connection: Connection) -> None:
         raise ServerDied("the connection to Ray has been closed")
 
 
-def result_of(call: Any, timeout: float | None = None) -> Any:
-    """Return a call's result or raise its exception as it is; Ray's RayActorError if the actor has died."""
-    import ray
+def result_of(call: Any, check: Callable[[], None] | None = None) -> Any:
+    """Return a call's result or raise its exception as it is; Ray's RayActorError if the actor has died.
 
-    try:
-        return ray.get(call, timeout=timeout)
-    except ray.exceptions.RayTaskError as exc:
-        cause = getattr(exc, "cause", None)
-        if isinstance(cause, Exception):
-            raise cause from None
-        raise
-
-
-def checked_result_of(call: Any, check: Callable[[], None]) -> Any:
-    """Wait without limit for `result_of(call)`; call `check`, which may raise, five times a second."""
+    `check`, which may raise, is called five times a second during the wait.
+    """
     import ray
 
     while True:
         try:
-            return result_of(call, CHECK_INTERVAL)
+            return ray.get(call, timeout=None if check is None else CHECK_INTERVAL)
         except ray.exceptions.GetTimeoutError:
-            check()
+            if check is not None:
+                check()
+        except ray.exceptions.RayTaskError as exc:
+            cause = getattr(exc, "cause", None)
+            if isinstance(cause, Exception):
+                raise cause from None
+            raise
 
 
-@contextlib.contextmanager
-def _server_errors() -> Iterator[None]:
-    """Raise ServerDied in place of Ray's errors for a dead actor."""
+def server_result(call: Any, check: Callable[[], None] | None = None) -> Any:
+    """Return `result_of` a call to the server; ServerDied if the server has died."""
     import ray
 
     try:
-        yield
+        return result_of(call, check)
     except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as exc:
         raise ServerDied(shorten(str(exc))) from None
 
 
-def server_result(call: Any, timeout: float | None = None) -> Any:
-    """Return `result_of` a call to the server; ServerDied if the server has died."""
-    with _server_errors():
-        return result_of(call, timeout)
+def pickle_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """Pickle `function` with all its arguments except the first, which is the object in the actor."""
+    data: bytes = cloudpickle.dumps(partial(_call, function, args, kwargs), protocol=5)
+    return data
 
 
-def checked_server_result(call: Any, check: Callable[[], None]) -> Any:
-    """Return `checked_result_of` a call to the server; ServerDied if the server has died."""
-    with _server_errors():
-        return checked_result_of(call, check)
+def run_call(owner: Any, function: bytes) -> bytes:
+    """Return the pickled result of a call by `pickle_call` with `owner`; TypeError if it cannot be pickled."""
+    try:
+        result = cloudpickle.loads(function)(owner)
+    except SystemExit as exc:  # it would end the actor
+        raise RuntimeError(f"the call raised SystemExit({exc.code!r})") from exc
+    try:
+        data: bytes = cloudpickle.dumps(result, protocol=5)
+    except Exception as exc:  # a __reduce__ may raise anything
+        raise TypeError(
+            f"the result is a {type(result).__name__}, which cannot leave its process ({type(exc).__name__}: {exc}): "
+            "ask for parts of it, by get_attr('name.part') or a function that returns numbers, arrays or text"
+        ) from None
+    return data
+
+
+def set_attr(owner: Any, name: str, value: Any) -> None:
+    """Set an existing attribute: a misspelt name is an AttributeError."""
+    env_calls.get_attr(owner, name)
+    env_calls.set_attr(owner, name, value)
+
+
+def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any) -> Any:
+    return function(owner, *args, **kwargs)
 
 
 def watch_process(home: Home, node: str) -> ForeignProcess | None:

@@ -6,7 +6,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from types import TracebackType
+from typing import Any, TypeVar
 
 import numpy as np
 from gymnasium import spaces
@@ -14,23 +15,26 @@ from gymnasium import spaces
 from vecenvs.arguments import parse_int, parse_limit, parse_timeout
 from vecenvs.backends.ray.cluster import Session, check_init_kwargs, check_ray, import_paths
 from vecenvs.backends.ray.placement import Placing, Request, check_options
+from vecenvs.env_calls import get_attr, name_for
 from vecenvs.pool.finalizers import Finalizer, Part, call_all
 from vecenvs.replay import link
-from vecenvs.replay.actor_attributes import pickle_call
 from vecenvs.replay.buffer import ReplayBuffer
+from vecenvs.replay.errors import StoppedError
 from vecenvs.replay.inserter import Inserter
 from vecenvs.replay.limiter import RateLimiter
 from vecenvs.replay.prefetcher import Prefetcher
 from vecenvs.replay.server_actor import ServerActor
-from vecenvs.replay.stoppable import Stoppable
 from vecenvs.replay.storage import import_cpprb
+from vecenvs.transport.pickling import loads
+
+Self = TypeVar("Self", bound="ReplayServer")
 
 BLOCK_BYTES = 2 * 2**20  # the size of a block by default
 MOST_PREFETCHED = {False: 64, True: 16}  # if prioritised: fewer, since priorities change with every update
 MOST_UPDATES = 8  # updates of priorities that may be unanswered
 
 
-class ReplayServer(Stoppable):
+class ReplayServer:
     """A replay buffer in a Ray actor on the caller's node, without explorers. Without a Ray it starts one.
 
     Args:
@@ -60,6 +64,8 @@ class ReplayServer(Stoppable):
         BackendUnavailable: Ray or cpprb is not installed, or Ray cannot start the actor.
     """
 
+    closed = True  # until it has started
+
     def __init__(
         self,
         observation_space: spaces.Space[Any],
@@ -86,6 +92,7 @@ class ReplayServer(Stoppable):
         import_cpprb()
         buffer: dict[str, Any] = {"prioritized": prioritized, "alpha": alpha, "n_step": n_step, "gamma": gamma}
         buffer["seed"] = None if prioritized else seed
+        self.observation_space, self.action_space = observation_space, action_space
         checked = ReplayBuffer(observation_space, action_space, 1, **buffer)  # raises errors here, not in the actor
         self.schema, self._layout = checked.schema, checked.block_layout
         self.batch_size = parse_int("batch_size", batch_size, 1)
@@ -115,7 +122,7 @@ class ReplayServer(Stoppable):
             partial(link.end_actor, self.actor, process, 0.0, self._session),
             self._session.release,
         ]
-        self.finalizer = Finalizer(self, type(self).stop, self._parts)
+        self._finalizer = Finalizer(self, type(self).stop, self._parts)
         self.closed = False
         try:
             self._prefetcher = self._new_prefetcher(self.batch_size)
@@ -140,18 +147,16 @@ class ReplayServer(Stoppable):
             ValueError: `batch_size` is more than is stored, or more than capacity or tolerance allow.
             ServerDied: the server has died.
             ClosedError: the server has been stopped.
+            ExplorerError: an env or policy of a Replay has raised. Each error is raised once, and again if no explorer
+                is left.
+            ExplorerDied: an explorer of a Replay has died after `max_restarts` replacements; likewise.
         """
-        return self.sample_checking(batch_size, timeout, self.check)
-
-    def sample_checking(
-        self, batch_size: int | None, timeout: float | None, check: Callable[[], None]
-    ) -> dict[str, Any]:
-        """Return a batch as `sample` does; `check`, which may raise, is called five times a second during the wait."""
         self._check_open("sample")
+        self._check_explorers()
         size = self.batch_size if batch_size is None else batch_size
         if size != self._prefetcher.batch_size:
             self._change_batch_size(size)
-        return self._prefetcher.take(self.beta, parse_timeout(timeout), check)
+        return self._prefetcher.take(self.beta, parse_timeout(timeout), self._check_wait)
 
     def update_priorities(self, indexes: Any, priorities: Any) -> None:
         """Set the priorities of sampled transitions.
@@ -172,7 +177,7 @@ class ReplayServer(Stoppable):
         given = np.asarray(priorities, np.float32)
         if np.shape(indexes) != given.shape:
             raise ValueError(f"priorities have shape {given.shape}, indexes {np.shape(indexes)}: give one each")
-        self.check()
+        self._check_connection()
         self._updates.append(self.actor.update_priorities.remote(np.asarray(indexes), given))
         while len(self._updates) > MOST_UPDATES:
             link.server_result(self._updates.popleft())
@@ -248,7 +253,7 @@ class ReplayServer(Stoppable):
             AttributeError: there is no such attribute.
             TypeError: the value cannot be pickled.
         """
-        return self._call_server("get_attr", name)
+        return self.call(get_attr, name)
 
     def set_attr(self, name: str, value: Any) -> None:
         """Set an existing attribute of the server.
@@ -260,7 +265,7 @@ class ReplayServer(Stoppable):
         Raises:
             AttributeError: there is no such attribute.
         """
-        self._call_server("set_attr", name, value)
+        self.call(link.set_attr, name, value)
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run `function(server, *args, **kwargs)` in the server's process.
@@ -276,24 +281,43 @@ class ReplayServer(Stoppable):
         Raises:
             TypeError: the result cannot be pickled.
         """
-        return self._call_server("call", pickle_call(function, args, kwargs))
-
-    def check(self) -> None:
-        """Raise ServerDied if the connection to Ray is gone."""
-        link.check_connection(self._session)
+        self._check_open(name_for(function))
+        return loads(self._call_server("call", link.pickle_call(function, args, kwargs)))
 
     def stop(self) -> None:
         """End the server; its transitions are lost. Later calls do nothing."""
         if self.closed:
             return
         self.closed = True
-        if self.finalizer.cancel():
+        if self._finalizer.cancel():
             call_all(self._parts)
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _check_open(self, what: str) -> None:
+        if self.closed:
+            raise StoppedError(what)
+
+    def _check_connection(self) -> None:
+        link.check_connection(self._session)
+
+    def _check_explorers(self) -> None:
+        """Raise what has stopped an explorer; a ReplayServer has none."""
+
+    def _check_wait(self) -> None:
+        """Raise if there is no use in waiting for a batch."""
+        self._check_connection()
 
     def _call_server(self, method: str, *args: Any) -> Any:
         self._check_open(method)
-        self.check()
-        return link.checked_server_result(getattr(self.actor, method).remote(*args), self.check)
+        self._check_connection()
+        return link.server_result(getattr(self.actor, method).remote(*args), self._check_connection)
 
     def _limiter_arguments(
         self, capacity: int, samples_per_insert: float | None, min_size: int | None, tolerance: float | None
@@ -311,10 +335,10 @@ class ReplayServer(Stoppable):
         return arguments
 
     def _change_batch_size(self, size: int) -> None:
-        tolerance = self._call_server("get_attr", "limiter.tolerance")
-        if parse_int("batch_size", size, 1) > self._call_server("get_attr", "buffer.capacity"):
+        if parse_int("batch_size", size, 1) > self.get_attr("buffer.capacity"):
             raise ValueError(f"a batch of {size} is more than capacity: it could never be drawn")
-        if self._call_server("get_attr", "limiter.samples_per_insert") is not None and size > tolerance:
+        tolerance = self.get_attr("limiter.tolerance")
+        if self.get_attr("limiter.samples_per_insert") is not None and size > tolerance:
             raise ValueError(f"a batch of {size} is more than tolerance={tolerance} samples: it could never be drawn")
         self._prefetcher.discard()
         self._prefetcher = self._new_prefetcher(size)

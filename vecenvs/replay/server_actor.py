@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from vecenvs.backends.ray.actor import Home, here
-from vecenvs.replay.actor_attributes import read_attribute, run_pickled_call, write_attribute
 from vecenvs.replay.blocks import Block, rows_in
 from vecenvs.replay.buffer import ReplayBuffer
 from vecenvs.replay.checkpoint import Reader
 from vecenvs.replay.limiter import RateLimiter
+from vecenvs.replay.link import run_call
 from vecenvs.replay.prefetcher import SharedBlocks, open_shared_blocks
 from vecenvs.replay.schema import Rows
 from vecenvs.replay.throttle import InsertThrottle
@@ -151,33 +151,21 @@ class ServerActor:
 
     async def save(self, path: str) -> None:
         """Write buffer and limiter to a file; other calls wait meanwhile."""
-        self.buffer.save(path, {"limiter": self.limiter.state()})
+        self.buffer.save(path, {"sampled": self.limiter.samples})
 
     async def restore(self, path: str) -> None:
-        """Restore a file from `save`, or from a ReplayBuffer without a limiter."""
+        """Restore a file from `save`, or from a ReplayBuffer."""
         with Reader(path) as reader:
-            state = reader.header["extra"].get("limiter")
-            try:
-                if state is not None:
-                    self.limiter.check_state(state)
-            except ValueError as exc:
-                raise reader.foreign(f"whose extra cannot be read ({exc})") from None
+            sampled = reader.header["extra"].get("sampled", 0)
+            if type(sampled) is not int or abs(sampled) >= 2**63:
+                raise reader.foreign(f"whose number of samples is {sampled!r:.99}")
             self.buffer.restore_from(reader)
-        if state is None:
-            self.limiter.settle(len(self.buffer))
-        else:
-            self.limiter.load(state)
+        self.limiter.restore(self.buffer.inserted, sampled)
         self._process_queues()
 
-    async def get_attr(self, name: str) -> Any:
-        return read_attribute(self, name)
-
-    async def set_attr(self, name: str, value: Any) -> None:
-        write_attribute(self, name, value)
-        self._process_queues()
-
-    async def call(self, function: bytes) -> Any:
-        result = run_pickled_call(self, function)
+    async def call(self, function: bytes) -> bytes:
+        """Run a pickled call with this object, which may change what the queues wait for."""
+        result = run_call(self, function)
         self._process_queues()
         return result
 
