@@ -1,4 +1,9 @@
-"""The parts of a step's time, by subtraction: nothing in the engines is instrumented.
+"""Measure the parts of a step's time, by subtraction: nothing in the engines is instrumented.
+
+    python -m benchmarks.breakdown CartPole-v1 --num-envs 64
+    python -m benchmarks.breakdown spin:100us --backends dummy subproc --json parts.json
+
+ENV, BACKEND and the numbers are those of `python -m vecenvs bench`.
 
 Beside the backends, `DummyVecEnv` and a bare loop step stand-ins, which return what the env returned, in full or in
 part, at no cost. The time of a part is the difference that leaving it out makes. All times are core time per step of
@@ -7,19 +12,25 @@ one env, so that the parts of a backend add up to what all cores spend on it.
 
 from __future__ import annotations
 
+import argparse
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
+from rich.markup import escape
+from rich.table import Table
+
+from benchmarks.loop_contestants import LockStepContestant, LoopContestant
+from benchmarks.stand_ins import record
+from vecenvs.bench import machine, mpi_job, report
 from vecenvs.bench.contest import LIMIT, Contestant, Turn
-from vecenvs.bench.contestants import Backend, MakesVec, VecContestant, from_env_fn
-from vecenvs.bench.loop_contestants import LockStepContestant, LoopContestant
+from vecenvs.bench.contestants import Backend, MakesVec, VecContestant, choose, from_env_fn
+from vecenvs.bench.measurement import measure
+from vecenvs.bench.monitored import from_make_vec_env, monitored
 from vecenvs.bench.report import Spread, share_of
-from vecenvs.bench.stand_ins import record
-from vecenvs.bench.workloads import Workload
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from vecenvs.bench.workloads import Workload, workload
+from vecenvs.cpus import usable_cores
 
 IN_PROCESS = "dummy"
 WAITING = "waiting"
@@ -130,9 +141,6 @@ def _take_apart(taken: dict[str, float], whole: float, name: str, cores: int) ->
 
 def table(found: Sequence[Part], num_envs: int) -> Table:
     """Lay the parts out as a table with a column per backend: median share of the core time, and its range."""
-    from rich.markup import escape
-    from rich.table import Table
-
     own = [part for part in found if part.num_envs == num_envs]
     names = list(dict.fromkeys(part.contestant for part in own))
     cells = {(part.contestant, part.part): part for part in own}
@@ -149,10 +157,44 @@ def table(found: Sequence[Part], num_envs: int) -> Table:
     return result
 
 
-def plain(found: Sequence[Part]) -> list[dict[str, Any]]:
-    """Convert parts to plain data."""
-    return [asdict(part) for part in found]
-
-
 def _percent(share: Spread) -> str:
     return f"[bold]{100 * share.median:.1f} %[/bold]  ({100 * share.min:.1f}..{100 * share.max:.1f})"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure, and print a table for each number of envs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("env", metavar="ENV")
+    parser.add_argument("--num-envs", metavar="N", type=int, nargs="+", default=[8, 64])
+    parser.add_argument("--backends", metavar="BACKEND", nargs="+", help="default: every installed one")
+    parser.add_argument("--seconds", metavar="S", type=float, default=1.0, help="per reading")
+    parser.add_argument("--repeats", metavar="R", type=int, default=5, help="rounds")
+    parser.add_argument("--env-kwargs", metavar="JSON", type=json.loads, default={}, help="for gym.make")
+    parser.add_argument("--monitor", action="store_true", help="wrap the envs as make_vec_env does, Monitor included")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the parts to FILE")
+    args = parser.parse_args(argv)
+    bare = workload(args.env, args.env_kwargs)
+    env_fn, make_vec = (monitored(bare), from_make_vec_env(bare)) if args.monitor else (bare, from_env_fn(bare))
+    chosen, unavailable = choose(args.backends)
+    names = [backend.name for backend in chosen]
+    cores = usable_cores()
+    contestants = [mpi_job.contestant(backend, make_vec, rows=False) for backend in chosen]
+    contestants += probes(env_fn, make_vec, names, cores)
+    numbers = {"num_envs": args.num_envs, "seconds": args.seconds, "repeats": args.repeats}
+    every = measure(contestants, env_fn, cores=cores, **numbers, weigh=lambda contestant, num_envs: None)
+    found = parts(every.turns, names, cores)
+    notes = [f"{name} is not available here: {reason}" for name, reason in unavailable.items()]
+    failed = [row for row in report.rows(every.turns) if row.failure]
+    notes += [f"{row.contestant} failed with {row.num_envs} envs: {row.failure}" for row in failed]
+    for num_envs in dict.fromkeys(part.num_envs for part in found):
+        report.print_table(table(found, num_envs), notes)
+    if not found:
+        print("\n".join(["no breakdown: no round has all of its readings", *notes]))
+    if args.json is not None:
+        facts = {"env": args.env, **numbers, "machine": machine.facts(cores), "versions": machine.versions()}
+        record_of_all = {**facts, "breakdown": [asdict(part) for part in found]}
+        args.json.write_text(json.dumps(record_of_all, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -27,6 +27,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from loop_contestants import LoopContestant
 from scaling_contestants import Made, Sized, Spmd
 from scaling_model import Costs, Sample, fit
 from scaling_samples import caller_sample, step_sample
@@ -36,7 +37,6 @@ from vecenvs import SubprocVecEnv
 from vecenvs.bench.contest import LIMIT, Contestant, contest
 from vecenvs.bench.contestants import VecContestant, from_env_fn, parse
 from vecenvs.bench.limit import BareLoops
-from vecenvs.bench.loop_contestants import LoopContestant
 from vecenvs.bench.machine import facts, versions
 from vecenvs.bench.monitored import from_make_vec_env, monitored
 from vecenvs.bench.report import Spread, rows, share_of

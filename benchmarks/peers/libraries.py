@@ -14,12 +14,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from benchmarks.loop_contestants import LockStepContestant
 from benchmarks.peers.grid import ATTR, PREPROCESSED
 from benchmarks.peers.steppers import InPart, Job, LockStep, NextStep
 from vecenvs.bench.contest import Stepper
 from vecenvs.bench.contestants import from_env_fn, parse
 from vecenvs.bench.learner import LearningContestant
-from vecenvs.bench.loop_contestants import LockStepContestant
 
 ENVPOOL = {  # its envs are written in C++: the nearest one to each workload
     "CartPole-v1": ("CartPole-v1", {}),

@@ -7,9 +7,6 @@
     contestants       backends as contestants, parsed from their names
     mpi_job           MPI jobs as contestants
     learner           backends as contestants, with a caller that computes between steps
-    loop_contestants  bare loops as contestants
-    stand_ins         envs that replay recorded transitions at no cost
-    breakdown         the parts of a step's time
     measurement       contests with several numbers of envs, with a progress bar
     tuning            the search for the fastest backend; tuning_table prints it
     report            shares of the limit with their spread, as a record (JSON) and a table

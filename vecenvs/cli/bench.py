@@ -7,7 +7,6 @@ ENV is an id:            CartPole-v1   ALE/Pong-v5   package.module:Env-v0
 or a synthetic workload: spin:100us   rows:84x84x4   nested:10us   sleep:1ms   spin:100us,episode=50
 BACKEND is a name, optionally with options after a colon:
     subproc   subproc:caller   subproc:w=4,spawn   subproc:num_workers=1,caller_steps=true
-With --breakdown it also shows the parts of a step's time, by stepping stand-ins of the env beside the backends.
 Each turn of mpi starts an MPI job of this machine, and each turn of ray a Ray. To measure over several nodes, start it
 as a job: python -m vecenvs.mpi -n 5 --mpirun-args "--hostfile nodes" -m vecenvs bench ENV
 """
@@ -19,7 +18,6 @@ import json
 import re
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--native", action="store_true", help="one batched env per worker, by the id's vector_entry_point"
     )
-    parser.add_argument("--breakdown", action="store_true", help="show the parts of a step's time")
     parser.add_argument("--json", metavar="FILE", type=output, help="write every reading to FILE")
     parser.add_argument(
         "--chart",
@@ -58,9 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, then print the table and the path of the chart. Return 1 if a backend failed, 130 after Ctrl-C."""
     from vecenvs.bench import (
-        breakdown,
         check_libraries,
-        contest,
         contestants,
         machine,
         measurement,
@@ -70,11 +65,10 @@ def run(args: argparse.Namespace) -> int:
         report,
         workloads,
     )
-    from vecenvs.bench.weigh import weigh
     from vecenvs.cpus import usable_cores
 
-    if args.native and (args.monitor or args.breakdown):
-        raise UsageError("--native has no single envs for --monitor and --breakdown: leave these out")
+    if args.native and args.monitor:
+        raise UsageError("--native has no single envs for --monitor: leave it out")
     args.num_envs = args.num_envs or ([1024, 4096] if args.native else [8, 64])
     try:
         check_libraries()
@@ -92,20 +86,16 @@ def run(args: argparse.Namespace) -> int:
             env_fn, make_vec = monitored.monitored(workload), monitored.from_make_vec_env(workload)
         else:
             env_fn, make_vec = workload, contestants.from_env_fn(workload)
-        names = {backend.name: None for backend in chosen}
-        probes = breakdown.probes(env_fn, make_vec, names, cores) if args.breakdown else []
-        every = measurement.measure(
-            [*(mpi_job.contestant(backend, make_vec, rows=args.native) for backend in chosen), *probes],
+        held = measurement.measure(
+            [mpi_job.contestant(backend, make_vec, rows=args.native) for backend in chosen],
             env_fn,
             cores=cores,
             num_envs=args.num_envs,
             seconds=args.seconds,
             repeats=args.repeats,
-            weigh=lambda contestant, num_envs: weigh(contestant, num_envs) if contestant.name in names else None,
         )
     except (ImportError, workloads.BadRequest) as error:
         raise UsageError(str(error)) from None
-    held = replace(every, turns=[turn for turn in every.turns if turn.contestant in (*names, contest.LIMIT)])
     found = report.rows(held.turns)
     if found:
         unavailable.update(report.unavailable(held))
@@ -114,8 +104,6 @@ def run(args: argparse.Namespace) -> int:
         report.show(found, f"{_what(args)} on {cores} core{'s' * (cores > 1)}", notes)
         header = {"command": command(args), "env": args.env, "machine": facts, "versions": machine.versions()}
         header |= {"unavailable": unavailable}
-        if args.breakdown:
-            header |= {"breakdown": _break_down(every, list(names))}
         _write(args, header, held)
     if held.interrupted:
         sys.stderr.write("interrupted: the table has the turns up to then\n" if found else "interrupted\n")
@@ -129,24 +117,9 @@ def command(args: argparse.Namespace) -> str:
     if args.backends is not None:
         words += ["--backends", *args.backends]
     words += ["--seconds", f"{args.seconds:g}", "--repeats", str(args.repeats)]
-    words += ["--breakdown"] if args.breakdown else []
     if args.env_kwargs:
         words += ["--env-kwargs", json.dumps(args.env_kwargs)]
     return shlex.join([*words, *["--monitor"] * args.monitor, *["--native"] * args.native])
-
-
-def _break_down(every: Measurement, names: list[str]) -> list[dict[str, Any]]:
-    """Print the parts of a step's time, a table for each number of envs; return them as plain data."""
-    from vecenvs.bench import breakdown, report
-
-    found = breakdown.parts(every.turns, names, every.cores)
-    failed = [row for row in report.rows(every.turns) if row.contestant.startswith("~") and row.failure]
-    said = [f"the probe {row.contestant[1:]!r} failed with {row.num_envs} envs: {row.failure}" for row in failed]
-    for num_envs in dict.fromkeys(part.num_envs for part in found):
-        report.print_table(breakdown.table(found, num_envs), said)
-    if not found:
-        sys.stdout.write("\n".join(["no breakdown: no round has all of its readings", *said]) + "\n")
-    return breakdown.plain(found)
 
 
 def _what(args: argparse.Namespace) -> str:
