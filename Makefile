@@ -4,6 +4,7 @@
 # make repeat the short tier RUNS=20 times, beside BESIDE=2 busy processes, and how often each test has failed: repeat/tally.txt
 # make sanitize   run the tests of the compiled core under AddressSanitizer and UBSan
 # make chaos  random schedules with kills, stops and Ctrl-C: SECONDS=600 for each of ENGINES="dummy subproc caller mpi ray"
+# make fuzz   random programs over any spaces, sizes and engines against a model: SECONDS=60 ENGINES="dummy fork caller"
 # make docs   build the documentation site, docs/_build/html, with warnings as errors, and check its links
 # make lint   ruff and mypy        make constraints   pin the newest versions        make clean
 #
@@ -25,6 +26,7 @@ PYTEST_ARGS ?=
 SECONDS ?= 600
 ENGINES ?=
 CHAOS_ARGS ?=
+FUZZ_ARGS ?=
 RUNS ?= 20
 BESIDE ?= 0
 # Most tests wait more than they compute. tests/conftest.py groups those that share what they have started (a Ray).
@@ -34,7 +36,7 @@ TEST_PROCESSES := -n 4 --dist loadgroup
 TEST_ENVIRONMENT := PYTHONDONTWRITEBYTECODE= OPENBLAS_THREAD_TIMEOUT=4
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-all repeat sanitize chaos docs lint constraints clean
+.PHONY: demo test test-all repeat sanitize chaos fuzz docs lint constraints clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -66,6 +68,9 @@ sanitize: $(VENV)/.extras-$(TEST_EXTRAS)
 
 chaos: $(VENV)/.extras-$(TEST_EXTRAS)
 	PYTHONPATH=tests $(BIN)/python -m chaos --seconds $(SECONDS) $(if $(ENGINES),--engine $(ENGINES)) $(CHAOS_ARGS)
+
+fuzz: $(VENV)/.extras-$(TEST_EXTRAS)
+	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(SECONDS) $(if $(ENGINES),--engine $(ENGINES)) $(FUZZ_ARGS)
 
 docs: $(VENV)/.extras-$(DOCS_EXTRAS)
 	rm -rf docs/_build
