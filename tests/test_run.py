@@ -17,18 +17,16 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from later import Later
 
 import vecenvs
 from vecenvs import DummyVecEnv
 from vecenvs.__main__ import main
 from vecenvs.cli import _play
 from vecenvs.cli._policies import load_policy
-from vecenvs.testing.envs import FailingEnv, RenderingEnv, counting_fns
+from vecenvs.testing.envs import FailingEnv, counting_fns
 from vecenvs.wrappers import VecNormalize, load_results
 
 ROOT = Path(vecenvs.__file__).parent.parent
-cv2 = Later("cv2")
 
 
 def always_right(obs: Any) -> Any:
@@ -142,48 +140,6 @@ def test_random_actions_of_any_space_are_the_same_for_a_seed() -> None:
             np.testing.assert_array_equal(first(None), second(None))
 
 
-def test_a_video(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "film.mp4"
-    command = ["run", "CartPole-v1", "--num-envs", "2", "--backend", "dummy", "--steps", "30", "--quiet"]
-    assert main([*command, "--video", str(path), "--video-steps", "5"]) == 0
-    assert f"video: {path}" in capsys.readouterr().out
-    film = cv2.VideoCapture(str(path))
-    frames = []
-    while (read := film.read())[0]:
-        frames.append(read[1])
-    film.release()
-    assert len(frames) == 6
-    assert frames[0].shape == (800, 600, 3)
-    assert frames[0].std() > 5
-
-
-class Growing(RenderingEnv):
-    """An env whose pictures change their size: all at once, or `unevenly`."""
-
-    made = 0
-
-    def __init__(self, render_mode: str | None = None, unevenly: bool = False) -> None:
-        super().__init__(0, render_mode, length=3)
-        Growing.made += 1
-        self.number = Growing.made * unevenly
-
-    def render(self) -> Any:
-        return np.zeros((40 + 2 * self.t + 2 * self.number, 40, 3), np.uint8)
-
-
-@pytest.mark.parametrize("unevenly", [False, True])
-def test_pictures_that_make_no_video(
-    unevenly: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(gymnasium.registry, "Growing-v0", gymnasium.envs.registration.EnvSpec("Growing-v0", Growing))
-    command = ["run", "Growing-v0", "--num-envs", "2", "--backend", "dummy", "--steps", "20", "--quiet"]
-    kwargs = json.dumps({"unevenly": unevenly})
-    assert main([*command, "--video", str(tmp_path / "film.mp4"), "--env-kwargs", kwargs]) == 2
-    err = capsys.readouterr().err
-    assert "the envs' images make no video" in err
-    assert err.count("\n") == 1
-
-
 class Fatal(FailingEnv):
     """An env that ends its process once: in the first step of the process that has made the file `mark`."""
 
@@ -252,7 +208,6 @@ def test_load_without_a_terminal(backend: str, monkeypatch: pytest.MonkeyPatch) 
         (["CartPole-v1", "--policy", __file__ + ".zip"], ".zip"),
         (["CartPole-v1", "--normalize", __file__], "no file that VecNormalize.save wrote"),
         (["CartPole-v1", "--num-envs", "0"], "at least 1"),
-        (["CartPole-v1", "--video", "x.gif"], "must end in"),
         (["CartPole-v1", "--monitor-dir", __file__], "is a file"),
     ],
 )
@@ -281,15 +236,14 @@ def test_an_env_that_raises_is_exit_code_1_with_its_traceback(
 def test_live_progress_and_ctrl_c(tmp_path: Path) -> None:
     """In a terminal: the table appears, Ctrl-C to the whole group ends it, and everything written can be read."""
     terminal, inside = pty.openpty()
-    film = tmp_path / "film.mp4"
     command = [sys.executable, "-m", "vecenvs", "run", "CartPole-v1", "--num-envs", "2", "--backend", "subproc"]
     process = subprocess.Popen(
-        [*command, "--monitor-dir", str(tmp_path), "--video", str(film), "--video-steps", "100000"],
+        [*command, "--monitor-dir", str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=inside,
         stdin=subprocess.DEVNULL,
         cwd=ROOT,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "SDL_VIDEODRIVER": "dummy"},
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
         start_new_session=True,
     )
     os.close(inside)
@@ -317,6 +271,3 @@ def test_live_progress_and_ctrl_c(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert b" steps in " in out
     assert load_results(tmp_path).r.size >= 0
-    reader = cv2.VideoCapture(str(film))
-    assert reader.read()[0]
-    reader.release()

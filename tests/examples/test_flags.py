@@ -17,7 +17,7 @@ CLEANRL = (
 # What CleanRL's programs do not have.
 OWN = (
     "backend num-workers num-cpus num-eval-envs eval-frequency hidden-size plot monitor-dir num-explorers num-updates "
-    "updates-per-iteration num-fragments publish-frequency samples-per-insert n-step target-return"
+    "updates-per-iteration num-fragments publish-frequency samples-per-insert n-step target-return model video-folder"
 )
 # Programs whose length is a number of steps of the envs. The others count updates of a learner beside its explorers.
 BY_STEPS = [name for name in PROGRAMS if not name.startswith("replay_")]

@@ -1,4 +1,4 @@
-"""The loop of `python -m vecenvs run`: it steps, counts, shows the progress and films."""
+"""The loop of `python -m vecenvs run`: it steps, counts, and shows the progress."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from vecenvs.cli._load import Loads, percent
 from vecenvs.cli._policies import Policy
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv
-from vecenvs.wrappers.vec_video_writer import VideoWriter
 
 _RECENT_EPISODES = 100
 _RECENT_SECONDS = 3.0
@@ -81,22 +80,19 @@ class Tally:
 
 
 class Play:
-    """Step `vec` by `policy`, with live progress if `live`. A `writer` films the first `video_steps` steps."""
+    """Step `vec` by `policy`, with live progress if `live`."""
 
     def __init__(
         self,
         vec: VecEnv,
         policy: Policy,
         tally: Tally,
-        writer: VideoWriter | None,
-        video_steps: int,
         *,
         live: bool,
         load: bool = False,
         title: str,
     ) -> None:
         self._vec, self._policy, self._tally = vec, policy, tally
-        self._writer, self._frames_wanted = writer, video_steps + 1
         self._live, self._title, self._next_line = live, title, _LINE_EVERY
         self._loads = Loads(vec) if load else None
         if live:
@@ -109,7 +105,6 @@ class Play:
         """Step until this many steps or episodes are done. None stands for no end but KeyboardInterrupt."""
         tally = self._tally
         obs = self._vec.reset()
-        self._film()
         tally.begin()
         if self._loads is not None:
             self._loads.lines()  # the next reading is compared with this one
@@ -119,15 +114,9 @@ class Play:
                 self._begin_step(obs)
                 obs, _, _, infos = self._vec.step_wait()
                 now = tally.add(infos)
-                self._film()
                 if now >= next_show:
                     show()
                     next_show = now + _SHOW_EVERY
-
-    def close(self) -> None:
-        """Finish the video."""
-        if self._writer is not None:
-            self._writer.close()
 
     def _begin_step(self, obs: Any) -> None:
         try:
@@ -136,18 +125,6 @@ class Play:
             raise
         except Exception as error:  # from the policy, or because it returned no actions of this env
             raise UsageError(f"policy: {type(error).__name__}: {' '.join(str(error).split())}") from error
-
-    def _film(self) -> None:
-        if self._writer is not None and self._writer.frames < self._frames_wanted:
-            try:
-                frame = self._vec.render()
-                if frame is None:
-                    raise UsageError("the envs render no images: leave --video out")
-                self._writer.write(frame)
-            except ValueError as error:  # images of different sizes
-                raise UsageError(f"the envs' images make no video ({error}): leave --video out") from error
-            if self._writer.frames == self._frames_wanted:
-                self._writer.close()
 
     def _state(self) -> dict[str, str]:
         """Describe the run so far, by name."""

@@ -21,12 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vecenvs.cli import INTERRUPTED, UsageError
-from vecenvs.cli._arguments import count, json_object, output_ending_in, seed
+from vecenvs.cli._arguments import count, json_object, seed
 
 if TYPE_CHECKING:
     from vecenvs.vec_env import VecEnv
-
-_VIDEOS = (".mp4", ".mkv", ".mov", ".avi")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,8 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", metavar="N", type=count, help="stop after this many steps of all envs together")
     parser.add_argument("--episodes", metavar="N", type=count, help="stop after this many episodes")
     parser.add_argument("--monitor-dir", metavar="DIR", type=Path, help="write monitor files there (see plot)")
-    parser.add_argument("--video", metavar="FILE", type=output_ending_in(*_VIDEOS), help="film all envs, tiled")
-    parser.add_argument("--video-steps", metavar="N", type=count, default=500, help="length (default: 500)")
     parser.add_argument("--load", action="store_true", help="show how much of a core each worker uses")
     parser.add_argument("--quiet", action="store_true", help="no live progress")
 
@@ -68,16 +64,12 @@ def run(args: argparse.Namespace) -> int:
         except VecEnvError as error:
             print(f"{args.env}: {error}", file=sys.stderr)  # with the env's own traceback
             return 1
-        finally:
-            play.close()
     finally:
         vec.close()
     restarts = vec.stats().get("restarts", 0)
-    files = {"monitor files": args.monitor_dir, "video": args.video}
-    replaced = f"; workers replaced: {restarts}" if restarts else ""
-    print(
-        tally.summary() + replaced, *(f"{name}: {path}" for name, path in files.items() if path is not None), sep="\n"
-    )
+    print(tally.summary() + (f"; workers replaced: {restarts}" if restarts else ""))
+    if args.monitor_dir is not None:
+        print(f"monitor files: {args.monitor_dir}")
     if interrupted:
         print("interrupted", file=sys.stderr)
     return INTERRUPTED if interrupted else 0
@@ -88,14 +80,13 @@ def _make_vec(args: argparse.Namespace) -> VecEnv:
     from vecenvs.make.make_vec_env import make_vec_env
     from vecenvs.wrappers import VecNormalize
 
-    env_kwargs = {**args.env_kwargs, **({"render_mode": "rgb_array"} if args.video is not None else {})}
     try:
         as_dicts = _needs_dicts(args)
         vec = make_vec_env(
             args.env,
             num_env=args.num_envs,
             seed=args.seed,
-            env_kwargs=env_kwargs,
+            env_kwargs=args.env_kwargs,
             backend=args.backend,
             num_workers=args.num_workers,
             monitor_dir=args.monitor_dir,
@@ -126,20 +117,12 @@ def _needs_dicts(args: argparse.Namespace) -> bool:
 
 
 def _make_play(args: argparse.Namespace, vec: VecEnv, tally: Any, play: type[Any]) -> Any:
-    """Load the policy and open the video."""
+    """Load the policy."""
     from vecenvs.cli._policies import load_policy
-    from vecenvs.wrappers.vec_video_writer import VideoWriter
 
     try:
         policy = load_policy(args.policy, vec, seed=args.seed, algo=args.algo, deterministic=not args.stochastic)
-        writer = None
-        if args.video is not None:
-            if vec.render_mode != "rgb_array":
-                raise UsageError(f"{args.env} renders no images: leave --video out")
-            writer = VideoWriter(args.video, (vec.metadata or {}).get("render_fps") or 30)
-        return play(
-            vec, policy, tally, writer, args.video_steps, live=not args.quiet, load=args.load, title=_title(args, vec)
-        )
+        return play(vec, policy, tally, live=not args.quiet, load=args.load, title=_title(args, vec))
     except (ImportError, ValueError, OSError) as error:
         raise UsageError(_line(error)) from None
 
