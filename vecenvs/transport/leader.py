@@ -52,7 +52,7 @@ class Leader:
         poll.register(channel.fileno(), select.POLLIN)
         while True:
             # Not `any` of a generator: each is to send what it can.
-            waiting = [member for member in list(self._members.values()) if not member.send_rest()]
+            waiting = [member for member in list(self._members.values()) if not member.rings.down.flush()]
             if poll.poll(1e3 * FULL_PAUSE if waiting else None):
                 for run in self._commands.unpack(memoryview(channel.recv_bytes())):
                     self._pass_on(run)
@@ -162,10 +162,9 @@ class _Member:
         self._number = number
         self._size = size
         self._last = -(2**62)  # the number of the last command
-        self._outbox: deque[tuple[int, int, bytes | memoryview]] = deque()
 
     def put(self, number: int, tag: int, data: bytes | memoryview) -> None:
-        """Send a command, unless it has come before; `send_rest` sends it if there is no room in the ring."""
+        """Send a command, unless it has come before; `rings.down.flush` sends it if there is no room in the ring."""
         if number <= self._last:
             return
         self._last = number
@@ -173,16 +172,8 @@ class _Member:
             self.all_due = number
         elif tag & 0xFF == _STEP_SOME:
             self.some_due[number] = len(slots_in(tag, data))
-        if data or self._outbox or not self.rings.down.enter(number, tag):
-            self._outbox.append((number, tag, data))
-            self.send_rest()
-
-    def send_rest(self) -> bool:
-        """Send commands for which there was no room. Return whether none is left."""
-        outbox = self._outbox
-        while outbox and self.rings.down.put(*outbox[0]):
-            outbox.popleft()
-        return not outbox
+        if data or not self.rings.down.enter(number, tag):
+            self.rings.down.put(number, tag, data)
 
     def collect(self, found: list[Entry]) -> bool:
         """Append all answers that have come. Return whether one is not about rows: it does not wait for others."""

@@ -1,17 +1,17 @@
 """A queue of messages between exactly two processes: entries and payload bytes in shared memory, one semaphore.
 
-The handler of a signal may raise at any bytecode of these methods. The serial number of an entry is written last, so
-the next call sees how far the last one came. A message that is put twice is read twice; its reader knows it by its
-number. Each side writes to cache lines of its own, and reads the other's as rarely as it can.
-
-A long message is a run of entries, each with the serial number of the first: that alone says what belongs together, as
-many messages may have the same number.
+The handler of a signal may raise at any bytecode of these methods. What has been written and read is told by the
+entries themselves, each of which is there once its serial number is: the next call of a method goes on from there. So a
+message that was begun is always finished before the next one, and its pieces need no name: each has its place in it. A
+message may be written twice after an exception; its reader knows it by its number. Each side writes to cache lines of
+its own, and reads the other's as rarely as it can.
 """
 
 from __future__ import annotations
 
 import platform
 import threading
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -22,11 +22,11 @@ from vecenvs.transport.spinning import NEVER, Rhythm, Spin
 
 PAYLOAD = 1 << 16  # bytes
 PIECE = PAYLOAD // 2  # bytes; longer messages travel in pieces of this size
-_PIECE_OF = 0  # tag of a piece that is not the last one; its index is in the upper bits
-# Of an entry: tag, number of the message, start of the payload, length of the whole message, serial number, and if it
-# has a payload that of the message's first entry. The rest fills a cache line.
+_MORE = 0  # tag of a piece that is not the last one of its message
+# Of an entry, which fills a cache line: tag, number of the message, where its payload begins, how many bytes that has,
+# how many bytes of the message are before it (if it has any), serial number. Unused memory is an entry 0 of this kind.
 _FIELDS = 8
-_SERIAL, _FIRST = 4, 5
+_NUMBER, _START, _LENGTH, _BEFORE, _SERIAL = 1, 2, 3, 4, 5
 _POSITION, _READ = 0, 1  # what the reader reports: the end of the last payload that it has read, entries read so far
 ENTRY_BYTES = 8 * _FIELDS
 _MOMENT = 1e-3  # seconds from an entry to the release of its semaphore
@@ -35,26 +35,26 @@ _REORDERS = platform.machine().lower() not in ("x86_64", "amd64", "x86", "i386",
 
 
 class _Published:
-    """Cells of which every `each`-th, from `first` on, publishes what was written before it; for a weak memory model.
+    """Cells each of which publishes what was written before it, or read; for a weak memory model.
 
     There (ARM, POWER) one CPU may see another's later store before an earlier one, so the reader of an entry's serial
-    number might see neither the entry's fields and payload nor the rows. A store to such a cell follows a barrier, a
-    load of it precedes one: the release of a lock and then its acquisition, which neither loads nor stores pass.
+    number might see neither the entry's fields and payload nor the rows. Its semaphore alone does not help: an
+    exception may come between an entry and its release, and each later release then counts for the entry before. So a
+    store to such a cell follows a barrier, a load of it precedes one: the release of a lock and then its acquisition,
+    which neither loads nor stores pass.
     """
 
-    def __init__(self, cells: memoryview, first: int, each: int) -> None:
-        self._cells, self._first, self._each = cells, first, each
+    def __init__(self, cells: memoryview) -> None:
+        self._cells = cells
         self._lock = threading.Lock()
 
     def __getitem__(self, at: int) -> int:
         value: int = self._cells[at]
-        if at % self._each == self._first:
-            self._barrier()
+        self._barrier()
         return value
 
     def __setitem__(self, at: int, value: int) -> None:
-        if at % self._each == self._first:
-            self._barrier()
+        self._barrier()
         self._cells[at] = value
 
     def _barrier(self) -> None:
@@ -67,26 +67,20 @@ class _Ring:
     def __init__(self, allocator: Allocator, capacity: int, name: str, *, create: bool) -> None:
         self._written = Semaphore(name, create=create)
         entries = allocator.take((capacity * _FIELDS,), np.dtype(np.int64))
-        self._entries: Any = entries.data.cast("B").cast("q")  # an item costs half of what numpy takes
+        self._entries = entries.data.cast("B").cast("q")  # an item costs half of what numpy takes
         self._payload = allocator.take((PAYLOAD,), np.dtype(np.uint8)).data
-        self._told: Any = allocator.take((2,), np.dtype(np.int64)).data
+        told = allocator.take((2,), np.dtype(np.int64)).data
         self._capacity = capacity
-        if _REORDERS:
-            self._entries, self._told = _Published(self._entries, _SERIAL, _FIELDS), _Published(self._told, 0, 1)
-
-    def _piece_at(self, at: int) -> int:
-        """Return how many bytes of payload the entry at this place has."""
-        length = self._entries[at + 3]
-        return PIECE if self._entries[at] & 0xFF == _PIECE_OF else length - _whole_pieces(length)
-
-
-def _whole_pieces(length: int) -> int:
-    """Return how many bytes of a message travel ahead of its last piece."""
-    return (length - 1) // PIECE * PIECE if length else 0
+        # By which one end learns what the other has done.
+        self._serials: Any = _Published(self._entries) if _REORDERS else self._entries
+        self._told: Any = _Published(told) if _REORDERS else told
 
 
 class RingWriter(_Ring):
-    """The writing end. `wake` is released after every entry if the reader waits for several rings at once."""
+    """The writing end. `wake` is released after every entry if the reader waits for several rings at once.
+
+    `unsent` has the messages for which there was no room; the first one may be written in part.
+    """
 
     def __init__(
         self, allocator: Allocator, capacity: int, name: str, wake: Semaphore | None = None, *, create: bool = False
@@ -94,94 +88,76 @@ class RingWriter(_Ring):
         super().__init__(allocator, capacity, name, create=create)
         self._wake = wake
         self._next = 1, 0  # serial number of the next entry; end of the last payload (ascending, wraps at PAYLOAD)
-        # A message of which there was no room for all: its payload, how many of its pieces are written, and the serial
-        # number of the first of these.
-        self._begun: tuple[bytes | memoryview | None, int, int] = None, 0, 0
         self._room = capacity  # up to which serial number there is surely room
+        self.unsent: deque[tuple[int, int, memoryview, bool]] = deque()
 
     def put(self, number: int, tag: int, payload: bytes | memoryview, wake: bool = False) -> bool:
-        """Append a message. Return False if there is no room for all: call again with the same objects, before others.
+        """Append a message. Return whether all is written; otherwise `flush` writes the rest."""
+        self.unsent.append((number, tag, memoryview(payload), wake))
+        return self.flush()
 
-        A message that is put again is another one, in whose favour its reader drops what has come of the first.
-        """
-        view, length = memoryview(payload), len(payload)
-        last = _whole_pieces(length) // PIECE
-        begun, pieces, first = self._begun
-        if begun is not payload:
-            pieces = first = 0
-        for k in range(pieces, last):
-            serial = self._append(number, _PIECE_OF | k << 8, view[k * PIECE : (k + 1) * PIECE], length, first, wake)
-            if not serial:
+    def flush(self) -> bool:
+        """Write as much of the unsent messages as there is room for; return whether nothing is left."""
+        entries = self._entries
+        while self.unsent:
+            number, tag, payload, wake = self.unsent[0]
+            serial, end = self._next
+            at, last = serial % self._capacity * _FIELDS, (serial - 1) % self._capacity * _FIELDS
+            if entries[at + _SERIAL] == serial:  # by a call that an exception has ended
+                self._next = serial + 1, entries[at + _START] + entries[at + _LENGTH]
+                continue
+            done = entries[last + _BEFORE] + entries[last + _LENGTH] if entries[last] == _MORE else 0
+            piece = payload[done : done + PIECE]
+            whole = done + len(piece) == len(payload)
+            start = self._place(serial, end, len(piece))
+            if start is None:
                 return False
-            first = first or serial
-            self._begun = payload, k + 1, first
-        if not self._append(number, tag, view[last * PIECE :], length, first, wake):
-            return False
-        if last:
-            self._begun = None, 0, 0
+            offset = start % PAYLOAD
+            self._payload[offset : offset + len(piece)] = piece
+            entries[at] = tag if whole else _MORE
+            entries[at + _NUMBER] = number
+            entries[at + _START] = start
+            entries[at + _LENGTH] = len(piece)
+            entries[at + _BEFORE] = done
+            self._serials[at + _SERIAL] = serial
+            self._next = serial + 1, start + len(piece)
+            self._written.release()
+            if wake and self._wake is not None:
+                self._wake.release()
+            if whole:
+                self.unsent.popleft()
         return True
 
-    def enter(self, number: int, tag: int, wake: bool = False) -> bool:
-        """Append a message without a payload. Return False if there is no room."""
-        entries, (serial, end) = self._entries, self._next
-        at = serial % self._capacity * _FIELDS
-        if entries[at + _SERIAL] == serial:
-            self._catch_up(serial, at)
-            return self.enter(number, tag, wake)
+    def _place(self, serial: int, end: int, length: int) -> int | None:
+        """Return where the next payload is to begin; None if there is no room."""
         if serial > self._room and not self._has_room(serial):
-            return False
-        entries[at] = tag
-        entries[at + 1] = number
-        entries[at + 2] = end
-        entries[at + 3] = 0
-        entries[at + _SERIAL] = serial
-        self._next = serial + 1, end
-        self._written.release()
-        if wake and self._wake is not None:
-            self._wake.release()
-        return True
-
-    def _catch_up(self, serial: int, at: int) -> None:
-        """Go on behind the entry of a call that an exception has ended."""
-        self._next = serial + 1, self._entries[at + 2] + self._piece_at(at)
+            return None
+        pages = -(-end // PAYLOAD) * PAYLOAD
+        if self._told[_READ] == serial - 1:  # all has been read: the first pages again, as unused ones cost no memory
+            return pages
+        start = end if end % PAYLOAD + length <= PAYLOAD else pages
+        return start if start + length - self._told[_POSITION] <= PAYLOAD else None
 
     def _has_room(self, serial: int) -> bool:
         self._room = self._told[_READ] + self._capacity
         return serial <= self._room
 
-    def _append(self, number: int, tag: int, piece: memoryview, length: int, first: int, wake: bool) -> int:
-        """Append an entry with a piece of a message of `length` bytes, at a place where nothing is unread.
-
-        `first` is the serial number of the message's first entry, 0 if it is this one. Return that of this entry, 0 if
-        there is no room.
-        """
+    def enter(self, number: int, tag: int, wake: bool = False) -> bool:
+        """Append a message without a payload. Return False if there is no room: `put` it."""
         entries, (serial, end) = self._entries, self._next
         at = serial % self._capacity * _FIELDS
-        if entries[at + _SERIAL] == serial:
-            self._catch_up(serial, at)
-            return self._append(number, tag, piece, length, first, wake)
-        if serial > self._room and not self._has_room(serial):
-            return 0
-        start, read_to = end, self._told[_POSITION]
-        if self._told[_READ] == serial - 1:  # all has been read: the first pages again, as unused ones cost no memory
-            start = read_to = -(-end // PAYLOAD) * PAYLOAD
-        elif end % PAYLOAD + len(piece) > PAYLOAD:
-            start = -(-end // PAYLOAD) * PAYLOAD
-        if start + len(piece) - read_to > PAYLOAD:
-            return 0
-        offset = start % PAYLOAD
-        self._payload[offset : offset + len(piece)] = piece
+        if self.unsent or entries[at + _SERIAL] == serial or (serial > self._room and not self._has_room(serial)):
+            return False
         entries[at] = tag
-        entries[at + 1] = number
-        entries[at + 2] = start
-        entries[at + 3] = length
-        entries[at + _FIRST] = first or serial
-        entries[at + _SERIAL] = serial
-        self._next = serial + 1, start + len(piece)
+        entries[at + _NUMBER] = number
+        entries[at + _START] = end
+        entries[at + _LENGTH] = 0
+        self._serials[at + _SERIAL] = serial
+        self._next = serial + 1, end
         self._written.release()
         if wake and self._wake is not None:
             self._wake.release()
-        return serial
+        return True
 
 
 class RingReader(_Ring):
@@ -192,68 +168,52 @@ class RingReader(_Ring):
     ) -> None:
         super().__init__(allocator, capacity, name, create=create)
         self._wait = Rhythm(self._written.acquire, spin).wait
-        self._next = 1, 0  # serial number of the next entry; end of the last payload that has been read
+        self._serial = 1  # of the next entry
         self._seen = 0  # serial number of an entry that has been returned, whose semaphore is not waited for again
-        self._pieces = 0, bytearray()  # the serial number of a message's first entry, and what has come of it
+        self._pieces = bytearray()  # of a message of several pieces: those that have come
 
     def get(self, timeout: float | None) -> tuple[int, int, bytes | None] | None:
         """Return the oldest message that has not been taken: its number, tag and payload.
 
         Waits up to `timeout` seconds (0: not at all). None if there is none by then.
         """
+        entries, serials = self._entries, self._serials
         while True:
-            entries, (serial, _) = self._entries, self._next
+            serial = self._serial
             at = serial % self._capacity * _FIELDS
             if self._seen != serial:
-                if self._written.acquire(False) and entries[at + _SERIAL] == serial:
-                    self._seen = serial
-                elif not self._find(serial, at + _SERIAL, timeout):
-                    return None
-            tag, number, length = entries[at], entries[at + 1], entries[at + 3]
+                found = self._written.acquire(False)
+                if not found:
+                    if serials[at + _SERIAL] == serial:  # its semaphore is about to be released, or was acquired before
+                        self._written.acquire(True, _MOMENT)
+                    elif timeout != 0:
+                        found = self._wait(timeout)
+                if serials[at + _SERIAL] != serial:
+                    if not found:
+                        if self._told[_READ] != serial - 1:  # an exception has ended `take`
+                            self._told[_READ] = serial - 1
+                        return None
+                    continue  # it was of an entry that has been taken without it
+                self._seen = serial
+            tag, number, length = entries[at], entries[at + _NUMBER], entries[at + _LENGTH]
             if not length:
                 return number, tag, None
-            start, first, before = entries[at + 2] % PAYLOAD, entries[at + _FIRST], _whole_pieces(length)
-            of, pieces = self._pieces
-            if tag & 0xFF != _PIECE_OF:
-                data = bytes(self._payload[start : start + length - before])
-                if not before:
-                    return number, tag, data
-                if of == first and len(pieces) == before:
-                    return number, tag, bytes(pieces) + data
-            elif first == serial:
-                self._pieces = first, bytearray(self._payload[start : start + PIECE])
-            elif of == first and len(pieces) == (tag >> 8) * PIECE:  # not a piece that is there already
-                pieces += self._payload[start : start + PIECE]
+            start, before = entries[at + _START] % PAYLOAD, entries[at + _BEFORE]
+            piece = self._payload[start : start + length]
+            if tag != _MORE and not before:
+                return number, tag, bytes(piece)
+            self._pieces[before:] = piece  # also where it comes again
+            if tag != _MORE:
+                return number, tag, bytes(self._pieces)
             self.take()
-
-    def _find(self, serial: int, cell: int, timeout: float | None) -> bool:
-        """Wait until the entry of this number is in its place; return False if it is not in time."""
-        while self._seen != serial:
-            found = self._written.acquire(False)
-            if not found:
-                if self._told[_READ] != serial - 1:  # an exception has ended `take`
-                    self._told[_POSITION], self._told[_READ] = self._next[1], serial - 1
-                if self._entries[cell] == serial:  # its semaphore is about to be released, or was acquired before
-                    self._written.acquire(True, _MOMENT)
-                elif timeout != 0:
-                    found = self._wait(timeout)
-            if self._entries[cell] == serial:
-                self._seen = serial
-            elif not found:
-                return False
-            # else the semaphore was of an entry that has been taken without it
-        return True
 
     def take(self) -> None:
         """Forget the entry that is next: it is read."""
-        entries, (serial, end) = self._entries, self._next
+        entries, serial = self._entries, self._serial
         at = serial % self._capacity * _FIELDS
-        length = entries[at + 3]
-        if length:
-            end = entries[at + 2] + self._piece_at(at)
-        self._next = serial + 1, end  # before the writer learns of it: what may be read again must still be there
-        if length:
-            if length > PIECE and entries[at] & 0xFF != _PIECE_OF:
-                self._pieces = 0, bytearray()  # the message has been returned
-            self._told[_POSITION] = end
+        self._serial = serial + 1  # first, as the writer overwrites what it is told has been read
+        if entries[at + _LENGTH]:
+            self._told[_POSITION] = entries[at + _START] + entries[at + _LENGTH]
+            if entries[at + _BEFORE] and entries[at] != _MORE:
+                self._pieces = bytearray()
         self._told[_READ] = serial

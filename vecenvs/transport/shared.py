@@ -10,8 +10,7 @@ import abc
 import math
 import os
 import time
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -152,7 +151,7 @@ class SharedTransport(Transport):
         self._down: RingWriter | None = None
         self._up: RingReader | None = None
         self._made: Message | None = None
-        self._outbox: deque[tuple[int, int, bytes]] = deque()  # messages for which the ring has had no room yet
+        self._unsent: Collection[Any] = ()  # commands for which the ring has had no room yet
         self._pid: NDArray[np.int64] | None = None
 
     def attach(self, batch: BatchColumns) -> None:
@@ -170,7 +169,7 @@ class SharedTransport(Transport):
         if problem:
             raise MemoryUnreachable(f"the worker cannot open the caller's shared memory ({bytes(problem).decode()})")
         self.wakes = rings.wakes
-        self._down, self._up = rings.down, rings.up
+        self._down, self._up, self._unsent = rings.down, rings.up, rings.down.unsent
         self.take = rings.up.take  # type: ignore[method-assign]  # called for every worker and step
 
     @abc.abstractmethod
@@ -184,15 +183,12 @@ class SharedTransport(Transport):
     def put(self, number: int, tag: int, body: object = None) -> None:
         if self._down is None:
             raise VecEnvError("a command for a worker that is not attached")
-        if body is not None or self._outbox or not self._down.enter(number, tag):
-            self._outbox.append((number, tag, encode(body)))
-            self.send_rest()
+        if body is not None or not self._down.enter(number, tag):
+            self._down.put(number, tag, encode(body))
         self.sent = number
 
     def send_rest(self) -> bool:
-        while self._outbox and self._down is not None and self._down.put(*self._outbox[0]):
-            self._outbox.popleft()
-        return bool(self._outbox)
+        return self._down is not None and not self._down.flush()
 
     def get(self, timeout: float | None) -> Message | None:
         if self._up is None:
@@ -200,13 +196,13 @@ class SharedTransport(Transport):
                 data = self.boot_get(timeout)
                 self._made = None if data is None else decode_made(data, self._shard.start)
             return self._made
-        message = self._up.get(timeout) if not self._outbox else self._get_beside_outbox(timeout)
+        message = self._up.get(timeout) if not self._unsent else self._get_beside_unsent(timeout)
         if message is None or message[2] is None:
             return message
         number, tag, data = message
         return number, tag, decode(tag, data)
 
-    def _get_beside_outbox(self, timeout: float | None) -> tuple[int, int, bytes | None] | None:
+    def _get_beside_unsent(self, timeout: float | None) -> tuple[int, int, bytes | None] | None:
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             self.send_rest()  # the worker may be waiting for room itself, to answer

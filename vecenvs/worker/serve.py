@@ -202,8 +202,8 @@ class ShardServer:
             wakes = always or tag & 0xFF == some_rows
             if body is None and up.enter(number, tag, wakes):
                 return
-            data = encode(body)
-            while not up.put(number, tag, data, wakes):
+            up.put(number, tag, encode(body), wakes)
+            while not up.flush():
                 time.sleep(FULL_PAUSE / 10)  # until the caller has read some
 
         worker = Worker(self._envs, self._first, batch, self._autoreset, answer, remote=True)
