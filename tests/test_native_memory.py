@@ -113,6 +113,25 @@ def batches() -> Iterator[int]:
             yield ENVS
 
 
+class Nested(Plain):
+    """Observations are dicts of arrays, a number and a tuple; every other one's have another dtype."""
+
+    observation_space: Any = spaces.Dict(
+        x=spaces.Box(-9, 9, (3,), np.float32), n=spaces.Discrete(9), pair=spaces.Tuple([spaces.Box(-9, 9, (2, 2))] * 2)
+    )
+
+    def reset(self, **given: Any) -> Any:
+        obs, info = super().reset(**given)
+        return self.nested(obs), info
+
+    def step(self, action: Any) -> Any:
+        obs, *rest = super().step(action)
+        return self.nested(obs), *rest
+
+    def nested(self, obs: Any) -> Any:
+        return {"x": obs, "n": self.count % 9, "pair": (np.ones((2, 2), self.dtype), np.ones((2, 2), np.float32))}
+
+
 def odd(k: int) -> Env[Any, Any]:
     return Plain(20 + k, dtype=np.float64 if k % 2 else np.float32, told=True)
 
@@ -129,6 +148,7 @@ WORK = {
     "next_step": stepping(lambda k: Plain(4 + k), autoreset="next_step"),
     "errors": stepping(lambda k: Plain(fails=4 + 8 * k)),
     "odd": stepping(odd),
+    "nested": stepping(lambda k: Nested(20 + k, dtype=[np.float32, np.float64, np.float16][k % 3], told=True)),
     "subsets": subsets,
     "resets": resets,
     "batches": batches,

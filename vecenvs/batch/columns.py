@@ -129,22 +129,20 @@ class ColumnSlice:
         self._parts = columns.layout.unflatten(parts)  # one array for each leaf
         self.view: Array | None = parts[0] if columns.layout.is_flat and not columns.layout.has_objects else None
 
-    def cells(self) -> tuple[list[Any], Any]:
-        """Return one object per row, and an index: an item assignment by this index writes a value to its row.
+    def targets(self) -> tuple[Any, Any]:
+        """Return what `step_envs` writes rows to, as `cells` and `where`: the columns themselves, if it can.
 
-        For vectors of numbers, and for integers, these are memoryviews, which refuse another dtype or shape.
+        Otherwise vectors of numbers, and integers, are written by memoryviews, which refuse another dtype or shape.
         """
         view = self.view
+        if _native.chosen.writes_to(self._parts):
+            return self._parts, _ALL
         if view is not None and view.dtype.itemsize <= 8:
             if view.ndim == 2 and view.dtype.kind in "biuf":
                 return [memoryview(row) for row in view], _ALL
             if view.ndim == 1 and view.dtype.kind in "iu":
                 return [view.data[k : k + 1] for k in range(self._count)], 0
         return [_Cell(self._columns, row) for row in range(self._first, self._first + self._count)], _ALL
-
-    def targets(self) -> tuple[Any, Any]:
-        """Return what `step_envs` writes rows to, as `cells` and `where`: the columns themselves, if it can."""
-        return (self._parts, _ALL) if _native.chosen.writes_to(self._parts) else self.cells()
 
     def given(self) -> Any:
         """Return the rows as `step_envs` takes them: the `view` itself, or copies."""

@@ -56,8 +56,7 @@ class Autoreset:
     """Resets the envs `envs` of slots first, first + 1, ... in one autoreset mode.
 
     `reset_infos` has the infos of resets, by env, until they are sent. In async mode an env whose episode has ended is
-    added to `unsettled`: its reset begins when the step has been answered. With `remote`, infos are to be pickled; if
-    it is False they are copied, since an env may change what it has returned.
+    added to `unsettled`: its reset begins when the step has been answered.
     """
 
     def __init__(
@@ -69,8 +68,6 @@ class Autoreset:
         flags: RowFlags,
         unsettled: list[int | BaseException],
         reader: InfoReader | None,
-        *,
-        remote: bool,
     ) -> None:
         self.acts: list[Callable[[Any], StepResult]] = []
         self.resets: list[Callable[[Any], StepResult]] = []  # stand in for acts; they take arguments
@@ -82,14 +79,8 @@ class Autoreset:
         self._flags = flags
         self._unsettled = unsettled
         self._reader = reader
-        self._remote = remote
         self._held: dict[int, dict[str, Any]] = {}  # seeds and options for an env's next reset
         self._exchangeable = False  # whether the caller may exchange envs, so that each step looks up `env.step`
-        finals = batch.finals
-        self._final_cells: list[Any] = []
-        self._where: Any = None
-        if finals is not None:
-            self._final_cells, self._where = finals.shard(first, len(envs)).cells()
         for local in range(len(envs)):
             self.acts.append(partial(_refuse, first + local, "has not been reset", "call reset() first"))
             self.resets.append(partial(self._first_row, local))
@@ -103,10 +94,7 @@ class Autoreset:
         flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
         info = info or {}  # an empty one is the env's own, which its reset may fill
         if self._batch.finals is not None:
-            try:
-                self._final_cells[local][self._where] = obs
-            except Exception:  # another dtype or shape
-                self._batch.finals.store_row(self._first + local, obs)
+            self._batch.finals.store_row(self._first + local, obs)
             flags |= FINAL
         else:
             # At the place that it has in the infos of every other engine.

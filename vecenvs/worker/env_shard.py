@@ -44,8 +44,8 @@ _BROKEN_OFF = RuntimeError("stands for an exception that came while Python's own
 class EnvShard:
     """A shard of envs and their rows.
 
-    With `remote`, all that is returned is to be pickled, and exceptions are made fit for that. Otherwise infos are
-    copied, since an env may change what it has returned. `flags.some` tells whether a row of the shard has flags.
+    With `remote`, all that is returned is to be pickled, and exceptions are made fit for that. `flags.some` tells
+    whether a row of the shard has flags.
 
     `step_all` steps all envs in as few calls as possible. Mostly that is all; otherwise `end_step` does the rest.
 
@@ -82,9 +82,7 @@ class EnvShard:
         self._batch = batch
         self._remote = remote
         self._reader = InfoReader(batch.info_attrs, self.envs, first) if batch.info_attrs else None
-        self.autoreset = Autoreset(
-            self.envs, first, batch, autoreset, self.flags, self.unsettled, self._reader, remote=remote
-        )
+        self.autoreset = Autoreset(self.envs, first, batch, autoreset, self.flags, self.unsettled, self._reader)
         self._rows = RowWriter(
             self.envs, first, batch, self.autoreset, self.flags, self.unsettled, self._reader, remote=remote
         )
