@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from vecenvs.backends.mpi.polling import wait_for
 from vecenvs.cpus import allowed_cpus
 from vecenvs.errors import VecEnvError
-from vecenvs.transport.memory import Address, Segment, Semaphore, open_segment, unlink_semaphores
+from vecenvs.transport.memory import Address, Segment, open_segment
 
 ARRIVAL_TIMEOUT = 120.0  # seconds for all ranks to reach their first MpiVecEnv
 
@@ -36,10 +36,13 @@ class Peer(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """A segment with a known content and the name of a semaphore, for the other ranks to try."""
+    """A segment with a known content, for the other ranks to try, and where rank 0's semaphores are.
+
+    No semaphore is tried: its name would be left behind if rank 0 were killed meanwhile.
+    """
 
     segment: Address
-    semaphore: str
+    semaphores: tuple[int, int] | None
     token: bytes
     pid: int  # rank 0's process
 
@@ -70,15 +73,13 @@ class ProbeTarget:
 
     def __init__(self) -> None:
         self._segment = Segment(64)
-        self._semaphore = Semaphore()
         token = secrets.token_bytes(16)
         self._segment.buffer[:16] = token
-        self.probe = Probe(self._segment.address, self._semaphore.name, token, os.getpid())
+        self.probe = Probe(self._segment.address, _place_of_semaphores(), token, os.getpid())
 
     def forget(self) -> None:
         """Free what the other ranks have tried."""
         self._segment.forget()
-        unlink_semaphores([self._semaphore.name])
 
 
 def introduce(rank: int, node: int, probe: Probe) -> Peer:
@@ -90,11 +91,18 @@ def introduce(rank: int, node: int, probe: Probe) -> Peer:
 def _can_open(probe: Probe) -> bool:
     """Tell whether the probe can be opened: containers and users may share a node without sharing /proc or /dev/shm."""
     try:
-        same = bytes(open_segment(probe.segment)[:16]) == probe.token
-        Semaphore(probe.semaphore)
+        return bytes(open_segment(probe.segment)[:16]) == probe.token and _place_of_semaphores() == probe.semaphores
     except (OSError, ValueError):
         return False
-    return same
+
+
+def _place_of_semaphores() -> tuple[int, int] | None:
+    """Return what processes that can open the same semaphores by name have in common: on Linux these are files."""
+    try:
+        found = os.stat("/dev/shm")
+    except OSError:  # another system
+        return None
+    return found.st_dev, found.st_ino
 
 
 def is_running(pid: int) -> bool:
