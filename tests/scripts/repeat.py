@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -28,21 +29,23 @@ CLOSING = re.compile(r"^(?:=+ )?(.*\b(?:passed|failed|errors?|ran)\b.* in [\d.]+
 
 
 class Run(NamedTuple):
-    """One run of the tests: its closing line, the tests that failed, and how long it took."""
+    """One run of the tests: its closing line, the tests that failed, how long it took and how much of the cores."""
 
     passed: bool
     closing: str
     failed: list[str]
     seconds: float
+    cpu: float
 
     def __str__(self) -> str:
         words = "passed" if self.passed else "FAILED"
-        return f"{words} in {self.seconds:.0f} s: {self.closing}{''.join(f'; {name}' for name in self.failed)}"
+        names = "".join(f"; {name}" for name in self.failed)
+        return f"{words} in {self.seconds:.0f} s ({self.cpu:.0f} s of CPU): {self.closing}{names}"
 
 
 def run(arguments: list[str], log: Path) -> Run:
     """Run pytest once, printing to `log`, which is kept if anything fails."""
-    begun = time.monotonic()
+    begun, cpu = time.monotonic(), children_cpu()
     with log.open("w") as file:
         code = subprocess.run(
             [sys.executable, "-m", "pytest", *arguments],
@@ -53,10 +56,17 @@ def run(arguments: list[str], log: Path) -> Run:
         ).returncode
     printed = log.read_text(errors="replace")
     closing = CLOSING.findall(printed) or [f"exit code {code}, without a closing line"]
-    result = Run(code == 0, closing[-1], list(dict.fromkeys(FAILED.findall(printed))), time.monotonic() - begun)
+    failed = list(dict.fromkeys(FAILED.findall(printed)))
+    result = Run(code == 0, closing[-1], failed, time.monotonic() - begun, children_cpu() - cpu)
     if result.passed:
         log.unlink()
     return result
+
+
+def children_cpu() -> float:
+    """Return the seconds that ended processes have computed; busy ones have not ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 @contextlib.contextmanager
