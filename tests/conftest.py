@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 import vecenvs._native
 from vecenvs.backends import backend_class
@@ -190,11 +190,16 @@ def short_tier(config: pytest.Config) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     """Restore SIGINT and SIGHUP, here and in programs that tests start: `nohup make test &` ignores both.
 
-    In the short tier, tests by hypothesis that name no number of examples have fewer.
+    Tests by hypothesis have no limits of time: beside other processes an example may take any. In the short tier those
+    that name no number of examples have fewer.
     """
-    settings.register_profile("short", max_examples=40)
-    if short_tier(config):
-        settings.load_profile("short")
+    settings.register_profile(
+        "tests",
+        max_examples=40 if short_tier(config) else 100,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    )
+    settings.load_profile("tests")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:

@@ -119,7 +119,7 @@ def program(page: str) -> str:
     return code
 
 
-def run(page: str, folder: Path, *, timeout: float = 50.0, **environment: str) -> str:
+def run(page: str, folder: Path, *, timeout: float = 100.0, **environment: str) -> str:
     """Run the page's blocks in a Python of their own, in this folder; give what they have written."""
     done = subprocess.run(
         [sys.executable, "-c", program(page)],  # no file, which processes that are not forked would import again

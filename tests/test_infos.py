@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vecenvs.batch.batch_columns import Allocator, BatchColumns
@@ -68,7 +68,6 @@ class Ends:
         return self._table.infos()
 
 
-@settings(deadline=None)
 @given(shards())
 def test_values_and_types_survive(steps: list[list[dict[str, Any]]]) -> None:
     ends = Ends(len(steps[0]))

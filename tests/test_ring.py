@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from bytecodes import interrupted
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vecenvs.batch.batch_columns import Allocator
@@ -102,7 +102,6 @@ def drawn(sizes: list[int], rng: random.Random) -> list[Message]:
 
 
 @pytest.mark.usefixtures("_memory_model")
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sizes=st.lists(SIZES, max_size=12), seed=st.integers(0, 2**32))
 def test_every_message_arrives_once_and_whole(sizes: list[int], seed: int) -> None:
     rng = random.Random(seed)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import Configuration
 from gymnasium import spaces
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from vecenvs.errors import EnvError
 from vecenvs.testing import strategies
@@ -21,13 +21,7 @@ from vecenvs.vec_env import VecEnv
 
 matrix = "contract"
 pytestmark = pytest.mark.timeout(180)
-checked = settings(
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+checked = settings(max_examples=25, derandomize=True, database=None)
 
 
 def run(configuration: Configuration, observation_space, action_space, steps: int) -> None:

@@ -74,7 +74,7 @@ def no_leaks() -> Iterator[None]:
         yield
 
 
-def run_script(text: str, *, timeout: float = 50.0, **environment: str) -> str:
+def run_script(text: str, *, timeout: float = 100.0, **environment: str) -> str:
     """Run a script in a Python of its own; give what it wrote. It fails the test if it fails."""
     found = subprocess.run(
         [sys.executable, "-W", "error::ResourceWarning", "-c", text],

@@ -70,7 +70,7 @@ def test_dtypes_of_the_rest() -> None:
     assert list(batch) == ["obs", "action", "next_obs", *expected]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 12), st.lists(st.integers(0, 30), min_size=1, max_size=6), st.booleans())
 def test_samples_are_of_everything_stored_and_of_nothing_else(
     capacity: int, sizes: list[int], prioritized: bool

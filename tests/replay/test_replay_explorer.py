@@ -191,7 +191,7 @@ def test_errors_pass_through() -> None:
         Explorer(DummyVecEnv([functools.partial(FailingEnv, 3, at=2)]), Ones(1)).collect()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(2, 5),
     st.sampled_from([0.0, 0.5, 0.99, 1.0]),

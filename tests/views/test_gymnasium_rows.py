@@ -22,7 +22,7 @@ from gymnasium_parity import (
     sampled_fns,
     sync,
 )
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from vecenvs import DummyVecEnv, VecEnvWrapper
 from vecenvs.testing import strategies
@@ -47,7 +47,7 @@ def test_every_space_on_other_backends(configuration: Any, name: str) -> None:
     assert_parity(ours(configuration, fns, "same_step"), sync(fns, "same_step"), steps=12)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25)
 @given(space=strategies.nested(), action_space=strategies.nested())
 @every_mode
 def test_any_space(mode: str, space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
