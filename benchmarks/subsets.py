@@ -3,8 +3,9 @@
     python benchmarks/subsets.py                   a few minutes on an idle machine
     python benchmarks/subsets.py --only dummy
 
-For each engine: two halves in rotation (`groups`), whichever rows are ready first (`recv()`), both as a share of the
-rate of lock-step in the same round; and the time of a bare loop over 8 resets as a share of a masked reset of 8 envs.
+For each engine: two halves in rotation (`groups`), whichever half of the rows is ready first (`recv(k, k)`), whichever
+rows are (`recv()`), each as a share of the rate of lock-step in the same round; and the time of a bare loop over 8
+resets as a share of a masked reset of 8 envs.
 Then, over processes, two halves in rotation with a learner that computes as long per row as an env (100 us, 8 envs), as
 a share of the limit: half of the rate of bare loops on all cores.
 """
@@ -37,7 +38,7 @@ ENGINES: dict[str, Callable[[Sequence[Any]], VecEnv]] = {
     "caller": lambda fns: SubprocVecEnv(fns, start_method="fork", caller_steps=True),
 }
 RESETS = 8
-WAYS = ("halves", "first ready")
+WAYS = ("halves", "first half", "first ready")
 
 
 class Sides:
@@ -69,6 +70,17 @@ class Sides:
                 vec.send(chosen, group)
         for group in self.groups:
             vec.recv(indices=group)
+        return rows
+
+    def first_half(self, end: float) -> int:
+        """Take whichever half of the rows is ready first: another set of envs nearly each time."""
+        vec, half, rows = self.vec, self.vec.num_envs // 2, 0
+        actions = self.actions[:half]
+        vec.send(self.actions)
+        while time.perf_counter() < end:
+            rows += half
+            vec.send(actions, vec.recv(half, half).indices)
+        vec.recv(vec.num_envs)
         return rows
 
     def first_ready(self, end: float) -> int:
@@ -133,6 +145,7 @@ def measure(engine: str, env_id: str, num_envs: int, seconds: float, rounds: int
             whole = rate(sides.lock_step, seconds)
             shares = {
                 "halves": rate(sides.halves, seconds) / whole,
+                "first half": rate(sides.first_half, seconds) / whole,
                 "first ready": rate(sides.first_ready, seconds) / whole,
                 "masked reset": rate(sides.masked_resets, seconds) / rate(sides.bare_resets, seconds),
             }

@@ -116,17 +116,6 @@ class Hosts:
             min(groups, key=len).extend(slots)
         return [np.array(group, dtype=np.int64) for group in groups]
 
-    def together(self, slots: list[int]) -> list[int]:
-        """Return `slots` in an order in which those of one batched env are adjacent and ascend."""
-        if not self.batched:
-            return slots
-        groups = self.groups_of(slots)
-        found: list[int] = []
-        for slot in slots:
-            host = self.host_of(slot)
-            found += [slot] if host is None else sorted(groups.pop(host.start, ()))
-        return found
-
     def groups_of(self, slots: Sequence[int]) -> dict[int, list[int]]:
         """Return, for those of `slots` in batched envs, the slots that lie in one of them, by its first slot."""
         found: dict[int, list[int]] = {}
@@ -143,7 +132,7 @@ class Hosts:
 
     def check_whole(self, what: str, slots: Sequence[int]) -> None:
         """Raise VecEnvError if `slots` has some of the envs of a batched env, but not all."""
-        if len(slots) == self.num_envs:
+        if len(slots) == self.num_envs or not self.batched:
             return
         for group in self.groups_of(slots).values():
             host = self.host_of(group[0])

@@ -98,7 +98,7 @@ class Commands(Unanswered):
 
     def step_some(self, slots: int) -> None:
         """Begin a step of the envs that are not being reset."""
-        self.send(self.numbered(Command.STEP_SOME, divided(slots_in(slots), self.owner)), slots)
+        self.send(self.numbered(Command.STEP_SOME, divided(slots_in(slots), self.owner, self.shards)), slots)
 
     def numbered(self, kind: Command, parts: Sequence[Part], given: ResetArguments | None = None) -> list[Pending]:
         """Return commands about some slots, one for each worker (see `subsets.divided`): for `send`.
@@ -215,7 +215,7 @@ class Commands(Unanswered):
         `begin_resets` takes both once the present rows have been copied: only then may a worker overwrite them.
         """
         rows = {slot: self._batch.observations.parts(slot) for slot in ended}
-        return rows, self.numbered(Command.AWAIT_RESET, divided(rows, self.owner))
+        return rows, self.numbered(Command.AWAIT_RESET, divided(rows, self.owner, self.shards))
 
     def begin_resets(self, rows: dict[int, list[Any]], commands: list[Pending]) -> None:
         """Ask for the first rows of episodes; the slots repeat `rows` until these come. Lost workers are left out."""

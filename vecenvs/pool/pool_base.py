@@ -153,7 +153,7 @@ class PoolBase(VecEnv):
             self.reset_infos = self._episodes.reset_infos
             self._recovery = Recovery(workers, batch, restarts, self._first_commands)
             self._commands = Commands(workers, batch, self._recovery, timed=step_timeout is not None)
-            self._subsets = Subsets(self._commands.owner, self._shards, self._hosts)
+            self._subsets = Subsets(self._commands.owner, self._shards)
             self._waiting = Waiting(self._commands, workers, batch, step_timeout)
             results = BatchedResults if self._hosts.batched else StepResults
             self._step_results = results(

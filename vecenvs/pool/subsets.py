@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import bisect
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs.arguments import parse_indices
-from vecenvs.batched import Hosts
 from vecenvs.transport.protocol import Slots, slots_of
 from vecenvs.vec_env import Indices
 
@@ -40,10 +39,9 @@ class Subset(NamedTuple):
 class Subsets:
     """Makes subsets of index arrays, masks and lists. Arrays of the same values give the same subset again."""
 
-    def __init__(self, owner: Sequence[int], shards: Sequence[range], hosts: Hosts) -> None:
+    def __init__(self, owner: Sequence[int], shards: Sequence[range]) -> None:
         self._owner = owner
         self._shards = shards
-        self._hosts = hosts
         self._known: dict[tuple[str, bytes], Subset] = {}
         self._kept = 0
 
@@ -67,7 +65,7 @@ class Subsets:
             parts = [Part(worker, shard, bits_of(shard)) for worker, shard in enumerate(self._shards)]
             return Subset(range(n), np.arange(n, dtype=_INT64), bits_of(range(n)), parts)
         slots = parse_indices(indices, len(self._owner))
-        parts = divided(self._hosts.together(slots), self._owner)
+        parts = divided(slots, self._owner, self._shards)
         return Subset(slots, np.array(slots, _INT64), sum(part.bits for part in parts), parts)
 
 
@@ -88,10 +86,17 @@ def slots_in(bits: int) -> list[int]:
     return [slot for slot, digit in enumerate(reversed(f"{bits:b}")) if digit == "1"]
 
 
-def divided(slots: Iterable[int], owner: Sequence[int]) -> list[Part]:
-    """Return each worker that owns some of these slots, and those, in the order given."""
-    groups: dict[int, list[int]] = {}
-    for worker, run in itertools.groupby(slots, owner.__getitem__):
-        groups.setdefault(worker, []).extend(run)
-    found = [(worker, slots_of(group)) for worker, group in groups.items()]
-    return [Part(worker, group, bits_of(group)) for worker, group in found]
+def divided(slots: Iterable[int], owner: Sequence[int], shards: Sequence[range]) -> list[Part]:
+    """Return each worker that owns some of these slots, and those.
+
+    They ascend: so what comes back in another order, as the first rows that are ready do, is a range again, which costs
+    either end least; and the envs of a batched one are adjacent.
+    """
+    left, at, parts = sorted(slots), 0, []
+    while at < len(left):
+        worker = owner[left[at]]
+        end = bisect.bisect_left(left, shards[worker].stop, at)
+        group = slots_of(left[at:end])
+        parts.append(Part(worker, group, bits_of(group)))
+        at = end
+    return parts
