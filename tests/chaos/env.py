@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
+
+from vecenvs.testing.envs.sized import LARGE, LIMITS, NEAR, filled
 
 # An action is kind + KINDS * nonce; the nonce tells actions of one kind apart.
 (STEP, END, TRUNCATE, RAISE, SLOW, HANG, EXIT, KILL, SEGFAULT, BAD_INFO, END_SLOW, END_RAISE, END_DIE, END_BAD) = range(
@@ -26,7 +29,18 @@ HANG_SECONDS = 2.5
 MISSING = -1  # in place of a seed or an option that was not given
 
 FIELDS = ("slot", "pid", "life", "episode", "t", "hash", "seed", "option")
-FORMS = ("none", "numbers", "mixed")
+FORMS = ("none", "numbers", "mixed", "large")
+# Numbers that follow the fields in an observation: a few, as far as around every limit between a caller and an env.
+PADS = (
+    0,
+    0,
+    0,
+    0,
+    0,
+    1,
+    *(limit // 8 - len(FIELDS) + more for limit in LIMITS for more in (-1, 0, 1)),
+    *(b // 8 for b in LARGE),
+)
 
 
 class Unloadable:
@@ -61,6 +75,9 @@ def reward_of(number: int) -> float:
 def step_info(form: str, action: int, slot: int, t: int, number: int) -> dict[str, Any]:
     """Return the info of a step, without the part of a "bad" one that cannot be unpickled."""
     nonce = action // KINDS
+    if form == "large":
+        size = NEAR[number % len(NEAR)] if nonce % 20 else LARGE[nonce // 20 % 2]
+        return {"blob": filled(size, slot, t, number).tobytes()} if nonce % 3 else {}
     if form == "none":
         return {}
     if form == "numbers":
@@ -68,18 +85,25 @@ def step_info(form: str, action: int, slot: int, t: int, number: int) -> dict[st
     return ({}, {"t": t, "hash": number}, {"text": f"{slot}/{number}"}, {"deep": {"a": [number], "b": (t,)}})[nonce % 4]
 
 
+def padded(fields: Sequence[int], pad: int) -> NDArray[np.int64]:
+    """Return an observation: the fields, and numbers that each depend on all fields."""
+    more = filled(pad * 8, *fields).view(np.uint64) >> np.uint64(3)
+    return np.concatenate([np.array(fields, np.int64), more.view(np.int64)])
+
+
 class ChaosEnv(gymnasium.Env[NDArray[np.int64], Any]):
     """An env that counts steps and hashes everything that it was given.
 
     The observation has `FIELDS`: `life` is another one for each object of this class, `hash` depends on the actions
-    of the episode, its seed and its option. In the caller's process its actions neither end nor delay that process.
+    of the episode, its seed and its option. `pad` numbers follow them. In the caller's process its actions neither end
+    nor delay that process.
     """
 
-    def __init__(self, slot: int, caller: int, form: str, start: float = 0.0) -> None:
+    def __init__(self, slot: int, caller: int, form: str, pad: int = 0, start: float = 0.0) -> None:
         time.sleep(start)
-        self.observation_space = Box(-1, 2**62, (len(FIELDS),), np.int64)
+        self.observation_space = Box(-1, 2**62, (len(FIELDS) + pad,), np.int64)
         self.action_space = Discrete(KINDS * NONCES)
-        self.slot, self.form = slot, form
+        self.slot, self.form, self.pad = slot, form, pad
         self.remote = os.getpid() != caller
         self.life = time.monotonic_ns()
         self.episode = self.t = self.hash = self.bumps = self.bonus = 0
@@ -133,4 +157,4 @@ class ChaosEnv(gymnasium.Env[NDArray[np.int64], Any]):
 
     def _row(self) -> NDArray[np.int64]:
         values = (self.slot, os.getpid(), self.life, self.episode, self.t, self.hash, self.seed, self.option)
-        return np.array(values, np.int64)
+        return padded(values, self.pad)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from chaos.env import BAD_INFO, END_BAD, KINDS, MISSING
 from chaos.hosts import OPAQUE, SINGLE, Host
-from chaos.model import LIFE, PID, Row, State
+from chaos.model import LIFE, PID, Row, State, fields_of
 from chaos.plan import Outcome, Plan, Violation
 from vecenvs.errors import AlreadySteppingError, EnvError, StepTimeout, WorkerDied
 from vecenvs.vec_env import Batch
@@ -285,7 +285,7 @@ class Expected:
             raise Violation("a row twice", f"{indices}")
         for j, slot in enumerate(indices):
             self.take(
-                Row(slot, tuple(batch.obs[j].tolist()), float(batch.rewards[j]), bool(batch.terminated[j]),
+                Row(slot, fields_of(batch.obs[j]), float(batch.rewards[j]), bool(batch.terminated[j]),
                     bool(batch.truncated[j]), batch.infos[j])
             )  # fmt: skip
 
@@ -329,7 +329,7 @@ class Expected:
     def _check_lost(self, row: Row) -> None:
         """Check that the episode of a lost env ends with the last row that was returned."""
         last = self.last[row.slot]
-        got = row.obs if self.plan.mode != "same_step" else tuple(int(v) for v in row.info["terminal_observation"])
+        got = row.obs if self.plan.mode != "same_step" else fields_of(row.info["terminal_observation"])
         if got[0] not in (row.slot, 0):
             raise Violation("a row of another env", f"{row}")
         if last is not None and got != last.obs:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import itertools
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from chaos.env import (
     BAD_INFO,
     DEADLY,
@@ -21,10 +23,12 @@ from chaos.env import (
     TRUNCATE,
     first_hash,
     mix,
+    padded,
     reward_of,
     step_info,
 )
 from chaos.hosts import BY_ITSELF, SINGLE
+from chaos.plan import Violation
 
 Obs = tuple[int, ...]
 SLOT, PID, LIFE, EPISODE, T, HASH, SEED, OPTION = range(len(FIELDS))
@@ -68,6 +72,19 @@ class Due(NamedTuple):
     leftover: bool = False  # of a lock-step that a death has ended: the next command overtakes it
     then_lost: bool = False  # the row had come before its worker died
     next: tuple[int, int] = (0, 0)  # then: the life, if known, and the bumps of the env that has replaced it
+
+
+def fields_of(obs: Any) -> tuple[int, ...]:
+    """Return the fields of an observation. Raise Violation if what follows them is another row's."""
+    found = tuple(obs[: len(FIELDS)].tolist())
+    pad = len(obs) - len(FIELDS)
+    want = padded(found, pad) if any(found) else np.zeros_like(obs)
+    if not np.array_equal(obs, want):
+        wrong = np.flatnonzero(obs != want)
+        raise Violation(
+            "a row that another env's is mixed with", f"{found}: {len(wrong)} of {pad} numbers, from {wrong[0]}"
+        )
+    return found
 
 
 class State(NamedTuple):
@@ -301,7 +318,7 @@ class State(NamedTuple):
         if (0, *obs[2:]) != (0, *state.obs[2:]):
             return None
         if due.ended and due.kind == "row":
-            last = tuple(int(value) for value in info["terminal_observation"])
+            last = fields_of(info["terminal_observation"])
             if due.last is None or last[0] != self.slot or last[2:] != due.last[2:]:
                 return None
         return state if state._info_fits(info, form, due) else None

@@ -23,6 +23,7 @@ class Plan:
     mode: str
     hosts: list[Host]
     form: str
+    pad: int
     restart: bool
     max_restarts: int
     step_timeout: float | None

@@ -35,7 +35,7 @@ from chaos.env import (
 )
 from chaos.expected import Expected
 from chaos.hosts import OPAQUE
-from chaos.model import Row, State
+from chaos.model import Row, State, fields_of
 from chaos.plan import Outcome, Plan, Violation
 from vecenvs import env_calls
 from vecenvs.errors import (
@@ -133,7 +133,7 @@ class Player:
         for slot in range(self.n):
             row = Row(
                 slot,
-                tuple(obs[slot].tolist()),
+                fields_of(obs[slot]),
                 float(rewards[slot]),
                 bool(terminated[slot]),
                 bool(truncated[slot]),
@@ -190,7 +190,7 @@ class Player:
     def _rows_of(self, slots: Sequence[int], obs: Any) -> list[tuple[int, tuple[int, ...]]]:
         if len(obs) != len(slots):
             raise Violation("rows are missing", f"reset of {slots} gave {len(obs)}")
-        return [(slot, tuple(row.tolist())) for slot, row in zip(slots, obs, strict=True)]
+        return [(slot, fields_of(row)) for slot, row in zip(slots, obs, strict=True)]
 
     def _take_first(self, slot: int, obs: tuple[int, ...]) -> None:
         """Take a row of `reset`, which has only an observation and `reset_infos`."""
@@ -222,7 +222,8 @@ class Player:
             if error.batch is not None:  # of a reset that was interrupted
                 self.expected.take_errors(error)
             else:
-                self.expected.take_failed(error)
+                for each in error.errors:  # of a batched env, all of its envs
+                    self.expected.take_failed(each)
         elif error is None:
             batch = outcome.result
             self.expected.lock = {"idle"}

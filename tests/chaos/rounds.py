@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from chaos.calls import Calls
 from chaos.disturb import Disturber, Interrupter
-from chaos.env import FORMS, ChaosEnv
+from chaos.env import FORMS, PADS, ChaosEnv
 from chaos.expected import Expected
 from chaos.hosts import draw_hosts, functions
 from chaos.plan import Plan, Violation
@@ -66,15 +66,17 @@ def plan_of(rng: random.Random, engine: Engine) -> Plan:
     interrupts = rng.choice(["", "", "timer", "bytecode"]) if disturbed else ""
     restart = rng.random() < 0.75
     mode = rng.choice(AUTORESET_MODES)
+    pad = rng.choice(PADS)
     info_attrs = ("bonus",) if rng.random() < 0.2 else ()
     return Plan(
         mode=mode,
         hosts=draw_hosts(rng, mode, info_attrs),
         form=rng.choice(FORMS),
+        pad=pad,
         restart=restart,
         max_restarts=1000 if rng.random() < 0.9 else rng.randint(0, 3),
         step_timeout=1.5 if rng.random() < 0.3 else None,
-        steps=engine.steps,
+        steps=engine.steps if pad < 100_000 else engine.steps // 4,
         interrupts=interrupts,
         interrupt_rate=rng.choice([0.05, 0.3]),
         kill_rate=rng.choice([0.0, 0.0, 0.03, 0.15]) * disturbed * (1.0 if restart else 0.3),
@@ -143,7 +145,7 @@ class Rounds:
     def _make(
         self, rng: random.Random, plan: Plan, interrupter: Interrupter, counts: Counter[str], found: list[Violation]
     ) -> VecEnv | None:
-        fns = functions(plan.hosts, plan.form)
+        fns = functions(plan.hosts, plan.form, plan.pad)
         kwargs = dict(self.engine.kwargs)
         if self.engine.backend != "dummy":
             kwargs["num_workers"] = rng.randint(1, min(len(fns), 3))
