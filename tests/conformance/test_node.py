@@ -1,0 +1,48 @@
+"""The conformance suite over connections: a node's workers by a leader, and workers by themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from one_node import NodeVecEnv
+
+from vecenvs.testing.suite import (
+    AutoresetConformance,
+    InfoConformance,
+    OwnershipConformance,
+    RowConformance,
+    ScheduleConformance,
+    SubsetConformance,
+    WorkerConformance,
+)
+
+
+class OverConnections:
+    """Two workers where there are as many envs."""
+
+    leader = True
+
+    def make_vec(self, env_fns: Any, **common: Any) -> NodeVecEnv:
+        workers = common.pop("num_workers", min(2, len(env_fns)) or 1)
+        vec = NodeVecEnv(env_fns, workers, leader=self.leader, **common)
+        assert all(each["gathered"] == (self.leader and workers > 1) for each in vec.stats()["workers"])
+        return vec
+
+
+class Rows(
+    RowConformance, AutoresetConformance, InfoConformance, OwnershipConformance, ScheduleConformance, SubsetConformance
+):
+    """Rows, and when they come."""
+
+
+class TestNode(OverConnections, WorkerConformance):
+    """Workers with a leader."""
+
+    short = Rows
+
+
+class TestConnections(OverConnections, WorkerConformance):
+    """Workers without one."""
+
+    leader = False
+    short = Rows
