@@ -14,7 +14,8 @@ class Fault:
         file: its path below vecenvs/.
         before: a text that stands in it once.
         after: what stands there instead.
-        tests: arguments of pytest: files of the short tier, and `-k` with the tests to choose.
+        tests: arguments of pytest: files of the short tier, and `-k` with the tests to choose. After a semicolon come
+            those of another run.
     """
 
     file: str

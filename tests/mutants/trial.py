@@ -55,7 +55,10 @@ class Copy:
             return Outcome(MISFIT, problem, 0.0)
         start = time.monotonic()
         with self._changed(fault):
-            code, text = self._run(shlex.split(fault.tests))
+            for tests in fault.tests.split(";"):
+                code, text = self._run(shlex.split(tests))
+                if code != 0:
+                    break
         found = FAILED.findall(text)
         seconds = time.monotonic() - start
         if code == 0:
