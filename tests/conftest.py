@@ -26,7 +26,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import vecenvs._native
-from vecenvs.backends import backend_class
+from vecenvs.backends import BACKENDS, backend_class
 from vecenvs.testing import leaks
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker import preload
@@ -101,6 +101,12 @@ BOTH = [*DUMMY, Configuration("dummy-python", "dummy", python=True)]
 OTHERS = "others"  # backends without an entry of their own in a matrix
 NO_OTHERS: dict[str, list[Configuration]] = {"dummy": [], OTHERS: []}
 
+BACKENDS["node"] = "one_node:NodeVecEnv"
+NODES = [
+    Configuration("node-2", "node", {"num_workers": 2}),
+    Configuration("connections-2", "node", {"num_workers": 2, "leader": False}),
+]
+
 # Workers run the same code whatever started them. `fork` starts fastest and has all tests in the short tier. The other
 # start methods have there what they can change: starts, restarts, and what travels to a worker that starts. "caller"
 # has what can depend on a shard in the caller's process beside shards in others.
@@ -130,6 +136,7 @@ MATRICES: dict[str, dict[str, list[Configuration]]] = {
     "spawn": {**NO_OTHERS, "subproc": [subproc("spawn", 2)]},
     # For what only engines with processes can do.
     "workers": {"dummy": [], "subproc": [subproc("fork", 2), subproc("caller", 3), subproc("forkserver", 2)]},
+    "workers with nodes": {"dummy": [], "subproc": [subproc("fork", 2), subproc("forkserver", 2), *NODES]},
     # The same, for what workers do once they run.
     "running": {
         "dummy": [],
@@ -143,6 +150,8 @@ MATRICES: dict[str, dict[str, list[Configuration]]] = {
     "not fork": {**NO_OTHERS, "subproc": [subproc("caller", 3), subproc("forkserver", 2)]},
     # For tests that make many VecEnvs.
     "fast": {"dummy": DUMMY, "subproc": [subproc("fork", 2), subproc("caller", 3)]},
+    # The same, and workers by connections.
+    "infos": {"dummy": DUMMY, "subproc": [subproc("fork", 2), subproc("caller", 3), *NODES]},
     # The two halves of it.
     "plain": {
         "dummy": BOTH,

@@ -17,7 +17,7 @@ from gymnasium.wrappers import TimeLimit
 
 from vecenvs.errors import EnvError, VecEnvError
 
-matrix = "fast"
+matrix = "infos"
 
 NAMES = ("t", "level", "vector", "label", "maybe", "story")
 
@@ -211,7 +211,7 @@ class Mortal(Telling):
 class TestRestart:
     """What a new worker tells of envs that have not been reset by it."""
 
-    matrix = "workers"
+    matrix = "workers with nodes"
 
     def test_the_lost_row_has_its_info(self, configuration: Configuration) -> None:
         fns = [functools.partial(Mortal, tag) for tag in range(4)]

@@ -306,14 +306,16 @@ class TestFile:
     def test_append_to_a_file_cut_within_quotes_or_a_character(self, tmp_path, tail):
         path = tmp_path / "monitor.csv"
         tail = tail if isinstance(tail, bytes) else tail.encode()
-        path.write_bytes(b'#{"t_start": 5.0}\nr,l,t,word\r\n0.5,2,1.0,"\xc3\xa9 ""b"""\r\n1.5,2,3.5,' + tail)
-        assert load_results(tmp_path)["word"].tolist() == ['é "b"']
+        path.write_bytes(
+            b'#{"t_start": 5.0}\nr,l,t,word\r\n0.5,2,1.0,"' + b"\xc3\xa9" * 40 + b' ""b"""\r\n1.5,2,3.5,' + tail
+        )
+        assert load_results(tmp_path)["word"].tolist() == ["é" * 40 + ' "b"']
         env = Monitor(Script(infos={"word": "new"}), path, info_keywords=("word",), override_existing=False)
         play(env, 2)
         env.close()
         results = load_results(tmp_path)
         assert results.r.tolist() == [0.5, 6.5, 6.5]
-        assert results["word"].tolist() == ['é "b"', "new", "new"]
+        assert results["word"].tolist() == ["é" * 40 + ' "b"', "new", "new"]
 
     def test_several_begin_to_append_at_once(self, tmp_path):
         """None overwrites another's header or rows, whichever has made the file."""

@@ -49,6 +49,16 @@ def test_it_equals_the_batched_env_itself() -> None:
     bare.close()
 
 
+def test_start_index_counts_in_seeds() -> None:
+    make = partial(make_vec_env, "CartPole-v1", vectorization="native", backend="dummy")
+    with make(num_env=5, seed=3) as vec:
+        whole = vec.reset()
+    with make(num_env=5, seed=1, start_index=2) as vec:
+        np.testing.assert_array_equal(vec.reset(), whole)
+    with make(num_env=5, seed=1) as vec:
+        assert (vec.reset() != whole).any()
+
+
 def test_a_monitor_around_batched_envs() -> None:
     with VecMonitor(make_vec_env("CartPole-v1", num_env=4, vectorization="native", backend="dummy")) as vec:
         vec.reset(seed=0)

@@ -23,6 +23,7 @@ from vecenvs.testing.suite import (
     LifecycleConformance,
     MessageConformance,
     MisfitConformance,
+    OrderConformance,
     OwnershipConformance,
     PatienceConformance,
     RecoveryConformance,
@@ -180,7 +181,14 @@ class TestBatchedWorkers(OnConfigurations, BatchedWorkerConformance):
     matrix = "workers"
 
 
-class TestWorkers(OnConfigurations, DeathConformance, AftermathConformance, RecoveryConformance, TimeoutConformance):
+class TestWorkers(
+    OnConfigurations,
+    DeathConformance,
+    AftermathConformance,
+    RecoveryConformance,
+    TimeoutConformance,
+    OrderConformance,
+):
     """What holds where envs live in other processes."""
 
     matrix = "running"

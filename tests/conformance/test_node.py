@@ -9,6 +9,7 @@ from one_node import NodeVecEnv
 from vecenvs.testing.suite import (
     AutoresetConformance,
     InfoConformance,
+    OrderConformance,
     OwnershipConformance,
     RowConformance,
     ScheduleConformance,
@@ -30,7 +31,13 @@ class OverConnections:
 
 
 class Rows(
-    RowConformance, AutoresetConformance, InfoConformance, OwnershipConformance, ScheduleConformance, SubsetConformance
+    RowConformance,
+    AutoresetConformance,
+    InfoConformance,
+    OrderConformance,
+    OwnershipConformance,
+    ScheduleConformance,
+    SubsetConformance,
 ):
     """Rows, and when they come."""
 

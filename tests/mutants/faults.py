@@ -9,6 +9,6 @@ check, a dropped call. Left out were texts alone, and what changes nothing that 
 from __future__ import annotations
 
 from mutants.fault import Fault
-from mutants.lists import around, engine, faces
+from mutants.lists import around, engine, faces, kinds
 
-FAULTS: list[Fault] = [*engine.FAULTS, *faces.FAULTS, *around.FAULTS]
+FAULTS: list[Fault] = [*engine.FAULTS, *faces.FAULTS, *around.FAULTS, *kinds.FAULTS]

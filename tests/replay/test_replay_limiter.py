@@ -55,6 +55,23 @@ def test_before_min_size_inserts_are_free() -> None:
     assert not limiter.may_insert()
 
 
+def test_the_limits_themselves_are_allowed() -> None:
+    """An insert while samples are exactly `tolerance` behind; samples up to exactly `tolerance` ahead."""
+    limiter = RateLimiter(2.0, min_size=5, tolerance=6)
+    limiter.inserted(8)  # 6 samples are due
+    assert limiter.may_insert()
+    assert limiter.may_sample(5) == 12
+    assert limiter.may_sample(4) == 0
+    limiter.inserted(1)
+    assert not limiter.may_insert()
+    limiter.sampled(2)
+    assert limiter.may_insert()
+    limiter.sampled(11)
+    assert limiter.may_sample(9) == 1
+    limiter.sampled(1)
+    assert limiter.may_sample(9) == 0
+
+
 def test_restored() -> None:
     """With a ratio a restored limiter owes no samples, however many were drawn; without one it counts them."""
     limiter = RateLimiter(2.0, min_size=5, tolerance=8)

@@ -168,6 +168,21 @@ def test_seeds_and_options_are_for_the_next_reset_alone(view_of: Any) -> None:
     assert ours == upstream == [[None, None, {"a": 1}, {"b": 2}, None], [None, None, None, {"b": 2}, None]]
 
 
+def test_seeds_and_options_outlast_a_reset_that_raises() -> None:
+    """They are for the next one that does not, and not for those after it."""
+    fns = [CountingEnv, functools.partial(FailingEnv, 1, "reset", at=1)]
+    with DummyVecEnv(fns) as vec:
+        view = as_sb3(vec)
+        view.seed(7)
+        view.set_options({"level": 3})
+        with pytest.raises(EnvError, match="env 1 raised"):
+            view.reset()
+        for _ in range(2):
+            view.reset()
+        assert view.get_attr("seeds") == [[7, 7, None], [8, None]]
+        assert view.get_attr("options") == [[{"level": 3}, {"level": 3}, None], [{"level": 3}, None]]
+
+
 def test_without_a_seed_each_env_gets_one_of_its_own(view_of: Any) -> None:
     view = view_of(counting_fns(3))
     first = view.seed()

@@ -13,7 +13,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from vec_plays import MODES, VECTOR, env_fns, rows_by_recv, rows_by_step
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
-from vecenvs.testing.envs import DyingEnv, SampledEnv, counting_fns
+from vecenvs.errors import EnvError
+from vecenvs.testing.envs import CountingEnv, DyingEnv, FailingEnv, SampledEnv, counting_fns
 from vecenvs.views import from_gymnasium
 from vecenvs.wrappers import Monitor, VecMonitor, VecNormalize, load_results
 from vecenvs.wrappers.base import VecEnvWrapper
@@ -38,6 +39,29 @@ def test_episodes_as_monitor_has_them(play: Any, mode: str) -> None:
                 assert abs(row[4]["episode"]["r"] - other[4]["episode"]["r"]) <= (0 if exact else 1e-5)
                 episodes += 1
     assert episodes > 10
+
+
+def test_what_an_episode_has_counted_ends_with_it() -> None:
+    """Also by a reset before its end, and by an exception: what follows counts from nothing, and others go on."""
+    fns = [partial(CountingEnv, 0, 6), partial(FailingEnv, 1, at=3, length=6), partial(CountingEnv, 2, 6)]
+    with VecMonitor(DummyVecEnv(fns)) as vec:
+        vec.reset()
+        for _ in range(2):
+            vec.step([0] * 3)
+        vec.reset([2])
+        with pytest.raises(EnvError, match="env 1 raised"):
+            vec.step([0] * 3)
+        vec.reset([1])
+        assert vec.episode_lengths.tolist() == [3, 0, 1]
+        episodes: list[Any] = [[], [], []]
+        rewards: list[Any] = [[], [], []]
+        for _ in range(7):
+            _, given, _, infos = vec.step([0] * 3)
+            for slot, info in enumerate(infos):
+                rewards[slot].append(float(given[slot]))
+                episodes[slot] += [(info["episode"]["l"], info["episode"]["r"])] if "episode" in info else []
+    assert [[length for length, _ in each] for each in episodes] == [[6], [6], [6]]
+    assert episodes[1][0][1] == sum(rewards[1][:6])
 
 
 def test_as_sb3() -> None:

@@ -49,6 +49,9 @@ expected = sum(r * r for r in range(size)) / sum(range(size))
 np.testing.assert_allclose(gradients[0], expected, rtol=1e-6)
 np.testing.assert_allclose(gradients[1], 10 * expected, rtol=1e-6)
 assert gradients[0].dtype == np.float32
+nothing_learned = [np.full(3, np.nan if rank == 0 else rank, np.float32)]  # the gradients of an empty batch
+spmd.average_gradients(nothing_learned, weight=0.0 if rank == 0 else 1.0)
+np.testing.assert_allclose(nothing_learned[0], sum(range(1, size)) / (size - 1), rtol=1e-6)
 raises(ValueError, spmd.average_gradients, [np.zeros(1)], 0.0)
 
 odd = [np.zeros(2), np.zeros(2 + (rank == 1))]

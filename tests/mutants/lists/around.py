@@ -7,7 +7,9 @@ from mutants.fault import Fault
 BENCH = "tests/test_bench.py"
 BREAKDOWN = "tests/test_breakdown.py"
 MAKE = "tests/test_make.py"
-REPLAY = "tests/replay/test_replay_buffer.py tests/replay/test_replay_checkpoint.py tests/replay/test_replay_explorer.py"
+REPLAY = (
+    "tests/replay/test_replay_buffer.py tests/replay/test_replay_checkpoint.py tests/replay/test_replay_explorer.py"
+)
 RAY_REPLAY = "tests/replay/test_replay_ray.py"
 RUN = "tests/test_run.py"
 
@@ -25,36 +27,88 @@ FAULTS = [
     Fault("bench/stand_ins.py", "(copy_containers(obs), reward,", "(obs, reward,", BREAKDOWN),
     Fault("bench/workloads.py", 'mujoco") or find_module', 'mujoco") and find_module', "tests/test_bench_names.py"),
     # cli
-    Fault("cli/_play.py", "            self._writer.close()\n\n    def _begin_step", "            pass\n\n    def _begin_step", f"{RUN} -k 'video or pictures'"),
+    Fault(
+        "cli/_play.py",
+        "            self._writer.close()\n\n    def _begin_step",
+        "            pass\n\n    def _begin_step",
+        f"{RUN} -k 'video or pictures'",
+    ),
     Fault("cli/_play.py", '.get("restarts", 0)', '.get("restart", 0)', f"{RUN} -k die"),
     Fault("cli/_policies.py", 'for part in name.split("."):', "for part in [name]:", f"{RUN} -k 'policy or bad'"),
     Fault("cli/bench.py", " if contestant.name in names else None", "", "tests/test_cli.py tests/test_breakdown.py"),
-    Fault("cli/doctor.py", 'Finding(BROKEN, f"subproc, {method}"', 'Finding(OK, f"subproc, {method}"', "tests/test_doctor.py"),
-    Fault("cli/run.py", 'if vec.render_mode != "rgb_array":', "if vec.render_mode is None:", f"{RUN} -k 'video or pictures or bad'"),
+    Fault(
+        "cli/doctor.py",
+        'Finding(BROKEN, f"subproc, {method}"',
+        'Finding(OK, f"subproc, {method}"',
+        "tests/test_doctor.py",
+    ),
+    Fault(
+        "cli/run.py",
+        'if vec.render_mode != "rgb_array":',
+        "if vec.render_mode is None:",
+        f"{RUN} -k 'video or pictures or bad'",
+    ),
     # make
     Fault("make/env_fn.py", '["t_start"]) >= begun', '["t_start"]) <= begun', MAKE),
     Fault("make/env_fn.py", "        close_refused(env)\n", "", f"{MAKE} tests/test_env_types.py"),
-    Fault("make/env_types.py", 'if error.name != module.partition(".")[0]:', "if error.name != module:", f"{MAKE} tests/test_env_types.py"),
+    Fault(
+        "make/env_types.py",
+        'if error.name != module.partition(".")[0]:',
+        "if error.name != module:",
+        f"{MAKE} tests/test_env_types.py",
+    ),
     Fault("make/env_types.py", "own not in (PLAIN, env_type)", "own != env_type", f"tests/test_env_types.py {MAKE}"),
     Fault("make/native.py", "AutoresetMode.NEXT_STEP)", "AutoresetMode.SAME_STEP)", "tests/test_native_envs.py"),
     Fault("make/preprocessing.py", "return cls(**kwargs)", "return cls()", MAKE),
     Fault("make/preprocessing.py", "_last_axis(below.high)", "_last_axis(below.low)", f"{MAKE} -k 'tari or retro'"),
     # mpi
     Fault("mpi/arrays.py", "value.detach().cpu()", "value.cpu()", "tests/mpi/test_spmd.py -k openmpi"),
-    Fault("mpi/supervise.py", "if os.getppid() != parent:", "if os.getppid() == parent:", "tests/mpi/test_supervise.py"),
+    Fault(
+        "mpi/supervise.py", "if os.getppid() != parent:", "if os.getppid() == parent:", "tests/mpi/test_supervise.py"
+    ),
     # plots
     Fault("plots/curve_chart.py", 'if x == "steps":', 'if x != "steps":', "tests/test_plot.py"),
     Fault("plots/curves.py", "path.is_file() or get_monitor_files(path)", "path.is_file()", "tests/test_plot.py"),
     # replay
     Fault("replay/buffer.py", "if reader.count > self.capacity:", "if reader.count >= self.capacity:", REPLAY),
-    Fault("replay/explorer.py", "if self.ready and len(rows := self.take()):", "if self.ready and len(rows := self.take()) >= 0:", REPLAY),
+    Fault(
+        "replay/explorer.py",
+        "if self.ready and len(rows := self.take()):",
+        "if self.ready and len(rows := self.take()) >= 0:",
+        REPLAY,
+    ),
     Fault("replay/explorer_handle.py", "        self.home = home\n", "", RAY_REPLAY),
-    Fault("replay/recorder.py", "self._steps, self._masks, self._cuts, self.count = [], [], [], 0", "self._steps, self._masks, self._cuts = [], [], []", REPLAY),
+    Fault(
+        "replay/recorder.py",
+        "self._steps, self._masks, self._cuts, self.count = [], [], [], 0",
+        "self._steps, self._masks, self._cuts = [], [], []",
+        REPLAY,
+    ),
     Fault("replay/replay.py", "parts.insert(1, self.server.stop)", "parts.append(self.server.stop)", RAY_REPLAY),
-    Fault("replay/schema.py", "for leaf in layout.leaves:\n        if leaf.is_object", "for leaf in layout.leaves[:1]:\n        if leaf.is_object", REPLAY),
-    Fault("replay/server.py", 'parse_int("batch_size", batch_size, 1)', 'parse_int("batch_size", batch_size, 0)', f"{RAY_REPLAY} -k 'wrong'"),
-    Fault("replay/server_actor.py", "except (OSError, ValueError) as exc:", "except ValueError as exc:", f"{RAY_REPLAY} -k memory"),
-    Fault("replay/server_actor.py", "        self._scheduled = False\n        self._process", "        self._process", RAY_REPLAY),
+    Fault(
+        "replay/schema.py",
+        "for leaf in layout.leaves:\n        if leaf.is_object",
+        "for leaf in layout.leaves[:1]:\n        if leaf.is_object",
+        REPLAY,
+    ),
+    Fault(
+        "replay/server.py",
+        'parse_int("batch_size", batch_size, 1)',
+        'parse_int("batch_size", batch_size, 0)',
+        f"{RAY_REPLAY} -k 'wrong'",
+    ),
+    Fault(
+        "replay/server_actor.py",
+        "except (OSError, ValueError) as exc:",
+        "except ValueError as exc:",
+        f"{RAY_REPLAY} -k memory",
+    ),
+    Fault(
+        "replay/server_actor.py",
+        "        self._scheduled = False\n        self._process",
+        "        self._process",
+        RAY_REPLAY,
+    ),
     Fault("replay/storage.py", "            self._priorities[positions] = priorities\n", "", REPLAY),
     Fault("replay/throttle.py", "(1 / INSERTS - 1)", "(1 / INSERTS)", "tests/replay/test_replay_limiter.py"),
 ]

@@ -5,61 +5,200 @@ from __future__ import annotations
 from mutants.fault import Fault
 
 CONTRACT = "tests/conformance/test_contract.py"
-RULES = f"{CONTRACT} -k 'TestRules and (dummy or fork)'"
+RULES = f"{CONTRACT} -k 'TestRules and fork'"
 INFOS = "tests/test_infos.py tests/test_info_channel.py"
-BATCHED = f"{CONTRACT} -k TestBatched"
-DEATHS = f"{CONTRACT} -k 'TestWorkers or TestRestarts or TestBatchedWorkers'"
+BATCHED = f"{CONTRACT} -k 'TestBatched and fork and not Workers'"
+DEATHS = f"{CONTRACT} -k '(TestWorkers or TestRestarts or TestBatchedWorkers) and fork-2'"
 TWIN = "tests/test_native.py tests/test_native_blocks.py"
 TCP = "tests/test_tcp.py"
 NODE = "tests/mpi/test_mpi_failures.py -k leader"
 
 FAULTS = [
     # _native
-    Fault("_native/twin.py", "list(map(dict.copy, repeat(infos, len(rewards))))", "[infos] * len(rewards)", f"{TWIN}; {CONTRACT} -k 'TestRules and python'"),
-    Fault("_native/core.c", "(flags & (TERMINATED | TRUNCATED | FIRST)) != FIRST", "(flags & FIRST) == 0", f"{TWIN}; {RULES}"),
+    Fault(
+        "_native/twin.py",
+        "list(map(dict.copy, repeat(infos, len(rewards))))",
+        "[infos] * len(rewards)",
+        f"{TWIN}; {CONTRACT} -k 'TestRules and python'",
+    ),
+    Fault(
+        "_native/core.c",
+        "(flags & (TERMINATED | TRUNCATED | FIRST)) != FIRST",
+        "(flags & FIRST) == 0",
+        f"{TWIN}; {RULES}",
+    ),
     Fault("_native/core.c", "flags = source[rows[k]]", "flags = source[k]", f"{TWIN}; {RULES}"),
-    Fault("_native/core.c", "for (npy_intp k = 0; found != NULL && k < began; k++) {", "for (npy_intp k = 1; found != NULL && k < began; k++) {", f"{TWIN}; {BATCHED}"),
+    Fault(
+        "_native/core.c",
+        "for (npy_intp k = 0; found != NULL && k < began; k++) {",
+        "for (npy_intp k = 1; found != NULL && k < began; k++) {",
+        f"{TWIN}; {BATCHED}",
+    ),
     Fault("_native/core.c", "lasts += (of_row & LAST) != 0;", "lasts += (of_row & FINAL) != 0;", f"{TWIN}; {BATCHED}"),
-    Fault("_native/core.c", "PyArray_BYTES(column) + rows[k] * size, size)", "PyArray_BYTES(column) + rows[0] * size, size)", f"{TWIN}; {RULES}"),
+    Fault(
+        "_native/core.c",
+        "PyArray_BYTES(column) + rows[k] * size, size)",
+        "PyArray_BYTES(column) + rows[0] * size, size)",
+        f"{TWIN}; {RULES}",
+    ),
     # batch
-    Fault("batch/attribute_columns.py", "found = kinds.pop() if len(kinds) == 1 else None", "found = kinds.pop() if kinds else None", INFOS),
-    Fault("batch/columns.py", "                array[rows] = part\n", "                array[: len(part)] = part\n", f"{CONTRACT} -k 'TestRules and fork or TestSpaces and fork'"),
-    Fault("batch/info_arrays.py", "isinstance(values, FinalRows) and bool(values.layout.is_flat)", "isinstance(values, FinalRows)", f"tests/views/test_gymnasium_rows.py tests/test_envpool.py; {BATCHED}"),
-    Fault("batch/info_batches.py", "{**some, **others, **both}", "{**both, **some, **others}", f"tests/wrappers/test_vec_batched.py; {BATCHED}"),
-    Fault("batch/lazy_infos.py", "                self._made.pop(row, None)\n", "                pass\n", f"tests/wrappers/test_vec_batched.py; {BATCHED}"),
+    Fault(
+        "batch/attribute_columns.py",
+        "found = kinds.pop() if len(kinds) == 1 else None",
+        "found = kinds.pop() if kinds else None",
+        INFOS,
+    ),
+    Fault(
+        "batch/columns.py",
+        "                array[rows] = part\n",
+        "                array[: len(part)] = part\n",
+        f"{CONTRACT} -k 'TestRules and fork or TestSpaces and fork'",
+    ),
+    Fault(
+        "batch/info_arrays.py",
+        "isinstance(values, FinalRows) and bool(values.layout.is_flat)",
+        "isinstance(values, FinalRows)",
+        f"tests/views/test_gymnasium_rows.py tests/test_envpool.py; {BATCHED}",
+    ),
+    Fault(
+        "batch/info_batches.py",
+        "{**some, **others, **both}",
+        "{**both, **some, **others}",
+        f"tests/wrappers/test_vec_batched.py; {BATCHED}",
+    ),
+    Fault(
+        "batch/lazy_infos.py",
+        "                self._made.pop(row, None)\n",
+        "                pass\n",
+        f"tests/wrappers/test_vec_batched.py; {BATCHED}",
+    ),
     Fault("batch/packed_infos.py", "            del arrays[before:]\n", "", f"{INFOS}; {BATCHED}"),
     # pool
-    Fault("pool/answers.py", "        if bits & ~each.left:\n            return", "        if bits & ~each.bits:\n            return", RULES),
+    Fault(
+        "pool/answers.py",
+        "        if bits & ~each.left:\n            return",
+        "        if bits & ~each.bits:\n            return",
+        RULES,
+    ),
     Fault("pool/answers.py", "            self._batch.flags[list(failures)] = 0\n", "", RULES),
-    Fault("pool/finalizers.py", "    atexit.unregister(_close_all)\n    atexit.register(_close_all)\n", "    atexit.unregister(_close_all)\n", "tests/test_workers.py tests/test_leaks.py tests/test_failures.py; tests/ray/test_ray_manners.py -k ends_without_closing"),
+    Fault(
+        "pool/finalizers.py",
+        "    atexit.unregister(_close_all)\n    atexit.register(_close_all)\n",
+        "    atexit.unregister(_close_all)\n",
+        "tests/test_workers.py tests/test_failures.py; tests/ray/test_ray_manners.py -k ends_without_closing",
+    ),
     Fault("pool/pool_base.py", "                self._step_results.keep_rows = True\n", "", DEATHS),
     Fault("pool/pool_vec_env.py", "extras, subset.array.copy())", "extras, subset.array)", RULES),
-    Fault("pool/pool_vec_env.py", "whole = [slot for slot in slots if slot not in failed]", "whole = list(slots)", RULES),
-    Fault("pool/recovery.py", "            self.left += 1  # `_replace` counts it\n", "            pass\n", "tests/ray/test_ray_manners.py -k 'place or replace'"),
+    Fault(
+        "pool/pool_vec_env.py", "whole = [slot for slot in slots if slot not in failed]", "whole = list(slots)", RULES
+    ),
+    Fault(
+        "pool/recovery.py",
+        "            self.left += 1  # `_replace` counts it\n",
+        "            pass\n",
+        "tests/ray/test_ray_manners.py -k 'place or replace'",
+    ),
     Fault("pool/remote_calls.py", "reply._replace(slot=slot) for slot in group", "reply for _ in group", RULES),
-    Fault("pool/step_answers.py", "all(each.form == form for each in self._tables.values())", "True", f"{INFOS}; {RULES}"),
-    Fault("pool/unanswered.py", "        if self.request is not None:\n            for worker in self.without_reply():", "        if self.request is not None and not found:\n            for worker in self.without_reply():", f"{CONTRACT} -k 'TestRules and fork or TestWorkers and fork'"),
+    Fault(
+        "pool/step_answers.py", "all(each.form == form for each in self._tables.values())", "True", f"{INFOS}; {RULES}"
+    ),
+    Fault(
+        "pool/unanswered.py",
+        "        if self.request is not None:\n            for worker in self.without_reply():",
+        "        if self.request is not None and not found:\n            for worker in self.without_reply():",
+        f"{CONTRACT} -k 'TestRules and fork or TestWorkers and fork'",
+    ),
     # transport
-    Fault("transport/channel.py", "self.closed = not pieces[-1]", "self.closed = False", f"{CONTRACT} -k 'TestWorkers and (fork or caller) or TestStarts'"),
-    Fault("transport/frames.py", "            self._columns.write(rows, places, len(places), width)\n", "            self._columns.write(rows, places, len(places), 0)\n", NODE),
-    Fault("transport/leader.py", "        if number in self._members:\n            return\n        self._commands.shards", "        self._commands.shards", NODE),
+    Fault(
+        "transport/channel.py",
+        "self.closed = not pieces[-1]",
+        "self.closed = False",
+        f"{CONTRACT} -k 'TestWorkers and (fork or caller) or TestStarts'",
+    ),
+    Fault(
+        "transport/frames.py",
+        "            self._columns.write(rows, places, len(places), width)\n",
+        "            self._columns.write(rows, places, len(places), 0)\n",
+        NODE,
+    ),
+    Fault(
+        "transport/leader.py",
+        "        if number in self._members:\n            return\n        self._commands.shards",
+        "        self._commands.shards",
+        NODE,
+    ),
     Fault("transport/leader.py", "always=True)", "always=False)", NODE),
     Fault("transport/node_link.py", "        self._inbox.popleft()\n", "        self._inbox.pop()\n", NODE),
-    Fault("transport/packed.py", "view[_HEADER.size : end], rows_of(slots)", "view[_HEADER.size : length], rows_of(slots)", "tests/test_packed.py; tests/ray/test_ray_manners.py -k 'large_rows or connection'"),
-    Fault("transport/packed.py", "width = self._batch.info_width if tag in OF_SHARD and tag != Command.STEP else 0", "width = self._batch.info_width if tag in OF_SHARD else 0", "tests/test_packed.py"),
-    Fault("transport/packed.py", "        self._answers = Packer.of_answers(batch, self._shard)\n\n    def put", "        self._answers = Packer.of_commands(batch, self._shard)\n\n    def put", "tests/ray/test_ray_manners.py -k 'large_rows or connection'"),
-    Fault("transport/remote.py", "        except ConnectionError:\n            raise\n", "", "tests/mpi/test_launching.py; tests/ray/test_ray_manners.py -k connect"),
-    Fault("transport/shared.py", "return cls(new_name(), new_name(), wake)", "return cls(new_name(), wake, wake)", f"{CONTRACT} -k 'TestRules and fork'"),
+    Fault(
+        "transport/packed.py",
+        "view[_HEADER.size : end], rows_of(slots)",
+        "view[_HEADER.size : length], rows_of(slots)",
+        "tests/test_packed.py; tests/ray/test_ray_manners.py -k 'large_rows or connection'",
+    ),
+    Fault(
+        "transport/packed.py",
+        "width = self._batch.info_width if tag in OF_SHARD and tag != Command.STEP else 0",
+        "width = self._batch.info_width if tag in OF_SHARD else 0",
+        "tests/test_packed.py",
+    ),
+    Fault(
+        "transport/packed.py",
+        "        self._answers = Packer.of_answers(batch, self._shard)\n\n    def put",
+        "        self._answers = Packer.of_commands(batch, self._shard)\n\n    def put",
+        "tests/ray/test_ray_manners.py -k 'large_rows or connection'",
+    ),
+    Fault(
+        "transport/remote.py",
+        "        except ConnectionError:\n            raise\n",
+        "",
+        "tests/mpi/test_launching.py; tests/ray/test_ray_manners.py -k connect",
+    ),
+    Fault(
+        "transport/shared.py",
+        "return cls(new_name(), new_name(), wake)",
+        "return cls(new_name(), wake, wake)",
+        f"{CONTRACT} -k 'TestRules and fork'",
+    ),
     Fault("transport/tcp.py", "self._socket.getsockname()[1]", "port", TCP),
     Fault("transport/tcp.py", "silent > 1e3 * SILENCE", "silent > SILENCE", TCP),
     # worker
-    Fault("worker/async_resets.py", "            left = local in self._left\n", "            left = False\n", f"tests/test_async_resets.py; {CONTRACT} -k 'async or close or Lifecycle'"),
+    Fault(
+        "worker/async_resets.py",
+        "            left = local in self._left\n",
+        "            left = False\n",
+        f"tests/test_async_resets.py; {CONTRACT} -k 'async or close or Lifecycle'",
+    ),
     Fault("worker/batched_host.py", 'getattr(env, f"single_{which}", None)', "getattr(env, which, None)", BATCHED),
     Fault("worker/info_reader.py", "part.isidentifier() and not keyword.iskeyword(part)", "part.isidentifier()", INFOS),
-    Fault("worker/make_envs.py", "        close_envs(envs, first, remote=remote)\n        if not", "        if not", f"{CONTRACT} -k 'TestRules or TestStarts'"),
+    Fault(
+        "worker/make_envs.py",
+        "        close_envs(envs, first, remote=remote)\n        if not",
+        "        if not",
+        f"{CONTRACT} -k 'TestRules or TestStarts'",
+    ),
     Fault("worker/row_writer.py", "        self._info_writer.report_again()  #", "        #", f"{INFOS}; {RULES}"),
-    Fault("worker/serve.py", "    signal.signal(signal.SIGTERM, signal.SIG_DFL)\n", "", "tests/test_failures.py tests/test_signals.py"),
-    Fault("worker/worker.py", "            self._unanswered = number\n            count, body", "            count, body", f"tests/test_signals.py; {RULES}"),
-    Fault("worker/worker.py", "                given = None\n            self._unanswered", "            self._unanswered", RULES),
-    Fault("worker/worker.py", "            self._resets.drop([slot - self._first])\n            self.env_shard.fail", "            self.env_shard.fail", f"tests/test_async_resets.py; {CONTRACT} -k 'async or unpickle or travel'"),
+    Fault(
+        "worker/serve.py",
+        "    signal.signal(signal.SIGTERM, signal.SIG_DFL)\n",
+        "",
+        "tests/test_failures.py tests/test_signals.py",
+    ),
+    Fault(
+        "worker/worker.py",
+        "            self._unanswered = number\n            count, body",
+        "            count, body",
+        f"tests/test_signals.py; {RULES}",
+    ),
+    Fault(
+        "worker/worker.py",
+        "                given = None\n            self._unanswered",
+        "            self._unanswered",
+        RULES,
+    ),
+    Fault(
+        "worker/worker.py",
+        "            self._resets.drop([slot - self._first])\n            self.env_shard.fail",
+        "            self.env_shard.fail",
+        f"tests/test_async_resets.py; {CONTRACT} -k 'async or unpickle or travel'",
+    ),
 ]

@@ -37,7 +37,7 @@ from vecenvs.testing.suite.interfaces import InterfaceConformance
 from vecenvs.testing.suite.interrupts import InterruptConformance
 from vecenvs.testing.suite.lifecycle import LifecycleConformance
 from vecenvs.testing.suite.long_errors import LongErrorConformance
-from vecenvs.testing.suite.messages import MessageConformance
+from vecenvs.testing.suite.messages import MessageConformance, OrderConformance
 from vecenvs.testing.suite.misfits import MisfitConformance
 from vecenvs.testing.suite.ownership import OwnershipConformance
 from vecenvs.testing.suite.recovery import RecoveryConformance
@@ -77,6 +77,7 @@ __all__ = [
     "Make",
     "MessageConformance",
     "MisfitConformance",
+    "OrderConformance",
     "OwnershipConformance",
     "PatienceConformance",
     "RecoveryConformance",
@@ -143,6 +144,7 @@ class WorkerConformance(
     RestartConformance,
     RecoveryConformance,
     TimeoutConformance,
+    OrderConformance,
     BatchedWorkerConformance,
     SizeWorkerConformance,
 ):

@@ -50,6 +50,8 @@ class SubsetConformance(Conformance):
                 assert_same(batch.rewards, np.array([row.reward for row in mine], np.float32), "rewards")
                 assert_same(batch.dones, np.array([row.terminated or row.truncated for row in mine]), "dones")
                 assert_same(batch.infos, [row.info for row in mine], "infos")
+                began = [row.info.get("episode_start", False) for row in mine]
+                assert batch.active.tolist() == [autoreset == "same_step" or not each for each in began]
         vec.recv(7)
 
     def test_any_order(self, make: Make) -> None:

@@ -1,0 +1,61 @@
+"""Faults of the kinds that a review by faults has found to go unseen, not drawn by lot."""
+
+from __future__ import annotations
+
+from mutants.fault import Fault
+
+CONTRACT = "tests/conformance/test_contract.py"
+NODE = "tests/conformance/test_node.py"
+
+FAULTS = [
+    Fault("make/make_vec_env.py", "vec.seed(base + start_index)", "vec.seed(base)", "tests/test_native_envs.py"),
+    Fault(
+        "mpi/spmd.py",
+        "* dtype.type(weight) if weight else",
+        "* dtype.type(weight) if True else",
+        "tests/mpi/test_spmd.py -k openmpi",
+    ),
+    Fault(
+        "replay/limiter.py",
+        "- self.samples <= self.tolerance",
+        "- self.samples < self.tolerance",
+        "tests/replay/test_replay_limiter.py",
+    ),
+    Fault(
+        "transport/shared.py",
+        "            self._outbox.popleft()\n",
+        "            self._outbox.pop()\n",
+        f"{CONTRACT} -k 'TestWorkers and fork-2'",
+    ),
+    Fault(
+        "transport/shared.py",
+        "if body is not None or self._outbox or not self._down",
+        "if body is not None or not self._down",
+        f"{CONTRACT} -k 'TestWorkers and fork-2'",
+    ),
+    Fault(
+        "transport/node_link.py",
+        "                    if member in self._inboxes:  # else",
+        "                    if True:  # else",
+        f"{NODE}",
+    ),
+    Fault(
+        "transport/packed.py",
+        "            array[rows] = block\n",
+        "            array[: len(block)] = block\n",
+        f"{NODE} -k Connections",
+    ),
+    Fault(
+        "views/sb3.py",
+        "        obs = self.vec.reset(seed=self._seeds,",
+        "        self._reset_options()\n        obs = self.vec.reset(seed=self._seeds,",
+        "tests/views/test_sb3_steps.py -k 'seeds or options'",
+    ),
+    Fault("wrappers/results.py", "len(text[:start].encode())", "len(text[:start])", "tests/test_monitor.py"),
+    Fault(
+        "wrappers/vec_monitor.py",
+        "self.episode_lengths[begun] = 0",
+        "self.episode_lengths[batch.indices[over]] = 0",
+        "tests/wrappers/test_vec_monitor.py",
+    ),
+]
