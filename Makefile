@@ -5,6 +5,7 @@
 # make sanitize   run the tests of the compiled core under AddressSanitizer and UBSan
 # make chaos  random schedules with kills, stops and Ctrl-C: SECONDS=600 for each of ENGINES="dummy subproc caller mpi ray"
 # make fuzz   random programs over any spaces, sizes and engines against a model: SECONDS=60 ENGINES="dummy fork caller"
+# make mutants  put small faults into a copy one by one, and list those that no test of the short tier finds (half an hour)
 # make docs   build the documentation site, docs/_build/html, with warnings as errors, and check its links
 # make lint   ruff and mypy        make constraints   pin the newest versions        make clean
 #
@@ -27,6 +28,7 @@ SECONDS ?= 600
 ENGINES ?=
 CHAOS_ARGS ?=
 FUZZ_ARGS ?=
+MUTANTS_ARGS ?=
 RUNS ?= 20
 BESIDE ?= 0
 # Most tests wait more than they compute. tests/conftest.py groups those that share what they have started (a Ray).
@@ -36,7 +38,7 @@ TEST_PROCESSES := -n 4 --dist loadgroup
 TEST_ENVIRONMENT := PYTHONDONTWRITEBYTECODE= OPENBLAS_THREAD_TIMEOUT=4
 TORCH := torch==2.13.0
 
-.PHONY: demo test test-all repeat sanitize chaos fuzz docs lint constraints clean
+.PHONY: demo test test-all repeat sanitize chaos fuzz mutants docs lint constraints clean
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
@@ -71,6 +73,9 @@ chaos: $(VENV)/.extras-$(TEST_EXTRAS)
 
 fuzz: $(VENV)/.extras-$(TEST_EXTRAS)
 	PYTHONPATH=tests $(BIN)/python -m fuzz --seconds $(SECONDS) $(if $(ENGINES),--engine $(ENGINES)) $(FUZZ_ARGS)
+
+mutants: $(VENV)/.extras-$(TEST_EXTRAS) $(VENV)/mpich/.stamp
+	PYTHONPATH=tests $(BIN)/python -m mutants $(MUTANTS_ARGS)
 
 docs: $(VENV)/.extras-$(DOCS_EXTRAS)
 	rm -rf docs/_build
