@@ -13,12 +13,12 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from vecenvs.arguments import check_env_fns
-from vecenvs.backends.subproc import pickle_env_fns
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.pool.pool_vec_env import PoolVecEnv
 from vecenvs.transport import Transport
 from vecenvs.transport.leaders import Leaders
 from vecenvs.transport.node_link import NodeLink
+from vecenvs.transport.pickling import PickledFns
 from vecenvs.transport.remote import RemoteTransport, describe_all
 from vecenvs.transport.shared import Names
 from vecenvs.transport.spinning import NEVER, Spin
@@ -43,7 +43,7 @@ class NodeVecEnv(PoolVecEnv):
 
     def _launch(self, worker: int, shard: range) -> Transport:
         names = Names.new(self._wake)
-        env_fns = pickle_env_fns(self._hosts.functions_of(shard), shard.start)
+        env_fns = PickledFns(self._hosts.functions_of(shard), shard.start)
         arguments = env_fns, shard.start, self.autoreset, os.getpid(), names
         return NodeProcess(shard, names, serve_worker, arguments, partial(self._leaders.link, 0))
 

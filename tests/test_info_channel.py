@@ -417,3 +417,20 @@ def test_a_name_that_infos_have_as_well(
         assert [info.get("other") for info in infos] == [2 if given else None for given in gives]
         assert [info["score"] for info in vec.reset_infos] == vec.get_attr("score") == [after_reset(200)] * 3
         assert [info.get("other") for info in vec.reset_infos] == [1 if given else None for given in gives]
+
+
+class Keyworded(Telling):
+    """Has an attribute whose name is a word of Python's, which code can name as text alone."""
+
+    def _be(self, t: int) -> None:
+        super()._be(t)
+        setattr(self, "class", 10 * self.tag + t)
+
+
+def test_names_that_are_words_of_python(configuration: Configuration) -> None:
+    fns = [functools.partial(Keyworded, tag) for tag in range(3)]
+    with configuration.make_vec(fns, info_attrs=("class", "t")) as vec:
+        vec.reset()
+        for t in (1, 2):
+            assert [(info["class"], info["t"]) for info in vec.step([0] * 3)[3]] == [(t, t), (10 + t, t), (20 + t, t)]
+            assert vec.info_array("class").tolist() == [t, 10 + t, 20 + t]

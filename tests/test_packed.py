@@ -76,6 +76,7 @@ def test_rows_arrive_in_their_places(
     fill(there, kind, seed)
     fill(here, kind, seed + 1)
     before = {name: array.copy() for name, array in arrays(here, kind).items()}
+    numbers = here.info_numbers.copy()
     whole = kind in (Command.STEP, Answer.ROWS)
     slots = SHARD if whole else slots_of(some)
     tag, body = (int(kind), None) if whole else address(kind, slots)
@@ -90,6 +91,8 @@ def test_rows_arrive_in_their_places(
     else:
         make = Packer.of_commands if commands else Packer.of_answers
         assert make(here, SHARD).unpack(make(there, SHARD).pack(7, tag, body)) == (7, tag, body)
+    if kind != Answer.ROWS:
+        np.testing.assert_array_equal(here.info_numbers, numbers, err_msg="only answers about whole shards have some")
     sent = arrays(there, kind)
     for name, array in arrays(here, kind).items():
         expected = before[name]

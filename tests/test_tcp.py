@@ -292,3 +292,23 @@ def test_one_that_lives_and_does_not_read_is_not_given_up(listener: Listener, mo
         for _ in range(30):
             assert not ours.closed
             time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("repeats", "probes", "seconds", "expected"),
+    [(2, 0, 1.5, True), (0, 2, 1.5, True), (1, 1, 1.5, True), (2, 0, 0.5, False), (1, 0, 1.5, False), (0, 0, 9, False)],
+)
+def test_how_often_and_how_long_data_were_sent_in_vain(
+    repeats: int, probes: int, seconds: float, expected: bool
+) -> None:
+    """`seconds` are in units of the limit; the kernel counts in milliseconds."""
+
+    class Connection:
+        def fileno(self) -> int:
+            return 9
+
+        def getsockopt(self, level: int, option: int, size: int) -> bytes:
+            assert (level, option) == (socket.IPPROTO_TCP, socket.TCP_INFO)
+            return tcp._TCP_INFO.pack(repeats, probes, int(seconds * 1000 * tcp.SILENCE))
+
+    assert tcp._is_cut(cast("Any", Connection())) is expected

@@ -12,6 +12,7 @@ from gymnasium.spaces import Text
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vecenvs.backends.dummy import DummyVecEnv
+from vecenvs.batch.info_arrays import info_columns
 from vecenvs.batched import Batched
 from vecenvs.errors import EnvError, NotSteppingError, SpaceMismatch, VecEnvError
 from vecenvs.testing.compare import assert_same
@@ -40,6 +41,13 @@ class UnknownModeBatch(ArrayBatch):
     """A batched env whose metadata have a mode that does not exist."""
 
     metadata = {"autoreset_mode": "sometimes"}  # noqa: RUF012  # as Gymnasium's envs have it
+
+
+def row_of(column: Any, slot: int) -> Any:
+    """Return one env's value of a column of infos, whose dicts are columns, too."""
+    if isinstance(column.values, dict):
+        return {name: row_of(part, slot) for name, part in column.values.items()}
+    return column.values[slot]
 
 
 class Halved:
@@ -116,6 +124,21 @@ def check_rows(make: Make, sizes: Sequence[int], kind: str) -> None:
 
 class BatchedConformance(Conformance):
     """`Batched` on any engine: rows for every split, and what an engine has to carry for it."""
+
+    def test_last_observations_of_several_parts(self, make: Make) -> None:
+        """As a column and in the dicts alike: each has all parts of its env's."""
+        vec = make(batched_fns([functools.partial(SampledEnv, NESTED, end=0.4)] * 6, (3, 3)))
+        vec.reset(seed=0)
+        ended = 0
+        for _ in range(8):
+            _, _, dones, infos = vec.step([0] * 6)
+            column = info_columns(infos).get("terminal_observation")
+            assert (column is not None) == dones.any()
+            for slot in np.flatnonzero(dones):
+                ended += 1
+                assert column.mask[slot]
+                assert_same(row_of(column, slot), infos[slot]["terminal_observation"])
+        assert ended > 5
 
     @pytest.mark.timeout(300)  # eight VecEnvs, which start slowly on Ray
     def test_rows_do_not_depend_on_the_split(self, make: Make) -> None:
