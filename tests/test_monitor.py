@@ -436,6 +436,12 @@ class TestLoadResults:
         (tmp_path / "monitor.csv").write_text('#{"t_start": 1.0}\nr,l,t\n1.0,2,3.0\n' + tail)
         assert load_results(tmp_path).r.tolist() == [1.0]
 
+    def test_lists_in_json_stay_lists(self, tmp_path):
+        places = [[1, 2], [3, 4], [5]]
+        lines = [{"t_start": 1.0}, *({"r": 1.0, "l": 2, "t": float(k), "place": p} for k, p in enumerate(places))]
+        (tmp_path / "monitor.json").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        assert load_results(tmp_path)["place"].tolist() == places
+
     def test_a_last_line_of_json_cut_short_is_left_out(self, tmp_path):
         text = (DATA / "old.monitor.json").read_text()
         (tmp_path / "monitor.json").write_text(text[:-9])

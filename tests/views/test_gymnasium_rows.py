@@ -28,6 +28,7 @@ from vecenvs import DummyVecEnv, VecEnvWrapper
 from vecenvs.testing import strategies
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import SPACES, BufferReusingEnv, LabelSpace
+from vecenvs.testing.envs.batches import batched_fns
 from vecenvs.views import as_gymnasium
 
 matrix = "contract"
@@ -245,6 +246,31 @@ def test_infos_of_a_wrappers_own(mode: str) -> None:
     expected |= {"more": np.array([0, 0, 0, 5]), "_more": np.array([False, False, False, True])}
     assert_same(view.step(np.zeros(4, np.int64))[4], expected)
     view.close()
+
+
+class Notes(VecEnvWrapper):
+    """A wrapper that writes into the info of one env."""
+
+    def step_wait(self, timeout: float | None = None) -> Any:
+        result = self.venv.step_wait(timeout)
+        result[3][2]["noted"] = 7
+        return result
+
+
+@every_mode
+def test_what_a_wrapper_has_written_into_infos_of_batched_envs(mode: str) -> None:
+    view, plain = (
+        as_gymnasium(wrap(DummyVecEnv(batched_fns(info_fns(), (4,), mode), autoreset=mode)))
+        for wrap in (Notes, VecEnvWrapper)
+    )
+    for each in (view, plain):
+        each.reset(seed=0)
+    for _ in range(2):
+        infos, expected = (each.step(np.zeros(4, np.int64))[4] for each in (view, plain))
+        expected |= {"noted": np.array([0, 0, 7, 0]), "_noted": np.array([False, False, True, False])}
+        assert_same(dict(sorted(infos.items())), dict(sorted(expected.items())))
+    view.close()
+    plain.close()
 
 
 @pytest.mark.parametrize(
