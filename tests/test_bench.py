@@ -176,3 +176,19 @@ class TestReport:
         path = tmp_path / f"chart{suffix}"
         bar_chart.draw([*bar_chart.panels(report.rows(a_measurement().turns), 2)], path, title="t", subtitle="s")
         assert path.stat().st_size > 1000
+
+    @pytest.mark.parametrize("count", [1, 2, 3, 5])
+    def test_panels_lie_beside_each_other(self, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        from matplotlib.figure import Figure
+
+        drawn: list[Any] = []
+        monkeypatch.setattr(Figure, "savefig", lambda figure, _: drawn.append(figure))
+        (panel, *_) = bar_chart.panels(report.rows(a_measurement().turns), 2)
+        bar_chart.draw([panel] * count, tmp_path / "chart.png", title="t")
+        places = [axes.get_position() for axes in drawn[0].axes]
+        assert len(places) == count
+        for k, one in enumerate(places):
+            assert 0 < one.x0 < one.x1 <= 1
+            assert 0 < one.y0 < one.y1 < 1
+            for other in places[:k]:
+                assert other.x1 < one.x0 or one.y1 < other.y0, "to the right of it, or below"

@@ -8,6 +8,7 @@ import platform
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,11 @@ class TestCommands:
         assert run("--help") == 0
         out = capsys.readouterr().out
         assert "bench" in commands()
-        assert all(name in out for name in commands())
+        for name in commands():
+            (line,) = (line for line in out.splitlines() if line.split()[:1] == [name])
+            summary = import_module(f"vecenvs.cli.{name}").__doc__
+            assert summary is not None
+            assert line.split(maxsplit=1)[1] == summary.splitlines()[0]
 
     def test_version(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert run("--version") == 0
