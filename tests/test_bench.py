@@ -178,10 +178,10 @@ class TestReport:
         assert path.stat().st_size > 1000
 
     @pytest.mark.parametrize("count", [1, 2, 3, 5])
-    def test_panels_lie_beside_each_other(self, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_draws_panels_beside_each_other(self, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         from matplotlib.figure import Figure
 
-        drawn: list[Any] = []
+        drawn: list[Figure] = []
         monkeypatch.setattr(Figure, "savefig", lambda figure, _: drawn.append(figure))
         (panel, *_) = bar_chart.panels(report.rows(a_measurement().turns), 2)
         bar_chart.draw([panel] * count, tmp_path / "chart.png", title="t")
