@@ -183,3 +183,18 @@ class TestContestants:
             assert vec.get_attr("step.__self__.__str__")[0]() == ours  # the same wrappers in the same order
         finally:
             vec.close()
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "there"), [("gymnasium.envs.classic_control:A", True), ("gymnasium.envs.mujoco:B", False)]
+)
+def test_a_simulator_is_imported_for_its_own_envs_alone(
+    entry_point: str, there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is imported")
+
+    monkeypatch.setattr(workloads, "import_module", refuse)
+    monkeypatch.setattr(workloads, "find_module", lambda name: object() if there else None)
+    with workloads._quiet(entry_point):
+        pass

@@ -9,17 +9,24 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from vecenvs.bench import contestants, limit, workloads
+from vecenvs.bench import child, contestants, limit, workloads
 from vecenvs.bench.child import Child
 from vecenvs.bench.weigh import weigh
+
+
+def test_a_start_holds_ctrl_c_back() -> None:
+    with child._ctrl_c_held():
+        assert signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 class TestLimit:
     def test_adds_up_its_loops(self) -> None:
         with limit.BareLoops(workloads.workload("spin:0us,episode=10"), 2) as loops:
-            reading = loops.run(0.02, 0.01)
+            reading = loops.run(0.02, 0.001)
             assert reading.steps > 0
             assert reading.rate > 0
+            assert reading.steps / reading.rate >= 0.9 * 0.02, "the seconds asked for, not those of the warm-up"
             episodes = loops.episodes()
         assert episodes.steps == pytest.approx(10, rel=0.1)
         assert 0 < episodes.reset_share < 1

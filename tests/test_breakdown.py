@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,17 @@ class TestSubtraction:
         )
         assert uneven.seconds.median == pytest.approx((16 - 10 - 2) * 1e-6, rel=1e-2)  # two cores, less env and turns
         assert waiting.seconds.median == pytest.approx((18 - 21 - 4) * 1e-6, rel=1e-2)
+
+    def test_each_number_of_envs_has_parts_of_its_own(self) -> None:
+        faster = [
+            replace(turn, num_envs=64, timing=Timing(4 * turn.timing.steps, turn.timing.seconds))
+            for turn in turns()
+            if turn.timing is not None
+        ]
+        found = {(p.num_envs, p.part): p.seconds.median for p in breakdown.parts([*turns(), *faster], ["dummy"], 2)}
+        for part, micros in PARTS.items():
+            assert found[64, part] == pytest.approx(found[8, part] / 4, rel=1e-3)
+            assert found[8, part] == pytest.approx(micros * 1e-6, rel=1e-3)
 
     def test_rounds_that_lack_a_reading_do_not_count(self) -> None:
         assert breakdown.parts(turns(left_out="~dummy all"), ["dummy"], 2) == []

@@ -22,7 +22,7 @@ import vecenvs
 from vecenvs import DummyVecEnv
 from vecenvs.__main__ import main
 from vecenvs.cli import _play
-from vecenvs.cli._policies import load_policy
+from vecenvs.cli._policies import function_policy, load_policy
 from vecenvs.testing.envs import FailingEnv, counting_fns
 from vecenvs.wrappers import VecNormalize, load_results
 
@@ -60,6 +60,20 @@ def test_a_function_as_policy_and_a_number_of_episodes(capsys: pytest.CaptureFix
     out = capsys.readouterr().out
     assert re.search(r", [678] episodes; ", out)
     assert float(re.search(r"return ([0-9.]+)", out)[1]) < 11
+
+
+class Choosing:
+    """Has a policy as a method."""
+
+    @staticmethod
+    def left(obs: Any) -> Any:
+        return np.zeros(len(obs), np.int64)
+
+
+def test_a_method_as_policy() -> None:
+    assert function_policy(f"{__name__}:Choosing.left") is Choosing.left
+    with pytest.raises(ValueError, match="has no 'Choosing.right'"):
+        function_policy(f"{__name__}:Choosing.right")
 
 
 def test_models_of_stable_baselines3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
