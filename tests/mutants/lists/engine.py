@@ -11,7 +11,8 @@ BATCHED = f"{CONTRACT} -k 'TestBatched and fork and not Workers'"
 DEATHS = f"{CONTRACT} -k '(TestWorkers or TestRestarts or TestBatchedWorkers) and fork-2'"
 TWIN = "tests/test_native.py tests/test_native_blocks.py"
 TCP = "tests/test_tcp.py"
-NODE = "tests/mpi/test_mpi_failures.py -k leader"
+NODE = "tests/conformance/test_node.py -k TestNode"
+ALONE = "tests/conformance/test_node.py -k TestConnections"
 
 FAULTS = [
     # _native
@@ -42,12 +43,6 @@ FAULTS = [
         f"{TWIN}; {RULES}",
     ),
     # batch
-    Fault(
-        "batch/attribute_columns.py",
-        "found = kinds.pop() if len(kinds) == 1 else None",
-        "found = kinds.pop() if kinds else None",
-        INFOS,
-    ),
     Fault(
         "batch/columns.py",
         "                array[rows] = part\n",
@@ -133,7 +128,7 @@ FAULTS = [
         "transport/packed.py",
         "view[_HEADER.size : end], rows_of(slots)",
         "view[_HEADER.size : length], rows_of(slots)",
-        "tests/test_packed.py; tests/ray/test_ray_manners.py -k 'large_rows or connection'",
+        f"tests/test_packed.py; {ALONE}",
     ),
     Fault(
         "transport/packed.py",
@@ -145,7 +140,7 @@ FAULTS = [
         "transport/packed.py",
         "        self._answers = Packer.of_answers(batch, self._shard)\n\n    def put",
         "        self._answers = Packer.of_commands(batch, self._shard)\n\n    def put",
-        "tests/ray/test_ray_manners.py -k 'large_rows or connection'",
+        ALONE,
     ),
     Fault(
         "transport/remote.py",
