@@ -101,8 +101,9 @@ class TestFindSpec:
         assert find_spec("zoo_of_mine:Zebra-v0").entry_point == "zoo_of_mine:Zebra"
 
     def test_unknown_module(self):
-        with pytest.raises(ModuleNotFoundError, match="no_such_zoo"):
-            find_spec("no_such_zoo:Zebra-v0")
+        for module in ("no_such_zoo", "no_such_zoo.africa"):
+            with pytest.raises(ModuleNotFoundError, match="no_such_zoo.*or start in the directory where it is"):
+                find_spec(f"{module}:Zebra-v0")
 
     @pytest.mark.parametrize(
         "env_id", ["CartPol-v1", "CartPole-v77", "CartPole v1", "Nowhere/Pong-v5", "", "ALE/Pog-v5"]

@@ -695,6 +695,18 @@ class TestEnvFns:
             fns[0]()
         assert (tmp_path / "closed").exists()
 
+    def test_an_env_is_closed_if_a_wrapper_gives_none(self, monkeypatch):
+        closed = []
+
+        class Around:
+            def __init__(self, env):
+                self.close = functools.partial(closed.append, env)
+
+        fns = self.fns(monkeypatch, CountingEnv, wrapper_class=Around)
+        with pytest.raises(TypeError, match="wrapper_class .* gave a Around"):
+            fns[0]()
+        assert len(closed) == 1
+
 
 NO_ENV = "an env"
 

@@ -113,11 +113,26 @@ def test_what_the_arguments_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert named("ppo/1/logs", "a2c/1/logs") == {"ppo/1/logs": ["ppo/1/logs"], "a2c/1/logs": ["a2c/1/logs"]}
     assert named("A=ppo/1", "A=a2c", "A=ppo/1") == {"A": ["ppo/1/logs", "a2c/1/logs"]}
     assert named("one/0.monitor.csv") == {"0.monitor.csv": ["one/0.monitor.csv"]}
+    write(tmp_path / "one" / "evaluation" / "0.monitor.csv", [(1, 1, 1.0)])
+    assert named("one") == {"one": ["one"]}, "a folder with files is one seed, whatever is below it"
     with pytest.raises(LoadMonitorResultsError, match="none"):
         named("none")
     (tmp_path / "empty").mkdir()
     with pytest.raises(LoadMonitorResultsError, match="below"):
         named("empty")
+
+
+def test_steps_are_shown_in_thousands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.figure import Figure
+
+    write(tmp_path / "0.monitor.csv", [(1.0, 20_000, float(k)) for k in range(9)])
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, _: drawn.append(figure))
+    for axis in ("steps", "episodes"):
+        assert main(["plot", str(tmp_path), "-x", axis, "--smooth", "9", "-o", str(tmp_path / "curve.png")]) == 0
+    labels = [figure.axes[0].xaxis.get_major_formatter()(20_000) for figure in drawn]
+    assert labels[0] == "20k"
+    assert labels[1] != "20k"
 
 
 @pytest.mark.parametrize("axis", ["steps", "episodes", "time"])

@@ -254,6 +254,11 @@ class TestWrongInput:
         with pytest.raises(ValueError, match="observation_space has no fixed shape"):
             ReplayBuffer(SPACES[name], ACTION, 10)
 
+    def test_one_part_of_no_fixed_shape(self) -> None:
+        space = spaces.Dict(a=spaces.Discrete(3), b=spaces.Text(9))
+        with pytest.raises(ValueError, match="observation_space has no fixed shape.*'b'"):
+            ReplayBuffer(space, ACTION, 10)
+
     def test_packed_rows_of_another_layout(self) -> None:
         rows = Schema(spaces.Box(0, 1, (9,), np.float32), ACTION).empty(3)
         with pytest.raises(ValueError, match="packed rows are uint64"):

@@ -119,6 +119,13 @@ def test_a_busy_learner_goes_first() -> None:
         assert throttle.delay(now) == 0.0
 
 
+def test_an_insert_is_followed_by_nineteen_times_its_time() -> None:
+    throttle = InsertThrottle()
+    throttle.add_sample(5.0, 10.0)
+    throttle.add_insert(5.0, 0.001)
+    assert throttle.delay(5.0) == pytest.approx(19 * (0.001 + CALL))
+
+
 @pytest.mark.parametrize("value", ["1", [1], 1j, True])
 def test_numbers_that_are_none(value: Any) -> None:
     """RateLimiter and ReplayBuffer refuse them."""

@@ -134,8 +134,9 @@ class BatchedConformance(Conformance):
             _, _, dones, infos = vec.step([0] * 6)
             column = info_columns(infos).get("terminal_observation")
             assert (column is not None) == dones.any()
-            for slot in np.flatnonzero(dones):
+            for slot in np.flatnonzero(dones).tolist():
                 ended += 1
+                assert column is not None
                 assert column.mask[slot]
                 assert_same(row_of(column, slot), infos[slot]["terminal_observation"])
         assert ended > 5
