@@ -5,7 +5,6 @@ from __future__ import annotations
 from mutants.fault import Fault
 
 BENCH = "tests/test_bench.py"
-BREAKDOWN = "tests/test_breakdown.py"
 MAKE = "tests/test_make.py"
 REPLAY = (
     "tests/replay/test_replay_buffer.py tests/replay/test_replay_checkpoint.py tests/replay/test_replay_explorer.py"
@@ -17,14 +16,11 @@ FAULTS = [
     Fault("__main__.py", '.partition("\\n")[0]', '.partition("\\n")[2]', "tests/test_cli.py -k 'help or command'"),
     # bench
     Fault("bench/bar_chart.py", "divmod(index, columns)", "divmod(index, lines)", f"{BENCH} -k draws"),
-    Fault("bench/breakdown.py", "if IN_PROCESS not in chosen:", "if IN_PROCESS in chosen:", BREAKDOWN),
-    Fault("bench/breakdown.py", "if turn.num_envs == num_envs]", "if turn.num_envs >= num_envs]", BREAKDOWN),
     Fault("bench/child.py", "signal.SIG_BLOCK, {", "signal.SIG_UNBLOCK, {", "tests/test_bench_processes.py"),
     Fault("bench/limit.py", "(start, seconds, warmup)", "(start, warmup, seconds)", "tests/test_bench_processes.py"),
     Fault("bench/mpi_job.py", "        self._log.close()\n", "", "tests/mpi/test_bench_job.py"),
     Fault("bench/mpi_job.py", "sys.path[:] = connection.recv()", "connection.recv()", "tests/mpi/test_bench_job.py"),
     Fault("bench/report.py", "if size >= factor:", "if size > factor:", BENCH),
-    Fault("bench/stand_ins.py", "(copy_containers(obs), reward,", "(obs, reward,", BREAKDOWN),
     Fault("bench/workloads.py", 'mujoco") or find_module', 'mujoco") and find_module', "tests/test_bench_names.py"),
     # cli
     Fault(
@@ -35,7 +31,6 @@ FAULTS = [
     ),
     Fault("cli/_play.py", '.get("restarts", 0)', '.get("restart", 0)', f"{RUN} -k die"),
     Fault("cli/_policies.py", 'for part in name.split("."):', "for part in [name]:", RUN),
-    Fault("cli/bench.py", " if contestant.name in names else None", "", "tests/test_cli.py tests/test_breakdown.py"),
     Fault(
         "cli/doctor.py",
         'Finding(BROKEN, f"subproc, {method}"',
@@ -77,14 +72,19 @@ FAULTS = [
         "if self.ready and len(rows := self.take()) >= 0:",
         REPLAY,
     ),
-    Fault("replay/explorer_handle.py", "        self.home = home\n", "", RAY_REPLAY),
+    Fault("replay/explorers.py", "        self.home = home\n", "", RAY_REPLAY),
     Fault(
         "replay/recorder.py",
         "self._steps, self._masks, self._cuts, self.count = [], [], [], 0",
         "self._steps, self._masks, self._cuts = [], [], []",
         REPLAY,
     ),
-    Fault("replay/replay.py", "parts.insert(1, self.server.stop)", "parts.append(self.server.stop)", RAY_REPLAY),
+    Fault(
+        "replay/replay.py",
+        "[self.explorers.stop, *self._parts, session.release]",
+        "[*self._parts, self.explorers.stop, session.release]",
+        RAY_REPLAY,
+    ),
     Fault(
         "replay/schema.py",
         "for leaf in layout.leaves:\n        if leaf.is_object",

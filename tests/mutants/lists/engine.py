@@ -53,7 +53,7 @@ FAULTS = [
         "batch/info_arrays.py",
         "isinstance(values, FinalRows) and bool(values.layout.is_flat)",
         "isinstance(values, FinalRows)",
-        f"tests/views/test_gymnasium_rows.py tests/test_envpool.py; {BATCHED}",
+        BATCHED,
     ),
     Fault(
         "batch/info_batches.py",
