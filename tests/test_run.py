@@ -175,10 +175,13 @@ def test_workers_that_die(
 ) -> None:
     monkeypatch.setitem(gymnasium.registry, "Fatal-v0", gymnasium.envs.registration.EnvSpec("Fatal-v0", Fatal))
     kwargs = json.dumps({"mark": str(tmp_path / "mark")})
-    command = ["run", "Fatal-v0", "--num-envs", "3", "--num-workers", "2", "--backend", "subproc", "--quiet"]
+    monkeypatch.setattr("vecenvs.cli._play._LINE_EVERY", 0.0)
+    monkeypatch.setattr("vecenvs.cli._play._SHOW_EVERY", 0.0)
+    command = ["run", "Fatal-v0", "--num-envs", "3", "--num-workers", "2", "--backend", "subproc"]
     assert main([*command, "--steps", "300", "--env-kwargs", kwargs, *more]) == code
     out, err = capsys.readouterr()
     assert ("workers replaced: 1" in out) == (code == 0)
+    assert ("restarts 1, " in err) == (code == 0)
     assert ("died" in err) == (code == 1)
 
 

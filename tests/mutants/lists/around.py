@@ -23,12 +23,6 @@ FAULTS = [
     Fault("bench/report.py", "if size >= factor:", "if size > factor:", BENCH),
     Fault("bench/workloads.py", 'mujoco") or find_module', 'mujoco") and find_module', "tests/test_bench_names.py"),
     # cli
-    Fault(
-        "cli/_play.py",
-        "            self._writer.close()\n\n    def _begin_step",
-        "            pass\n\n    def _begin_step",
-        f"{RUN} -k 'video or pictures'",
-    ),
     Fault("cli/_play.py", '.get("restarts", 0)', '.get("restart", 0)', f"{RUN} -k die"),
     Fault("cli/_policies.py", 'for part in name.split("."):', "for part in [name]:", RUN),
     Fault(
@@ -36,12 +30,6 @@ FAULTS = [
         'Finding(BROKEN, f"subproc, {method}"',
         'Finding(OK, f"subproc, {method}"',
         "tests/test_doctor.py",
-    ),
-    Fault(
-        "cli/run.py",
-        'if vec.render_mode != "rgb_array":',
-        "if vec.render_mode is None:",
-        f"{RUN} -k 'video or pictures or bad'",
     ),
     # make
     Fault("make/env_fn.py", '["t_start"]) >= begun', '["t_start"]) <= begun', MAKE),

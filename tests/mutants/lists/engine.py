@@ -173,12 +173,6 @@ FAULTS = [
     ),
     Fault("worker/row_writer.py", "        self._info_writer.report_again()  #", "        #", f"{INFOS}; {RULES}"),
     Fault(
-        "worker/serve.py",
-        "    signal.signal(signal.SIGTERM, signal.SIG_DFL)\n",
-        "",
-        "tests/test_failures.py tests/test_signals.py",
-    ),
-    Fault(
         "worker/worker.py",
         "            self._unanswered = number\n            count, body",
         "            count, body",

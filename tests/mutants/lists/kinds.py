@@ -22,15 +22,15 @@ FAULTS = [
         "tests/replay/test_replay_limiter.py",
     ),
     Fault(
-        "transport/shared.py",
-        "            self._outbox.popleft()\n",
-        "            self._outbox.pop()\n",
+        "transport/ring.py",
+        "                self.unsent.popleft()\n",
+        "                self.unsent.pop()\n",
         f"{CONTRACT} -k 'TestWorkers and fork-2'",
     ),
     Fault(
-        "transport/shared.py",
-        "if body is not None or self._outbox or not self._down",
-        "if body is not None or not self._down",
+        "transport/ring.py",
+        "if self.unsent or entries[at + _SERIAL]",
+        "if entries[at + _SERIAL]",
         f"{CONTRACT} -k 'TestWorkers and fork-2'",
     ),
     Fault(
