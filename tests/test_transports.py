@@ -1,0 +1,153 @@
+"""What carries commands to one worker: in order and whole with a full ring, and how an end that is gone shows."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from typing import Any
+
+import pytest
+from gymnasium import spaces
+
+from vecenvs.batch.batch_columns import Allocator
+from vecenvs.transport import tcp
+from vecenvs.transport.encoding import decode, encode
+from vecenvs.transport.leader import _Member
+from vecenvs.transport.memory import new_name, open_segment
+from vecenvs.transport.pickling import loads
+from vecenvs.transport.protocol import Answer, Command, address
+from vecenvs.transport.ring import PAYLOAD, PIECE, RingReader, RingWriter
+from vecenvs.transport.shared import Names, Rings, RingsSpec, SharedBatchColumns, SharedTransport, pid_cell
+from vecenvs.transport.spinning import NEVER
+from vecenvs.worker.process import wait_for_end
+
+SHARD = range(2)
+SIZES = (0, 10, PIECE, PIECE + 1, 0, 3 * PAYLOAD, 1, 0, 2 * PIECE, 40_000)
+
+
+def batch_columns() -> SharedBatchColumns:
+    return SharedBatchColumns(spaces.Box(0, 1, (1,)), spaces.Discrete(2), len(SHARD), (), new_name())
+
+
+def worker_ends(spec: RingsSpec) -> tuple[RingReader, RingWriter]:
+    memory = Allocator(open_segment(spec.rings))
+    pid_cell(memory)
+    return RingReader(memory, spec.entries, spec.names.down), RingWriter(memory, spec.entries, spec.names.up)
+
+
+class LocalTransport(SharedTransport):
+    """A worker's ends are opened here."""
+
+    def boot_send(self, data: bytes) -> None:
+        self.down, self.up = worker_ends(loads(data))
+
+    def boot_get(self, timeout: float | None) -> bytes | bytearray | None:
+        return b""
+
+    def exit_status(self) -> tuple[bool, int | None]:
+        return False, None
+
+    def stop(self, grace: float) -> None:
+        pass
+
+
+def bodies(count: int) -> list[bytes | None]:
+    """Return bodies of commands. Each says its number in all of its bytes; one of no bytes is None."""
+    return [bytes([number % 251]) * SIZES[number % len(SIZES)] or None for number in range(1, count + 1)]
+
+
+def test_commands_keep_their_order_in_a_full_ring() -> None:
+    """Those without a body do not overtake others, and what is left goes out while an answer is waited for."""
+    batch, sent = batch_columns(), bodies(200)
+    transport = LocalTransport(SHARD, Names.new(batch.wake.name))
+    transport.attach(batch)
+    batch.forget()
+    got: list[tuple[int, Any]] = []
+    for number, body in enumerate(sent, 1):
+        transport.put(number, Command.CALL, body)
+        assert transport.sent == number
+    assert transport.send_rest(), "some are left"
+    while len(got) < len(sent):
+        assert transport.get(0) is None, "which sends what there is room for"
+        while (message := transport.down.get(0)) is not None:
+            number, tag, data = message
+            assert tag == Command.CALL
+            got.append((number, decode(tag, data)))
+            transport.down.take()
+    assert not transport.send_rest()
+    assert got == list(enumerate(sent, 1))
+
+
+def test_a_leader_passes_commands_on_once_and_in_order() -> None:
+    """Frames may come twice, and more commands than the worker's ring has room for."""
+    batch, sent = batch_columns(), bodies(200)
+    rings = Rings(batch, SHARD, Names.new(batch.wake.name), (NEVER, NEVER), always=True)
+    down, up = worker_ends(rings.spec)
+    rings.forget()
+    batch.forget()
+    member = _Member(3, rings, len(SHARD))
+    for number, body in enumerate(sent, 1):
+        for _ in range(1 + number % 2):
+            member.put(number, int(Command.CALL), encode(body))
+    got: list[tuple[int, Any]] = []
+    while not rings.down.flush() or len(got) < len(sent):
+        while (message := down.get(0)) is not None:
+            got.append((message[0], decode(message[1], message[2])))
+            down.take()
+    assert got == list(enumerate(sent, 1))
+    # A step of some envs is due until all of its rows have come, in however many answers.
+    member.put(1000, *address(Command.STEP_SOME, SHARD))
+    for slot in SHARD:
+        assert member.some_due == {1000: len(SHARD) - slot}
+        up.put(1000, address(Answer.SOME_ROWS, range(slot, slot + 1))[0], encode([slot] * PIECE))
+        found: list[Any] = []
+        while not found:
+            up.flush()
+            assert not member.collect(found), "rows wait for those of other workers"
+        ((number, at, _, data),) = found
+        assert (number, at, decode(int(Answer.REPLY), data)) == (3, 1000, [slot] * PIECE)
+    assert not member.some_due
+    up.enter(1001, int(Answer.REPLY))
+    assert member.collect([]), "a reply does not"
+
+
+class Connection:
+    """A connection of which the kernel tells this: `struct tcp_info` of linux/tcp.h."""
+
+    def __init__(self, retransmits: int, probes: int, silent: int) -> None:
+        unused = [0] * 12
+        self.info = struct.pack("=8B13I", 1, 0, retransmits, probes, 0, 0, 0, 0, *unused, silent)
+
+    def fileno(self) -> int:
+        return 5
+
+    def getsockopt(self, _: int, __: int, size: int) -> bytes:
+        return self.info[:size]
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="the system does not tell")
+@pytest.mark.parametrize(
+    ("retransmits", "probes", "seconds", "cut"),
+    [(9, 0, 15.1, 1), (2, 0, 15.1, 1), (0, 2, 15.1, 1), (9, 9, 14.9, 0), (1, 0, 60, 0), (0, 0, 1e4, 0)],
+)  # fmt: skip
+def test_a_connection_that_is_cut(retransmits: int, probes: int, seconds: float, cut: int) -> None:
+    """Retransmissions alone are no sign, nor is silence alone: an idle connection is probed by keepalive."""
+    connection: Any = Connection(retransmits, probes, round(1e3 * seconds))
+    assert tcp._is_cut(connection) == cut
+
+
+@pytest.mark.parametrize(("problem", "ended"), [(PermissionError, False), (ProcessLookupError, True), (None, False)])
+def test_the_end_of_a_process_without_descriptors(
+    problem: type[OSError] | None, ended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Off Linux. A process of another user, as a caller is that has given up its rights, is one that lives."""
+
+    def kill(_: int, signal: int) -> None:
+        assert signal == 0
+        if problem is not None:
+            raise problem
+
+    monkeypatch.delattr(os, "pidfd_open", raising=False)
+    monkeypatch.setattr(os, "kill", kill)
+    assert wait_for_end(os.getpid(), None, 0.01) == ended
