@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from contextlib import closing
 from typing import Any
 
 import pytest
 from gymnasium import spaces
 
-from vecenvs.batch.batch_columns import Allocator
-from vecenvs.transport import tcp
+from vecenvs.batch.batch_columns import Allocator, BatchColumns
+from vecenvs.pool.workers import Workers
+from vecenvs.transport import Message, Transport, tcp
+from vecenvs.transport.channel import Channel
 from vecenvs.transport.encoding import decode, encode
 from vecenvs.transport.leader import _Member
 from vecenvs.transport.memory import new_name, open_segment
+from vecenvs.transport.packed import Packer, TcpTransport
 from vecenvs.transport.pickling import loads
 from vecenvs.transport.protocol import Answer, Command, address
 from vecenvs.transport.ring import PAYLOAD, PIECE, RingReader, RingWriter
@@ -110,6 +114,59 @@ def test_a_leader_passes_commands_on_once_and_in_order() -> None:
     assert not member.some_due
     up.enter(1001, int(Answer.REPLY))
     assert member.collect([]), "a reply does not"
+
+
+def test_a_worker_that_is_to_close_writes_no_rows() -> None:
+    """Those of a step that was never finished, say: `close` needs nothing but the worker's last answer."""
+    ours, theirs = socket.socketpair()
+    batch, worker = (BatchColumns(spaces.Box(0, 1, (1,)), spaces.Discrete(2), 2, Allocator()) for _ in range(2))
+    with closing(Channel(theirs)) as channel:
+        transport, answers = TcpTransport(ours, SHARD), Packer.of_answers(worker, SHARD)
+        transport.attach(batch)
+        for row in (1.0, 2.0):
+            worker.rewards[:] = row
+            channel.send_bytes(answers.pack(1, int(Answer.ROWS), None))
+        assert transport.get(5) == (1, Answer.ROWS, None)
+        transport.take()
+        transport.put(2, int(Command.CLOSE))
+        assert transport.get(5) == (1, Answer.ROWS, None)
+        assert batch.rewards.tolist() == [1.0, 1.0]
+        transport.stop(0)
+
+
+class Endless(LocalTransport):
+    """A worker whose answer is waited for when a signal comes."""
+
+    def __init__(self) -> None:
+        super().__init__(SHARD, Names.new(new_name()))
+        self.stopped = False
+
+    def put(self, number: int, tag: int, body: object = None) -> None:
+        pass
+
+    def get(self, timeout: float | None) -> Message | None:
+        raise TimeoutError("what the handler raises")
+
+    def take(self) -> None:
+        raise AssertionError("nothing has come")
+
+    def stop(self, grace: float) -> None:
+        self.stopped = True
+
+
+def test_what_a_handler_raises_in_close_goes_on() -> None:
+    transport = Endless()
+
+    class Owner:
+        def launch(self, worker: int, shard: range) -> Transport:
+            return transport
+
+    owner = Owner()
+    workers = Workers([SHARD], owner.launch, 5.0)
+    workers.transports.append(transport)
+    with pytest.raises(TimeoutError, match="what the handler raises"):
+        workers.close(0.2)
+    assert transport.stopped
 
 
 class Connection:

@@ -178,11 +178,7 @@ class Workers:
         for transport in asked:
             while True:
                 gone = transport.exit_status()[0] or time.monotonic() >= deadline
-                try:
-                    message = transport.get(min(0.05, max(deadline - time.monotonic(), 0.0)))
-                except Exception:  # an answer that cannot be read, and is not needed any more
-                    transport.take()
-                    continue
+                message = transport.get(min(0.05, max(deadline - time.monotonic(), 0.0)))
                 if message is None:
                     if gone:  # and was before `get` found nothing
                         break

@@ -21,9 +21,7 @@ from vecenvs.transport.encoding import decode, encode
 from vecenvs.transport.protocol import OF_SHARD, Answer, Command, Slots, addressed, kind_of, rows_of
 from vecenvs.transport.tcp import TcpConnection
 
-_HEADER = struct.Struct(
-    "=qqqq"
-)  # number, tag, columns of infos of numbers, bytes of rows; the pickled body is the rest
+_HEADER = struct.Struct("=qqqq")  # number, tag, columns of infos of numbers, bytes of rows; then rows, pickled body
 _OF_SOME = frozenset({int(Command.STEP_SOME), int(Answer.SOME_ROWS)})
 
 
@@ -102,13 +100,13 @@ class Packer:
         packed = b"".join([array[rows].tobytes() for array in self._columns.all(width)]) if slots else b""
         return b"".join([_HEADER.pack(number, tag, width, len(packed)), packed, encode(body)])
 
-    def unpack(self, data: bytes | bytearray | memoryview) -> Message:
-        """Write the message's rows into the columns; return its number, tag and body."""
+    def unpack(self, data: bytes | bytearray | memoryview, *, rows: bool = True) -> Message:
+        """Return a message's number, tag and body; with `rows` write its rows into the columns."""
         view = memoryview(data)
         number, tag, width, length = _HEADER.unpack_from(view)
         end = _HEADER.size + length
         body = decode(tag, view[end:])
-        if length:
+        if length and rows:
             slots = self._slots(tag, body)
             self._columns.write(view[_HEADER.size : end], rows_of(slots), len(slots), width)
         return number, tag, body
@@ -126,18 +124,20 @@ class TcpTransport(Transport):
     def __init__(self, connection: socket.socket, shard: range) -> None:
         self._connection = TcpConnection(connection)
         self._shard = shard
+        self._closing = False  # whether the worker has been told to close: nobody needs the rows that it has sent
 
     def attach(self, batch: BatchColumns) -> None:
         self._commands = Packer.of_commands(batch, self._shard)
         self._answers = Packer.of_answers(batch, self._shard)
 
     def put(self, number: int, tag: int, body: object = None) -> None:
+        self._closing = self._closing or tag == Command.CLOSE
         self._connection.send(self._commands.pack(number, tag, body))
         self.sent = number
 
     def get(self, timeout: float | None) -> Message | None:
         data = self._connection.receive(timeout)
-        return None if data is None else self._answers.unpack(data)
+        return None if data is None else self._answers.unpack(data, rows=not self._closing)
 
     def take(self) -> None:
         self._connection.drop()
