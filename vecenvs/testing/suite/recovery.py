@@ -242,6 +242,21 @@ class RecoveryConformance(Conformance):
         assert infos[0]["worker_restarted"] is True
 
     @PROMPT
+    @pytest.mark.parametrize("function", ["send_request", "begin", "call_async"])
+    def test_a_death_after_a_call_that_a_handler_has_ended(self, make: Make, function: str) -> None:
+        """It may have been sent, or not: in both cases the rows of a new worker come."""
+        vec = make(counting_fns(4), on_failure="restart")
+        vec.reset()
+        pid = vec.call(pid_of, [0])[0]
+        with raising_at_the_end_of(function) as found, pytest.raises(HandlerError):
+            vec.get_attr("tag")
+        assert found
+        os.kill(pid, signal.SIGKILL)
+        wait_for_the_end(pid)
+        assert vec.step(ACTIONS)[3][0]["worker_restarted"] is True
+        assert vec.get_attr("tag") == [0, 1, 2, 3]
+
+    @PROMPT
     def test_close_beside_an_async_reset(self, make: Make, tmp_path: Path) -> None:
         """No env is closed while it resets."""
         closed = tmp_path / "closed"
