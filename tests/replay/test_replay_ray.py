@@ -160,7 +160,7 @@ class TestServer:
     @pytest.mark.long
     def test_who_is_faster_waits(self) -> None:
         """With two samples per insert and a tolerance of 20, neither side exceeds the limit, and both continue."""
-        with serve(samples_per_insert=2.0, tolerance=20, min_size=10, prefetch=1) as server:
+        with serve(samples_per_insert=2.0, min_size=10, prefetch=2) as server:
             inserter = server.inserter()
             sent = 0
             while sent < 100 and inserter.has_room(0.3):
@@ -192,7 +192,7 @@ class TestServer:
             self.address = Address("/proc/1/fd/987654", size)
 
         monkeypatch.setattr(Segment, "__init__", elsewhere)
-        with serve(samples_per_insert=100.0, tolerance=30) as server:
+        with serve(samples_per_insert=100.0, prefetch=3) as server:
             server.insert(transitions(0, 10))
             assert set(numbers(server.sample())) <= set(range(10))
             assert server.stats()["transport"] == "messages"
@@ -208,7 +208,7 @@ class TestServer:
         class LastFirst(collections.deque[Any]):
             append = collections.deque.appendleft
 
-        with serve(samples_per_insert=100.0, tolerance=30) as server:
+        with serve(samples_per_insert=100.0, prefetch=3) as server:
             server.call(lambda owner: setattr(owner, "_requests", LastFirst()))
             with pytest.raises(SampleTimeout):
                 server.sample(timeout=0.5)
@@ -216,6 +216,8 @@ class TestServer:
             server.insert(transitions(0, 10))
             assert len(server.sample(timeout=20.0)["reward"]) == 10
             server.sample(5, timeout=20.0)
+            server.insert(transitions(10, 60))
+            assert len(server.sample(50, timeout=20.0)["reward"]) == 50, "more than the tolerance of the first batches"
 
     def test_its_death(self) -> None:
         with serve() as server:
@@ -229,7 +231,7 @@ class TestServer:
     def test_wrong_arguments(self) -> None:
         for arguments, words in (
             ({"capacity": 5}, "capacity=5 is less than min_size=10"),
-            ({"samples_per_insert": 1.0, "tolerance": 9}, "tolerance=9 samples is less than a batch of 10"),
+            ({"samples_per_insert": 0.0}, "samples_per_insert must be more than 0"),
             ({"prefetch": 0}, "prefetch must be"),
             ({"alpha": -1.0}, "alpha must be"),
             ({"server_options": {"name": "x"}}, "name"),

@@ -93,18 +93,7 @@ class ReplayBuffer:
         return self.add_rows(self.schema.pack(transitions), priorities)
 
     def add_rows(self, rows: Rows, priorities: Any = None) -> int:
-        """Store n packed transitions, as `add` does.
-
-        Args:
-            rows: rows from `Schema.pack` of an equal schema, uint64 (n, words).
-            priorities: as in `add`.
-
-        Returns:
-            n.
-
-        Raises:
-            ValueError: the rows are not of this layout, or the priorities are wrong. Nothing is stored.
-        """
+        """Store rows that `Schema.pack` of an equal schema has packed, as `add` does."""
         rows = self.schema.check_rows(rows)
         given = None
         if priorities is not None:
@@ -132,21 +121,11 @@ class ReplayBuffer:
         return self.block_layout.open(self.sample_block(batch_size, 1, beta=beta), batch_size)[0]
 
     def sample_block(self, batch_size: int, batches: int, *, beta: float = 0.4, out: Block | None = None) -> Block:
-        """Draw several batches as one block.
-
-        Args:
-            batch_size: the number of rows of one batch.
-            batches: the number of batches.
-            beta: as in `sample`.
-            out: the block to write into; None for a new one.
-
-        Returns:
-            The block; `block_layout.open` makes batches of it.
-
-        Raises:
-            ValueError: as in `sample`.
-        """
-        self.check_batch(batch_size)
+        """Draw several batches as `sample` does, into one block, `out` if given; `block_layout.open` makes batches."""
+        if parse_int("batch_size", batch_size, 1) > len(self):
+            raise ValueError(
+                f"a batch of {batch_size} from {len(self)} stored transitions: store more first, or sample fewer"
+            )
         if not isinstance(self._storage, PrioritizedStorage):
             # Counted from the oldest transition on, so that a restored buffer draws the same.
             positions = self._rng.integers(0, len(self), batch_size * batches)
@@ -158,20 +137,6 @@ class ReplayBuffer:
         drawn = [self._storage.draw(batch_size, beta) for _ in range(batches)]
         rows, positions, weights = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
         return self.block_layout.build(rows, (weights, self._indexes_of(positions)), out)
-
-    def check_batch(self, batch_size: int) -> None:
-        """Check that a batch can be drawn.
-
-        Args:
-            batch_size: the number of rows.
-
-        Raises:
-            ValueError: fewer than `batch_size` transitions are stored.
-        """
-        if parse_int("batch_size", batch_size, 1) > len(self):
-            raise ValueError(
-                f"a batch of {batch_size} from {len(self)} stored transitions: store more first, or sample fewer"
-            )
 
     def update_priorities(self, indexes: Any, priorities: Any) -> int:
         """Set the priorities of sampled transitions.
@@ -244,17 +209,7 @@ class ReplayBuffer:
             return self.restore_from(reader)
 
     def restore_from(self, reader: checkpoint.Reader) -> dict[str, Any]:
-        """Do what `restore` does, from an open file. Everything is checked before anything is changed.
-
-        Args:
-            reader: the file.
-
-        Returns:
-            As `restore`.
-
-        Raises:
-            ValueError: as in `restore`.
-        """
+        """Do what `restore` does, from an open file. Everything is checked before anything is changed."""
         header = reader.header
         random, max_priority = header["random"], header.get("max_priority", 0.0)
         try:

@@ -63,7 +63,9 @@ class Prefetcher:
         segment.buffer[:TOKEN] = token
         self._blocks = SharedBlocks(segment.buffer, size)
         try:
-            self.why: str = server_result(server.open_memory.remote(key, segment.address, token, size))
+            self.why: str = server_result(
+                server.open_memory.remote(key, batch_size * batches, segment.address, token, size)
+            )
         finally:
             segment.forget()
 

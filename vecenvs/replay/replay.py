@@ -41,8 +41,8 @@ class Replay(ReplayServer):
             here.
         placement: the explorers' placement, as for RayVecEnv.
         ready_timeout: seconds for each actor to start; None means no limit.
-        **server: arguments of ReplayServer: batch_size, min_size, samples_per_insert, tolerance, prioritized, alpha,
-            beta, prefetch, restore, server_options.
+        **server: arguments of ReplayServer: batch_size, min_size, samples_per_insert, prioritized, alpha, beta,
+            prefetch, restore, server_options.
 
     Raises:
         ValueError: an argument is out of range, or a space has a part without a fixed shape.

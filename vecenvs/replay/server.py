@@ -6,7 +6,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -43,8 +42,8 @@ class ReplayServer:
         capacity: the number of transitions that the buffer holds.
         batch_size: the number of rows of a batch, unless `sample` is given another.
         min_size: nothing is sampled before this many transitions are stored; None means `batch_size`.
-        samples_per_insert: the ratio kept between samples and inserts; None means no limit.
-        tolerance: the allowed deviation in samples, at least `batch_size`; None means `prefetch` * `batch_size`.
+        samples_per_insert: the ratio kept between samples and inserts, give or take one call of `prefetch` batches;
+            None means no limit.
         prioritized: draw in proportion to priority to the power `alpha`, in place of uniformly.
         alpha: from 0 on.
         beta: the exponent of the weights in prioritised batches.
@@ -75,7 +74,6 @@ class ReplayServer:
         batch_size: int = 256,
         min_size: int | None = None,
         samples_per_insert: float | None = None,
-        tolerance: float | None = None,
         prioritized: bool = False,
         alpha: float = 0.6,
         beta: float = 0.4,
@@ -99,32 +97,30 @@ class ReplayServer:
         self.beta = beta
         self._prioritized = prioritized
         self._prefetch = None if prefetch is None else parse_int("prefetch", prefetch, 1)
-        limiter = self._limiter_arguments(parse_int("capacity", capacity, 1), samples_per_insert, min_size, tolerance)
+        self._capacity = parse_int("capacity", capacity, 1)
+        size = self.batch_size if min_size is None else parse_int("min_size", min_size, 1)
+        if max(size, self.batch_size) > capacity:
+            raise ValueError(f"capacity={capacity} is less than min_size={size} or batch_size={self.batch_size}")
+        limiter = samples_per_insert, size, self._batches(self.batch_size) * self.batch_size
+        RateLimiter(*limiter)  # raises errors here
         waits = parse_limit(ready_timeout, "ready_timeout")
         check_init_kwargs(ray_init_kwargs)
         check_options(server_options, None, "server_options")
         self._session = Session(None, ray_init_kwargs)
+        self._parts: list[Part] = [self._session.release]
+        self._finalizer = Finalizer(self, type(self).stop, [partial(call_all, self._parts)])  # more may be added
+        self.closed = False
         try:
             options = {"num_cpus": 0 if self._session.own else 1, **(server_options or {})}
             request = Request(options, "local", self._session.node, waits, "server_options")
             made = request.actor_class(ServerActor)
             self.actor = made.remote((observation_space, action_space), capacity, buffer, limiter, import_paths())
+            self._parts.insert(0, partial(link.end_actor, self.actor, None, 0.0, self._session))
             process = link.watch_process(Placing(request, self.actor, "the replay server").wait(), self._session.node)
-        except BaseException:
-            if hasattr(self, "actor"):
-                link.end_actor(self.actor, None, 0.0, self._session)
-            self._session.release()
-            raise
-        self._updates: deque[Any] = deque()
-        self._prefetchers = 0
-        self._own_inserter = Inserter(self.actor, self.schema)
-        self._parts: list[Part] = [
-            partial(link.end_actor, self.actor, process, 0.0, self._session),
-            self._session.release,
-        ]
-        self._finalizer = Finalizer(self, type(self).stop, self._parts)
-        self.closed = False
-        try:
+            self._parts[0] = partial(link.end_actor, self.actor, process, 0.0, self._session)
+            self._updates: deque[Any] = deque()
+            self._prefetchers = 0
+            self._own_inserter = Inserter(self.actor, self.schema)
             self._prefetcher = self._new_prefetcher(self.batch_size)
             if restore is not None:
                 self.restore(restore)
@@ -144,7 +140,7 @@ class ReplayServer:
 
         Raises:
             SampleTimeout: there is no batch in time; a later `sample` still returns it.
-            ValueError: `batch_size` is more than is stored, or more than capacity or tolerance allow.
+            ValueError: `batch_size` is more than is stored, or than capacity.
             ServerDied: the server has died.
             ClosedError: the server has been stopped.
             ExplorerError: an env or policy of a Replay has raised. Each error is raised once, and again if no explorer
@@ -185,8 +181,7 @@ class ReplayServer:
     def insert(self, transitions: Mapping[str, Any]) -> None:
         """Store transitions at once.
 
-        The rate limiter counts them but does not delay them, since the caller, which samples, must not wait for
-        samples. Insert few of them, or insert them before sampling.
+        The rate limiter counts them but does not delay them. Insert few of them, or insert them before sampling.
 
         Args:
             transitions: a dict of columns, structured as a batch. `explorer` is -1 unless given, `episode` 0.
@@ -251,7 +246,7 @@ class ReplayServer:
 
         Raises:
             AttributeError: there is no such attribute.
-            TypeError: the value cannot be pickled.
+            TypeError: it cannot be pickled.
         """
         return self.call(get_attr, name)
 
@@ -295,9 +290,7 @@ class ReplayServer:
     def __enter__(self: Self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
     def _check_open(self, what: str) -> None:
@@ -319,27 +312,10 @@ class ReplayServer:
         self._check_connection()
         return link.server_result(getattr(self.actor, method).remote(*args), self._check_connection)
 
-    def _limiter_arguments(
-        self, capacity: int, samples_per_insert: float | None, min_size: int | None, tolerance: float | None
-    ) -> dict[str, Any]:
-        size = self.batch_size if min_size is None else parse_int("min_size", min_size, 1)
-        if max(size, self.batch_size) > capacity:
-            raise ValueError(f"capacity={capacity} is less than min_size={size} or batch_size={self.batch_size}")
-        room = self._batches(self.batch_size) * self.batch_size if tolerance is None else tolerance
-        if samples_per_insert is not None and room < self.batch_size:
-            raise ValueError(
-                f"tolerance={room} samples is less than a batch of {self.batch_size}: it could never be drawn"
-            )
-        arguments: dict[str, Any] = {"samples_per_insert": samples_per_insert, "min_size": size, "tolerance": room}
-        RateLimiter(**arguments)  # raises errors here
-        return arguments
-
     def _change_batch_size(self, size: int) -> None:
-        if parse_int("batch_size", size, 1) > self.get_attr("buffer.capacity"):
+        if parse_int("batch_size", size, 1) > self._capacity:
             raise ValueError(f"a batch of {size} is more than capacity: it could never be drawn")
-        tolerance = self.get_attr("limiter.tolerance")
-        if self.get_attr("limiter.samples_per_insert") is not None and size > tolerance:
-            raise ValueError(f"a batch of {size} is more than tolerance={tolerance} samples: it could never be drawn")
+        self._check_connection()
         self._prefetcher.discard()
         self._prefetcher = self._new_prefetcher(size)
 

@@ -45,12 +45,12 @@ class ServerActor:
         spaces: tuple[Any, Any],
         capacity: int,
         buffer: dict[str, Any],
-        limiter: dict[str, Any],
+        limiter: tuple[float | None, int, float],
         paths: Sequence[str],
     ) -> None:
         sys.path.extend(path for path in paths if path not in sys.path)  # for functions of `call`
         self.buffer = ReplayBuffer(*spaces, capacity, **buffer)
-        self.limiter = RateLimiter(**limiter)
+        self.limiter = RateLimiter(*limiter)
         self.version = 0
         self.ignored_priorities = 0
         self._weights: list[Any] = []
@@ -87,8 +87,9 @@ class ServerActor:
         self.limiter.inserted(self.buffer.add_rows(rows))
         self._process_queues()
 
-    async def open_memory(self, key: int, address: Address, token: bytes, size: int) -> str:
+    async def open_memory(self, key: int, rows: int, address: Address, token: bytes, size: int) -> str:
         """Open the memory of prefetcher `key`, in place of any other's; return "" or why that failed."""
+        self.limiter.tolerance = max(self.limiter.tolerance or 0, rows)  # one call must be possible at a time
         try:
             self._blocks = key, open_shared_blocks(address, token, size)
         except (OSError, ValueError) as exc:
