@@ -152,7 +152,7 @@ def watch_caller(pid: int, names: Sequence[str] = (), channel: HasFileno | None 
 
     def watch() -> None:
         if not wait_for_end(pid, channel):
-            time.sleep(CLOSE_TIMEOUT)  # it may have been told to close
+            wait_for_end(pid, None, CLOSE_TIMEOUT)  # it may have been told to close
         unlink_semaphores(names)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(CLOSE_TIMEOUT)
