@@ -108,7 +108,7 @@ FAULTS = [
         "transport/channel.py",
         "self.closed = not pieces[-1]",
         "self.closed = False",
-        f"{CONTRACT} -k 'TestWorkers and (fork or caller) or TestStarts'",
+        "tests/test_channel.py tests/test_tcp.py",
     ),
     Fault(
         "transport/frames.py",
@@ -120,7 +120,7 @@ FAULTS = [
         "transport/leader.py",
         "        if number in self._members:\n            return\n        self._commands.shards",
         "        self._commands.shards",
-        NODE,
+        "tests/test_leader.py",
     ),
     Fault("transport/leader.py", "always=True)", "always=False)", NODE),
     Fault("transport/node_link.py", "        self._inbox.popleft()\n", "        self._inbox.pop()\n", NODE),
@@ -146,7 +146,7 @@ FAULTS = [
         "transport/remote.py",
         "        except ConnectionError:\n            raise\n",
         "",
-        "tests/mpi/test_launching.py; tests/ray/test_ray_manners.py -k connect",
+        "tests/test_remote.py",
     ),
     Fault(
         "transport/shared.py",

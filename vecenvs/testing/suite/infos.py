@@ -144,9 +144,9 @@ class InfoConformance(Conformance):
             infos = vec.step([0] * 4)[3]
             assert [exactly(info) for info in infos] == [expected(forms, tag, t) for tag in range(4)]
 
-    def test_envs_of_different_forms(self, make: Make) -> None:
-        """Some in the same worker, some not."""
-        shifts = [0, 0, 4, 2]
+    @pytest.mark.parametrize("shifts", [[0, 0, 4, 2], [0, 0, 3, 3]])
+    def test_envs_of_different_forms(self, make: Make, shifts: list[int]) -> None:
+        """Some in the same worker, some not; or those of each worker alike."""
         forms = [[shift, shift + 1] for shift in shifts]
         vec = make([functools.partial(NumbersEnv, tag, forms[tag]) for tag in range(4)])
         vec.reset()

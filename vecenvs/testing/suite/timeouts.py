@@ -77,8 +77,28 @@ class PatienceConformance(Conformance):
         assert vec.stats()["restarts"] == 0
 
 
+def wait_for_file(_: Any, path: Path) -> str:
+    while not path.exists():
+        time.sleep(0.01)
+    return "there"
+
+
 class TimeoutConformance(Conformance):
     """StepTimeout."""
+
+    def test_a_call_beside_a_row_that_is_due(self, make: Make, tmp_path: Path) -> None:
+        """The envs of the call are named, and no others. It goes on, as does the step."""
+        gate = tmp_path / "gate"
+        vec = make(gated_fns(gate, at=1))
+        vec.reset()
+        vec.send([0], [0])
+        vec.call_async(wait_for_file, [2], gate)
+        with pytest.raises(StepTimeout) as caught:
+            vec.call_wait(timeout=0.2)
+        assert list(caught.value.indices) == [2]
+        gate.touch()
+        assert vec.call_wait() == ["there"]
+        assert vec.recv().indices.tolist() == [0]
 
     def test_step_wait(self, make: Make, tmp_path: Path) -> None:
         gate = tmp_path / "gate"

@@ -16,6 +16,7 @@ from gymnasium import spaces
 from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.testing.envs import CountingEnv, UnpicklableEnv, counting_fns
 from vecenvs.testing.suite.base import Conformance, Make
+from vecenvs.testing.suite.messages import pid_of
 from vecenvs.vec_env import VecEnv
 
 Pair = namedtuple("Pair", "left right")
@@ -110,6 +111,10 @@ class Homebound:
         if state["home"] != os.getpid():
             raise RuntimeError("a Homebound is not for travelling")
         vars(self).update(state)
+
+
+def takes_two(env: Any, given: Any) -> tuple[int, Any]:
+    return env.unwrapped.tag, given
 
 
 class ListeningEnv(CountingEnv):
@@ -282,6 +287,19 @@ class ValueConformance(Conformance):
                 self.are_refused(vec, error, "a")
         vec.reset()
         assert vec.step(["a"] * 4)[0][:, 2].tolist() == [1] * 4
+
+    def test_a_call_with_what_its_own_process_alone_can_unpickle(self, make: Make) -> None:
+        """Each env of a worker that could not read it has an error of its own."""
+        vec = make([functools.partial(ListeningEnv, tag) for tag in range(4)])
+        vec.reset()
+        elsewhere = [pid != os.getpid() for pid in vec.call(pid_of, None)]
+        failed = []
+        try:
+            vec.call(takes_two, None, Homebound())
+        except EnvError as error:
+            failed = [one.index for one in error.errors]
+        assert failed == [slot for slot in range(4) if elsewhere[slot]]
+        assert vec.call(takes_two, [3, 1], "a") == [(3, "a"), (1, "a")]
 
     @pytest.mark.parametrize("value", [threading.Lock, functools.partial(OneWayError, 1, "here")])
     @pytest.mark.parametrize("way", ["reset", "set_options", "set_attr"])
