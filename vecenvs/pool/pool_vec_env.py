@@ -168,7 +168,7 @@ class PoolVecEnv(PoolBase):
             max_envs = min(position, max_envs or position)
             if not position:
                 host = self._hosts.host_of(failure.slot) or (failure.slot,)  # a batched env fails as a whole
-                failed = [slot for slot in slots if slot in host and extras[slot].failure is not None]
+                failed = [slot for slot in slots if slot in host and slot in extras and extras[slot].failure]
                 self._held = Result(env_error(extras[slot] for slot in failed), bits_of(failed), NO_RESETS)
                 return
         if max_envs is not None and max_envs < len(slots):

@@ -296,6 +296,23 @@ class BatchedRuleConformance(Conformance):
         with pytest.raises(NotSteppingError):
             vec.recv()
 
+    def test_one_of_two_resets_of_a_batch_fails(self, make: Make) -> None:
+        """Its error is that of this reset alone."""
+        envs: list[Any] = [functools.partial(FailingEnv, 0, "reset", 2), *counting_fns(4)[1:]]
+        mode = AutoresetMode.DISABLED
+        fns = [Batched(functools.partial(SyncVectorEnv, pair, autoreset_mode=mode), 2) for pair in (envs[:2], envs[2:])]
+        vec = make(fns, autoreset="disabled")
+        vec.reset()
+        vec.reset_async([0])
+        vec.reset_async([1])
+        got: list[Any] = []
+        while len(got) < 2:
+            try:
+                got += vec.recv(timeout=30).indices.tolist()
+            except EnvError as error:
+                got.append([each.index for each in error.errors])
+        assert sorted(got, key=str) == [1, [0]]
+
     def test_a_batch_of_text_that_fails(self, make: Make) -> None:
         """Rows that are no numbers arrive from the other envs of its worker."""
         vec = make(batched_fns([functools.partial(NamingEnv, tag) for tag in range(4)], (2, 0, 0)))
