@@ -20,6 +20,8 @@ import numpy as np
 
 from fuzz.worlds import INFOS, SMALL, World, box, draw_space, value
 from vecenvs.backends import backend_class
+from vecenvs.backends.dummy import DummyVecEnv
+from vecenvs.batched import Batched
 from vecenvs.errors import AlreadySteppingError, NotSteppingError, StepTimeout
 from vecenvs.testing.compare import difference
 from vecenvs.testing.envs.sized import SizedEnv, filled
@@ -44,6 +46,8 @@ CALLS = {
     "raise": 2, "places": 2, "refused": 2, "keep": 2, "nap": 1, "kill": 1,
 }  # fmt: skip
 ATTRS = ((), (), ("place.t",), ("place.t", "place.told"), ("place.episode", "place"))
+BATCHED_MODES = ("same_step", "next_step")
+NOT_BATCHED = ("seed", "options", "raise", "kill", "group")  # rules of their own: the suite has them
 PATIENCE = 60  # seconds of one program
 
 
@@ -58,13 +62,14 @@ class Program:
     world: World
     copy: bool
     restart: bool
+    batched: bool  # whether pairs of envs are a DummyVecEnv's, one batched env
     calls: tuple[tuple[str, int], ...]
 
     def __str__(self) -> str:
         world = self.world
         return (
             f"{self.engine}, {self.envs} envs, {self.workers} workers, {self.mode}, copy={self.copy}, "
-            f"restart={self.restart}, info_attrs={world.attrs}\n  observations {world.space}\n"
+            f"restart={self.restart}, batched={self.batched}, info_attrs={world.attrs}\n  observations {world.space}\n"
             f"  actions {world.action_space}\n  infos {world.infos!r}, length {world.length}\n  {self.calls}"
         )
 
@@ -81,9 +86,15 @@ def draw(seed: int, engine: str) -> Program:
     weight = len(repr(value(world.space, 1))) if not large else _bytes(value(world.space, 1))
     envs = max(1, min(rng.randint(1, most), 12_000_000 // max(weight, 1)))
     names = rng.choices(list(CALLS), list(CALLS.values()), k=rng.randint(5, 40 if weight < 500_000 else 12))
+    mode, batched = rng.choice(AUTORESET_MODES), rng.random() < 0.25
+    if batched and mode in BATCHED_MODES:
+        envs += envs % 2
+        names, world = [name for name in names if name not in NOT_BATCHED], world._replace(attrs=())
+    else:
+        batched = False
     return Program(
-        engine, envs, rng.randint(1, min(envs, 3 if not engine.startswith("mpi") else 2)),
-        rng.choice(AUTORESET_MODES), world, rng.random() < 0.8, rng.random() < 0.5,
+        engine, envs, rng.randint(1, min(envs // (1 + batched), 3 if not engine.startswith("mpi") else 2)),
+        mode, world, rng.random() < 0.8, rng.random() < 0.5, batched,
         tuple((name, rng.randrange(10**6)) for name in names),
     )  # fmt: skip
 
@@ -127,6 +138,9 @@ class _Player:
             functools.partial(SizedEnv, tag, world._replace(attrs=()), folder / str(tag), os.getpid())
             for tag in range(program.envs)
         ]
+        if program.batched:
+            inner = functools.partial(DummyVecEnv, autoreset=program.mode)
+            fns = [Batched(functools.partial(inner, fns[k : k + 2]), 2) for k in range(0, len(fns), 2)]
         self.program = program
         self.vec = backend_class(backend)(
             fns, autoreset=program.mode, info_attrs=world.attrs, copy=program.copy, **kwargs
@@ -152,6 +166,9 @@ class _Player:
                 assert len(self.vec.info_array(name)) == self.program.envs
 
     def _some(self, rng: random.Random, among: list[int]) -> list[int]:
+        if self.program.batched:
+            pairs = [k for k in among if k % 2 == 0 and k + 1 in among]
+            return [one for k in (rng.sample(pairs, rng.randint(1, len(pairs))) if pairs else []) for one in (k, k + 1)]
         return rng.sample(among, rng.choice([len(among), rng.randint(1, len(among))])) if among else []
 
     def _step(self, rng: random.Random) -> None:
@@ -232,7 +249,6 @@ class _Player:
 
     def _keep(self, rng: random.Random) -> None:
         if self.program.copy and not self.ledger.pending() and all(s.phase == "live" for s in self.ledger.slots):
-            self.ledger.begin_step  # noqa: B018
             actions = self.ledger.actions(self.program.envs)
             if any(slot.fate for slot in self.ledger.slots):
                 return
@@ -286,7 +302,6 @@ def _no_longer_than(seconds: int) -> Iterator[None]:
 
 def smaller(program: Program, tries: int = 60) -> Program:
     """Return the smallest program found that fails as well."""
-    world = program.world
 
     def candidates(now: Program) -> Iterator[Program]:
         calls, size = now.calls, len(now.calls)
@@ -295,9 +310,11 @@ def smaller(program: Program, tries: int = 60) -> Program:
             for at in range(0, size, step):
                 yield replace(now, calls=calls[:at] + calls[at + step :])
             step //= 2
-        for envs in {1, 2, now.envs // 2} - {0, now.envs}:
+        for envs in sorted({1 + now.batched, 2, now.envs // 4 * 2}):
             if envs < now.envs:
-                yield replace(now, envs=envs, workers=min(now.workers, envs))
+                yield replace(now, envs=envs, workers=min(now.workers, max(envs // 2, 1)))
+        if now.batched:
+            yield replace(now, batched=False)
         if now.workers > 1:
             yield replace(now, workers=1)
         yield replace(now, restart=False) if now.restart else replace(now, copy=True)
@@ -306,7 +323,6 @@ def smaller(program: Program, tries: int = 60) -> Program:
         yield replace(now, world=now.world._replace(action_space=SMALL.action_space))
         yield replace(now, world=now.world._replace(space=box((3,), "int64")))
 
-    del world
     found = True
     while found and tries > 0:
         found = False
