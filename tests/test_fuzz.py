@@ -73,10 +73,14 @@ def test_a_difference_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -
         return obs, np.where(dones, rewards + 1, rewards).astype(np.float32), dones, infos
 
     monkeypatch.setattr(DummyVecEnv, "step_wait", wrong)
-    failing = next(program for program in (draw(seed, "dummy") for seed in range(99)) if play(program)[1] is not None)
+    failing = next(
+        program
+        for program in (draw(seed, "dummy") for seed in range(99))
+        if not program.batched and play(program)[1] is not None
+    )
     small = smaller(failing)
     text = play(small)[1]
     assert text is not None
     assert "reward at" in text
     assert len(small.calls) <= 4
-    assert small.envs == 1
+    assert small.envs <= 2
