@@ -317,6 +317,16 @@ class TestFile:
         assert results.r.tolist() == [0.5, 6.5, 6.5]
         assert results["word"].tolist() == ["é" * 40 + ' "b"', "new", "new"]
 
+    def test_append_after_rows_whose_characters_take_several_bytes(self, tmp_path):
+        path = tmp_path / "monitor.csv"
+        path.write_text(
+            '#{"t_start": 5.0}\nr,l,t,word\r\n0.5,2,1.0,ééééééééé\r\n1.5,2,3.5,"é', encoding="utf-8", newline=""
+        )
+        env = Monitor(Script(infos={"word": "new"}), path, info_keywords=("word",), override_existing=False)
+        play(env)
+        env.close()
+        assert load_results(tmp_path)["word"].tolist() == ["ééééééééé", "new"]
+
     def test_several_begin_to_append_at_once(self, tmp_path):
         """None overwrites another's header or rows, whichever has made the file."""
         path, together = tmp_path / "monitor.csv", threading.Barrier(8, timeout=30)

@@ -135,6 +135,18 @@ def test_over_gymnasiums_vector_envs() -> None:
             assert [info["episode"]["l"] for info in infos if "episode" in info] == [5]
 
 
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_an_early_reset_begins_anew(mode: str) -> None:
+    """What had been summed up of the episode is not the next one's."""
+    with VecMonitor(DummyVecEnv(counting_fns(2, length=3), autoreset=mode)) as vec:
+        vec.reset()
+        vec.step([0, 0])
+        vec.step([0, 0])
+        vec.reset([0])
+        ended = [[info["episode"] for info in vec.step([0, 0])[3][:1] if "episode" in info] for _ in range(3)]
+        assert [(episode["r"], episode["l"]) for step in ended for episode in step] == [(6.0, 3)]
+
+
 def test_what_it_says_no_to() -> None:
     with DummyVecEnv([lambda: Monitor(SampledEnv(VECTOR))]) as vec, pytest.warns(UserWarning, match="Monitors already"):
         VecMonitor(vec)
