@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vecenvs.batch.batch_columns import Allocator, BatchColumns, Specs
@@ -66,6 +66,8 @@ def fill(batch: BatchColumns, kind: int, seed: int) -> None:
     frames=st.booleans(),
     seed=st.integers(0, 2**32),
 )
+@example(kind=Command.STEP, some=[2], sender=True, receiver=True, width=2, frames=False, seed=1)
+@example(kind=Answer.ROWS, some=[2], sender=True, receiver=True, width=2, frames=True, seed=1)
 def test_rows_arrive_in_their_places(
     kind: int, some: list[int], sender: bool, receiver: bool, width: int, frames: bool, seed: int
 ) -> None:
@@ -107,6 +109,26 @@ def test_rows_arrive_in_their_places(
     for j in set(range(N)) - set(slots):
         for name, array in arrays(here, kind).items():
             np.testing.assert_array_equal(array[j], before[name][j], err_msg=name)
+
+
+@pytest.mark.parametrize("second", [range(2, 4), range(5, 8)])
+@pytest.mark.parametrize("width", [0, 2])
+def test_a_frame_of_several_shards(second: range, width: int) -> None:
+    """Adjacent or not, the rows of both arrive, with their numbers."""
+    shards = {1: range(2), 2: second}
+    there, here = columns(opened=True), columns(opened=True)
+    there.info_width = here.info_width = width
+    fill(there, Answer.ROWS, 1)
+    sender, receiver = Frames.of_answers(there), Frames.of_answers(here)
+    for end in (sender, receiver):
+        end.shards.update(shards)
+    entries = [(member, 7, int(Answer.ROWS), encode(None)) for member in shards]
+    runs = receiver.unpack(memoryview(sender.pack(entries)))
+    assert [member for run in runs for member in run.members] == [1, 2]
+    rows = [*range(2), *second]
+    sent = arrays(there, Answer.ROWS)
+    for name, array in arrays(here, Answer.ROWS).items():
+        np.testing.assert_array_equal(array[rows], sent[name][rows], err_msg=name)
 
 
 @pytest.mark.parametrize("kind", [Answer.REPLY, Answer.MADE, Command.CALL])

@@ -114,7 +114,7 @@ FAULTS = [
         "transport/frames.py",
         "            self._columns.write(rows, places, len(places), width)\n",
         "            self._columns.write(rows, places, len(places), 0)\n",
-        NODE,
+        "tests/test_packed.py",
     ),
     Fault(
         "transport/leader.py",
@@ -172,12 +172,6 @@ FAULTS = [
         f"{CONTRACT} -k 'TestRules or TestStarts'",
     ),
     Fault("worker/row_writer.py", "        self._info_writer.report_again()  #", "        #", f"{INFOS}; {RULES}"),
-    Fault(
-        "worker/worker.py",
-        "            self._unanswered = number\n            count, body",
-        "            count, body",
-        f"tests/test_signals.py; {RULES}",
-    ),
     Fault(
         "worker/worker.py",
         "                given = None\n            self._unanswered",

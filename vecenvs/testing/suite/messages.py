@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,14 @@ class HearingEnv(GatedEnv):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         obs, _, _, _, _ = super().step(0)
         return obs, 0.0, False, False, {"heard": action}
+
+
+class SlowHearingEnv(HearingEnv):
+    """The same, but each step takes longer than rows are held back for others."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        time.sleep(0.003)
+        return super().step(action)
 
 
 def texts(turn: int) -> list[str]:
@@ -108,3 +117,16 @@ class MessageConformance(Conformance):
         batch = vec.recv(4)
         rows = dict(zip(batch.indices.tolist(), batch.infos, strict=True))
         assert [len(rows[slot].get("much", b"")) for slot in range(4)] == [LONG, 0, LONG, 0]
+
+    def test_actions_of_slow_envs(self, make: Make, tmp_path: Path) -> None:
+        """Rows of slow envs come one by one, and each env gets its own action."""
+        vec = make([functools.partial(SlowHearingEnv, tag, tmp_path) for tag in range(1, 7)])
+        vec.reset()
+        for turn in range(3):
+            said = texts(turn)
+            vec.send(said)
+            heard = {}
+            while len(heard) < 6:
+                batch = vec.recv()
+                heard.update(zip(batch.indices.tolist(), (info["heard"] for info in batch.infos), strict=True))
+            assert heard == dict(enumerate(said))
