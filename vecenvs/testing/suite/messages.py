@@ -76,6 +76,18 @@ class OrderConformance(Conformance):
             assert heard == dict(enumerate(said))
 
     @PROMPT
+    def test_short_commands_overtake_no_long_ones(self, make: Make, tmp_path: Path) -> None:
+        vec = make([functools.partial(HearingEnv, tag, tmp_path / "gate") for tag in range(9)])
+        vec.reset()
+        much = "1. " * (4 * LONG)
+        vec.send(["0"], [0])
+        vec.send([much], [1])
+        vec.reset_async([2])
+        (tmp_path / "gate").touch()
+        batch = vec.recv(indices=[0, 1, 2])
+        assert [info.get("heard") for info in batch.infos] == ["0", much, None]
+
+    @PROMPT
     def test_a_worker_that_dies_before_it_has_read_them(self, make: Make, tmp_path: Path) -> None:
         """Other workers get theirs, and its replacement gets the later ones."""
         fns = [functools.partial(HearingEnv, tag, tmp_path / "gate") for tag in range(6)]
@@ -125,7 +137,7 @@ class MessageConformance(Conformance):
         for turn in range(3):
             said = texts(turn)
             vec.send(said)
-            heard = {}
+            heard: dict[int, str] = {}
             while len(heard) < 6:
                 batch = vec.recv()
                 heard.update(zip(batch.indices.tolist(), (info["heard"] for info in batch.infos), strict=True))
