@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import re
 import socket
+import sys
 from contextlib import closing
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from jobs import MPIS, OPEN_MPI_FLAGS, PROGRAMS, PYTHONS, SHORT_ON_ONE, launched, mpirun, run
 
 from vecenvs.backends.mpi import MpiVecEnv
+from vecenvs.backends.mpi.library import load_mpi
+from vecenvs.errors import BackendUnavailable
 from vecenvs.testing.envs import CountingEnv
 
 TRAIN = str(PROGRAMS / "train.py")
@@ -62,6 +66,21 @@ def test_not_launched(mpi: str) -> None:
     assert "mpirun -n 5 python train.py" in output
     assert "python -m vecenvs.mpi -n 5 train.py" in output
     assert "mpirun -n 5" in run([PYTHONS[mpi], "-m", "vecenvs.mpi", TRAIN], expect=1)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("cannot load MPI library"), ImportError("libmpi.so.40: not found")])
+def test_without_an_mpi_library(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where mpi4py is installed, and says in either way that it finds no MPI."""
+
+    def missing(name: str) -> None:
+        raise error
+
+    package: Any = ModuleType("mpi4py")
+    package.rc, package.__getattr__ = SimpleNamespace(initialize=True), missing
+    monkeypatch.setitem(sys.modules, "mpi4py", package)
+    monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)
+    with pytest.raises(BackendUnavailable, match=f"needs mpi4py and an MPI library .{error}"):
+        load_mpi()
 
 
 def test_launched_by_the_other_mpi() -> None:
