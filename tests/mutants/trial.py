@@ -115,5 +115,13 @@ class Copy:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+            self._end_what_is_left()
             process.wait()
             process.stdout.close()
+
+    def _end_what_is_left(self) -> None:
+        """Kill what the tests have started in sessions of its own: an mpirun, say, of a test that had to be killed."""
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it has ended, or is another user's
+                if (folder / "cwd").readlink() == self.root:
+                    os.kill(int(folder.name), signal.SIGKILL)
