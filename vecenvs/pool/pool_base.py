@@ -245,16 +245,15 @@ class PoolBase(VecEnv):
         )
 
     def close(self) -> None:
-        if self._finalizer.cancelled:
-            return
-        if not self.closed:
-            self._last_stats = self.stats()
-        self.closed, self._free = True, False
-        self._close_window()
         failures: list[RemoteFailure] = []
-        if not self._finalizer.forked:  # in a fork of the caller the workers are not its own
-            failures = self._workers.close(CLOSE_GRACE)
-        self._finalizer.cancel()  # a Ctrl-C before this leaves the rest to the next `close`, or to the finalizer
+        if not self._finalizer.cancelled:
+            if not self.closed:
+                self._last_stats = self.stats()
+            self.closed, self._free = True, False
+            self._close_window()
+            if not self._finalizer.forked:  # in a fork of the caller the workers are not its own
+                failures = self._workers.close(CLOSE_GRACE)
+            self._finalizer.cancel()  # a Ctrl-C before this leaves the rest to the next `close`, or to the finalizer
         for part in self._parts:
             vars(self).pop(part, None)
         for failure in failures:
