@@ -35,10 +35,12 @@ def test_a_kill(mpi: str, victim: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mpi", MPIS)
-def test_ctrl_c(mpi: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_that_the_script_does_not_handle(mpi: str, number: int, tmp_path: Path) -> None:
+    """Ctrl-C, or a terminal that is closed: the job ends."""
     with job(launched(mpi, 3, ENDLESS, str(tmp_path))) as running:
         running.pid_of("rank0", tmp_path)
-        running.process.send_signal(signal.SIGINT)
+        running.process.send_signal(number)
         running.finish(20.0)
     assert running.process.returncode != 0
 

@@ -75,8 +75,11 @@ def _end_with_this_process() -> None:
     _pid = os.getpid()
     atexit.register(_end_all)
     watch_caller(os.getppid())  # the launcher: if it is killed, nothing else ends this rank
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _leave)
+    if threading.current_thread() is threading.main_thread():
+        # UCX, below Open MPI, has its own handler of SIGHUP, by which a script without one would go on.
+        for number, handler in ((signal.SIGTERM, _leave), (signal.SIGHUP, signal.SIG_DFL)):
+            if signal.getsignal(number) == signal.SIG_DFL:
+                signal.signal(number, handler)
 
 
 def _end_all() -> None:
