@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs import _native
-from vecenvs._native.twin import as_float32
 from vecenvs.batch.batch_columns import DONE, FINAL, FIRST, LAST, TERMINATED, TRUNCATED, BatchColumns
 from vecenvs.batch.infos import TRUNCATED_KEY, blank_info, copies
 from vecenvs.batch.lazy_infos import Infos
@@ -135,8 +134,8 @@ class StepResults:
             flags[self._inactive] = 0
             extras.extend(RowExtras(slot, {"resetting": True, **self._infos.kept(slot)}) for slot in resetting)
         # In async mode the rows of ended episodes may be overwritten before the caller gets them.
-        observations = batch.observations.copies() if copy or asynchronous else batch.observations.views()
-        rewards, dones = as_float32(batch.rewards), np.zeros(batch.n, bool)
+        rows = self._copied if copy or asynchronous else self._views
+        observations, rewards, dones, _ = self._plain_result(rows, batch.rewards, infos)
         flagged = flags.nonzero()[0].tolist()
         self._flags = of_all = flags.tobytes()
         complete([infos[slot] for slot in flagged], batch, flagged, [of_all[slot] for slot in flagged])
