@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from gymnasium import spaces
 from vec_plays import PATHS, SPACES, compare_with_sb3, env_fns, equal, make, play, row_of
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
-from vecenvs.errors import EnvError
+from vecenvs.errors import ClosedError, EnvError
 from vecenvs.testing.envs import DyingEnv, FailingEnv, counting_fns
 from vecenvs.wrappers import VecFrameStack
 
@@ -141,3 +143,16 @@ def test_rows_beside_an_error_are_stacked_too() -> None:
 def test_what_it_refuses(space: Any, arguments: Any, error: type[Exception]) -> None:
     with DummyVecEnv(env_fns(space)) as vec, pytest.raises(error):
         VecFrameStack(vec, *arguments)
+
+
+def test_a_closed_one_holds_no_frames() -> None:
+    """Also where a program keeps it; a further `close` and calls are as ever."""
+    stack = VecFrameStack(DummyVecEnv(env_fns(SPACES["vector"])), 4)
+    stack.reset()
+    frames = weakref.ref(stack._stacks[0])
+    stack.close()
+    gc.collect()
+    assert frames() is None
+    stack.close()
+    with pytest.raises(ClosedError):
+        stack.step([0] * stack.num_envs)

@@ -50,6 +50,10 @@ class VecFrameStack(VecRowsWrapper):
         self._stacks = [np.zeros((self.num_envs, *leaf.shape), leaf.dtype) for leaf, _ in leaves]
         self._axes = axes
 
+    def close(self) -> None:
+        super().close()
+        self._stacks = []  # a closed VecEnv, which may be kept, holds no rows
+
     def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
         repeats = flagged(batch, REPEAT)
         # Taken from the flags, because an env's own infos may have "episode_start", too.
