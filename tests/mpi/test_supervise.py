@@ -107,6 +107,13 @@ def test_every_rank_runs_the_script() -> None:
     assert run(program, END, alone=False) == (4, "")
 
 
+def test_a_line_that_was_cut_short() -> None:
+    """By a kill, or on a full disk: what was said before and after it counts."""
+    said = "said.script_ends(3); os.write(said._file, b'{worker: 4, te' + bytes([10])); said.end()"
+    assert run(RANK_0 + said)[0] == 3
+    assert run(RANK_0 + f"{END}; os.write(said._file, b'{{')")[0] == 0
+
+
 GOES_ON = """
 import signal, time
 def handler(number, _):

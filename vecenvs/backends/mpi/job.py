@@ -76,7 +76,7 @@ def _end_with_this_process() -> None:
     atexit.register(_end_all)
     watch_caller(os.getppid())  # the launcher: if it is killed, nothing else ends this rank
     if threading.current_thread() is threading.main_thread():
-        # UCX, below Open MPI, has its own handler of SIGHUP, by which a script without one would go on.
+        # Under Open MPI there is a handler of SIGHUP that Python does not see; a script without one would go on by it.
         for number, handler in ((signal.SIGTERM, _leave), (signal.SIGHUP, signal.SIG_DFL)):
             if signal.getsignal(number) == signal.SIG_DFL:
                 signal.signal(number, handler)

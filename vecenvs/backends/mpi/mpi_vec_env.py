@@ -124,9 +124,8 @@ class MpiVecEnv(PoolVecEnv):
         """Return how the workers are reached.
 
         Returns:
-            `transports`, the number of workers by transport, and `workers`, a
-            dict for each worker of rank, host, pid (the rank's), transport, why and gathered (whether it shares its
-            node's connection).
+            `transports`, the number of workers by transport, and `workers`, a dict for each worker of rank, host, pid
+            (the rank's), transport, why and gathered (whether it shares its node's connection).
         """
         return describe_all(self._workers.launched())
 

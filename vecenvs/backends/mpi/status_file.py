@@ -84,7 +84,10 @@ def read(descriptor: int) -> Status:
     workers: dict[int, str] = {}
     lost: list[str] = []
     for line in os.pread(descriptor, os.fstat(descriptor).st_size, 0).splitlines():
-        what = json.loads(line)
+        try:
+            what = json.loads(line)
+        except ValueError:  # a kill or a full disk has cut it short
+            continue
         if "worker" in what:
             workers[what["worker"]] = what["text"]
         elif "ended" in what:
