@@ -30,6 +30,8 @@ from vecenvs.worker.serve import serve_leader, serve_worker
 class NodeVecEnv(PoolVecEnv):
     """Envs in processes that share no memory with the caller."""
 
+    _parts = (*PoolVecEnv._parts, "_leaders")
+
     def __init__(self, env_fns: Any, num_workers: int = 2, *, leader: bool = True, **common: Any) -> None:
         self._leader = leader
         super().__init__(env_fns, num_workers, **common)
@@ -47,9 +49,8 @@ class NodeVecEnv(PoolVecEnv):
         arguments = env_fns, shard.start, self.autoreset, os.getpid(), names
         return NodeProcess(shard, names, serve_worker, arguments, partial(self._leaders.link, 0))
 
-    def stats(self) -> dict[str, Any]:
-        """Return what every VecEnv counts, and how its workers are reached."""
-        return {**super().stats(), **describe_all(self._workers.launched())}
+    def _engine_stats(self) -> dict[str, Any]:
+        return describe_all(self._workers.launched())
 
 
 class NodeProcess(RemoteTransport):

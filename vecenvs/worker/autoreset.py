@@ -7,6 +7,7 @@ it. So the loop over the envs has no branch for modes.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -81,9 +82,10 @@ class Autoreset:
         self._reader = reader
         self._held: dict[int, dict[str, Any]] = {}  # seeds and options for an env's next reset
         self._exchangeable = False  # whether the caller may exchange envs, so that each step looks up `env.step`
+        self._me = me = weakref.proxy(self)  # what it keeps of itself: no collector has to run for its memory to go
         for local in range(len(envs)):
             self.acts.append(partial(_refuse, first + local, "has not been reset", "call reset() first"))
-            self.resets.append(partial(self._first_row, local))
+            self.resets.append(partial(Autoreset._first_row, me, local))
 
     # The end of an episode
 
@@ -106,7 +108,7 @@ class Autoreset:
             obs = self.reset(local)
             flags |= FIRST
         elif self._mode == "next_step":
-            self.acts[local] = partial(self._first_step, local)
+            self.acts[local] = partial(Autoreset._first_step, self._me, local)
         elif self._mode == "async":
             self.refuse(local, "is being reset", "wait for its first row")
             self._unsettled.append(local)
@@ -190,22 +192,15 @@ class Autoreset:
         """
         act = self.acts[local]
         stands_in = act.func if isinstance(act, partial) else None
-        if stands_in not in (_refuse, _lost_step, self._first_step) or (begun and stands_in is _refuse):
+        if stands_in not in (_refuse, _lost_step, Autoreset._first_step) or (begun and stands_in is _refuse):
             self.acts[local] = self._step_of(local)
 
     def _step_of(self, local: int) -> Callable[[Any], StepResult]:
         if self._exchangeable:
-            return partial(self._current_step, local)
+            return partial(_current_step, self._envs, self._reader, local)
         env = self._envs[local]
         step: Callable[[Any], StepResult] = env.step
         return step
-
-    def _current_step(self, local: int, action: Any) -> StepResult:
-        if self._reader is not None:
-            self._reader.notice(local)
-        env = self._envs[local]
-        row: StepResult = env.step(action)
-        return row
 
 
 def seed_action_spaces(env: Any, seed: int) -> None:
@@ -223,6 +218,13 @@ def named(seed: Any, options: Any) -> dict[str, Any]:
 
 def _refuse(slot: int, why: str, remedy: str, _: Any) -> StepResult:
     raise ResetNeededError(f"env {slot} {why}", remedy.format(slot))
+
+
+def _current_step(envs: list[Any], reader: InfoReader | None, local: int, action: Any) -> StepResult:
+    if reader is not None:
+        reader.notice(local)
+    row: StepResult = envs[local].step(action)
+    return row
 
 
 def _lost_step(row: Any, _: Any) -> StepResult:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 from vecenvs.batch.batch_columns import BatchColumns, Specs
 from vecenvs.batch.reset_arguments import NONE_GIVEN
@@ -33,6 +35,7 @@ from vecenvs.worker.calls import EnvCall, call_envs, close_envs, portable_result
 from vecenvs.worker.env_shard import ResetOutcome
 from vecenvs.worker.mixed_shard import make_shard
 from vecenvs.worker.portions import SubsetRunner
+from vecenvs.worker.shard import Shard
 
 Answering = Callable[[int, int, object], None]
 
@@ -75,23 +78,13 @@ class Worker:
         self._unanswered = -1  # the same, until it is answered
         # An env that is alone in its process delays no other one while it resets; otherwise each reset gets a thread.
         threads = autoreset == "async" and (len(envs) > 1 or not remote)
-        self._resets = AsyncResets(self.env_shard.try_reset, self._send_first_row, self._close_env, threads=threads)
-        self._lock = threading.Lock()
-        self._send = self._send_locked if threads else self._send_now
-        self._send_bare = self._send_locked if threads else answer  # a message without a body needs no check
+        self._close_env = partial(_close_env, self.env_shard, first, remote)
+        send = partial(_call_method, weakref.WeakMethod(self._send_first_row))
+        self._resets = AsyncResets(self.env_shard.try_reset, send, self._close_env, threads=threads)
+        self._lock = threading.RLock()  # threads of async resets send as well, and a signal's handler may come between
         self._closed = False
         self.subset: Subset | None = None  # while there is something left of one
         self._portions = SubsetRunner(self.env_shard, first, batch, self._resets.drop)
-        self._commands: dict[int, Callable[[int, Any], None]] = {
-            int(Command.STEP): self._on_step,
-            int(Command.CALL): self._on_call,
-            int(Command.PREPARE): self._on_prepare,
-            int(Command.RESUME): self._on_resume,
-            int(Command.OPEN_INFO): self._on_open_info,
-            int(Command.FAIL): self._on_fail,
-            int(Command.REPORT): self._on_report,
-            _CLOSE: self._on_close,
-        }
 
     def handle(self, number: int, tag: int, body: Any) -> bool:
         """Carry out one command and answer it. Return False after CLOSE: the worker is done."""
@@ -110,7 +103,7 @@ class Worker:
             slot = self._first
             self._refuse(number, tag, body._replace(slot=slot, summary=f"env {slot}: {body.summary}"))
         else:
-            self._commands[kind](number, body)
+            self._COMMANDS[kind](self, number, body)
         if self._remote and self.env_shard.unsettled:
             self.settle()
         return kind != _CLOSE
@@ -211,11 +204,7 @@ class Worker:
     # Stepping and resetting
 
     def _on_step(self, number: int, objects: Any) -> None:
-        _, tag, body = self.step(number, objects)
-        if body is None:
-            self._send_bare(number, tag, None)
-        else:
-            self._send(number, tag, body)
+        self._send(*self.step(number, objects))
 
     def _send_first_row(self, number: int, local: int, outcome: ResetOutcome) -> None:
         slot = self._first + local
@@ -254,7 +243,6 @@ class Worker:
         self._reply(number, None)
 
     def _on_report(self, number: int, seconds: float) -> None:
-        self._send = self._send_bare = self._send_locked
         threading.Thread(target=self._report, args=(seconds,), daemon=True).start()
         self._reply(number, None)
 
@@ -280,25 +268,19 @@ class Worker:
         left = self._resets.leave(grace)
         return [failure for local in self.env_shard.owned() if local not in left for failure in self._close_env(local)]
 
-    def _close_env(self, local: int) -> list[RemoteFailure]:
-        return close_envs([self.env_shard.owned()[local]], self._first + local, remote=self._remote)
-
-    def _send_locked(self, number: int, tag: int, body: Any) -> None:
+    def _send(self, number: int, tag: int, body: Any) -> None:
         with self._lock:
-            self._send_now(number, tag, body)
-
-    def _send_now(self, number: int, tag: int, body: Any) -> None:
-        try:
-            self._answer(number, tag, body)
-        except Exception:
-            rows = body.body if isinstance(body, Scattered) else body
-            if not isinstance(rows, RowsBody):
-                raise
-            rows = rows.spread(self._first, self.env_shard.all)
-            rows = rows._replace(extras=[self._portable(extra) for extra in rows.extras])
-            self._answer(number, tag, body._replace(body=rows) if isinstance(body, Scattered) else rows)
-        if number == self._unanswered:
-            self._unanswered = -1
+            try:
+                self._answer(number, tag, body)
+            except Exception:
+                rows = body.body if isinstance(body, Scattered) else body
+                if not isinstance(rows, RowsBody):
+                    raise
+                rows = rows.spread(self._first, self.env_shard.all)
+                rows = rows._replace(extras=[self._portable(extra) for extra in rows.extras])
+                self._answer(number, tag, body._replace(body=rows) if isinstance(body, Scattered) else rows)
+            if number == self._unanswered:
+                self._unanswered = -1
 
     def _portable(self, extra: RowExtras) -> RowExtras:
         """Return `extra`, or if its infos cannot be pickled a failure of its env, which then needs a reset."""
@@ -312,3 +294,25 @@ class Worker:
             failure = RemoteFailure.capture(extra.slot, "step", problem, portable=True)
             return self.env_shard.fail([extra.slot - self._first], failure)[0]
         return extra
+
+    _COMMANDS: ClassVar[dict[int, Callable[[Worker, int, Any], None]]] = {
+        int(Command.STEP): _on_step,
+        int(Command.CALL): _on_call,
+        int(Command.PREPARE): _on_prepare,
+        int(Command.RESUME): _on_resume,
+        int(Command.OPEN_INFO): _on_open_info,
+        int(Command.FAIL): _on_fail,
+        int(Command.REPORT): _on_report,
+        _CLOSE: _on_close,
+    }
+
+
+def _close_env(env_shard: Shard, first: int, remote: bool, local: int) -> list[RemoteFailure]:
+    return close_envs([env_shard.owned()[local]], first + local, remote=remote)
+
+
+def _call_method(method: weakref.WeakMethod[Callable[..., None]], *args: Any) -> None:
+    """Call it if its object still lives."""
+    found = method()
+    if found is not None:
+        found(*args)
