@@ -21,10 +21,10 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.vector import VectorEnv
 
-from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.batch.space_equality import same_layout
 from vecenvs.batch.values import as_array, shown
 from vecenvs.errors import NotSteppingError
+from vecenvs.transport.reset_arguments import ResetArguments
 from vecenvs.vec_env import Indices, Options, Seeds, VecEnv, way_of_several
 
 

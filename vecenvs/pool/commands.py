@@ -15,7 +15,6 @@ from contextlib import suppress
 from typing import Any
 
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.errors import VecEnvError, WorkerDied
 from vecenvs.pool.recovery import Recovery, copied
 from vecenvs.pool.subsets import Part, bits_of, divided, slots_in
@@ -23,6 +22,7 @@ from vecenvs.pool.unanswered import Pending, Request, Unanswered
 from vecenvs.pool.workers import Workers
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.protocol import Command, RemoteFailure, Slots, address, rows_of
+from vecenvs.transport.reset_arguments import ResetArguments
 
 _STEP = int(Command.STEP)  # a plain int compares faster
 _ARRANGE = 256  # steps between checks of which worker shares the caller's core

@@ -12,7 +12,6 @@ from vecenvs import env_calls
 from vecenvs.arguments import check_function, check_portion, deadline_of, parse_options, parse_reset, parse_seeds
 from vecenvs.batch.actions import parse_actions
 from vecenvs.batch.batch_columns import TERMINATED, TRUNCATED
-from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, NotSteppingError
 from vecenvs.pool.commands import NO_RESETS
 from vecenvs.pool.pool_base import EnvFn, PoolBase, Result
@@ -20,6 +19,7 @@ from vecenvs.pool.recovery import copied
 from vecenvs.pool.step_results import env_error
 from vecenvs.pool.subsets import Subset, bits_of, slots_in
 from vecenvs.transport.protocol import Command
+from vecenvs.transport.reset_arguments import ResetArguments
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, grouped
 
 __all__ = ["EnvFn", "PoolVecEnv"]

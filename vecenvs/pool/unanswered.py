@@ -14,10 +14,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.pool.step_answers import StepAnswers
 from vecenvs.pool.subsets import Part, bits_of, slots_in
 from vecenvs.transport.protocol import Command, RowExtras, Slots, slots_of
+from vecenvs.transport.reset_arguments import ResetArguments
 
 
 class Pending:

@@ -17,11 +17,11 @@ from gymnasium.spaces import Space
 from vecenvs._native.twin import StepResult, own_info
 from vecenvs.batch.batch_columns import FINAL, FIRST, TERMINATED, TRUNCATED, BatchColumns
 from vecenvs.batch.infos import TRUNCATED_KEY
-from vecenvs.batch.reset_arguments import hold
 from vecenvs.batch.values import copy_containers
 from vecenvs.env_calls import layers
 from vecenvs.errors import ResetNeededError
 from vecenvs.transport.protocol import Slots
+from vecenvs.transport.reset_arguments import hold
 from vecenvs.worker.info_reader import InfoReader
 
 AUTORESET_MODES = ("same_step", "next_step", "async", "disabled")

@@ -11,10 +11,10 @@ import numpy as np
 from vecenvs._native.forks import run
 from vecenvs.batch.batch_columns import FIRST, LAST, TRUNCATED, BatchColumns, Specs
 from vecenvs.batch.info_batches import Columns, InfoColumn, parts, united
-from vecenvs.batch.reset_arguments import NONE_GIVEN, ResetArguments
 from vecenvs.batch.values import copy_containers
 from vecenvs.errors import ResetNeededError, VecEnvError, describe_indices
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, safe_text
+from vecenvs.transport.reset_arguments import NONE_GIVEN, ResetArguments
 from vecenvs.worker.batched_host import BatchedHost
 from vecenvs.worker.block_attributes import BlockAttributes
 from vecenvs.worker.block_writer import BlockWriter, Mask, Rows

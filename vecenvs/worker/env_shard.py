@@ -14,9 +14,9 @@ from typing import Any
 from vecenvs import _native
 from vecenvs._native import forks
 from vecenvs.batch.batch_columns import FIRST, BatchColumns, Specs
-from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.errors import VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots, rows_of, shifted
+from vecenvs.transport.reset_arguments import ResetArguments
 from vecenvs.worker.autoreset import Autoreset, RowFlags, named
 from vecenvs.worker.info_reader import InfoReader
 from vecenvs.worker.row_writer import Infos, RowWriter

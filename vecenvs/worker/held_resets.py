@@ -9,9 +9,9 @@ import numpy as np
 from gymnasium.utils.env_checker import data_equivalence
 from numpy.typing import NDArray
 
-from vecenvs.batch.reset_arguments import ResetArguments, hold
 from vecenvs.batch.values import copy_containers
 from vecenvs.errors import VecEnvError
+from vecenvs.transport.reset_arguments import ResetArguments, hold
 from vecenvs.worker.batched_host import MASK
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from vecenvs.batch.batch_columns import BatchColumns, Specs
 from vecenvs.batch.info_batches import joined
-from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots, shifted
+from vecenvs.transport.reset_arguments import ResetArguments
 from vecenvs.worker.batched_host import BatchedHost
 from vecenvs.worker.batched_shard import BatchedShard
 from vecenvs.worker.env_shard import EnvShard

@@ -7,8 +7,8 @@ from time import perf_counter as clock
 from typing import Any
 
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.transport.protocol import Command, Slots, rows_of, shifted
+from vecenvs.transport.reset_arguments import ResetArguments
 from vecenvs.worker.shard import Shard
 
 _STEP_SOME, _RESET = int(Command.STEP_SOME), int(Command.RESET)  # plain ints compare faster

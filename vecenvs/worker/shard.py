@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from vecenvs.batch.batch_columns import Specs
-from vecenvs.batch.reset_arguments import ResetArguments
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots
+from vecenvs.transport.reset_arguments import ResetArguments
 
 
 class Flags(Protocol):

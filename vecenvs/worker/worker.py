@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from vecenvs.batch.batch_columns import BatchColumns, Specs
-from vecenvs.batch.reset_arguments import NONE_GIVEN
 from vecenvs.errors import VecEnvError
 from vecenvs.transport.pickling import can_pickle, dumps
 from vecenvs.transport.protocol import (
@@ -30,6 +29,7 @@ from vecenvs.transport.protocol import (
     safe_text,
     shifted,
 )
+from vecenvs.transport.reset_arguments import NONE_GIVEN
 from vecenvs.worker.async_resets import AsyncResets
 from vecenvs.worker.calls import EnvCall, call_envs, close_envs, portable_results
 from vecenvs.worker.env_shard import ResetOutcome
