@@ -72,7 +72,7 @@ def test_what_json_has_in_other_columns(tmp_path: Path) -> None:
 SETTINGS = {
     "norm_obs": [1, "x", None], "norm_reward": [[], "x"], "norm_obs_keys": ["obs", [1], [[]], {}, [""]],
     **{name: ["x", None, True, [1], int(HUGE), -1.0, float("nan"), {}] for name in ("clip_obs", "gamma", "epsilon")},
-    "format": [2, None, "1", []],
+    "format": [1, None, "vecenvs-replay", []], "version": [0, 3, None, "1", [], True],
 }  # fmt: skip
 
 
@@ -99,7 +99,7 @@ class TestVecNormalize:
             found.append(self.read(path))
         assert {True, False} == set(found)
 
-    @pytest.mark.parametrize("member", ["settings", "obs/mean", "obs/var", "obs/count", "returns/mean"])
+    @pytest.mark.parametrize("member", ["header", "obs/mean", "obs/var", "obs/count", "returns/mean"])
     @pytest.mark.parametrize("content", [*HEADERS, None], ids=range(len(HEADERS) + 1))
     def test_members_made_to_do_harm(self, path: Path, member: str, content: bytes | None) -> None:
         rewritten(path, **{member: content})
@@ -107,14 +107,14 @@ class TestVecNormalize:
 
     @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
     def test_settings_that_are_no_settings(self, path: Path, text: str) -> None:
-        rewritten(path, settings=array(np.array(text)) if text.isascii() else as_bytes(text))
+        rewritten(path, header=as_bytes(text))
         assert not self.read(path)
 
     @pytest.mark.parametrize(("name", "value"), [(name, value) for name in SETTINGS for value in SETTINGS[name]])
     def test_settings_of_other_kinds(self, path: Path, name: str, value: Any) -> None:
         with np.load(path) as file:
-            settings = json.loads(str(file["settings"]))
-        rewritten(path, settings=array(np.array(json.dumps({**settings, name: value}))))
+            header = json.loads(file["header"].tobytes())
+        rewritten(path, header=as_bytes(json.dumps({**header, name: value})))
         assert not self.read(path)
 
     @pytest.mark.parametrize("member", ["obs/var", "obs/count", "returns/var"])

@@ -23,7 +23,7 @@ LAYERS = [
         "the version; exceptions; functions run on one env by name; cores; columns of a batch; compiled code, its twin",
     ),
     ("vec_env transport", "the contract; what carries commands and rows"),
-    ("arguments worker", "checks of what callers pass; all that runs where envs live"),
+    ("arguments array_file worker", "checks of what callers pass; all that runs where envs live"),
     ("pool wrappers plots", "the caller's side of any engine; wrappers of VecEnvs and envs; curves"),
     ("backends", "launch and supervise workers: in process, as processes, MPI ranks or Ray actors"),
     (

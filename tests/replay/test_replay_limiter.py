@@ -73,15 +73,15 @@ def test_the_limits_themselves_are_allowed() -> None:
 
 
 def test_restored() -> None:
-    """With a ratio a restored limiter owes no samples, however many were drawn; without one it counts them."""
+    """With a ratio a restored limiter owes no samples."""
     limiter = RateLimiter(2.0, min_size=5, tolerance=8)
-    limiter.restore(20, 100_000)
+    limiter.restore(20)
     assert (limiter.inserts, limiter.samples, limiter.may_sample(20), limiter.may_insert()) == (20, 30, 8, True)
-    limiter.restore(3, 0)
+    limiter.restore(3)
     assert (limiter.samples, limiter.may_sample(3)) == (0, 0)
     unlimited = RateLimiter()
-    unlimited.restore(20, 100_000)
-    assert (unlimited.inserts, unlimited.samples) == (20, 100_000)
+    unlimited.restore(20)
+    assert (unlimited.inserts, unlimited.samples, unlimited.may_insert()) == (20, 0, True)
 
 
 @pytest.mark.parametrize(

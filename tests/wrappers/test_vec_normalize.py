@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import json
 import pickle
 import threading
+import weakref
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +33,7 @@ from vec_plays import (
 )
 
 from vecenvs import DummyVecEnv
-from vecenvs.errors import EnvError, VecEnvError
+from vecenvs.errors import ClosedError, EnvError, VecEnvError
 from vecenvs.testing.envs import FailingEnv, counting_fns
 from vecenvs.wrappers import MergeOverRanks, VecFrameStack, VecNormalize
 
@@ -318,10 +321,40 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
         compressed[listed + 10] = 77
         for content in (pickle.dumps({"a": 1}), b"", b"PK\x03\x04 broken", b"#", encrypted, compressed):
             path.write_bytes(content)
-            with pytest.raises(ValueError, match="no file that VecNormalize.save wrote"):
+            with pytest.raises(ValueError, match="is not a file that VecNormalize.save wrote: "):
                 VecNormalize.load(path, vec)
         with pytest.raises(FileNotFoundError):
             VecNormalize.load(tmp_path / "none", vec)
+
+
+def test_files_of_version_0_1_0(tmp_path: Path) -> None:
+    """Their settings are text in an array of their own."""
+    path = tmp_path / "file"
+    with VecNormalize(DummyVecEnv(env_fns(VECTOR)), gamma=0.5) as vec:
+        vec.reset(seed=0)
+        vec.save(path)
+        with np.load(path) as file:
+            arrays = {name: file[name] for name in file.files}
+        settings = {**json.loads(arrays.pop("header").tobytes()), "format": 1}
+        del settings["version"]
+        with path.open("wb") as opened:
+            np.savez(opened, settings=np.array(json.dumps(settings)), **arrays)
+        loaded = VecNormalize.load(path, vec.venv)
+        assert loaded.gamma == 0.5
+        equal(loaded.normalize_obs(vec.get_original_obs()), vec.normalize_obs(vec.get_original_obs()))
+
+
+def test_a_closed_one_holds_no_rows() -> None:
+    """Also where a program keeps it; a further `close` is as ever, and calls say that it is closed."""
+    vec = VecNormalize(DummyVecEnv(env_fns(VECTOR)))
+    vec.reset()
+    rows = weakref.ref(vec._original)
+    vec.close()
+    gc.collect()
+    assert rows() is None
+    vec.close()
+    with pytest.raises(ClosedError, match="get_original_obs"):
+        vec.get_original_obs()
 
 
 def test_files_about_other_kinds_of_observations(tmp_path: Path) -> None:
@@ -452,7 +485,7 @@ class TestWhenRanksMerge:
     ("space", "kwargs", "error", "message"),
     [
         (spaces.Discrete(3), {}, ValueError, "give norm_obs=False"),
-        (MIXED, {}, ValueError, "'kind' is Discrete.3., no Box"),
+        (MIXED, {}, ValueError, "'kind' is Discrete.3., not a Box"),
         (DICT, {"norm_obs_keys": ["none"]}, ValueError, "no key 'none': there are image, vector"),
         (DICT, {"norm_obs_keys": ["image", "image"]}, ValueError, "norm_obs_keys has a name twice"),
         (VECTOR, {"norm_obs_keys": ["x"]}, ValueError, "leave it out"),

@@ -109,11 +109,11 @@ def _make_vec(args: argparse.Namespace) -> VecEnv:
 def _needs_dicts(args: argparse.Namespace) -> bool:
     """Return whether the policy or the statistics were made with Dict observations."""
     from vecenvs.cli._policies import wants_dicts
-    from vecenvs.wrappers import vec_normalize_file
+    from vecenvs.wrappers import vec_statistics
 
     if wants_dicts(args.policy):
         return True
-    return args.normalize is not None and vec_normalize_file.read(args.normalize)[0]["norm_obs_keys"] is not None
+    return args.normalize is not None and vec_statistics.read(args.normalize)[0]["norm_obs_keys"] is not None
 
 
 def _make_play(args: argparse.Namespace, vec: VecEnv, tally: Any, play: type[Any]) -> Any:

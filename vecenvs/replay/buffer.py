@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from vecenvs import array_file
 from vecenvs.arguments import parse_int, parse_number
-from vecenvs.replay import checkpoint
 from vecenvs.replay.blocks import Block, BlockLayout
 from vecenvs.replay.schema import Rows, Schema
 from vecenvs.replay.storage import Positions, PrioritizedStorage, Storage
+
+FILE = array_file.Kind("a saved replay buffer", "vecenvs-replay", 2)
+PIECE = 65536  # rows: the memory that saving and restoring take besides the buffer
 
 
 class ReplayBuffer:
@@ -169,29 +172,30 @@ class ReplayBuffer:
         self._storage.clear()
         self._origin = self.inserted
 
-    def save(self, path: str | os.PathLike[str], extra: Mapping[str, Any] | None = None) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one .npz file without pickles. It replaces an existing file only when it is complete.
 
         Args:
             path: the file.
-            extra: a JSON-serialisable mapping, which `restore` returns.
         """
         header: dict[str, Any] = {
             "schema": self.schema.describe(),
             "inserted": self.inserted,
             "random": None if self.prioritized else self._rng.bit_generator.state,
-            "extra": dict(extra or {}),
         }
-        indexes = np.arange(self.inserted - len(self), self.inserted)
-        priorities = None
         if isinstance(self._storage, PrioritizedStorage):
             header["max_priority"] = self._storage.max_priority
-            priorities = self._storage.priorities_at(self._positions_of(indexes))
-        pieces = np.array_split(indexes, len(indexes) // checkpoint.PIECE + 1)
-        rows = (self._storage.rows_at(self._positions_of(piece)) for piece in pieces)
-        checkpoint.write(path, header, rows, (len(indexes), self.schema.words), priorities)
+        array_file.write(os.fspath(path), FILE, header, self._arrays())
 
-    def restore(self, path: str | os.PathLike[str]) -> dict[str, Any]:
+    def _arrays(self) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yield what is stored from the oldest transition on: rows in pieces, and priorities."""
+        indexes = np.arange(self.inserted - len(self), self.inserted)
+        for k, piece in enumerate(np.array_split(indexes, len(indexes) // PIECE + 1)):
+            yield f"rows/{k}", self._storage.rows_at(self._positions_of(piece))
+        if isinstance(self._storage, PrioritizedStorage):
+            yield "priorities", self._storage.priorities_at(self._positions_of(indexes))
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
         """Replace the stored transitions by those of a file from `save`.
 
         The file's priorities are used if both buffers are prioritised; else all transitions get the same priority.
@@ -199,49 +203,57 @@ class ReplayBuffer:
         Args:
             path: the file.
 
-        Returns:
-            The `extra` given to `save`.
-
         Raises:
             ValueError: the file is damaged, has another layout, or more transitions than fit. Nothing is changed.
         """
-        with checkpoint.Reader(path) as reader:
-            return self.restore_from(reader)
+        with array_file.ArrayFile(os.fspath(path), FILE) as file:
+            pieces = [name for name in file.arrays if name.partition("/")[0] == "rows"]
+            count, priorities = self._check(file, pieces)
+            self.clear()
+            self.inserted = self._origin = file.header["inserted"] - count
+            for name in pieces:
+                n = len(rows := file.read(name))
+                self.add_rows(rows, None if priorities is None else priorities[:n])
+                priorities = None if priorities is None else priorities[n:]
+        if isinstance(self._storage, PrioritizedStorage):
+            self._storage.raise_max_priority(file.header.get("max_priority", 0.0))
+        elif file.header["random"] is not None:
+            self._rng.bit_generator.state = file.header["random"]
 
-    def restore_from(self, reader: checkpoint.Reader) -> dict[str, Any]:
-        """Do what `restore` does, from an open file. Everything is checked before anything is changed."""
-        header = reader.header
-        random, max_priority = header["random"], header.get("max_priority", 0.0)
+    def _check(self, file: array_file.ArrayFile, pieces: list[str]) -> tuple[int, NDArray[np.float32] | None]:
+        """Return the number of rows and the priorities to restore; ValueError unless all of the file can be used."""
+        header = file.header
         try:
             difference = self.schema.difference(header["schema"])
-            if random is not None:
-                np.random.default_rng().bit_generator.state = random
-            if not 0.0 <= parse_number("max_priority", max_priority) < np.finfo(np.float32).max:
-                raise ValueError(f"max_priority={max_priority}")
+            if header["random"] is not None:
+                np.random.default_rng().bit_generator.state = header["random"]
+            if not 0.0 <= parse_number("max_priority", header.get("max_priority", 0.0)) < np.finfo(np.float32).max:
+                raise ValueError(f"max_priority={header['max_priority']}")
+            inserted = parse_int("inserted", header["inserted"])
         except Exception as exc:  # a foreign header may cause anything
-            raise reader.foreign(f"whose header cannot be read ({type(exc).__name__}: {exc})") from exc
+            raise file.wrong(f"its header cannot be read ({type(exc).__name__}: {exc})") from exc
         if difference:
-            raise ValueError(f"{reader.path} holds another layout: {difference}. Nothing was restored")
-        if reader.words != self.schema.words:
-            raise reader.foreign(f"whose rows have {reader.words} words, where such a layout has {self.schema.words}")
-        if reader.count > self.capacity:
+            raise ValueError(f"{file.path} holds another layout: {difference}. Nothing was restored")
+        if not pieces or any(
+            dtype != np.uint64 or shape[1:] != (self.schema.words,)
+            for dtype, shape in (file.arrays[name] for name in pieces)
+        ):
+            raise file.wrong(f"its rows are not uint64 (n, {self.schema.words})")
+        count = sum(file.arrays[name][1][0] for name in pieces)
+        if not count <= inserted < 2**63:
+            raise file.wrong(f"it has {count} rows, and {inserted} were inserted")
+        if count > self.capacity:
             raise ValueError(
-                f"{reader.path} holds {reader.count} transitions, but capacity={self.capacity}. Nothing was "
-                "restored: make the buffer larger"
+                f"{file.path} holds {count} transitions, but capacity={self.capacity}. Nothing was restored: make "
+                "the buffer larger"
             )
-        priorities = reader.priorities if self.prioritized else None
-        self.clear()
-        self.inserted = self._origin = header["inserted"] - reader.count
-        done = 0
-        for rows in reader.rows():
-            self.add_rows(rows, None if priorities is None else priorities[done : done + len(rows)])
-            done += len(rows)
-        if isinstance(self._storage, PrioritizedStorage):
-            self._storage.raise_max_priority(max_priority)
-        elif random is not None:
-            self._rng.bit_generator.state = random
-        extra: dict[str, Any] = header["extra"]
-        return extra
+        if "priorities" not in file.arrays:
+            return count, None
+        try:
+            priorities = _parse_priorities(file.read("priorities"), count)
+        except (TypeError, ValueError) as exc:
+            raise file.wrong(str(exc)) from exc
+        return count, priorities if self.prioritized else None
 
     def _positions_of(self, indexes: NDArray[Any]) -> Positions:
         return (indexes.astype(np.int64) - self._origin) % self.capacity

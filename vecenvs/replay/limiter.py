@@ -33,7 +33,7 @@ class RateLimiter:
             raise ValueError(f"with samples_per_insert a tolerance of more than 0 samples is needed, not {tolerance!r}")
         self.samples_per_insert = samples_per_insert
         self.min_size = parse_int("min_size", min_size, 1)
-        self.tolerance = tolerance
+        self.tolerance = tolerance or 0.0
         self.inserts = 0
         self.samples = 0
 
@@ -43,9 +43,7 @@ class RateLimiter:
         Returns:
             True if it may.
         """
-        if self.samples_per_insert is None or self.tolerance is None or self.inserts < self.min_size:
-            return True
-        return self._due(self.samples_per_insert) - self.samples <= self.tolerance
+        return self.inserts < self.min_size or self._due() <= self.tolerance
 
     def may_sample(self, stored: int) -> float:
         """Compute how many samples may be drawn now.
@@ -58,9 +56,7 @@ class RateLimiter:
         """
         if stored < self.min_size:
             return 0
-        if self.samples_per_insert is None or self.tolerance is None:
-            return float("inf")
-        return max(self._due(self.samples_per_insert) + self.tolerance - self.samples, 0)
+        return float("inf") if self.samples_per_insert is None else max(self._due() + self.tolerance, 0)
 
     def inserted(self, n: int) -> None:
         """Count inserted transitions.
@@ -78,17 +74,16 @@ class RateLimiter:
         """
         self.samples += n
 
-    def restore(self, inserts: int, samples: int) -> None:
-        """Go on with stored transitions: with a ratio, as if it had been kept so far.
+    def restore(self, inserts: int) -> None:
+        """Go on with stored transitions: with a ratio, as if it had been kept so far; else samples count from 0.
 
         Args:
             inserts: the number of transitions ever inserted.
-            samples: the number of samples drawn, which counts without a ratio only: a run under another ratio, or
-                under none, may have drawn far more than this limiter allows.
         """
-        self.inserts, self.samples = inserts, samples
-        if self.samples_per_insert is not None:
-            self.samples = max(int(self._due(self.samples_per_insert)), 0)
+        self.inserts, self.samples = inserts, 0
+        self.samples = max(int(self._due()), 0)
 
-    def _due(self, samples_per_insert: float) -> float:
-        return (self.inserts - self.min_size) * samples_per_insert
+    def _due(self) -> float:
+        """Return how many samples are due and not drawn, 0 without a ratio."""
+        ratio = self.samples_per_insert
+        return 0.0 if ratio is None else (self.inserts - self.min_size) * ratio - self.samples

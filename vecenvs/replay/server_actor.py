@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from vecenvs.backends.ray.actor import Home, here
 from vecenvs.replay.blocks import Block, rows_in
 from vecenvs.replay.buffer import ReplayBuffer
-from vecenvs.replay.checkpoint import Reader
 from vecenvs.replay.limiter import RateLimiter
 from vecenvs.replay.link import run_call
 from vecenvs.replay.prefetcher import SharedBlocks, open_shared_blocks
@@ -151,17 +150,13 @@ class ServerActor:
         }
 
     async def save(self, path: str) -> None:
-        """Write buffer and limiter to a file; other calls wait meanwhile."""
-        self.buffer.save(path, {"sampled": self.limiter.samples})
+        """Write the buffer to a file; other calls wait meanwhile."""
+        self.buffer.save(path)
 
     async def restore(self, path: str) -> None:
         """Restore a file from `save`, or from a ReplayBuffer."""
-        with Reader(path) as reader:
-            sampled = reader.header["extra"].get("sampled", 0)
-            if type(sampled) is not int or abs(sampled) >= 2**63:
-                raise reader.foreign(f"whose number of samples is {sampled!r:.99}")
-            self.buffer.restore_from(reader)
-        self.limiter.restore(self.buffer.inserted, sampled)
+        self.buffer.restore(path)
+        self.limiter.restore(self.buffer.inserted)
         self._process_queues()
 
     async def call(self, function: bytes) -> bytes:

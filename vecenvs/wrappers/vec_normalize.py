@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.wrappers.utils import RunningMeanStd
 from numpy.typing import NDArray
 
@@ -14,11 +15,11 @@ from vecenvs._native.twin import as_float32
 from vecenvs.arguments import check_names, parse_number, parse_path
 from vecenvs.batch.columns import Columns
 from vecenvs.batch.layout import SpaceLayout
-from vecenvs.errors import VecEnvError
+from vecenvs.errors import ClosedError, VecEnvError
 from vecenvs.vec_env import Batch, VecEnv
-from vecenvs.wrappers import vec_normalize_file, vec_normalize_obs
-from vecenvs.wrappers.vec_rows import REPEAT, VecRowsWrapper, check_last, flagged, last_infos
-from vecenvs.wrappers.vec_statistics import Merger, Statistics
+from vecenvs.wrappers import vec_statistics
+from vecenvs.wrappers.vec_rows import REPEAT, TERMINAL, VecRowsWrapper, check_last, flagged, last_infos
+from vecenvs.wrappers.vec_statistics import Merger, Statistics, boxes_of, normalized_space
 
 
 class VecNormalize(VecRowsWrapper):
@@ -83,17 +84,15 @@ class VecNormalize(VecRowsWrapper):
         self._norm_obs, self.norm_reward = bool(norm_obs), bool(norm_reward)
         self.clip_obs, self.clip_reward = float(clip_obs), float(clip_reward)
         self.gamma, self.epsilon = float(gamma), float(epsilon)
-        boxes = vec_normalize_obs.boxes_of(venv.observation_space, norm_obs_keys) if norm_obs else {}
+        boxes = boxes_of(venv.observation_space, norm_obs_keys) if norm_obs else {}
         self.norm_obs_keys = None if None in boxes or not norm_obs else [key for key in boxes if key is not None]
-        self._obs = {key: Statistics(box.shape, merge) for key, box in boxes.items()}
-        self._returns = Statistics((), merge)
+        self._statistics = vec_statistics.RowStatistics(boxes, merge)
         self.returns: NDArray[np.float64] = np.zeros(self.num_envs)
         self._rewards = np.zeros(self.num_envs, np.float32)
         self._normalized: NDArray[np.float64] = np.zeros(self.num_envs)
         self._layout = SpaceLayout(venv.observation_space)
-        self._original = Columns(self._layout, self.num_envs, np.zeros)
-        self._begun = False
-        self.observation_space = vec_normalize_obs.normalized_space(venv.observation_space, boxes, self.clip_obs)
+        self._original: Columns | None = None  # the last rows of `venv`
+        self.observation_space = normalized_space(venv.observation_space, boxes, self.clip_obs)
 
     @property
     def norm_obs(self) -> bool:
@@ -102,7 +101,7 @@ class VecNormalize(VecRowsWrapper):
 
     @norm_obs.setter
     def norm_obs(self, value: bool) -> None:
-        if value and not (self._norm_obs or self._obs):
+        if value and not (self._norm_obs or self._statistics.obs):
             raise ValueError("made with norm_obs=False, it has no statistics of observations: make a new VecNormalize")
         self._norm_obs = bool(value)
 
@@ -113,22 +112,21 @@ class VecNormalize(VecRowsWrapper):
         After `evaluation.obs_rms = vec.obs_rms` both share the same statistics; `copy_statistics` copies them. Setting
         statistics of other observations is a ValueError.
         """
-        if None in self._obs:
-            return self._obs[None].rms
-        return {key: statistics.rms for key, statistics in self._obs.items() if key is not None}
+        by_key = {key: statistics.rms for key, statistics in self._statistics.obs.items()}
+        return by_key[None] if None in by_key else {key: rms for key, rms in by_key.items() if key is not None}
 
     @obs_rms.setter
     def obs_rms(self, value: RunningMeanStd | dict[str, RunningMeanStd]) -> None:
-        vec_normalize_obs.share_statistics(self._obs, value)
+        self._statistics.share_obs(value)
 
     @property
     def ret_rms(self) -> RunningMeanStd:
         """The statistics of discounted returns. They can be set, like `obs_rms`."""
-        return self._returns.rms
+        return self._statistics.returns.rms
 
     @ret_rms.setter
     def ret_rms(self, value: RunningMeanStd) -> None:
-        self._returns.share(value)
+        self._statistics.returns.share(value)
 
     @property
     def rewards64(self) -> NDArray[np.float64]:
@@ -139,41 +137,54 @@ class VecNormalize(VecRowsWrapper):
 
     def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
         slots, over = batch.indices, batch.dones
+        if self._original is None:
+            self._original = Columns(self._layout, self.num_envs, np.zeros)
         self._original.assign(self._layout.flatten(batch.obs), slots)
         self._rewards[slots] = batch.rewards
-        self._begun = True
         if self.training:
             # The row that ends an episode holds the next one's first observation in same_step mode only.
             fresh = ~flagged(batch, REPEAT) & (~over if self.autoreset != "same_step" else np.ones(len(slots), bool))
             for key, statistics in self._in_use.items():
                 statistics.add((batch.obs if key is None else batch.obs[key])[fresh])
-            self._follow_returns(batch)
+            real = slots[batch.active]
+            self.returns[real] = self.returns[real] * self.gamma + batch.rewards[batch.active]
+            self._statistics.returns.add(self.returns[real])
             if lock_step:
                 self.flush()
         self.returns[slots[over | ~batch.active]] = 0.0
-        batch.obs = vec_normalize_obs.normalize(batch.obs, self._in_use, self.epsilon, self.clip_obs)
+        batch.obs = self._normalized_obs(batch.obs)
         if self._in_use:
             ended = last_infos(batch)
             check_last(ended, self.venv.observation_space)
-            vec_normalize_obs.normalize_terminals(ended, self._in_use, self.epsilon, self.clip_obs)
+            for info in ended:
+                info[TERMINAL] = self._normalized_obs(info[TERMINAL])
         if self.norm_reward:
             # From the rounded rewards, so that `step` and `recv` give the same.
             self._normalized[slots] = normalized = self._scaled(batch.rewards)
             batch.rewards = as_float32(normalized)
 
-    def _follow_returns(self, batch: Batch) -> None:
-        slots = batch.indices[batch.active]
-        self.returns[slots] = self.returns[slots] * self.gamma + batch.rewards[batch.active]
-        self._returns.add(self.returns[slots])
-
     def _scaled(self, rewards: NDArray[Any]) -> NDArray[np.float64]:
-        scaled = rewards.astype(np.float64) / np.sqrt(self._returns.rms.var + self.epsilon)
-        clipped: NDArray[np.float64] = np.clip(scaled, -self.clip_reward, self.clip_reward)
-        return clipped
+        scaled = rewards.astype(np.float64) / self._statistics.returns.spread(self.epsilon)
+        return np.asarray(np.clip(scaled, -self.clip_reward, self.clip_reward))
 
     @property
     def _in_use(self) -> dict[str | None, Statistics]:
-        return self._obs if self._norm_obs else {}
+        return self._statistics.obs if self._norm_obs else {}
+
+    def _normalized_obs(self, obs: Any) -> Any:
+        return self._converted(obs, lambda statistics, part: statistics.normalize(part, self.epsilon, self.clip_obs))
+
+    def _converted(self, obs: Any, convert: Callable[[Statistics, Any], Any]) -> Any:
+        """Return one observation or a batch, with converted parts where there are statistics."""
+        by_key = self._in_use
+        if None in by_key or not by_key:
+            return convert(by_key[None], obs) if by_key else obs
+        return {key: convert(by_key[key], part) if key in by_key else part for key, part in obs.items()}
+
+    def _check_obs(self, obs: Any) -> None:
+        space = self.venv.observation_space
+        if isinstance(obs, Mapping) != isinstance(space, spaces.Dict):
+            raise TypeError(f"obs must be an observation of {space}, or a batch of them, not a {type(obs).__name__}")
 
     # For callers
 
@@ -189,8 +200,8 @@ class VecNormalize(VecRowsWrapper):
         Raises:
             TypeError: `obs` is an array in the place of Dict observations, or the reverse.
         """
-        vec_normalize_obs.check_keys(obs, self.venv.observation_space)
-        return vec_normalize_obs.normalize(obs, self._in_use, self.epsilon, self.clip_obs)
+        self._check_obs(obs)
+        return self._normalized_obs(obs)
 
     def unnormalize_obs(self, obs: Any) -> Any:
         """Undo `normalize_obs`, except for clipping.
@@ -204,8 +215,8 @@ class VecNormalize(VecRowsWrapper):
         Raises:
             TypeError: `obs` is an array in the place of Dict observations, or the reverse.
         """
-        vec_normalize_obs.check_keys(obs, self.venv.observation_space)
-        return vec_normalize_obs.unnormalize(obs, self._in_use, self.epsilon)
+        self._check_obs(obs)
+        return self._converted(obs, lambda statistics, part: statistics.unnormalize(part, self.epsilon))
 
     def normalize_reward(self, reward: Any) -> NDArray[np.float32]:
         """Normalize rewards by the present statistics, without changing these.
@@ -217,7 +228,7 @@ class VecNormalize(VecRowsWrapper):
             The rewards, float32, in the same shape.
         """
         rewards = np.asarray(reward)
-        return as_float32(self._scaled(rewards) if self.norm_reward else np.asarray(rewards))
+        return as_float32(self._scaled(rewards) if self.norm_reward else rewards)
 
     def unnormalize_reward(self, reward: Any) -> NDArray[Any]:
         """Undo `normalize_reward`, except for clipping.
@@ -229,7 +240,7 @@ class VecNormalize(VecRowsWrapper):
             The rewards in the same shape.
         """
         rewards = np.asarray(reward)
-        return rewards * np.sqrt(self._returns.rms.var + self.epsilon) if self.norm_reward else rewards
+        return rewards * self._statistics.returns.spread(self.epsilon) if self.norm_reward else rewards
 
     def get_original_obs(self) -> Any:
         """Return the last observation of every env before normalization.
@@ -239,8 +250,11 @@ class VecNormalize(VecRowsWrapper):
 
         Raises:
             VecEnvError: there was no observation yet.
+            ClosedError: this is closed.
         """
-        if not self._begun:
+        if self.closed:
+            raise ClosedError("get_original_obs")
+        if self._original is None:
             raise VecEnvError("get_original_obs before any observation: reset() first")
         return self._original.copies()
 
@@ -250,7 +264,7 @@ class VecNormalize(VecRowsWrapper):
 
     def flush(self) -> None:
         """Merge the rows that wait on all ranks (`merge`). Every rank must call it. Without `merge` no rows wait."""
-        for statistics in (*self._obs.values(), self._returns):
+        for statistics in self._statistics.named.values():
             statistics.flush()
 
     def copy_statistics(self, source: VecNormalize) -> None:
@@ -265,7 +279,11 @@ class VecNormalize(VecRowsWrapper):
         """
         if not isinstance(source, VecNormalize):
             raise TypeError(f"source must be a VecNormalize, not {source!r}")
-        self._take(source._arrays())
+        self._statistics.take(dict(source._statistics.arrays()))
+
+    def close(self) -> None:
+        super().close()
+        self._original = None  # a closed VecEnv, which may be kept, holds no rows
 
     # Files
 
@@ -275,8 +293,8 @@ class VecNormalize(VecRowsWrapper):
         Args:
             path: the file. An old one is replaced only when the new one is complete.
         """
-        settings = {name: getattr(self, name) for name in vec_normalize_file.SETTINGS}
-        vec_normalize_file.write(parse_path("path", path), settings, self._arrays())
+        settings = {name: getattr(self, name) for name in vec_statistics.SETTINGS}
+        vec_statistics.write(parse_path("path", path), settings, self._statistics)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], venv: VecEnv, *, merge: Merger | None = None) -> VecNormalize:
@@ -293,13 +311,13 @@ class VecNormalize(VecRowsWrapper):
         Raises:
             ValueError: the file was not written by `save` (SB3 pickles its own), or is about other observations.
         """
-        settings, arrays = vec_normalize_file.read(parse_path("path", path))
-        norm_obs = settings.pop("norm_obs")
+        settings, arrays = vec_statistics.read(parse_path("path", path))
+        norm_obs = settings["norm_obs"]
         # `norm_obs` may have been set to False while there were statistics: then load them all the same.
-        observed = any(name.startswith("obs/") for name in arrays)
+        settings["norm_obs"] = norm_obs or any(name.startswith("obs/") for name in arrays)
         try:
-            loaded = cls(venv, merge=merge, **cls._arguments({**settings, "norm_obs": norm_obs or observed}))
-            loaded._take(arrays)
+            loaded = cls(venv, merge=merge, **cls._arguments(settings))
+            loaded._statistics.take(arrays)
         except ValueError as error:
             raise ValueError(f"{os.fspath(path)!r} is about other observations: {error}") from None
         loaded.norm_obs = norm_obs
@@ -309,17 +327,3 @@ class VecNormalize(VecRowsWrapper):
     def _arguments(cls, settings: dict[str, Any]) -> dict[str, Any]:
         """Return a file's settings under the names of the constructor's arguments."""
         return settings
-
-    def _arrays(self) -> dict[str, NDArray[np.float64]]:
-        return {f"{name}/{part}": a for name, s in self._named().items() for part, a in s.as_arrays().items()}
-
-    def _take(self, arrays: dict[str, NDArray[np.float64]]) -> None:
-        wanted = {f"{name}/{part}" for name in self._named() for part in ("mean", "var", "count")}
-        if set(arrays) != wanted:
-            raise ValueError(f"there are {sorted(arrays)}, {sorted(wanted)} are needed")
-        for name, statistics in self._named().items():
-            statistics.take({part: arrays[f"{name}/{part}"] for part in ("mean", "var", "count")})
-
-    def _named(self) -> dict[str, Statistics]:
-        observations = {"obs" if key is None else f"obs/{key}": s for key, s in self._obs.items()}
-        return {**observations, "returns": self._returns}

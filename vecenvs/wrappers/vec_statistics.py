@@ -1,14 +1,28 @@
-"""Running means and variances for VecNormalize, of this process or of all MPI ranks."""
+"""The statistics of VecNormalize: running means and variances of rows, of this process or of all MPI ranks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.wrappers.utils import RunningMeanStd, update_mean_var_count_from_moments
 from numpy.typing import NDArray
 
+from vecenvs import array_file
+from vecenvs.wrappers.dict_space import dict_space
+
 Moments = tuple[NDArray[np.float64], NDArray[np.float64], float]
+PARTS = ("mean", "var", "count")
+
+FILE = array_file.Kind("a file that VecNormalize.save wrote", "vecenvs-normalize", 2)
+# The settings in a file, and their types there: users may have set the attributes to numpy's numbers.
+SETTINGS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("norm_obs", "norm_reward"), bool),
+    **dict.fromkeys(("clip_obs", "clip_reward", "gamma", "epsilon"), float),
+    "norm_obs_keys": lambda keys: None if keys is None else list(keys),
+}
 
 
 class Merger(Protocol):
@@ -38,16 +52,7 @@ class MergeOverRanks:
         self._comm = comm
 
     def merge(self, mean: NDArray[np.float64], var: NDArray[np.float64], count: float) -> Moments:
-        """Merge this rank's values with those of all ranks, by one small message per rank. Every rank calls it.
-
-        Args:
-            mean: as in `Merger`.
-            var: as in `Merger`.
-            count: as in `Merger`.
-
-        Returns:
-            Mean, variance and count of all ranks' values, the same on every rank.
-        """
+        """Do what `Merger.merge` says, by one small message per rank."""
         total: Moments = (np.zeros_like(mean), np.zeros_like(var), 0.0)
         for theirs in self._comm.allgather((mean, var, count)):  # in the order of ranks, so that all get the same bits
             total = joined(total, theirs)
@@ -85,30 +90,40 @@ class Statistics:
             if merged[2]:
                 self.rms.update_from_moments(*merged)  # type: ignore[no-untyped-call]
 
-    def as_arrays(self) -> dict[str, NDArray[np.float64]]:
-        """Return copies of mean, var and count."""
-        named = {"mean": self.rms.mean, "var": self.rms.var, "count": self.rms.count}
-        return {name: np.array(value, np.float64) for name, value in named.items()}
+    def normalize(self, values: Any, epsilon: float, clip: float) -> NDArray[np.float32]:
+        """Return a value or a batch less the mean, divided by the spread and clipped."""
+        scaled = (values - self.rms.mean) / self.spread(epsilon)
+        return np.asarray(np.clip(scaled, -clip, clip), np.float32)
+
+    def unnormalize(self, values: Any, epsilon: float) -> NDArray[np.float64]:
+        """Undo `normalize`, except for clipping."""
+        return np.asarray(values * self.spread(epsilon) + self.rms.mean, np.float64)
+
+    def spread(self, epsilon: float) -> Any:
+        """Return the root of variance + `epsilon`."""
+        return np.sqrt(self.rms.var + epsilon)
 
     def check(self, rms: Any) -> None:
         """Raise if `rms` is not a RunningMeanStd of this shape: Gymnasium's, SB3's or baselines', which are alike."""
-        if not all(hasattr(rms, name) for name in ("mean", "var", "count", "update_from_moments")):
+        if not all(hasattr(rms, name) for name in (*PARTS, "update_from_moments")):
             raise TypeError(f"statistics must be a RunningMeanStd with mean, var and count, not {rms!r}")
-        _check_shapes(rms.mean, rms.var, np.shape(self.rms.mean))
+        for name in ("mean", "var"):
+            given, own = np.shape(getattr(rms, name)), np.shape(self.rms.mean)
+            if given != own:
+                raise ValueError(f"{name} has shape {given}, but the values have {own}")
 
     def share(self, rms: Any) -> None:
         """Use `rms` from now on, the object itself: others that have it share the statistics."""
         self.check(rms)
         self.rms, self._waiting = rms, self._none
 
-    def take(self, arrays: dict[str, NDArray[np.float64]]) -> None:
-        """Replace the statistics by those that `as_arrays` returned elsewhere; ValueError for impossible values."""
-        _check_shapes(arrays["mean"], arrays["var"], np.shape(self.rms.mean))
-        if np.shape(arrays["count"]) != () or (arrays["var"] < 0.0).any() or arrays["count"] <= 0.0:
+    def take(self, mean: NDArray[np.float64], var: NDArray[np.float64], count: NDArray[np.float64]) -> None:
+        """Replace the statistics by copies of others; ValueError for impossible values."""
+        if np.shape(count) != () or (var < 0.0).any() or count <= 0.0:
             raise ValueError("a variance is negative, or the count is not a number above 0")
-        rms = RunningMeanStd(shape=np.shape(self.rms.mean))  # type: ignore[no-untyped-call]  # others may share the old one
-        rms.mean, rms.var, rms.count = arrays["mean"].copy(), arrays["var"].copy(), float(arrays["count"])
-        self.rms, self._waiting = rms, self._none
+        rms = RunningMeanStd(shape=self._none[0].shape)  # type: ignore[no-untyped-call]  # others may share the old one
+        rms.mean, rms.var, rms.count = mean.copy(), var.copy(), float(count)
+        self.share(rms)
 
 
 def joined(first: Moments, second: Moments) -> Moments:
@@ -119,7 +134,94 @@ def joined(first: Moments, second: Moments) -> Moments:
     return mean, var, float(count)
 
 
-def _check_shapes(mean: Any, var: Any, shape: tuple[int, ...]) -> None:
-    for name, value in (("mean", mean), ("var", var)):
-        if np.shape(value) != shape:
-            raise ValueError(f"{name} has shape {np.shape(value)}, but the values have {shape}")
+class RowStatistics:
+    """The statistics of observations and returns.
+
+    `obs` has one Statistics for each normalized entry of Dict observations, or one under the key None for Box
+    observations.
+    """
+
+    def __init__(self, boxes: Mapping[str | None, spaces.Box], merger: Merger | None) -> None:
+        self.obs = {key: Statistics(box.shape, merger) for key, box in boxes.items()}
+        self.returns = Statistics((), merger)
+        self.named = {"obs" if key is None else f"obs/{key}": statistics for key, statistics in self.obs.items()}
+        self.named["returns"] = self.returns
+
+    def share_obs(self, rms: Any) -> None:
+        """Use `rms`, one RunningMeanStd or a dict of them, from now on; ValueError if it is of other observations."""
+        given: dict[Any, Any] = dict(rms) if isinstance(rms, Mapping) else {None: rms}
+        if given.keys() != self.obs.keys():
+            names = ", ".join("obs_rms" if key is None else f"obs_rms[{key!r}]" for key in self.obs) or "none"
+            raise ValueError(f"obs_rms is set to the statistics of other observations: those here are {names}")
+        for key, statistics in self.obs.items():
+            statistics.check(given[key])
+        for key, statistics in self.obs.items():
+            statistics.share(given[key])
+
+    def arrays(self) -> Iterator[tuple[str, NDArray[np.float64]]]:
+        """Yield names and copies of all arrays."""
+        for name, statistics in self.named.items():
+            for part in PARTS:
+                yield f"{name}/{part}", np.array(getattr(statistics.rms, part), np.float64)
+
+    def take(self, arrays: Mapping[str, NDArray[np.float64]]) -> None:
+        """Replace the statistics by other `arrays`; ValueError if these are of other observations, or impossible."""
+        wanted = {f"{name}/{part}" for name in self.named for part in PARTS}
+        if set(arrays) != wanted:
+            raise ValueError(f"there are {sorted(arrays)}, {sorted(wanted)} are needed")
+        for name, statistics in self.named.items():
+            statistics.take(*(arrays[f"{name}/{part}"] for part in PARTS))
+
+
+def write(path: str, settings: Mapping[str, Any], statistics: RowStatistics) -> None:
+    """Write a file of VecNormalize; `settings` has the keys of SETTINGS."""
+    plain = {name: as_plain(settings[name]) for name, as_plain in SETTINGS.items()}
+    array_file.write(path, FILE, plain, statistics.arrays())
+
+
+def read(path: str) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
+    """Return the settings and arrays of a file; ArrayFileError if `write` did not write it."""
+    with array_file.ArrayFile(path, FILE) as file:
+        settings = {name: file.header.get(name, ...) for name in SETTINGS}
+        wrong = {name: value for name, value in settings.items() if not _is_right(name, value)}
+        wrong |= {name: dtype for name, (dtype, _) in file.arrays.items() if dtype != np.float64}
+        if wrong:
+            raise file.wrong(f"it has {wrong}")
+        return settings, {name: file.read(name) for name in file.arrays}
+
+
+def _is_right(name: str, value: Any) -> bool:
+    """Tell whether `write` writes such a setting."""
+    if name == "norm_obs_keys":
+        return value is None or (isinstance(value, list) and all(isinstance(key, str) and key for key in value))
+    return type(value) is SETTINGS[name]
+
+
+def boxes_of(space: spaces.Space[Any], keys: Sequence[str] | None) -> dict[str | None, spaces.Box]:
+    """Return the Boxes to normalize by their keys; ValueError if there are none."""
+    if isinstance(space, spaces.Box):
+        if keys is not None:
+            raise ValueError("norm_obs_keys is for Dict observations; these are a Box: leave it out")
+        return {None: space}
+    if not isinstance(space, spaces.Dict):
+        raise ValueError(f"VecNormalize normalizes Box and Dict observations, not {space}: give norm_obs=False")
+    boxes: dict[str | None, spaces.Box] = {}
+    for key in space.spaces if keys is None else keys:
+        if key not in space.spaces:
+            raise ValueError(f"the observations have no key {key!r}: there are {', '.join(map(str, space.spaces))}")
+        sub = space.spaces[key]
+        if not isinstance(sub, spaces.Box):
+            raise ValueError(f"the observation {key!r} is {sub}, not a Box: name those to normalize in norm_obs_keys")
+        boxes[key] = sub
+    return boxes
+
+
+def normalized_space(
+    space: spaces.Space[Any], boxes: Mapping[str | None, spaces.Box], clip: float
+) -> spaces.Space[Any]:
+    """Return `space` with Boxes from -clip to clip in the place of `boxes`."""
+    made = {key: spaces.Box(-clip, clip, box.shape, np.float32) for key, box in boxes.items()}
+    if not made or None in made:
+        return made.get(None, space)
+    assert isinstance(space, spaces.Dict)
+    return dict_space({key: made.get(key, sub) for key, sub in space.spaces.items()})

@@ -53,7 +53,7 @@ FAULTS = [
     Fault("plots/curve_chart.py", 'if x == "steps":', 'if x != "steps":', "tests/test_plot.py"),
     Fault("plots/curves.py", "path.is_file() or get_monitor_files(path)", "path.is_file()", "tests/test_plot.py"),
     # replay
-    Fault("replay/buffer.py", "if reader.count > self.capacity:", "if reader.count >= self.capacity:", REPLAY),
+    Fault("replay/buffer.py", "if count > self.capacity:", "if count >= self.capacity:", REPLAY),
     Fault(
         "replay/explorer.py",
         "if self.ready and len(rows := self.take()):",

@@ -17,8 +17,8 @@ FAULTS = [
     ),
     Fault(
         "replay/limiter.py",
-        "- self.samples <= self.tolerance",
-        "- self.samples < self.tolerance",
+        "self._due() <= self.tolerance",
+        "self._due() < self.tolerance",
         "tests/replay/test_replay_limiter.py",
     ),
     Fault(
