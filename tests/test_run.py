@@ -223,7 +223,7 @@ def test_load_without_a_terminal(backend: str, monkeypatch: pytest.MonkeyPatch) 
         (["CartPole-v1", "--policy", f"{__name__}:wrong"], "policy: ValueError: actions"),
         (["CartPole-v1", "--policy", "none.zip"], "none.zip"),
         (["CartPole-v1", "--policy", __file__ + ".zip"], ".zip"),
-        (["CartPole-v1", "--normalize", __file__], "no file that VecNormalize.save wrote"),
+        (["CartPole-v1", "--normalize", __file__], "not a file that VecNormalize.save wrote"),
         (["CartPole-v1", "--num-envs", "0"], "at least 1"),
         (["CartPole-v1", "--monitor-dir", __file__], "is a file"),
     ],

@@ -34,7 +34,9 @@ class Kind(NamedTuple):
     version: int
 
 
-def write(path: str, kind: Kind, header: Mapping[str, Any], arrays: Iterable[tuple[str, NDArray[Any]]]) -> None:
+def write(
+    path: str | os.PathLike[str], kind: Kind, header: Mapping[str, Any], arrays: Iterable[tuple[str, NDArray[Any]]]
+) -> None:
     """Write a file. An old one is replaced only when the new one is complete.
 
     Args:
@@ -47,7 +49,7 @@ def write(path: str, kind: Kind, header: Mapping[str, Any], arrays: Iterable[tup
         TypeError: `header` has a value that JSON does not take.
     """
     text = json.dumps({"format": kind.name, "version": kind.version, **header})
-    part = f"{path}.{os.getpid()}.part"
+    part = f"{os.fspath(path)}.{os.getpid()}.part"
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
             for name, array in itertools.chain([(HEADER, np.frombuffer(text.encode(), np.uint8))], arrays):
@@ -75,8 +77,8 @@ class ArrayFile:
         OSError: the file cannot be opened.
     """
 
-    def __init__(self, path: str, kind: Kind) -> None:
-        self.path, self._kind = path, kind
+    def __init__(self, path: str | os.PathLike[str], kind: Kind) -> None:
+        self.path, self._kind = os.fspath(path), kind
         self._file = open(path, "rb")  # noqa: SIM115 - until __exit__
         try:
             self._archive = zipfile.ZipFile(self._file)

@@ -185,7 +185,7 @@ class ReplayBuffer:
         }
         if isinstance(self._storage, PrioritizedStorage):
             header["max_priority"] = self._storage.max_priority
-        array_file.write(os.fspath(path), FILE, header, self._arrays())
+        array_file.write(path, FILE, header, self._arrays())
 
     def _arrays(self) -> Iterator[tuple[str, NDArray[Any]]]:
         """Yield what is stored from the oldest transition on: rows in pieces, and priorities."""
@@ -206,7 +206,7 @@ class ReplayBuffer:
         Raises:
             ValueError: the file is damaged, has another layout, or more transitions than fit. Nothing is changed.
         """
-        with array_file.ArrayFile(os.fspath(path), FILE) as file:
+        with array_file.ArrayFile(path, FILE) as file:
             pieces = [name for name in file.arrays if name.partition("/")[0] == "rows"]
             count, priorities = self._check(file, pieces)
             self.clear()
