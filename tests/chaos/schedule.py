@@ -68,7 +68,9 @@ class Schedule:
     def _leaders(self) -> list[int]:
         """Return the processes of the nodes' leaders, which Ray has for workers by messages."""
         actors = getattr(self.player.vec, "_actors", None)
-        return [leader.home.pid for leader in actors.leaders.values() if leader.home is not None] if actors else []
+        return (
+            [leader.location.pid for leader in actors.leaders.values() if leader.location is not None] if actors else []
+        )
 
     def _disturb_workers(self) -> None:
         rng, plan = self.rng, self.plan

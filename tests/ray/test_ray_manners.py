@@ -23,9 +23,9 @@ from ray_session import ENVIRONMENT, OPTIONS, ROOT, kill, no_leaks, ray_session,
 
 from vecenvs.backends import backend_class
 from vecenvs.backends.ray import RayVecEnv
-from vecenvs.backends.ray.actor import EnvActor, Home
+from vecenvs.backends.ray.actor import ActorLocation, EnvActor
 from vecenvs.backends.ray.cluster import shorten
-from vecenvs.backends.ray.placement import NoPlace, Placing, Request
+from vecenvs.backends.ray.placement import NoPlace, Placement, Request
 from vecenvs.compat.ray_multiprocess_env import RayVectorEnv
 from vecenvs.errors import BackendUnavailable, VecEnvError, WorkerDied
 from vecenvs.testing import leaks
@@ -365,7 +365,7 @@ class TestGuest:
             shared = asked.without_cpus(node)
             assert shared.bound_for == bound_for
             assert shared._options == {**options, "num_cpus": 0}
-            assert not asked.modest
+            assert not asked.needs_nothing
             assert shared.queue is asked.queue
 
     def test_who_waits_for_a_place_is_patient_while_others_find_theirs(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,16 +376,16 @@ class TestGuest:
         request = Request({"num_cpus": 1}, None, node, 10.0, "actor_options")
         now = 0.0
         waiting = ray.remote(EnvActor).options(resources={"moon": 1}).remote(0, "async")
-        last = Placing(request, waiting, "the last worker")
+        last = Placement(request, waiting, "the last worker")
         now = 9.0
-        assert last.home(0) is None
-        found = SimpleNamespace(home=SimpleNamespace(remote=lambda: ray.put(Home(node, "", 0, 1))))
-        Placing(request, found, "another worker")
+        assert last.location(0) is None
+        found = SimpleNamespace(location=SimpleNamespace(remote=lambda: ray.put(ActorLocation(node, "", 0, 1))))
+        Placement(request, found, "another worker")
         for now in (11.0, 20.0):  # noqa: B007  the clock reads it
-            assert last.home(0) is None
+            assert last.location(0) is None
         now = 22.0
         with pytest.raises(NoPlace, match="no place for the last worker within 10 s"):
-            last.home(0)
+            last.location(0)
         ray.kill(waiting)
 
     @pytest.mark.parametrize("name", ["max_restarts", "max_task_retries", "lifetime", "name"])

@@ -10,7 +10,7 @@ import pytest
 from ray_session import ENVIRONMENT, OPTIONS, SMALL
 from test_ray_contract import EnvPoolOnRay, OnRay
 
-from vecenvs.backends.ray.actor import Home
+from vecenvs.backends.ray.actor import ActorLocation
 from vecenvs.backends.ray.actor_end import ActorEnd
 from vecenvs.backends.ray.foreign_process import ForeignProcess
 from vecenvs.testing import leaks
@@ -55,10 +55,10 @@ class OnOtherNode(OnRay):
         """Watch the processes, as only those of the caller's node are, for the exit codes that the suite asks for."""
         arrive = ActorEnd._arrive
 
-        def watch(end: ActorEnd, home: Home | None) -> None:
-            arrive(end, home)
-            if home is not None and end._process is None:
-                end._process = ForeignProcess(home.pid)
+        def watch(end: ActorEnd, location: ActorLocation | None) -> None:
+            arrive(end, location)
+            if location is not None and end._process is None:
+                end._process = ForeignProcess(location.pid)
 
         monkeypatch.setattr(ActorEnd, "_arrive", watch)
 

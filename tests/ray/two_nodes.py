@@ -70,7 +70,7 @@ def leader(cluster: Cluster) -> None:
         os.kill(vec.stats()["workers"][1]["pid"], signal.SIGKILL)
         assert until_restarted(vec) == [2, 3]
         vec.step(ACTIONS)
-        os.kill(leader_of(vec).home.pid, signal.SIGKILL)
+        os.kill(leader_of(vec).location.pid, signal.SIGKILL)
         back = until_restarted(vec)
         while back != [0, 1, 2, 3]:  # one may have come back before the other was seen to be gone
             back = sorted({*back, *until_restarted(vec)})
@@ -79,7 +79,7 @@ def leader(cluster: Cluster) -> None:
             vec.step(ACTIONS)
     with RayVecEnv(FNS, 2, actor_options=THERE) as vec:
         vec.reset()
-        os.kill(leader_of(vec).home.pid, signal.SIGKILL)
+        os.kill(leader_of(vec).location.pid, signal.SIGKILL)
         with pytest.raises(WorkerDied):
             step_on(vec, 20.0)
     check_left(names)
@@ -254,8 +254,8 @@ def elastic(cluster: Cluster) -> None:
         (guest,) = (at for at, worker in enumerate(vec.stats()["workers"]) if worker["shares"])
         mine, others = ([2, 3], [0, 1]) if guest else ([0, 1], [2, 3])
         assert vec.stats()["waiting"] == 1
-        (seat,) = vec._actors.waiting.values()  # what an autoscaler sees
-        assert seat.request is vec._actors.request
+        (pending,) = vec._actors.waiting.values()  # what an autoscaler sees
+        assert pending.request is vec._actors.request
         head = ray.get_runtime_context().get_node_id()
         assert [worker["node"] for worker in vec.stats()["workers"]] == [head] * 2
         assert (vec.reset(seed=1) == plain.reset(seed=1)).all()

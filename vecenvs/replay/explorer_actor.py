@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from vecenvs.backends.ray.actor import Home, here
+from vecenvs.backends.ray.actor import ActorLocation, here
 from vecenvs.replay.errors import ExplorerFailure, ServerDied
 from vecenvs.replay.explorer import Explorer, blank_stats
 from vecenvs.replay.inserter import Inserter
@@ -49,7 +49,7 @@ class ExplorerActor:
         self._stopped = False
         self._own_handle: Any = None
 
-    def home(self) -> Home:
+    def location(self) -> ActorLocation:
         """Return where the actor runs. The first answer means that Ray has started it."""
         return here()
 

@@ -14,10 +14,10 @@ import cloudpickle
 import numpy as np
 
 from vecenvs.arguments import parse_indices
-from vecenvs.backends.ray.actor import Home
+from vecenvs.backends.ray.actor import ActorLocation
 from vecenvs.backends.ray.cluster import Session, import_paths, shorten
 from vecenvs.backends.ray.foreign_process import ForeignProcess
-from vecenvs.backends.ray.placement import Placing, Request
+from vecenvs.backends.ray.placement import Placement, Request
 from vecenvs.batch.space_equality import same_space
 from vecenvs.env_calls import get_attr, name_for
 from vecenvs.errors import BackendUnavailable, VecEnvError
@@ -38,18 +38,18 @@ class ExplorerHandle:
         self.index = index
         self.generation = generation
         self.actor = actor
-        self.home: Home | None = None
+        self.location: ActorLocation | None = None
         self.process: ForeignProcess | None = None
-        self.placing = Placing(request, actor, f"explorer {index}")
+        self.placement = Placement(request, actor, f"explorer {index}")
         self.call: Any = None
         self.started = False
         self.failed = False
         self.stats = blank_stats(index)
 
-    def set_home(self, home: Home, node: str) -> None:
+    def set_location(self, location: ActorLocation, node: str) -> None:
         """Store where the actor runs; watch its process if that is on this `node`."""
-        self.home = home
-        self.process = link.watch_process(home, node)
+        self.location = location
+        self.process = link.watch_process(location, node)
 
 
 class Explorers:
@@ -88,7 +88,7 @@ class Explorers:
         self._thread = threading.Thread(target=self._watch, name="vecenvs-explorers", daemon=True)
         try:
             for handle in self._handles:
-                handle.set_home(handle.placing.wait(), session.node)
+                handle.set_location(handle.placement.wait(), session.node)
             for handle in self._handles:
                 made = self._wait_until_made(handle)
                 if handle.index == 0:
@@ -127,8 +127,8 @@ class Explorers:
                 {
                     **handle.stats,
                     "replaced": handle.generation,
-                    "node": handle.home.node if handle.home else None,
-                    "pid": handle.home.pid if handle.home else None,
+                    "node": handle.location.node if handle.location else None,
+                    "pid": handle.location.pid if handle.location else None,
                 }
                 for handle in self._handles
             ]
@@ -209,7 +209,7 @@ class Explorers:
         import ray
 
         deadline = time.monotonic() + GRACE
-        closing = [handle.actor.close.remote() for handle in handles if handle.home is not None]
+        closing = [handle.actor.close.remote() for handle in handles if handle.location is not None]
         if closing:
             ray.wait(closing, num_returns=len(closing), timeout=GRACE)
         for handle in handles:
@@ -259,7 +259,7 @@ class Explorers:
         if handle.call is None:
             handle.call = handle.actor.report.remote()
         try:
-            if handle.home is None and not self._find_home(handle):
+            if handle.location is None and not self._find_location(handle):
                 return
             if not ray.wait([handle.call], timeout=0, fetch_local=False)[0]:
                 return
@@ -280,12 +280,12 @@ class Explorers:
         except Exception as exc:  # the explorer could not be made, or its answer cannot be unpickled
             self._fail(handle, exc)
 
-    def _find_home(self, handle: ExplorerHandle) -> bool:
-        home = handle.placing.home(0)
-        if home is not None:
+    def _find_location(self, handle: ExplorerHandle) -> bool:
+        location = handle.placement.location(0)
+        if location is not None:
             with self._lock:
-                handle.set_home(home, self._session.node)
-        return home is not None
+                handle.set_location(location, self._session.node)
+        return location is not None
 
     def _take_report(self, handle: ExplorerHandle, report: ExplorerReport) -> None:
         with self._lock:

@@ -10,7 +10,7 @@ from typing import Any
 import cloudpickle
 
 from vecenvs import env_calls
-from vecenvs.backends.ray.actor import Home
+from vecenvs.backends.ray.actor import ActorLocation
 from vecenvs.backends.ray.cluster import Connection, shorten
 from vecenvs.backends.ray.foreign_process import ForeignProcess
 from vecenvs.replay.errors import ServerDied
@@ -86,9 +86,9 @@ def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     return function(owner, *args, **kwargs)
 
 
-def watch_process(home: Home, node: str) -> ForeignProcess | None:
+def watch_process(location: ActorLocation, node: str) -> ForeignProcess | None:
     """Return the actor's process if it runs on this `node`."""
-    return ForeignProcess(home.pid) if home.node == node else None
+    return ForeignProcess(location.pid) if location.node == node else None
 
 
 def end_actor(actor: Any, process: ForeignProcess | None, deadline: float, connection: Connection) -> None:

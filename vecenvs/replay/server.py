@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from vecenvs.arguments import parse_int, parse_limit, parse_timeout
 from vecenvs.backends.ray.cluster import Session, check_init_kwargs, check_ray, import_paths
-from vecenvs.backends.ray.placement import Placing, Request, check_options
+from vecenvs.backends.ray.placement import Placement, Request, check_options
 from vecenvs.env_calls import get_attr, name_for
 from vecenvs.pool.finalizers import Finalizer, Part, call_all
 from vecenvs.replay import link
@@ -116,7 +116,7 @@ class ReplayServer:
             made = request.actor_class(ServerActor)
             self.actor = made.remote((observation_space, action_space), capacity, buffer, limiter, import_paths())
             self._parts.insert(0, partial(link.end_actor, self.actor, None, 0.0, self._session))
-            process = link.watch_process(Placing(request, self.actor, "the replay server").wait(), self._session.node)
+            process = link.watch_process(Placement(request, self.actor, "the replay server").wait(), self._session.node)
             self._parts[0] = partial(link.end_actor, self.actor, process, 0.0, self._session)
             self._updates: deque[Any] = deque()
             self._prefetchers = 0

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from vecenvs.backends.ray.actor import Home, here
+from vecenvs.backends.ray.actor import ActorLocation, here
 from vecenvs.replay.blocks import Block, rows_in
 from vecenvs.replay.buffer import ReplayBuffer
 from vecenvs.replay.limiter import RateLimiter
@@ -60,7 +60,7 @@ class ServerActor:
         self._throttle = InsertThrottle()
         self._scheduled = False  # whether `_run_scheduled` will be called
 
-    async def home(self) -> Home:
+    async def location(self) -> ActorLocation:
         """Return where the actor runs."""
         return here()
 

@@ -28,5 +28,5 @@ if __name__ == "__main__":
     os.kill(hosted._process.pid, signal.SIGKILL)
     select.select([hosted.sentinel], [], [])
     hosted.stop(0.0)
-    server._look_after_hosted(0.0)
+    server._poll_processes(0.0)
     print(said, server._hosted)

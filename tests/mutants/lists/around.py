@@ -60,7 +60,7 @@ FAULTS = [
         "if self.ready and len(rows := self.take()) >= 0:",
         REPLAY,
     ),
-    Fault("replay/explorers.py", "        self.home = home\n", "", RAY_REPLAY),
+    Fault("replay/explorers.py", "        self.location = location\n", "", RAY_REPLAY),
     Fault(
         "replay/recorder.py",
         "self._steps, self._masks, self._cuts, self.count = [], [], [], 0",

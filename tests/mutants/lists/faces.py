@@ -74,8 +74,8 @@ FAULTS = [
     Fault("backends/ray/placement.py", "if all(free[name] >= amount", "if all(free[name] > amount", MANNERS),
     Fault(
         "backends/ray/transport.py",
-        "return None if self.home is None else",
-        "return None if self.home is not None else",
+        "return None if self.location is None else",
+        "return None if self.location is not None else",
         RAY,
     ),
     # compat

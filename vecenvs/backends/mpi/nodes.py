@@ -82,7 +82,7 @@ class ProbeTarget:
         self._segment.forget()
 
 
-def introduce(rank: int, node: int, probe: Probe) -> Peer:
+def describe_self(rank: int, node: int, probe: Probe) -> Peer:
     """Describe this rank; try the probe if MPI says that rank 0 is on this node."""
     shares = node == 0 and _can_open(probe)
     return Peer(rank, socket.gethostname(), os.getpid(), node, shares, frozenset(allowed_cpus()))

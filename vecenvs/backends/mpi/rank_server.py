@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from vecenvs.backends.mpi.abort import abort, flush
 from vecenvs.backends.mpi.hosting import HostedProcess, forget_server, start_server
-from vecenvs.backends.mpi.nodes import introduce
+from vecenvs.backends.mpi.nodes import describe_self
 from vecenvs.backends.mpi.nonblocking import CONTROL, NonblockingComm
 from vecenvs.backends.mpi.polling import Backoff
 from vecenvs.transport.pickling import dumps, loads
@@ -80,7 +80,7 @@ class RankServer:
         """Serve until told to end, or until MPI raises because rank 0 is lost."""
         while self._serving and time.monotonic() < self._deadline:
             busy = self._receive()
-            busy = self._look_after_hosted(0.0 if busy else self._backoff.next_rest()) or busy
+            busy = self._poll_processes(0.0 if busy else self._backoff.next_rest()) or busy
             if busy:
                 self._backoff.restart()
             elif time.monotonic() > self._says_at:
@@ -110,7 +110,7 @@ class RankServer:
 
     def _control(self, what: str, *rest: Any) -> None:
         if what == "probe":
-            peer = introduce(self._rank, self._node, rest[0])
+            peer = describe_self(self._rank, self._node, rest[0])
             if peer.shares:
                 watch_caller(rest[0].pid)  # not every launcher ends the job when it has lost rank 0
             self._tell("hello", peer)
@@ -129,7 +129,7 @@ class RankServer:
         elif what == "abandon":  # finalising MPI would wait for a rank that is gone
             self._deadline = -math.inf
 
-    def _look_after_hosted(self, rest: float) -> bool:
+    def _poll_processes(self, rest: float) -> bool:
         """Sleep until a hosted process sends something or ends, at most `rest` seconds; tell rank 0 of that."""
         hosted = list(self._hosted.values())
         for each in hosted:

@@ -127,9 +127,9 @@ class WorkerRanks:
         self._lost: list[Peer] = []
         self._pinged: dict[int, float] = {}  # ranks that have not answered -> since when
         self._heard: dict[int, float] = {}  # rank -> when its last message came
-        self._meet(patience)
+        self._handshake(patience)
 
-    def _meet(self, patience: float) -> None:
+    def _handshake(self, patience: float) -> None:
         """Have the worker ranks describe themselves."""
         target = ProbeTarget()
         try:

@@ -19,7 +19,7 @@ from vecenvs.worker.process import limit_threads, watch_caller
 from vecenvs.worker.serve import LeaderServer, ShardServer
 
 
-class Home(NamedTuple):
+class ActorLocation(NamedTuple):
     """Where an actor runs: the node's id and address, the process, and how many cores it may use."""
 
     node: str
@@ -28,12 +28,12 @@ class Home(NamedTuple):
     cores: int
 
 
-def here() -> Home:
+def here() -> ActorLocation:
     """Return where the calling actor runs."""
     import ray
 
     context = ray.get_runtime_context()
-    return Home(context.get_node_id(), ray.util.get_node_ip_address(), os.getpid(), usable_cores())
+    return ActorLocation(context.get_node_id(), ray.util.get_node_ip_address(), os.getpid(), usable_cores())
 
 
 class ServingActor:
@@ -43,7 +43,7 @@ class ServingActor:
         self._server: ShardServer | LeaderServer | None = None
         self._connected = False
 
-    def home(self) -> Home:
+    def location(self) -> ActorLocation:
         """Return where this is. The first answer says that the actor has been placed and runs."""
         return here()
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from vecenvs.backends.ray.actor import Home
+from vecenvs.backends.ray.actor import ActorLocation
 from vecenvs.backends.ray.actors import Actors
 from vecenvs.backends.ray.cluster import import_paths, shorten
 from vecenvs.backends.ray.foreign_process import ForeignProcess
-from vecenvs.backends.ray.placement import NoPlace, Seat
+from vecenvs.backends.ray.placement import NoPlace, PendingActor
 from vecenvs.transport.pickling import PickledFns
 from vecenvs.transport.remote import OTHER_NODE, RemoteTransport
 from vecenvs.transport.shared import Names
@@ -37,13 +37,13 @@ class ActorEnd(RemoteTransport):
         self._exit: tuple[bool, int | None] | None = None
         self._last_words = ""  # what Ray says of the actor's death
         self.stopped = False
-        self.home: Home | None = None
+        self.location: ActorLocation | None = None
         self._bound_for: str | None = None
 
-    def _start(self, seat: Seat) -> None:
+    def _start(self, pending: PendingActor) -> None:
         """Have an actor begin, as soon as it has its place."""
-        self._actor, self._placing = seat.actor, seat.placing
-        self._bound_for, self._modest = seat.request.bound_for, seat.request.modest
+        self._actor, self._placement = pending.actor, pending.placement
+        self._bound_for, self._needs_nothing = pending.request.bound_for, pending.request.needs_nothing
         self._answering = self._actor.make.remote(self._env_fns, import_paths())  # the next message of the boot channel
         self._serving: Any = None
 
@@ -68,7 +68,7 @@ class ActorEnd(RemoteTransport):
         return "" if self.here else OTHER_NODE
 
     def spins(self) -> tuple[Spin, Spin]:
-        return (NEVER, NEVER) if self.home is None else self._actors.spins(self.home)
+        return (NEVER, NEVER) if self.location is None else self._actors.spins(self.location)
 
     def address(self) -> str:
         import ray
@@ -141,51 +141,51 @@ class ActorEnd(RemoteTransport):
             self._process.close()
 
     def place(self) -> dict[str, Any]:
-        node, ip, pid, _ = self.home or (None,) * 4
+        node, ip, pid, _ = self.location or (None,) * 4
         return {"node": node, "ip": ip, "pid": pid}
 
     @property
     def node(self) -> str | None:
         """The node where the actor is, or to which it is bound; None if Ray has still to choose one."""
-        return self._bound_for if self.home is None else self.home.node
+        return self._bound_for if self.location is None else self.location.node
 
     @property
     def here(self) -> bool:
         """Whether the actor has a place on the caller's node."""
-        return self.home is not None and self.home.node == self._session.node
+        return self.location is not None and self.location.node == self._session.node
 
     @property
     def unplaced(self) -> bool:  # type: ignore[override]
-        return self.home is None and not self._modest
+        return self.location is None and not self._needs_nothing
 
     @property
     def where(self) -> str:  # type: ignore[override]
         """Where the worker is; and once it is dead, what Ray says of that."""
         place = " on no node yet"
-        if self.home is not None:
-            place = f" on node {self.home.node[:8]} ({self.home.ip})"
+        if self.location is not None:
+            place = f" on node {self.location.node[:8]} ({self.location.ip})"
         return f"{place} [{shorten(self._last_words)}]" if self._last_words else place
 
     def _placed(self, timeout: float | None) -> bool:
         """Wait for the actor's place on the cluster, or its death."""
-        if self.home is not None:
+        if self.location is not None:
             return True
         import ray
 
         try:
-            self._arrive(self._placing.home(timeout))
+            self._arrive(self._placement.location(timeout))
         except ray.exceptions.RayActorError as exc:
             forget_frames(exc)
             return True
         except NoPlace:
             if not self._finds_other_way():
                 raise
-        return self.home is not None
+        return self.location is not None
 
-    def _arrive(self, home: Home | None) -> None:
-        self.home = home
-        if home is not None and self.here and self._process is None:
-            self._process = ForeignProcess(home.pid)
+    def _arrive(self, location: ActorLocation | None) -> None:
+        self.location = location
+        if location is not None and self.here and self._process is None:
+            self._process = ForeignProcess(location.pid)
 
     def _finds_other_way(self) -> bool:
         """Tell whether there is another way for an actor that has found no place in time."""

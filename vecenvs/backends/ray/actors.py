@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vecenvs.backends.ray.cluster import Session
-from vecenvs.backends.ray.placement import LOOK, NoPlace, Request, Seat
+from vecenvs.backends.ray.placement import LOOK, NoPlace, PendingActor, Request
 from vecenvs.cpus import usable_cores
 from vecenvs.errors import BackendUnavailable
 from vecenvs.transport.spinning import Spin, spins
 
 if TYPE_CHECKING:
-    from vecenvs.backends.ray.actor import Home
+    from vecenvs.backends.ray.actor import ActorLocation
     from vecenvs.backends.ray.leader import LeaderTransport
     from vecenvs.backends.ray.transport import ActorTransport
 
@@ -53,7 +53,7 @@ class Actors:
         self.on_lost_node = on_lost_node
         self.min_workers = min_workers
         self.by_worker: dict[int, ActorTransport] = {}
-        self.waiting: dict[int, Seat] = {}  # by worker: actors that wait for a place, while others step their envs
+        self.waiting: dict[int, PendingActor] = {}  # by worker: those without a place, while others step their envs
         self._next_look = 0.0
         self.leaders: dict[str, LeaderTransport] = {}  # by node
 
@@ -98,16 +98,16 @@ class Actors:
             self._next_look = now + LOOK
             for other in list(self.waiting):
                 self._look(other)
-        return worker in self.waiting and self.waiting[worker].placing.found
+        return worker in self.waiting and self.waiting[worker].placement.found
 
     def _look(self, worker: int) -> None:
         import ray
 
-        seat = self.waiting[worker]
+        pending = self.waiting[worker]
         try:
-            seat.placing.look()
+            pending.placement.look()
         except ray.exceptions.RayActorError:  # it has died since, with its node for instance
-            self.waiting[worker] = seat.again()
+            self.waiting[worker] = pending.again()
         except BackendUnavailable as exc:
             _log.warning("no actor waits for a place any more: %s", exc)
             del self.waiting[worker]
@@ -118,13 +118,13 @@ class Actors:
             if self.transport == "messages" or node != self.session.node:
                 yield node
 
-    def spins(self, home: Home) -> tuple[Spin, Spin]:
+    def spins(self, location: ActorLocation) -> tuple[Spin, Spin]:
         """Return how long a worker, and its caller or its node's leader, try a semaphore before they sleep.
 
         By the time that a worker is attached, all have their places.
         """
-        cores = usable_cores() if home.node == self.session.node else home.cores
-        return spins(cores - sum(node == home.node for node in self._nodes()))
+        cores = usable_cores() if location.node == self.session.node else location.cores
+        return spins(cores - sum(node == location.node for node in self._nodes()))
 
     def reap(self, worker: int, deadline: float) -> None:
         """Free what is held for the actor of a worker, if there is one. It has been stopped."""
@@ -148,11 +148,11 @@ class Actors:
         """End the actors that wait for a place. Repeatable."""
         import ray
 
-        seats = list(self.waiting.values())
+        waiting = list(self.waiting.values())
         self.waiting.clear()
         if self.session.alive():
-            for seat in seats:
-                ray.kill(seat.actor)
+            for pending in waiting:
+                ray.kill(pending.actor)
 
     def _nodes(self) -> Iterator[str]:
         return (actor.node for actor in self.by_worker.values() if actor.node and not actor.stopped)

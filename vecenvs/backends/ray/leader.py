@@ -7,7 +7,7 @@ import time
 from vecenvs.backends.ray.actor import LeaderActor
 from vecenvs.backends.ray.actor_end import ActorEnd
 from vecenvs.backends.ray.actors import Actors
-from vecenvs.backends.ray.placement import Seat
+from vecenvs.backends.ray.placement import PendingActor
 from vecenvs.transport.remote import ASKED_FOR, OTHER_NODE
 from vecenvs.transport.shared import Names
 
@@ -18,7 +18,7 @@ class LeaderTransport(ActorEnd):
     def __init__(self, actors: Actors, node: str) -> None:
         super().__init__(actors, f"the leader of node {node[:8]}", range(0), None, Names.new(""))
         self.why = ASKED_FOR if actors.transport == "messages" else OTHER_NODE  # for an error
-        self._start(Seat(actors.request.for_leader(node), LeaderActor, (), self._who))
+        self._start(PendingActor(actors.request.for_leader(node), LeaderActor, (), self._who))
 
 
 def start_leader(actors: Actors, node: str) -> LeaderTransport:

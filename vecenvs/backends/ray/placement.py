@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from vecenvs.backends.ray.actor import EnvActor, Home
+from vecenvs.backends.ray.actor import ActorLocation, EnvActor
 from vecenvs.backends.ray.cluster import shorten
 from vecenvs.errors import BackendUnavailable
 from vecenvs.worker.process import HeldSignals
@@ -29,8 +29,8 @@ class Request:
     """The options and the placement of actors that a user at `node` wants, told to Ray and, in words, to the user.
 
     `placement` is None for Ray's default, "local" for that node, "spread" for Ray's SPREAD, a placement group, or one
-    of Ray's own strategies. `seconds` are how long an actor may wait for a place (see `Placing`); `options_name` is the
-    argument that `options` came by. `check_options` has passed both.
+    of Ray's own strategies. `seconds` are how long an actor may wait for a place (see `Placement`); `options_name` is
+    the argument that `options` came by. `check_options` has passed both.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class Request:
         self.seconds = seconds
         self._options_name = options_name
         self._node = node
-        self.queue = Queue()
+        self.queue = PlacementQueue()
         self._classes: dict[type, Any] = {}  # Ray has to be told of a class once
         # Whether it needs nothing: there is a place for it on any node, and it never waits for more than its process.
         others = [name for name in OTHER_NEEDS if self._options.get(name)]
-        self.modest = not self._needs() and not others and self._strategy in (None, "SPREAD")
+        self.needs_nothing = not self._needs() and not others and self._strategy in (None, "SPREAD")
 
     @property
     def bound_for(self) -> str | None:
@@ -61,7 +61,7 @@ class Request:
 
         options = {**self._options, "num_cpus": 0}
         shared = Request(options, None, self._node, self.seconds, self._options_name)
-        if shared.modest:  # Soft: should this node be lost as well, Ray takes another one.
+        if shared.needs_nothing:  # Soft: should this node be lost as well, Ray takes another one.
             shared._strategy = NodeAffinitySchedulingStrategy(node, soft=True)
         shared.queue = self.queue
         return shared
@@ -142,7 +142,7 @@ class Request:
         return f"of what it needs {_join(free)} is free now, other actors and tasks hold the rest"
 
 
-class Queue:
+class PlacementQueue:
     """Actors that have no place yet, and the time at which one of them found a place last."""
 
     def __init__(self) -> None:
@@ -164,8 +164,8 @@ class Queue:
         return self._moved
 
 
-class Placing:
-    """The place of one actor, called `who` in errors, from the answer to its `home` on.
+class Placement:
+    """The place of one actor, called `who` in errors, which the answer to its `location` tells.
 
     It may take `seconds`, by default those of the request, in which none of the actors of the request finds a place:
     where Ray starts many processes on few cores, one after the other does, and none has to hurry.
@@ -173,43 +173,43 @@ class Placing:
 
     def __init__(self, request: Request, actor: Any, who: str, seconds: float | None = None) -> None:
         self._request = request
-        self._call = actor.home.remote()
+        self._call = actor.location.remote()
         request.queue.enter(self._call)
         self._who = who
         self.seconds = request.seconds if seconds is None else seconds
         self._since = time.monotonic()
-        self._home: Home | None = None
+        self._location: ActorLocation | None = None
 
-    def home(self, timeout: float | None) -> Home | None:
+    def location(self, timeout: float | None) -> ActorLocation | None:
         """Return where the actor runs; None if it has no place yet after `timeout` seconds.
 
         NoPlace if Ray says that there is none, or has found none in the time allowed; BackendUnavailable if it cannot
         set up the runtime_env. An actor that has died meanwhile raises Ray's RayActorError.
         """
-        if self.look(timeout) is None and not self._request.modest and self.waited() > self.seconds:
+        if self.look(timeout) is None and not self._request.needs_nothing and self.waited() > self.seconds:
             raise NoPlace(self._request.explain(self._who, "", self.seconds))
-        return self._home
+        return self._location
 
-    def look(self, timeout: float | None = 0.0) -> Home | None:
-        """Return what `home` does, without a limit of time."""
-        if self._home is not None:
-            return self._home
+    def look(self, timeout: float | None = 0.0) -> ActorLocation | None:
+        """Return what `location` does, without a limit of time."""
+        if self._location is not None:
+            return self._location
         import ray
 
         if ray.wait([self._call], timeout=timeout)[0]:
             try:
-                self._home = ray.get(self._call)
+                self._location = ray.get(self._call)
             except ray.exceptions.RuntimeEnvSetupError as exc:
                 raise BackendUnavailable(self._request.explain_setup(self._who, str(exc))) from None
             except ray.exceptions.ActorUnschedulableError as exc:
                 words = str(exc).rstrip(". \n")
                 raise NoPlace(self._request.explain(self._who, words, self.seconds)) from None
-        return self._home
+        return self._location
 
     @property
     def found(self) -> bool:
         """Whether it had a place when it was looked at last."""
-        return self._home is not None
+        return self._location is not None
 
     def waited(self) -> float:
         """Return for how many seconds neither it nor another actor of its request has found a place."""
@@ -217,20 +217,23 @@ class Placing:
         waited = now - self._since
         return waited if waited <= self.seconds else now - max(self._since, self._request.queue.moved())
 
-    def wait(self) -> Home:
+    def wait(self) -> ActorLocation:
         """Wait for the place as long as the request allows. BackendUnavailable also if the actor has died."""
         import ray
 
         try:
-            while (home := self.home(LOOK)) is None:
+            while (location := self.location(LOOK)) is None:
                 continue
         except ray.exceptions.RayActorError as exc:
             raise BackendUnavailable(f"{self._who} did not start: {shorten(str(exc))}") from None
-        return home
+        return location
 
 
-class Seat:
-    """An actor, and its place on the cluster. The arguments are those of its class, and those of a `Placing`."""
+class PendingActor:
+    """An actor that has been requested, and its place on the cluster.
+
+    The arguments are those of its class, and those of a `Placement`.
+    """
 
     def __init__(
         self, request: Request, cls: type, arguments: Sequence[Any], who: str, seconds: float | None = None
@@ -238,8 +241,8 @@ class Seat:
         with HeldSignals():  # what a handler raises within Ray's own code leaves an actor that nothing refers to
             self.actor = request.actor_class(cls).remote(*arguments)
         self.request = request
-        self.placing = Placing(request, self.actor, who, seconds)
-        self.again = partial(Seat, request, cls, arguments, who, seconds)  # makes another one
+        self.placement = Placement(request, self.actor, who, seconds)
+        self.again = partial(PendingActor, request, cls, arguments, who, seconds)  # makes another one
 
 
 def _why_in_group(group: Any) -> str:

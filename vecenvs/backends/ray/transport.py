@@ -10,7 +10,7 @@ from typing import Any
 from vecenvs.backends.ray.actor import EnvActor
 from vecenvs.backends.ray.actor_end import ActorEnd, forget_frames
 from vecenvs.backends.ray.actors import WAIT, Actors
-from vecenvs.backends.ray.placement import NoPlace, Seat
+from vecenvs.backends.ray.placement import NoPlace, PendingActor
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import describe_indices
 from vecenvs.pool.workers import EXIT_GRACE
@@ -51,10 +51,10 @@ class ActorTransport(ActorEnd):
         self._worker = worker
         self._replaces = replaces
         self._arguments = shard.start, actors.autoreset, actors.cores
-        self._accommodating = not actors.request.modest and (replaces or actors.min_workers is not None)
+        self._accommodating = not actors.request.needs_nothing and (replaces or actors.min_workers is not None)
         seconds = min(PLACE_TIMEOUT, actors.request.seconds) if self._accommodating else None
         if worker not in actors.waiting:
-            self._start(Seat(actors.request, EnvActor, self._arguments, self._who, seconds))
+            self._start(PendingActor(actors.request, EnvActor, self._arguments, self._who, seconds))
         elif actors.has_room(worker):
             self._start(actors.waiting.pop(worker))
         else:
@@ -83,18 +83,18 @@ class ActorTransport(ActorEnd):
         return {**super().describe(), "shares": self.shares}
 
     def node_link(self, batch: BatchColumns) -> NodeLink | None:
-        return None if self.home is None else self._leaders.link(self.home.node, batch)
+        return None if self.location is None else self._leaders.link(self.location.node, batch)
 
     def _finds_other_way(self) -> bool:
         if not self._accommodating:
             return False
         why = self._actors.request.why()
         if not self._replaces:
-            if self._actors.begins(self._placing.waited()):
+            if self._actors.begins(self._placement.waited()):
                 self._actors.share_all(why)
         elif self._actors.on_lost_node == WAIT:
             self._accommodating = False
-            self._placing.seconds = math.inf
+            self._placement.seconds = math.inf
             _log.warning("%s waits for a place: %s", self._who, why)
         else:
             self.share()
@@ -106,12 +106,12 @@ class ActorTransport(ActorEnd):
         """Whether the worker has a place of its own. False also if it has died, or never will."""
         import ray
 
-        if self.home is None:
+        if self.location is None:
             try:
-                self._arrive(self._placing.look())
+                self._arrive(self._placement.look())
             except (NoPlace, ray.exceptions.RayActorError) as exc:
                 forget_frames(exc)
-        return self.home is not None and not self.shares
+        return self.location is not None and not self.shares
 
     def share(self) -> None:
         """Go to a node of other workers, while another actor waits for a place of its own.
@@ -122,10 +122,10 @@ class ActorTransport(ActorEnd):
 
         self._accommodating = False
         ray.kill(self._actor)
-        waiting = Seat(self._actors.request, EnvActor, self._arguments, self._who, math.inf)
+        waiting = PendingActor(self._actors.request, EnvActor, self._arguments, self._who, math.inf)
         self._actors.waiting[self._worker] = waiting
         self._share()
 
     def _share(self) -> None:
         self._accommodating = False
-        self._start(Seat(self._actors.elsewhere(), EnvActor, self._arguments, self._who))
+        self._start(PendingActor(self._actors.elsewhere(), EnvActor, self._arguments, self._who))
