@@ -27,6 +27,7 @@ from hypothesis import HealthCheck, settings
 
 import vecenvs._native
 from vecenvs.backends import BACKENDS, backend_class
+from vecenvs.pool.hosts import Hosts
 from vecenvs.testing import leaks
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker import preload
@@ -63,10 +64,11 @@ class Configuration:
     """Whether the twin of the compiled core runs, here and in workers by fork."""
 
     def make_vec(self, env_fns: Any, **common: Any) -> VecEnv:
-        """Make the VecEnv; no more workers than envs."""
+        """Make the VecEnv; no more workers than envs, and one for each host but those that the caller steps."""
         kwargs = dict(self.kwargs)
         if "num_workers" in kwargs and len(env_fns):
-            kwargs["num_workers"] = min(kwargs["num_workers"], len(env_fns))
+            least = 1 if kwargs.get("caller_steps") else Hosts(env_fns).default_workers(1)
+            kwargs["num_workers"] = max(least, min(kwargs["num_workers"], len(env_fns)))
         with pytest.MonkeyPatch.context() as patch:
             if self.python:
                 patch.setattr(vecenvs._native, "chosen", vecenvs._native.twin)

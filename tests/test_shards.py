@@ -2,29 +2,85 @@
 
 from __future__ import annotations
 
-import pytest
+import os
+import re
 
+import pytest
+from gymnasium.vector import SyncVectorEnv
+
+from vecenvs import Batched, DummyVecEnv, SubprocVecEnv
 from vecenvs.arguments import split
-from vecenvs.batched import divide
+from vecenvs.errors import EnvError
+from vecenvs.pool.hosts import Hosts
+from vecenvs.testing.envs import counting_fns
+from vecenvs.testing.envs.batches import batched_fns
+
+
+def hosts_of(widths: list[int]) -> Hosts:
+    """Return hosts of envs that are never made; a width of 0 is a single env."""
+    return Hosts([Batched(int, width) if width else int for width in widths])
 
 
 @pytest.mark.parametrize(
     ("widths", "count", "sizes"),
     [
-        ([64, 1, 1, 1], 2, [64, 3]),
-        ([1, 1, 1, 64], 2, [3, 64]),
-        ([64, *[1] * 10], 4, [64, 4, 3, 3]),
-        ([8, 8, 8, 8, 1, 1], 2, [16, 18]),
-        ([1, 1, 64, 64], 3, [2, 64, 64]),
-        ([64, 64, 1], 3, [64, 64, 1]),
+        ([64, 0, 0, 0], 2, [64, 3]),
+        ([64, 0, 0, 0], 3, [64, 2, 1]),
+        ([0, 0, 0, 64], 2, [3, 64]),
+        ([64, *[0] * 10], 4, [64, 4, 3, 3]),
+        ([0, 0, 64, 64], 3, [2, 64, 64]),
+        ([64, 64, 0], 3, [64, 64, 1]),
+        ([*[0] * 9, 8, *[0] * 3], 5, [3, 3, 3, 8, 3]),
         ([5], 1, [5]),
+        ([1, 0], 2, [1, 1]),
     ],
 )
-def test_batched_envs_count_for_all_of_their_envs(widths: list[int], count: int, sizes: list[int]) -> None:
-    assert list(map(len, divide(widths, count))) == sizes
+def test_a_batched_env_has_a_worker_of_its_own(widths: list[int], count: int, sizes: list[int]) -> None:
+    """The others have about as many single envs each, however many entries a batched env counts for."""
+    shards = hosts_of(widths).shards_of(count)
+    assert list(map(len, shards)) == sizes
+    assert [slot for shard in shards for slot in shard] == [*range(sum(sizes))]
 
 
-def test_single_envs_are_divided_as_ever() -> None:
+def test_single_envs_are_divided_evenly() -> None:
     for n in range(1, 20):
         for count in range(1, n + 1):
-            assert divide([1] * n, count) == split(n, count)
+            assert hosts_of([0] * n).shards_of(count) == split(n, count)
+
+
+def test_fewer_workers_than_hosts() -> None:
+    with pytest.raises(ValueError, match=re.escape("num_workers=2 is too few for envs 0-3; 4; 5, 6: a worker has one")):
+        SubprocVecEnv(batched_fns(counting_fns(7), (4, 0, 2)), num_workers=2)
+    with pytest.raises(ValueError, match="envs 0, 1; 2, 3; 4, 5; 6, 7; ...: .* Pass num_workers=5 to 6$"):
+        hosts_of([2, 2, 2, 2, 0, 0]).shards_of(4)
+    with pytest.raises(ValueError, match="num_workers=4 for 3 batched and single envs: give 3, or None"):
+        hosts_of([2, 0, 2]).shards_of(4)
+
+
+def test_the_caller_steps_what_is_left() -> None:
+    """One host after another, each by a worker of its own; other processes have one host each."""
+    fns = batched_fns(counting_fns(9), (2, 0, 0, 2, 3))
+    with DummyVecEnv(fns) as vec:
+        assert [len(vec.groups(1)), vec.stats()["num_workers"]] == [1, 4]
+    with SubprocVecEnv(fns, num_workers=2, caller_steps=True, start_method="fork") as vec:
+        vec.reset()
+        pids = vec.call(_pid, None)
+        assert len({*pids}) == 2
+        assert pids[0] == pids[1]
+        assert {*pids[2:]} == {_pid(None)}
+        assert vec.step([0] * 9)[0][:, 0].tolist() == [*range(9)]
+
+
+def test_two_hosts_in_one_process_are_two_envs() -> None:
+    shared = SyncVectorEnv(counting_fns(2))
+    with pytest.raises(EnvError, match="env 2 gave an env that another one had given already"):
+        DummyVecEnv([Batched(lambda: shared, 2)] * 4, autoreset="next_step")
+
+
+def test_each_host_has_a_worker_by_default() -> None:
+    with SubprocVecEnv(batched_fns(counting_fns(6), (2, 2, 2))) as vec:
+        assert vec.stats()["num_workers"] == 3
+
+
+def _pid(_: object) -> int:
+    return os.getpid()

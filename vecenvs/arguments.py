@@ -260,10 +260,10 @@ def check_names(what: str, names: Any, kind: str = "attribute names") -> tuple[s
     return found
 
 
-def split(n: int, num_workers: int, what: str = "envs") -> list[range]:
-    """Divide n of `what` into contiguous shards whose sizes differ by at most one, larger ones first."""
+def split(n: int, num_workers: int) -> list[range]:
+    """Divide n envs into contiguous shards whose sizes differ by at most one, larger ones first."""
     if not 1 <= parse_int("num_workers", num_workers) <= n:
-        raise ValueError(f"num_workers={num_workers} for {n} {what}: give 1 to {n}, or None for one per usable core")
+        raise ValueError(f"num_workers={num_workers} for {n} envs: give 1 to {n}, or None for one per usable core")
     size, rest = divmod(n, num_workers)
     starts = [worker * size + min(worker, rest) for worker in range(num_workers + 1)]
     return [range(a, b) for a, b in itertools.pairwise(starts)]

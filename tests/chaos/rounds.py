@@ -23,8 +23,8 @@ from chaos.plan import Plan, Violation
 from chaos.player import Player
 from chaos.schedule import Schedule
 from vecenvs.backends import backend_class
-from vecenvs.batched import divide
 from vecenvs.errors import VecEnvError
+from vecenvs.pool.hosts import Hosts
 from vecenvs.testing import leaks
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.autoreset import AUTORESET_MODES
@@ -119,8 +119,10 @@ class Rounds:
         vec = self._make(rng, plan, interrupter, counts, found)
         if vec is None:
             return found
-        shards = divide([len(host.slots) for host in plan.hosts], vec.stats()["num_workers"])
-        inline = {"dummy": {0}, "caller": {len(shards) - 1}}.get(self._kind(), set())
+        hosts = Hosts(functions(plan.hosts, plan.form, plan.pad))
+        shards = hosts.shards_of(vec.stats()["num_workers"])
+        processes = {"dummy": 0, "caller": self.processes}.get(self._kind(), len(shards))
+        inline = {*range(processes, len(shards))}
         expected = Expected(plan, shards, inline, counts)
         calls = Calls(plan, rng, interrupter, counts, self.log, history, expected.maybe_broken)
         player = Player(vec, plan, rng, calls, expected, disturber, counts)
@@ -148,7 +150,10 @@ class Rounds:
         fns = functions(plan.hosts, plan.form, plan.pad)
         kwargs = dict(self.engine.kwargs)
         if self.engine.backend != "dummy":
-            kwargs["num_workers"] = rng.randint(1, min(len(fns), 3))
+            hosts = Hosts(fns)
+            least = 1 if self._kind() == "caller" else hosts.default_workers(1)
+            kwargs["num_workers"] = rng.randint(least, max(least, min(len(fns), 3)))
+            self.processes = kwargs["num_workers"] - 1  # where the caller steps, too
         if self.engine.backend == "ray" and kwargs["num_workers"] == 3 and rng.random() < 0.5:
             plan.moves = True  # there are CPUs for two of three
             kwargs |= {"min_workers": 1, "actor_options": {"num_cpus": 3}}

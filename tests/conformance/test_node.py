@@ -6,6 +6,7 @@ from typing import Any
 
 from one_node import NodeVecEnv
 
+from vecenvs.pool.hosts import Hosts
 from vecenvs.testing.suite import (
     AutoresetConformance,
     InfoConformance,
@@ -24,7 +25,7 @@ class OverConnections:
     leader = True
 
     def make_vec(self, env_fns: Any, **common: Any) -> NodeVecEnv:
-        workers = common.pop("num_workers", min(2, len(env_fns)) or 1)
+        workers = common.pop("num_workers", Hosts(env_fns).default_workers(2))
         vec = NodeVecEnv(env_fns, workers, leader=self.leader, **common)
         assert all(each["gathered"] == (self.leader and workers > 1) for each in vec.stats()["workers"])
         return vec

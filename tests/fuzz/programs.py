@@ -23,6 +23,7 @@ from vecenvs.backends import backend_class
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.batched import Batched
 from vecenvs.errors import AlreadySteppingError, NotSteppingError, StepTimeout
+from vecenvs.pool.hosts import Hosts
 from vecenvs.testing.compare import difference
 from vecenvs.testing.envs.sized import SizedEnv, filled
 from vecenvs.testing.ledger import Ledger
@@ -129,8 +130,6 @@ def play(program: Program) -> tuple[int, str | None]:
 class _Player:
     def __init__(self, program: Program, folder: Path) -> None:
         backend, kwargs = ENGINES[program.engine]
-        if backend != "dummy":
-            kwargs = {**kwargs, "num_workers": program.workers}
         if program.restart:
             kwargs = {**kwargs, "on_failure": "restart", "max_restarts": 99, "step_timeout": 50.0}
         world = program.world
@@ -141,6 +140,9 @@ class _Player:
         if program.batched:
             inner = functools.partial(DummyVecEnv, autoreset=program.mode)
             fns = [Batched(functools.partial(inner, fns[k : k + 2]), 2) for k in range(0, len(fns), 2)]
+        if backend != "dummy":
+            workers = program.workers if kwargs.get("caller_steps") else Hosts(fns).default_workers(program.workers)
+            kwargs = {**kwargs, "num_workers": workers}
         self.program = program
         self.vec = backend_class(backend)(
             fns, autoreset=program.mode, info_attrs=world.attrs, copy=program.copy, **kwargs

@@ -10,6 +10,7 @@ from mpi4py import MPI
 
 from vecenvs.backends.mpi import MpiVecEnv
 from vecenvs.cpus import usable_cores
+from vecenvs.pool.hosts import Hosts
 from vecenvs.testing.suite import (
     BatchedConformance,
     DeathConformance,
@@ -27,8 +28,7 @@ WAY = "shared" if TRANSPORT == "auto" else TRANSPORT
 
 def make(env_fns: Any, **common: Any) -> MpiVecEnv:
     """As many workers as ranks; each must be reached in the way that is under test."""
-    workers = min(WORKERS, len(env_fns)) or None
-    vec = MpiVecEnv(env_fns, num_workers=workers, transport=TRANSPORT, **common)
+    vec = MpiVecEnv(env_fns, num_workers=Hosts(env_fns).default_workers(WORKERS), transport=TRANSPORT, **common)
     assert [*vec.stats()["transports"]] == [WAY]
     return vec
 

@@ -13,6 +13,7 @@ from envpool_rules import EnvPoolRules, EnvPoolWorkerRules
 from ray_session import EXEMPT, OPTIONS, ray_session  # noqa: F401
 
 from vecenvs.backends.ray import RayVecEnv
+from vecenvs.pool.hosts import Hosts
 from vecenvs.testing.suite import (
     Conformance,
     DeathConformance,
@@ -36,10 +37,10 @@ class OnRay(Conformance):
     gathers = False  # whether two workers have a leader
 
     def make_vec(self, env_fns: Any, **common: Any) -> RayVecEnv:
-        workers = common.pop("num_workers", min(2, len(env_fns)) or 2)
+        workers = common.pop("num_workers", Hosts(env_fns).default_workers(2))
         vec = RayVecEnv(env_fns, workers, actor_options=self.options, transport=self.transport, **common)
         assert vec.stats()["transports"] == {self.way: workers}
-        assert all(worker["gathered"] == (self.gathers and workers == 2) for worker in vec.stats()["workers"])
+        assert all(worker["gathered"] == (self.gathers and workers > 1) for worker in vec.stats()["workers"])
         return vec
 
 
@@ -87,7 +88,7 @@ class TestSharing(OnRay, RowConformance, ScheduleConformance):
         monkeypatch.setattr("vecenvs.backends.ray.transport.PLACE_TIMEOUT", 0.5)
 
     def make_vec(self, env_fns: Any, **common: Any) -> RayVecEnv:
-        workers = min(2, len(env_fns)) or 2
+        workers = Hosts(env_fns).default_workers(2)
         vec = super().make_vec(env_fns, num_workers=workers, min_workers=1, **common)
         assert sum(worker["shares"] for worker in vec.stats()["workers"]) == workers - 1
         return vec

@@ -16,7 +16,7 @@ from vecenvs.vec_env import StepReturn
 
 
 class DummyVecEnv(PoolVecEnv):
-    """Steps its envs in the calling process. For cheap envs, few envs, and debugging.
+    """Steps its envs in the calling process, one host after another. For cheap envs, few envs, and debugging.
 
     Args:
         env_fns: functions that make one env each.
@@ -43,10 +43,14 @@ class DummyVecEnv(PoolVecEnv):
     """
 
     _has_workers = False
-    _parts = (*PoolVecEnv._parts, "_local", "_results", "_take_actions")  # noqa: SLF001  its base's
+    _caller_steps = True
+    _parts = (*PoolVecEnv._parts, "_local", "_locals", "_results", "_take_actions")  # noqa: SLF001  its base's
 
     def __init__(self, env_fns: Iterable[EnvFn], **common: Any) -> None:
+        self._locals: list[LocalTransport] = []  # one for each host
+        self._made_here: set[int] = set()  # see `make_envs`
         super().__init__(env_fns, 1, **common)
+        self._local = self._locals[0]  # the one that `_direct` steps
         self._take_actions = self._batch.actions.take
         self._blank = blank_info()
         # Of a single batched env, whose observations need not go through the columns.
@@ -55,7 +59,8 @@ class DummyVecEnv(PoolVecEnv):
         self._recorded: int | None = None  # number of a step that `step_wait` carries out directly
         # Whether rows without infos are all that a step leaves behind, and no subclass has halves of `step` of its own.
         halves = (type(self).step_async, type(self).step_wait) == (DummyVecEnv.step_async, DummyVecEnv.step_wait)
-        self._direct = halves and not (self._asynchronous or self._info_attrs or self._step_results.keep_rows)
+        alone = len(self._locals) == 1
+        self._direct = alone and halves and not (self._asynchronous or self._info_attrs or self._step_results.keep_rows)
 
     def step(self, actions: Any) -> StepReturn:
         """Step every env once. A step in which no env fails or gives an info takes the direct way below.
@@ -109,11 +114,14 @@ class DummyVecEnv(PoolVecEnv):
             return []
         self._check_free("envs", None, autoresets=False)
         self._waiting.finish_resets(self._commands.everyone, forget=False)
-        return self._local.envs()
+        if len(self._locals) == 1:
+            return self._local.envs()
+        return [env for local in self._locals for env in local.envs()]
 
     def _launch(self, worker: int, shard: range) -> Transport:
-        self._local = LocalTransport(self._hosts.functions_of(shard), shard.start, self.autoreset)
-        return self._local
+        env_fns = self._hosts.functions_of(shard)
+        self._locals.append(LocalTransport(env_fns, shard.start, self.autoreset, None, self._made_here))
+        return self._locals[-1]
 
     def _lay_out(self) -> BatchColumns:
         space, actions = self.observation_space, self.action_space

@@ -31,7 +31,12 @@ class LocalTransport(Transport):
     forks = True
 
     def __init__(
-        self, env_fns: Sequence[Callable[[], Env[Any, Any]]], first: int, autoreset: str, cores: int | None = None
+        self,
+        env_fns: Sequence[Callable[[], Env[Any, Any]]],
+        first: int,
+        autoreset: str,
+        cores: int | None,
+        seen: set[int],
     ) -> None:
         self._first = first
         self._autoreset = autoreset
@@ -42,7 +47,7 @@ class LocalTransport(Transport):
         # signal raised in it.
         self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._worker: Worker | None = None
-        self._envs, made = make_envs(env_fns, first, autoreset, cores, remote=False)
+        self._envs, made = make_envs(env_fns, first, autoreset, cores, seen, remote=False)
         self._answers.append((0, int(Answer.MADE), made))
 
     def attach(self, batch: BatchColumns) -> None:

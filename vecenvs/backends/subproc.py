@@ -15,6 +15,7 @@ from vecenvs.arguments import check_choice, check_env_fns, listed, parse_flag, p
 from vecenvs.backends.in_process import LocalTransport
 from vecenvs.cpus import allowed_cpus, usable_cores, worker_cores
 from vecenvs.errors import GUARD, UNGUARDED, BackendUnavailable, VecEnvError
+from vecenvs.pool.hosts import Hosts
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
 from vecenvs.transport.memory import check_system, unlink_semaphores
@@ -36,10 +37,11 @@ class SubprocVecEnv(PoolVecEnv):
 
     Args:
         env_fns: functions that make one env each.
-        num_workers: by default one per usable core, at most one per env.
+        num_workers: by default one per usable core, at most one per env. A batched env has a worker of its own.
         start_method: "fork", "forkserver", "spawn" or None for Python's default.
         caller_steps: whether the calling process steps the last shard itself while the workers step theirs (it counts
-            in `num_workers`): the fastest on few cores when the caller would only wait.
+            in `num_workers`, and takes all batched envs that are left to it): the fastest on few cores when the caller
+            would only wait.
         pin_workers: whether each worker process is tied to a CPU of its own (Linux). Only where these CPUs have no
             other work: two programs that pin use the same ones.
         **common: the arguments that every engine takes (see `DummyVecEnv`).
@@ -64,11 +66,12 @@ class SubprocVecEnv(PoolVecEnv):
         if start_method is not None:
             check_choice("start_method", start_method, START_METHODS)
         if num_workers is None:
-            workers = max(1, min(len(fns), worker_cores()))
+            workers = Hosts(fns).default_workers(worker_cores())
         else:
             workers = parse_int("num_workers", num_workers)
         self._context = multiprocessing.get_context(start_method)
         self._caller_steps = parse_flag("caller_steps", caller_steps)
+        self._made_here: set[int] = set()  # see `make_envs`
         self._processes = workers - self._caller_steps
         self._cpus = self._cpus_to_pin() if parse_flag("pin_workers", pin_workers) else []
         super().__init__(fns, workers, **common)
@@ -80,9 +83,9 @@ class SubprocVecEnv(PoolVecEnv):
 
     def _launch(self, worker: int, shard: range) -> Transport:
         env_fns = self._hosts.functions_of(shard)
-        cores = max(1, worker_cores() // len(self._shards))
-        if self._caller_steps and worker == len(self._shards) - 1:
-            return LocalTransport(env_fns, shard.start, self.autoreset, cores)
+        cores = max(1, worker_cores() // (self._processes + self._caller_steps))
+        if worker >= self._processes:
+            return LocalTransport(env_fns, shard.start, self.autoreset, cores, self._made_here)
         cpu = self._cpus[worker] if self._cpus else None
         spin = spins(usable_cores() - self._processes)
         names = Names.new(self._wake)

@@ -12,7 +12,7 @@ from vecenvs.batch.batch_columns import FIRST, Allocator, BatchColumns
 from vecenvs.batch.columns import Columns as BatchRows
 from vecenvs.batch.info_batches import Columns, info_of
 from vecenvs.batch.lazy_infos import BegunInfos
-from vecenvs.batched import Hosts
+from vecenvs.pool.hosts import Hosts
 from vecenvs.pool.info_columns import InfoColumns
 from vecenvs.transport.protocol import Command
 from vecenvs.transport.reset_arguments import ResetArguments

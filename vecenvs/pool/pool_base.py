@@ -25,15 +25,14 @@ from vecenvs.arguments import (
     parse_int,
     parse_limit,
     parse_timeout,
-    split,
 )
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.batched import Hosts
 from vecenvs.errors import VecEnvError
 from vecenvs.pool.batched_results import BatchedResults
 from vecenvs.pool.commands import Commands, Resets
 from vecenvs.pool.episodes import Episodes
 from vecenvs.pool.finalizers import Finalizer
+from vecenvs.pool.hosts import Hosts
 from vecenvs.pool.info_columns import InfoColumns
 from vecenvs.pool.recovery import Recovery
 from vecenvs.pool.remote_calls import RemoteCalls
@@ -79,6 +78,7 @@ class PoolBase(VecEnv):
         "_batch", "_calls", "_commands", "_episodes", "_infos", "_recovery", "_step_results", "_subsets", "_waiting",
         "_workers",
     )  # fmt: skip
+    _caller_steps = False  # whether the calling process steps the last shard, or all of them
     _moves_workers = False  # whether the engine may replace workers that have not failed: see `Transport.moving`
 
     def __init__(
@@ -119,8 +119,7 @@ class PoolBase(VecEnv):
         if self._asynchronous and self._hosts.batched:
             raise ValueError("autoreset='async' with a Batched: its envs cannot be reset while others are stepped")
         self.num_envs = n = self._hosts.num_envs
-        what = "batched and single envs" if self._hosts.batched else "envs"
-        self._shards = self._hosts.shards_of(len(split(len(fns), num_workers, what)))
+        self._shards = self._hosts.shards_of(num_workers, caller_steps=self._caller_steps)
         self._wake = new_name()  # of a shared batch's semaphore: workers get it before the semaphore exists
         self._step_result: Result | None = None  # of a step_wait that has not returned it yet
         # Whether the last call was a step of all envs that has ended well: then each of them can take a command.
@@ -177,9 +176,9 @@ class PoolBase(VecEnv):
                 batch.forget()
             if isinstance(exc, MemoryError) or (isinstance(exc, OSError) and exc.errno in _SCARCE):
                 raise VecEnvError(
-                    f"the system does not give {called.__name__} what {n} envs in {num_workers} workers need ({exc}): "
-                    "take fewer, or raise its limits (ulimit -n for open files, -u for processes, -v for memory; room "
-                    "in /dev/shm)"
+                    f"the system does not give {called.__name__} what {n} envs in {len(self._shards)} workers need "
+                    f"({exc}): take fewer, or raise its limits (ulimit -n for open files, -u for processes, -v for "
+                    "memory; room in /dev/shm)"
                 ) from exc
             raise
 

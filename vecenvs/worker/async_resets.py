@@ -7,21 +7,21 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from vecenvs.worker.env_shard import ResetOutcome
+from vecenvs.worker.env_shard import FirstRow
 
 
 class AsyncResets:
     """Runs `reset(local)` for envs whose episodes have ended, each in a thread of its own if `threads` is true.
 
-    A first row is sent, by `send(number, local, outcome)`, when the reset has ended and command `number` has asked for
-    it, in either order. An env which is still in its reset when the worker closes is closed by that reset's thread, by
-    `close(local)`.
+    `reset` returns what writes the first row. That is sent, by `send(number, local, first_row)`, when the reset has
+    ended and command `number` has asked for it, in either order. An env which is still in its reset when the worker
+    closes is closed by that reset's thread, by `close(local)`.
     """
 
     def __init__(
         self,
-        reset: Callable[[int], ResetOutcome],
-        send: Callable[[int, int, ResetOutcome], None],
+        reset: Callable[[int], FirstRow],
+        send: Callable[[int, int, FirstRow], None],
         close: Callable[[int], object],
         *,
         threads: bool,
@@ -31,7 +31,7 @@ class AsyncResets:
         self._close = close
         self._use_threads = threads
         self._lock = threading.Lock()
-        self._first_rows: dict[int, ResetOutcome] = {}
+        self._first_rows: dict[int, FirstRow] = {}
         self._asked: dict[int, int] = {}  # env -> number of the command that asks for its first row
         self._threads: dict[int, _ResetThread] = {}  # of resets whose first row has not been sent
         self._left: set[int] = set()  # envs to be closed by the thread of their reset
@@ -87,9 +87,9 @@ class AsyncResets:
         return self._left
 
     def _run(self, local: int) -> None:
-        outcome = self._reset(local)
+        first_row = self._reset(local)
         with self._lock:
-            self._first_rows[local] = outcome
+            self._first_rows[local] = first_row
             left = local in self._left
         if left:
             self._close(local)
@@ -100,9 +100,9 @@ class AsyncResets:
         with self._lock:
             if local not in self._first_rows or local not in self._asked:
                 return
-            outcome, number = self._first_rows.pop(local), self._asked.pop(local)
+            first_row, number = self._first_rows.pop(local), self._asked.pop(local)
             self._threads.pop(local, None)
-        self._send(number, local, outcome)
+        self._send(number, local, first_row)
 
 
 class _ResetThread:

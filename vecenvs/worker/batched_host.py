@@ -255,11 +255,6 @@ def shown_by(view: Any) -> VecEnv | None:
     return vec if isinstance(vec, VecEnv) else None
 
 
-def width(env: Any) -> int:
-    """Return how many envs an env or a host of envs counts for."""
-    return env.num_envs if isinstance(env, BatchedHost) else 1
-
-
 def _single(env: Any, which: str) -> spaces.Space[Any]:
     """Return the space of one env, whichever way a batched env names it."""
     space = getattr(env, f"single_{which}", None)

@@ -13,12 +13,13 @@ from vecenvs.batch.batch_columns import FIRST, LAST, TRUNCATED, BatchColumns, Sp
 from vecenvs.batch.info_batches import Columns, InfoColumn, parts, united
 from vecenvs.batch.values import copy_containers
 from vecenvs.errors import ResetNeededError, VecEnvError, describe_indices
-from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, safe_text
+from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots, safe_text
 from vecenvs.transport.reset_arguments import NONE_GIVEN, ResetArguments
+from vecenvs.worker.autoreset import RowFlags
 from vecenvs.worker.batched_host import BatchedHost
 from vecenvs.worker.block_attributes import BlockAttributes
 from vecenvs.worker.block_writer import BlockWriter, Mask, Rows
-from vecenvs.worker.env_shard import ENV_ERRORS
+from vecenvs.worker.env_shard import ENV_ERRORS, FirstRow
 from vecenvs.worker.final_infos import mask_of, split_infos
 from vecenvs.worker.held_resets import HeldResets
 
@@ -27,17 +28,14 @@ _NONE: Rows = np.zeros(0, np.int64)
 
 
 class BatchedShard:
-    """The envs of one host. A host is stepped whole: its envs fail together, and a step writes all of their rows.
-
-    The shard is its own `flags` and `autoreset`: `some` tells whether a row has flags.
-    """
+    """The envs of one host. A host is stepped whole: its envs fail together, and a step writes all of their rows."""
 
     def __init__(self, host: BatchedHost, first: int, batch: BatchColumns, autoreset: str, *, remote: bool) -> None:
         self.first = first
         self.all = range(host.num_envs)
         self.done: Sequence[Any] = ()
         self.unsettled: list[int | BaseException] = []
-        self.some = False
+        self.flags = RowFlags(batch, first, len(self.all))
         self._host = host
         self._mode = autoreset
         self._refuses = autoreset == "disabled"
@@ -61,14 +59,6 @@ class BatchedShard:
         self._fresh: Columns = {}  # infos of the resets of other envs meanwhile: these repeat their first rows
         self._held = HeldResets(first)
         self.hold = self._held.hold  # seed and options for an env's next reset which is not the batched env's own
-
-    @property
-    def flags(self) -> BatchedShard:
-        return self
-
-    @property
-    def autoreset(self) -> BatchedShard:
-        return self
 
     def read_actions(self) -> Sequence[Any]:
         """Return nothing: the host takes its actions as a block of the columns."""
@@ -106,16 +96,16 @@ class BatchedShard:
             self._parts = None
         return self._writer.with_objects(body)
 
-    def step_some(self, some: Sequence[int], actions: Any) -> RowsBody | None:
+    def step_some(self, some: Slots) -> tuple[int, RowsBody | None]:
         """Step the host for a command about its envs, all of them; what rows have besides columns are extras."""
         self.step_all(self._number, ())
         body = self.end_step()
-        return body and body.spread(self.first, some)
+        return len(some), body and body.spread(self.first, some)
 
     def _step(self) -> RowsBody | None:
         self._parts = None
         if self._detained:
-            self.some = False
+            self.flags.some = False
             self._flags[:] = 0
             if self._host.broken:
                 raise VecEnvError(self._host.broken)
@@ -132,7 +122,7 @@ class BatchedShard:
         began = self._ended if self._mode == "next_step" else _NONE
         mark = 0 if self._mode == "same_step" else LAST
         self._ended = ended = writer.write_outcomes(rewards, terminated, truncated, began, mark)
-        self.some = bool(len(ended) or len(began))
+        self.flags.some = bool(len(ended) or len(began))
         if infos or self._reading or (len(ended) and self._mode != "next_step"):
             return self._end_episodes(self._parts, ended, began, infos)
         return None
@@ -186,7 +176,11 @@ class BatchedShard:
         """
         lost, self._lost = self._lost, {}
         ended = self._mask_of(rows := np.array(sorted(lost)))
-        self._rewards[:], self._flags[:], self.some = 0.0, np.where(ended, np.uint8(TRUNCATED), np.uint8(FIRST)), True
+        self._rewards[:], self._flags[:], self.flags.some = (
+            0.0,
+            np.where(ended, np.uint8(TRUNCATED), np.uint8(FIRST)),
+            True,
+        )
         infos = {**self._fresh, **self._attributes.store(self._attributes.read_new())}
         infos["worker_restarted"] = InfoColumn(rows, np.ones(len(rows), bool))
         self._writer.keep_final([lost[row] for row in rows.tolist()], rows, infos)
@@ -209,7 +203,7 @@ class BatchedShard:
         infos = self._reset(began)
         resets = united(self._fresh, {**infos, **self._attributes.store_first(began)})
         infos = {**united(self._fresh, infos), **self._attributes.store(self._attributes.read())}
-        self._rewards[:], self._flags[:], self.some = 0.0, FIRST, True
+        self._rewards[:], self._flags[:], self.flags.some = 0.0, FIRST, True
         return RowsBody([], columns=(infos, resets))
 
     def open_info(self, specs: Specs) -> None:
@@ -229,8 +223,11 @@ class BatchedShard:
     def renew(self, local: int, *, begun: bool = False) -> None:
         """Do nothing: the host is asked for its `step` at each step."""
 
-    def reset_some(self, some: Sequence[int], given: ResetArguments) -> RowsBody | None:
+    def reset_some(self, some: Slots, given: ResetArguments) -> tuple[int, RowsBody | None]:
         """Reset envs for the caller, by slot with the seed and the options of each; their rows are first ones."""
+        return len(some), self._reset_rows(some, given)
+
+    def _reset_rows(self, some: Slots, given: ResetArguments) -> RowsBody | None:
         mask = self._mask_of(np.array(some))
         if not (mask.all() or self._host.takes_masks):
             kind = type(self._host.env).__name__
@@ -245,14 +242,14 @@ class BatchedShard:
                 self._fresh = united(parts(self._fresh, ~mask), first)
         except BaseException as exc:
             return self._fail_all("reset", exc, some)
-        self._rewards[mask], self._flags[mask], self.some = 0.0, FIRST, True
+        self._rewards[mask], self._flags[mask], self.flags.some = 0.0, FIRST, True
         body = RowsBody([], columns=({**infos, **left}, first))
         body = self._writer.with_objects(body, [self.first + local for local in some]) or body
         found = body.spread(self.first, some)
         return found if found.extras or found.objects else None
 
-    def try_reset(self, local: int) -> Any:
-        """Refuse: no env of a host is reset by itself (see `reset_some`), and there is no async mode for hosts."""
+    def try_reset(self, local: int) -> FirstRow:
+        """Refuse: there is no async mode for batched envs."""
         raise VecEnvError(f"env {self.first + local} is part of a batched env")
 
     def _reset(self, mask: Mask, given: ResetArguments = NONE_GIVEN) -> Columns:
@@ -288,7 +285,7 @@ class BatchedShard:
             self.unsettled.append(exc)
         self._refused[:], self._why, self._detained = True, "failed before", True
         self._ended, self._begun_next, self._lost = _NONE, self._begun_next & False, {}
-        self._flags[:], self.some = 0, True
+        self._flags[:], self.flags.some = 0, True
         return RowsBody(self._extras_of(doing, exc, self.all if asked is None else asked))
 
     def _extras_of(self, doing: str, exc: BaseException, some: Sequence[int]) -> list[RowExtras]:
@@ -305,14 +302,10 @@ class BatchedShard:
     def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
         """Fail envs for a reason from outside; the whole host needs a reset then."""
         self._refused[:], self._why, self._detained = True, "failed before", True
-        self._flags[list(shard)], self.some = 0, True
+        self._flags[list(shard)], self.flags.some = 0, True
         return self._failed(shard, why)
 
     # The envs
-
-    def part_of(self, local: int) -> tuple[range, bool]:
-        """Return all envs, and that they are one batched env."""
-        return self.all, True
 
     def targets(self, some: Sequence[int]) -> Sequence[Any]:
         """Return what stands for these envs while one function is run on them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +11,6 @@ from vecenvs.env_calls import counts_as_reset, name_for
 from vecenvs.errors import VecEnvError
 from vecenvs.transport.pickling import dumps
 from vecenvs.transport.protocol import RemoteFailure, safe_text
-from vecenvs.worker.batched_host import width
 from vecenvs.worker.env_shard import ENV_ERRORS
 from vecenvs.worker.host_parts import run_on
 from vecenvs.worker.shard import Shard
@@ -31,7 +29,7 @@ def call_envs(env_shard: Shard, first: int, call: EnvCall, *, remote: bool) -> l
             # Each env gets arguments of its own, as it would in a process of its own.
             result = run(run_on, env, function, copy_containers(args), copy_containers(kwargs))
             results.append(result if remote else copy_containers(result))
-            env_shard.autoreset.renew(slot - first, begun=counts_as_reset(function, args))
+            env_shard.renew(slot - first, begun=counts_as_reset(function, args))
         except ENV_ERRORS as exc:
             results.append(RemoteFailure.capture(slot, _described(function, args), exc, portable=remote))
     return results
@@ -60,9 +58,9 @@ def _portable_result(slot: int, doing: str, result: Any) -> Any:
 
 
 def close_envs(envs: Sequence[Any], first: int, *, remote: bool) -> list[RemoteFailure]:
-    """Close every env or host of envs and return the failures."""
+    """Close every env, or the one batched env, and return the failures."""
     failures = []
-    for slot, env in zip(itertools.accumulate(map(width, envs), initial=first), envs, strict=False):
+    for slot, env in enumerate(envs, first):
         try:
             run(env.close)
         except ENV_ERRORS as exc:

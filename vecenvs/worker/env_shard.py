@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from vecenvs import _native
@@ -19,13 +20,14 @@ from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots
 from vecenvs.transport.reset_arguments import ResetArguments
 from vecenvs.worker.autoreset import Autoreset, RowFlags, named
 from vecenvs.worker.info_reader import InfoReader
+from vecenvs.worker.portions import Portions
 from vecenvs.worker.row_writer import Infos, RowWriter
 
 ENV_ERRORS = (Exception, SystemExit)  # an env that calls sys.exit() has failed; it does not end the program
 
 Body = RowsBody | Infos | None
 
-ResetOutcome = RemoteFailure | tuple[Any, dict[str, Any]]
+FirstRow = Callable[[], RowsBody | None]  # writes the first row of an episode; returns what it has besides columns
 
 
 class _Arguments:
@@ -49,27 +51,16 @@ class EnvShard:
 
     `step_all` steps all envs in as few calls as possible. Mostly that is all; otherwise `end_step` does the rest.
 
-    `whole` tells whether these are all envs of the worker: then their infos may travel together.
-
     `unsettled` is what has to wait until the step has been answered: envs whose async reset is to begin, and
     exceptions to raise that are not an env's own, such as a Ctrl-C.
     """
 
-    def __init__(
-        self,
-        envs: Sequence[Any],
-        first: int,
-        batch: BatchColumns,
-        autoreset: str,
-        *,
-        remote: bool,
-        whole: bool = True,
-    ) -> None:
+    def __init__(self, envs: Sequence[Any], first: int, batch: BatchColumns, autoreset: str, *, remote: bool) -> None:
         self.envs = list(envs)
         self.first = first
         self.all = range(len(self.envs))
-        self._whole = whole
-        self.read_actions = batch.actions.shard(first, len(self.envs)).given
+        given_actions = batch.actions.shard(first, len(self.envs))
+        self.read_actions, self._action_rows = given_actions.given, given_actions.view
         self.done: Sequence[Any] = ()  # one item for each env that has done its part of the current command
         # The last step of all envs: the number of its command, where it is, and the exception that has stopped it.
         self._step_number = -1
@@ -78,14 +69,14 @@ class EnvShard:
         self._infos: list[tuple[int, dict[str, Any]]] = []
         self._stopped: BaseException | None = None
         self.unsettled: list[int | BaseException] = []
+        self._slow_steps, self._slow_resets = Portions(), Portions()
         self.flags = RowFlags(batch, first, len(self.envs))
         self._batch = batch
         self._remote = remote
         self._reader = InfoReader(batch.info_attrs, self.envs, first) if batch.info_attrs else None
-        self.autoreset = Autoreset(self.envs, first, batch, autoreset, self.flags, self.unsettled, self._reader)
-        self._rows = RowWriter(
-            self.envs, first, batch, self.autoreset, self.flags, self.unsettled, self._reader, remote=remote
-        )
+        resets = Autoreset(self.envs, first, batch, autoreset, self.flags, self.unsettled, self._reader)
+        self._autoreset, self.hold, self.resume, self.renew = resets, resets.hold, resets.resume, resets.renew
+        self._rows = RowWriter(self.envs, first, batch, resets, self.flags, self.unsettled, self._reader, remote=remote)
         self._has_objects = batch.observations.layout.has_objects
         self._objects = batch.observations.objects
         self._rewards: Any = batch.rewards[first : first + len(self.envs)].data
@@ -109,7 +100,7 @@ class EnvShard:
         self._actions, self._infos, self._stopped = actions, infos, _BROKEN_OFF
         self._stepped = self.done = rewards
         self._step_number = number
-        autoreset, before = self.autoreset, forks.count
+        autoreset, before = self._autoreset, forks.count
         try:
             written = self._step_envs(
                 autoreset.acts, actions, self._cells, self._where, rewards, infos, autoreset.end_episode,
@@ -133,11 +124,23 @@ class EnvShard:
             stopped = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
         return self._step(self.all, self._actions, self._stepped, self._infos, stopped, math.inf)
 
-    def step_portion(self, some: Slots, actions: Any, until: float, *, resets: bool = False) -> tuple[int, Body]:
-        """Step these envs in this order, up to the one at whose end `clock()` has reached `until`; write their rows.
+    def step_some(self, some: Slots) -> tuple[int, Body]:
+        """Step the first of these envs, in this order, and write their rows: those that travel together (`Portions`).
 
-        Return how many were stepped, and what there is besides columns. With `resets` they are reset, and `actions`
-        are the arguments of that.
+        Return how many were stepped, and what there is besides columns.
+        """
+        return self._slow_steps.carry_out(some, lambda some, until: self._portion(some, self._actions_of(some), until))
+
+    def _actions_of(self, some: Slots) -> Any:
+        """Return these envs' actions as `step_envs` takes them."""
+        if self._action_rows is not None:
+            return self._action_rows
+        return dict(zip(some, self._batch.actions.rows_at(rows_of(shifted(some, self.first)), len(some)), strict=True))
+
+    def _portion(self, some: Slots, actions: Any, until: float, *, resets: bool = False) -> tuple[int, Body]:
+        """Step these envs up to the one at whose end `clock()` has reached `until`.
+
+        With `resets` they are reset, and `actions` are the arguments of that.
         """
         if self.flags.some:
             self.flags.clear(some)
@@ -159,7 +162,7 @@ class EnvShard:
     ) -> Body:
         """Step those of the envs `shard` that have not been stepped, up to the time `until`, and write their rows."""
         extras: list[RowExtras] = []
-        autoreset = self.autoreset
+        autoreset = self._autoreset
         acts, doing = (autoreset.resets, "reset") if resets else (autoreset.acts, "step")
         if stopped is not None:
             self._fail_at(shard, doing, stopped, rewards, infos, extras)
@@ -178,7 +181,7 @@ class EnvShard:
             shard = shard[: len(rewards)]
         if not written:
             self._rows.write_rewards(shard, rewards, extras)
-        whole = bool(infos) and self._rows.take_infos(infos, extras, together=shard is self.all and self._whole)
+        whole = bool(infos) and self._rows.take_infos(infos, extras, together=shard is self.all)
         if self._reader is not None:
             for local, error in self._reader.collect(shard, extras, autoreset.reset_infos):
                 self._rows.fail(local, doing, error, extras)
@@ -227,28 +230,30 @@ class EnvShard:
 
     # Resetting
 
-    def reset_portion(self, some: Slots, given: ResetArguments, until: float) -> tuple[int, Body]:
-        """Reset these envs for the caller, up to the one at whose end `clock()` has reached `until`; write their rows.
+    def reset_some(self, some: Slots, given: ResetArguments) -> tuple[int, Body]:
+        """Reset the first of these envs for the caller and write their rows, as `step_some` does.
 
-        `given` has the seed and the options of each, by slot. Return how many were reset, and what there is besides
-        columns.
+        `given` has the seed and the options of each, by slot.
         """
-        return self.step_portion(some, _Arguments(given, self.first), until, resets=True)
+        arguments = _Arguments(given, self.first)
+        return self._slow_resets.carry_out(some, lambda some, until: self._portion(some, arguments, until, resets=True))
 
-    def try_reset(self, local: int) -> ResetOutcome:
-        """Reset one env, in the thread of an async reset; return its observation and info, or its failure."""
+    def try_reset(self, local: int) -> FirstRow:
+        """Reset one env, in the thread of an async reset; return what writes its first row, or its failure."""
+        outcome: RemoteFailure | tuple[Any, dict[str, Any]]
         try:
-            obs = self._batch.observations.layout.copied(forks.run(self.autoreset.reset, local))
-            return obs, self.autoreset.reset_infos.pop(local, {})
+            obs = self._batch.observations.layout.copied(forks.run(self._autoreset.reset, local))
+            outcome = obs, self._autoreset.reset_infos.pop(local, {})
         except BaseException as exc:
-            self.autoreset.refuse(local, "failed in reset")
-            self.autoreset.reset_infos.pop(local, None)
+            self._autoreset.refuse(local, "failed in reset")
+            self._autoreset.reset_infos.pop(local, None)
             if not isinstance(exc, ENV_ERRORS):
                 self._interrupted(exc)
-            return self._rows.capture(local, "reset", exc)
+            outcome = self._rows.capture(local, "reset", exc)
+        return partial(self._first_row, local, outcome)
 
-    def first_row(self, local: int, outcome: ResetOutcome) -> RowsBody | None:
-        """Write the first row after `try_reset`; return what there is besides columns."""
+    def _first_row(self, local: int, outcome: RemoteFailure | tuple[Any, dict[str, Any]]) -> RowsBody | None:
+        """Write the first row after a reset; return what there is besides columns."""
         slot, extras = self.first + local, list[RowExtras]()
         self._rewards[local] = 0.0
         if isinstance(outcome, RemoteFailure):
@@ -264,10 +269,6 @@ class EnvShard:
         """Fail all of these envs for a reason that is not known to be one env's; return the extras that say so."""
         return self._rows.fail_all(shard, why)
 
-    def part_of(self, local: int) -> tuple[range, bool]:
-        """Return all envs, and that they are not one batched env."""
-        return self.all, False
-
     def targets(self, some: Sequence[int]) -> Sequence[Any]:
         """Return these envs, on which a function is to be run."""
         return [self.envs[local] for local in some]
@@ -278,7 +279,7 @@ class EnvShard:
 
     def show_envs(self) -> list[Any]:
         """Return the list of envs itself. From now on steps use the envs that the caller puts into it."""
-        self.autoreset.make_exchangeable()
+        self._autoreset.make_exchangeable()
         return self.envs
 
     def open_info(self, specs: Specs) -> None:

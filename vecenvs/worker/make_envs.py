@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from vecenvs.cpus import sharing
 from vecenvs.errors import RepeatedEnvError, VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, ShardSpec
 from vecenvs.vec_env import way_of_several
-from vecenvs.worker.batched_host import BatchedHost, width
+from vecenvs.worker.batched_host import BatchedHost
 from vecenvs.worker.calls import close_envs
 from vecenvs.worker.env_shard import ENV_ERRORS
 from vecenvs.worker.make_host import call_make, make_host
@@ -37,17 +36,24 @@ COMMON = ("observation_space", "action_space", "render_mode")  # what all envs o
 
 
 def make_envs(
-    env_fns: Iterable[Callable[[], Any]], first: int, autoreset: str, cores: int | None = None, *, remote: bool
+    env_fns: Iterable[Callable[[], Any]],
+    first: int,
+    autoreset: str,
+    cores: int | None = None,
+    seen: set[int] | None = None,
+    *,
+    remote: bool,
 ) -> tuple[list[Any], ShardSpec | RemoteFailure]:
-    """Call every function. What a `Batched` makes is a `BatchedHost` of so many envs.
+    """Call every function: those of single envs, or one `Batched`, which makes a `BatchedHost`.
 
-    `cores` are how many this worker may use, for functions that ask (`cpus.worker_cores`).
+    `cores` are how many this worker may use, for functions that ask (`cpus.worker_cores`). `seen` has the ids of the
+    envs that other workers of this process have made, and gets those of these.
 
     Returns:
         The envs and their description. If a function raises, no envs (those made so far are closed) and its failure.
     """
     envs: list[Any] = []
-    seen: set[int] = set()
+    seen = set() if seen is None else seen
     slot = first
     try:
         with sharing(cores):
@@ -62,7 +68,7 @@ def make_envs(
                     raise RepeatedEnvError(slot, f"{told}: {NEW_EACH_TIME}")
                 seen.add(bare)
                 envs.append(env if batched is None else _host_of(env, batched, slot, autoreset))
-                slot += width(envs[-1])
+                slot += 1
         slot = first
         made = _describe(envs, first, remote=remote)
     except BaseException as exc:
@@ -141,7 +147,7 @@ def problem_of(env: Any) -> str:
 def _mismatch(envs: Sequence[Any], first: int) -> tuple[int, str, Any, Any] | None:
     """Return the first env that differs from the shard's first one, preferably in more than bounds."""
     found = None
-    for slot, env in zip(itertools.accumulate(map(width, envs), initial=first), envs, strict=False):
+    for slot, env in enumerate(envs, first):
         for which in COMMON:
             theirs, ours = getattr(env, which, None), getattr(envs[0], which, None)
             if not same_space(theirs, ours):

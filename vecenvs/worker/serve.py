@@ -23,7 +23,6 @@ from vecenvs.transport.protocol import Answer, ShardSpec
 from vecenvs.transport.ring import RingReader, RingWriter
 from vecenvs.transport.shared import FULL_PAUSE, RingsSpec, pid_cell
 from vecenvs.transport.tcp import Invitation
-from vecenvs.worker.batched_host import width
 from vecenvs.worker.calls import close_envs
 from vecenvs.worker.make_envs import make_envs
 from vecenvs.worker.process import Terminated, leave_on_sigterm, limit_threads, watch_caller
@@ -221,13 +220,13 @@ class ShardServer:
         except OSError as exc:  # the caller waits in vain, and says so
             raise EOFError(str(exc)) from exc
         channel = Channel(connection)
-        shard = range(self._first, self._first + sum(map(width, self._envs)))
-        commands, answers = Packer.of_commands(batch, shard), Packer.of_answers(batch, shard)
 
         def answer(number: int, tag: int, body: object) -> None:
             channel.send_bytes(answers.pack(number, tag, body))
 
         worker = Worker(self._envs, self._first, batch, self._autoreset, answer, remote=True)
+        shard = range(self._first, self._first + len(worker.env_shard.all))
+        commands, answers = Packer.of_commands(batch, shard), Packer.of_answers(batch, shard)
         try:
             while worker.handle(*commands.unpack(memoryview(channel.recv_bytes()))):
                 continue

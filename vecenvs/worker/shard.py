@@ -1,24 +1,57 @@
-"""What a worker needs of its shard, whichever kind of envs that has: see `EnvShard` for the meaning of each."""
+"""What a worker needs of its host: `EnvShard` has it of a list of single envs, `BatchedShard` of one batched env."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from vecenvs.batch.batch_columns import Specs
+from vecenvs.batch.batch_columns import BatchColumns, Specs
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots
 from vecenvs.transport.reset_arguments import ResetArguments
+from vecenvs.worker.autoreset import RowFlags
+from vecenvs.worker.batched_host import BatchedHost
+from vecenvs.worker.batched_shard import BatchedShard
+from vecenvs.worker.env_shard import EnvShard
 
 
-class Flags(Protocol):
-    """Tells whether some row of the shard has flags."""
+class Shard(Protocol):
+    """The envs of one worker, counted from 0, and how their rows are written; see `EnvShard`."""
+
+    all: range
+    flags: RowFlags
+    done: Sequence[Any]
+    unsettled: list[int | BaseException]
 
     @property
-    def some(self) -> bool: ...
+    def read_actions(self) -> Callable[[], Sequence[Any]]:
+        """What returns the actions for `step_all`."""
 
+    # All envs
 
-class Episodes(Protocol):
-    """What commands say about the next episodes."""
+    def step_all(self, number: int, actions: Sequence[Any]) -> bool:
+        """Step all envs for command `number`. Return True if that is all, else `end_step` has to follow."""
+
+    def has_begun(self, number: int) -> bool:
+        """Tell whether `step_all` was called for this command."""
+
+    def end_step(self) -> Any:
+        """Return what there is besides the columns of the last `step_all`."""
+
+    # Some of them
+
+    def step_some(self, some: Slots) -> tuple[int, Any]:
+        """Step the first of these envs; return how many, and what their rows have besides columns."""
+
+    def reset_some(self, some: Slots, given: ResetArguments) -> tuple[int, Any]:
+        """Reset the first of these envs; return how many, and what their rows have besides columns."""
+
+    def try_reset(self, local: int) -> Callable[[], RowsBody | None]:
+        """Reset one env in async mode; return what writes its first row."""
+
+    def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
+        """Fail these envs for a reason from outside; return the extras that say so."""
+
+    # Their next episodes
 
     def hold(self, local: int, name: str, value: Any) -> None:
         """Keep the "seed" or the "options" of the env's next reset; None takes back what was kept."""
@@ -29,57 +62,23 @@ class Episodes(Protocol):
     def renew(self, local: int, *, begun: bool = False) -> None:
         """Take note that a function was called on the env; with `begun`, one that counts as a reset."""
 
+    # The envs themselves
 
-class Shard(Protocol):
-    """The envs of one worker, and how their rows are written: `EnvShard`, `BatchedShard` or `MixedShard`.
+    def targets(self, some: Sequence[int]) -> Sequence[Any]:
+        """Return these envs, or what stands for them while one function is run on them."""
 
-    A subset is carried out part by part. `part_of` returns the part of an env, and whether that is one batched env:
-    `step_some` and `reset_some` are for these, `step_portion`, `reset_portion`, `try_reset` and `first_row` for all
-    others.
-    """
+    def owned(self) -> dict[int, Any]:
+        """Return what has to be closed, by the env that it belongs to."""
 
-    all: range
+    def show_envs(self) -> list[Any]:
+        """Return the list of the envs itself."""
 
-    @property
-    def unsettled(self) -> list[int | BaseException]: ...
+    def open_info(self, specs: Specs) -> None:
+        """Write attributes of these types to columns from now on."""
 
-    @property
-    def flags(self) -> Flags: ...
 
-    @property
-    def autoreset(self) -> Episodes: ...
-
-    done: Sequence[Any]
-
-    @property
-    def read_actions(self) -> Callable[[], Sequence[Any]]: ...
-
-    def part_of(self, local: int) -> tuple[range, bool]: ...
-
-    def targets(self, some: Sequence[int]) -> Sequence[Any]: ...
-
-    def owned(self) -> dict[int, Any]: ...
-
-    def step_all(self, number: int, actions: Sequence[Any]) -> bool: ...
-
-    def has_begun(self, number: int) -> bool: ...
-
-    def end_step(self) -> Any: ...
-
-    def step_some(self, some: Slots, actions: Any) -> Any: ...
-
-    def step_portion(self, some: Slots, actions: Any, until: float) -> tuple[int, Any]: ...
-
-    def reset_some(self, some: Slots, given: ResetArguments) -> RowsBody | None: ...
-
-    def reset_portion(self, some: Slots, given: ResetArguments, until: float) -> tuple[int, Any]: ...
-
-    def try_reset(self, local: int) -> Any: ...
-
-    def first_row(self, local: int, outcome: Any) -> RowsBody | None: ...
-
-    def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]: ...
-
-    def show_envs(self) -> list[Any]: ...
-
-    def open_info(self, specs: Specs) -> None: ...
+def make_shard(envs: Sequence[Any], first: int, batch: BatchColumns, autoreset: str, *, remote: bool) -> Shard:
+    """Return the shard of slots first, first + 1, ...: of single envs, or of one BatchedHost alone."""
+    if isinstance(envs[0], BatchedHost):
+        return BatchedShard(envs[0], first, batch, autoreset, remote=remote)
+    return EnvShard(envs, first, batch, autoreset, remote=remote)

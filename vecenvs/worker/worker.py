@@ -32,10 +32,8 @@ from vecenvs.transport.protocol import (
 from vecenvs.transport.reset_arguments import NONE_GIVEN
 from vecenvs.worker.async_resets import AsyncResets
 from vecenvs.worker.calls import EnvCall, call_envs, close_envs, portable_results
-from vecenvs.worker.env_shard import ResetOutcome
-from vecenvs.worker.mixed_shard import make_shard
-from vecenvs.worker.portions import SubsetRunner
-from vecenvs.worker.shard import Shard
+from vecenvs.worker.env_shard import FirstRow
+from vecenvs.worker.shard import Shard, make_shard
 
 Answering = Callable[[int, int, object], None]
 
@@ -84,7 +82,6 @@ class Worker:
         self._lock = threading.RLock()  # threads of async resets send as well, and a signal's handler may come between
         self._closed = False
         self.subset: Subset | None = None  # while there is something left of one
-        self._portions = SubsetRunner(self.env_shard, first, batch, self._resets.drop)
 
     def handle(self, number: int, tag: int, body: Any) -> bool:
         """Carry out one command and answer it. Return False after CLOSE: the worker is done."""
@@ -130,7 +127,12 @@ class Worker:
                 self._batch.actions.take_objects(rows_of(left), given)
                 given = None
             self._unanswered = number
-            count, body = self._portions.carry_out(kind, left, given or NONE_GIVEN)
+            some = shifted(left, -self._first)
+            if kind == _RESET:
+                self._resets.drop(some)  # these are overtaken
+                count, body = self.env_shard.reset_some(some, given or NONE_GIVEN)
+            else:
+                count, body = self.env_shard.step_some(some)
             self._send(number, *address(_SOME_ROWS, left[:count], body))
         self.subset = Subset(number, kind, left[count:], given) if count < len(left) else None
 
@@ -206,10 +208,9 @@ class Worker:
     def _on_step(self, number: int, objects: Any) -> None:
         self._send(*self.step(number, objects))
 
-    def _send_first_row(self, number: int, local: int, outcome: ResetOutcome) -> None:
+    def _send_first_row(self, number: int, local: int, write_row: FirstRow) -> None:
         slot = self._first + local
-        body = self.env_shard.first_row(local, outcome)
-        self._send(number, *address(_SOME_ROWS, range(slot, slot + 1), body))
+        self._send(number, *address(_SOME_ROWS, range(slot, slot + 1), write_row()))
 
     def _reply(self, number: int, body: Any) -> None:
         self._send(number, int(Answer.REPLY), body)
@@ -217,11 +218,11 @@ class Worker:
     def _on_prepare(self, number: int, body: tuple[dict[int, Any], dict[int, Any]]) -> None:
         for name, values in zip(("seed", "options"), body, strict=True):
             for slot, value in values.items():
-                self.env_shard.autoreset.hold(slot - self._first, name, value)
+                self.env_shard.hold(slot - self._first, name, value)
         self._reply(number, None)
 
     def _on_resume(self, number: int, lost: dict[int, tuple[Any, int | None]]) -> None:
-        self.env_shard.autoreset.resume(lost)
+        self.env_shard.resume(lost)
         self._reply(number, None)
 
     def _on_fail(self, _: int, failures: dict[int, RemoteFailure]) -> None:

@@ -16,6 +16,7 @@ from vecenvs.backends.mpi.job import worker_ranks
 from vecenvs.backends.mpi.nodes import Peer
 from vecenvs.backends.mpi.ranks import WorkerRanks
 from vecenvs.backends.mpi.transport import RankTransport
+from vecenvs.pool.hosts import Hosts
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
 from vecenvs.transport.leaders import Leaders
@@ -97,7 +98,7 @@ class MpiVecEnv(PoolVecEnv):
         by_messages = partial(_by_messages, self._used, everywhere=self._transport == "messages")
         start_leader = partial(_start_leader, self._ranks, by_messages, self._transport, self._address, self._port)
         self._leaders = Leaders(lambda: [peer.node for peer in by_messages()], start_leader)
-        return max(1, min(len(env_fns), len(self._ranks.peers))) if num_workers is None else num_workers
+        return Hosts(env_fns).default_workers(len(self._ranks.peers)) if num_workers is None else num_workers
 
     def _launch(self, worker: int, shard: range) -> Transport:
         self._used.pop(worker, None)

@@ -171,12 +171,11 @@ def import_paths() -> list[str]:
     return [os.path.abspath(path) for path in sys.path if "site-packages" not in path]
 
 
-def default_workers(num_envs: int, num_cpus: float) -> int:
-    """Return the number of workers of `num_cpus` each for which the cluster has room in all, at most one per env."""
+def room_for_workers(num_cpus: float) -> int:
+    """Return the number of workers of `num_cpus` each for which the cluster has room in all."""
     import ray
 
-    room = ray.cluster_resources().get("CPU", 1.0) / num_cpus if num_cpus else usable_cores()
-    return max(1, min(num_envs, int(room)))
+    return int(ray.cluster_resources().get("CPU", 1.0) / num_cpus) if num_cpus else usable_cores()
 
 
 def shorten(words: str) -> str:

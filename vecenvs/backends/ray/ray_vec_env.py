@@ -10,14 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from vecenvs.arguments import check_choice, check_env_fns, listed, parse_int, parse_limit, split
+from vecenvs.arguments import check_choice, check_env_fns, listed, parse_int, parse_limit
 from vecenvs.backends.ray.actors import MOVE, ON_LOST_NODE, Actors
-from vecenvs.backends.ray.cluster import Session, check_init_kwargs, check_ray, default_workers
+from vecenvs.backends.ray.cluster import Session, check_init_kwargs, check_ray, room_for_workers
 from vecenvs.backends.ray.leader import start_leader
 from vecenvs.backends.ray.placement import Request, check_options
 from vecenvs.backends.ray.transport import ActorTransport
 from vecenvs.cpus import usable_cores
 from vecenvs.errors import describe_indices
+from vecenvs.pool.hosts import Hosts
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.pool.workers import EXIT_GRACE
 from vecenvs.transport import Transport
@@ -90,7 +91,7 @@ class RayVecEnv(PoolVecEnv):
         check_choice("transport", transport, TRANSPORTS)
         check_choice("on_lost_node", on_lost_node, ON_LOST_NODE)
         if num_workers is not None:
-            split(len(fns), num_workers)
+            Hosts(fns).shards_of(num_workers)
         check_min_workers(min_workers, num_workers)
         check_init_kwargs(ray_init_kwargs)
         check_options(actor_options, placement, "actor_options")
@@ -114,7 +115,7 @@ class RayVecEnv(PoolVecEnv):
         options = {"num_cpus": 0 if self._session.own else 1, **(self._actor_options or {})}
         request = Request(options, self._placement, self._session.node, self._waits, "actor_options")
         if num_workers is None:
-            num_workers = default_workers(len(env_fns), options["num_cpus"])
+            num_workers = Hosts(env_fns).default_workers(room_for_workers(options["num_cpus"]))
         cores = math.ceil(options["num_cpus"] or 0) or max(1, usable_cores() // num_workers)
         self._actors = actors = Actors(
             self._session,

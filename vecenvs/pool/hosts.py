@@ -1,0 +1,129 @@
+"""What the workers of a VecEnv step, their hosts: which envs are stepped together, and which worker has which."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vecenvs.arguments import parse_int, split
+from vecenvs.batched import Batched, width
+from vecenvs.errors import VecEnvError, describe_indices
+
+_SHOWN = 4  # hosts in an error
+
+
+class Hosts:
+    """Which slots the entries of `env_fns` make, and which of them are stepped together.
+
+    A worker has one host: a batched env, or single envs of which no batched env lies between two. `num_envs` is the
+    number of slots, `ranges` has those of each function, `batched` those of each batched env.
+    """
+
+    def __init__(self, env_fns: Sequence[Any]) -> None:
+        self.fns = list(env_fns)
+        starts = list(itertools.accumulate(map(width, env_fns), initial=0))
+        self.num_envs = starts[-1]
+        self.ranges = [range(a, b) for a, b in itertools.pairwise(starts)]
+        self.batched: list[range] = []
+        self._single: list[range] = []
+        for single, group in itertools.groupby(zip(self.ranges, env_fns, strict=True), _is_single):
+            slots = [each for each, _ in group]
+            if single:
+                self._single.append(range(slots[0].start, slots[-1].stop))
+            else:
+                self.batched += slots
+        self._starts = [slots.start for slots in self.batched]
+
+    def functions_of(self, shard: range) -> list[Any]:
+        """Return the functions that make the envs of a shard."""
+        return [fn for slots, fn in zip(self.ranges, self.fns, strict=True) if shard.start <= slots.start < shard.stop]
+
+    def default_workers(self, cores: int) -> int:
+        """Return how many workers there are for so many cores: at most one for each function, one for each host."""
+        return max(1, min(len(self.fns), cores), len(self.batched) + len(self._single))
+
+    def shards_of(self, num_workers: int, *, caller_steps: bool = False) -> list[range]:
+        """Return the slots of each worker. Single envs are divided where there are more workers than hosts.
+
+        With `caller_steps` the caller has the last shard, or all from that one on: one for each host that is left.
+
+        Raises:
+            ValueError: there are fewer workers than hosts, or more than functions.
+        """
+        hosts, most = sorted([*self.batched, *self._single], key=_start), len(self.ranges)
+        least = 1 if caller_steps else len(hosts)
+        possible = f"{least} to {most}" if least < most else f"{most}"
+        if 1 <= parse_int("num_workers", num_workers) < least:
+            shown = "; ".join(describe_indices(host) for host in hosts[:_SHOWN])
+            raise ValueError(
+                f"num_workers={num_workers} is too few for envs {shown}{'; ...' if least > _SHOWN else ''}: a worker "
+                f"has one batched env, or the single ones from one batched env to the next. Pass num_workers={possible}"
+            )
+        if not 1 <= num_workers <= most:
+            what = "batched and single envs" if self.batched else "envs"
+            raise ValueError(
+                f"num_workers={num_workers} for {most} {what}: give {possible}, or None for one per usable core"
+            )
+        counts = [1] * len(self._single)
+        for _ in range(num_workers - len(hosts)):
+            largest = max(range(len(counts)), key=lambda k: len(self._single[k]) / counts[k])
+            counts[largest] += 1
+        parts = (
+            range(host.start + part.start, host.start + part.stop)
+            for host, count in zip(self._single, counts, strict=True)
+            for part in split(len(host), count)
+        )
+        return sorted([*self.batched, *parts], key=_start)
+
+    def grouped(self, count: int) -> list[NDArray[np.int64]]:
+        """Divide the envs into groups of whole batched envs and single ones, of about the same sizes."""
+        if type(count) is not int:
+            raise TypeError(f"groups takes the number of groups, an int, not {count!r}")
+        if not 1 <= count <= len(self.ranges):
+            most = len(self.ranges)
+            raise ValueError(
+                f"{count} groups of {most} batched envs and single ones, none of which is divided: give 1 to {most}"
+            )
+        groups: list[list[int]] = [[] for _ in range(count)]
+        for slots in self.ranges:
+            min(groups, key=len).extend(slots)
+        return [np.array(group, dtype=np.int64) for group in groups]
+
+    def groups_of(self, slots: Sequence[int]) -> dict[int, list[int]]:
+        """Return, for those of `slots` in batched envs, the slots that lie in one of them, by its first slot."""
+        found: dict[int, list[int]] = {}
+        for slot in slots:
+            host = self.host_of(slot)
+            if host is not None:
+                found.setdefault(host.start, []).append(slot)
+        return found
+
+    def host_of(self, slot: int) -> range | None:
+        """Return the slots of the batched env that steps this one; None for a single env."""
+        position = bisect.bisect_right(self._starts, slot) - 1
+        return self.batched[position] if position >= 0 and slot in self.batched[position] else None
+
+    def check_whole(self, what: str, slots: Sequence[int]) -> None:
+        """Raise VecEnvError if `slots` has some of the envs of a batched env, but not all."""
+        if len(slots) == self.num_envs or not self.batched:
+            return
+        for group in self.groups_of(slots).values():
+            host = self.host_of(group[0])
+            if host is not None and len(group) < len(host):
+                raise VecEnvError(
+                    f"{what} for envs {describe_indices(sorted(group))}: envs {describe_indices(host)} are one batched "
+                    "env, which steps all its envs at once: name all of them or none"
+                )
+
+
+def _is_single(entry: tuple[range, Any]) -> bool:
+    return not isinstance(entry[1], Batched)
+
+
+def _start(slots: range) -> int:
+    return slots.start
