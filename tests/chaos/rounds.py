@@ -95,6 +95,7 @@ class Rounds:
     def __init__(self, name: str, token: str, log: IO[str], *, anywhere: bool) -> None:
         self.engine, self.log, self.anywhere = ENGINES[name], log, anywhere
         self.token = token
+        self.processes = 0  # of the VecEnv, besides the caller that steps, too
 
     def play(self, seed: int) -> dict[str, Any]:
         """Play a round; return counts and violations."""
