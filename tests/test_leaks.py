@@ -31,7 +31,7 @@ from vecenvs.pool.finalizers import Finalizer
 from vecenvs.pool.pool_base import PoolBase
 from vecenvs.pool.workers import Workers
 from vecenvs.testing import leaks
-from vecenvs.testing.envs import counting_fns
+from vecenvs.testing.envs import FailingEnv, counting_fns
 from vecenvs.transport.memory import TAG
 
 matrix = "programs"
@@ -272,6 +272,38 @@ def test_descriptors_threads_and_maps(configuration: Configuration, request: pyt
 
     cycle()
     cycle()  # what is made once and kept (a fork server's pipe) is there now
+    assert cycle() == cycle()
+
+
+@pytest.mark.parametrize("call", ["step", "recv", "get_attr"])
+def test_an_error_that_is_forgotten_holds_no_memory(request: pytest.FixtureRequest, call: str) -> None:
+    """No cycle leads from an EnvError over its traceback to the VecEnv. That of an env in this process has frames."""
+    gc.collect()
+    request.addfinalizer(gc.enable)
+    gc.disable()
+
+    def fail(vec: SubprocVecEnv) -> None:
+        if call == "step":
+            vec.step([0] * 4)
+        elif call == "recv":
+            vec.send([0] * 4, range(4))
+            vec.recv(indices=range(4))
+        else:
+            vec.get_attr("no_such_attribute")
+
+    def cycle() -> int:
+        vec = SubprocVecEnv([FailingEnv] * 4, num_workers=2, start_method="fork", caller_steps=False)
+        vec.reset()
+        failed = 0
+        try:
+            fail(vec)
+        except vecenvs.EnvError as exc:
+            failed = len(exc.errors)
+        vec.close()
+        assert failed == 4
+        return leaks.open_files()
+
+    cycle()
     assert cycle() == cycle()
 
 

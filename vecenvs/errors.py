@@ -44,12 +44,20 @@ class EnvError(VecEnvError):
         super().__init__(message)
         self.index = index
         self.remote_traceback = remote_traceback
-        self.errors: tuple[EnvError, ...] = (self,)
         self.batch: Batch | None = None
+        self._others: tuple[EnvError, ...] = ()
+
+    @property
+    def errors(self) -> tuple[EnvError, ...]:
+        return (self, *self._others)  # kept, it would be a cycle, in which the traceback holds memory
+
+    @errors.setter
+    def errors(self, errors: Sequence[EnvError]) -> None:
+        self._others = tuple(errors[1:])
 
     def __str__(self) -> str:
         text = super().__str__()
-        others = [error.index for error in self.errors[1:]]
+        others = [error.index for error in self._others]
         if others:
             text += f" (so did {'env' if len(others) == 1 else 'envs'} {describe_indices(others)}: see .errors)"
         if self.remote_traceback:

@@ -49,31 +49,32 @@ class PoolVecEnv(PoolBase):
             self._check_open("step_wait")
         commands = self._commands
         if self._step_result is not None:  # an exception (Ctrl-C) has ended the step_wait before
-            return self._end_step(self._step_result)
+            return self._end_step()
         deadline = None if timeout is None else deadline_of(timeout)
         if commands.stepping is None or self._recovery.lost:
             self._check_stepping()
         if commands.resetting:
-            self._step_result = result = self._finish_some(deadline, timeout)
-            return self._end_step(result)
+            self._step_result = self._finish_some(deadline, timeout)
+            return self._end_step()
         prepared = self._step_results.prepare()
         self._waiting.finish_step(deadline, timeout)
         try:
             rows = self._step_results.take(prepared, copy=self.copy)
         except EnvError as exc:
-            self._step_result = result = Result(exc, 0, self._step_results.resets)
-            return self._end_step(result)
+            self._step_result = Result(exc, 0, self._step_results.resets)
+            return self._end_step()
         if self._asynchronous:
-            self._step_result = result = Result(rows, 0, self._step_results.resets)
-            return self._end_step(result)
+            self._step_result = Result(rows, 0, self._step_results.resets)
+            return self._end_step()
         self._steps += 1
         self._free = True
         commands.stepping = None
         return rows
 
-    def _end_step(self, result: Result) -> StepReturn:
+    def _end_step(self) -> StepReturn:
         """Return the result of a step, or raise it. After an exception in here, the next step_wait does that."""
-        value, slots, resets = result
+        assert self._step_result is not None
+        value, slots, resets = self._step_result
         failed = isinstance(value, EnvError)
         self._commands.forget_rows(slots)
         self._commands.begin_resets(*resets)
@@ -82,7 +83,10 @@ class PoolVecEnv(PoolBase):
         self._free = not failed
         self._step_result = None  # nothing is called after this: a signal's handler may raise when a call ends
         if failed:
-            raise value
+            try:
+                raise value
+            finally:
+                del value  # no cycle, over its traceback
         return value  # type: ignore[no-any-return]
 
     def _finish_some(self, deadline: float | None, timeout: float | None) -> Result:
@@ -144,8 +148,7 @@ class PoolVecEnv(PoolBase):
                 self._hold_first(min_envs, max_envs, timeout)
             else:
                 self._hold_group(indices, min_envs, max_envs, timeout)
-        assert self._held is not None
-        return self._return_held(self._held)
+        return self._return_held()
 
     def _hold_first(self, min_envs: int, max_envs: int | None, timeout: float | None) -> None:
         """Wait for some rows, and copy those that are ready."""
@@ -201,16 +204,20 @@ class PoolVecEnv(PoolBase):
             error.batch = batch = self._step_results.batch_of(whole, extras)
         self._held = Result(error or batch, subset.bits, self._step_results.resets)
 
-    def _return_held(self, held: Result) -> Batch:
+    def _return_held(self) -> Batch:
         """Return rows that have been copied, or raise. After an exception in here, the next recv does that."""
-        result, slots, resets = held
+        assert self._held is not None
+        result, slots, resets = self._held
         self._commands.forget_rows(slots)
         self._commands.begin_resets(*resets)
         self._counters["received"] += slots.bit_count()
         failed = isinstance(result, EnvError)
         self._held = None  # nothing is called after this: a signal's handler may raise when a call ends
         if failed:
-            raise result
+            try:
+                raise result
+            finally:
+                del result  # no cycle, over its traceback
         return result  # type: ignore[no-any-return]
 
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
@@ -218,8 +225,7 @@ class PoolVecEnv(PoolBase):
         self._begin_resets(subset, seed, options)
         self._waiting.await_rows(subset.bits)
         self._hold_rows(subset)
-        assert self._held is not None
-        return self._return_held(self._held).obs
+        return self._return_held().obs
 
     def groups(self, count: int) -> list[NDArray[np.int64]]:
         return self._hosts.grouped(count) if self._hosts.batched else grouped(self._shards, count)

@@ -62,7 +62,10 @@ class RemoteCalls:
         self._commands.request = None
         error = env_error(RowExtras(slot, {}, None, r) for slot, r in results.items() if isinstance(r, RemoteFailure))
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # no cycle, over its traceback
         return [results[slot] for slot in request.wanted]
 
     def prepare(self, seeds: dict[int, Any], options: dict[int, Any]) -> None:

@@ -174,7 +174,10 @@ class StepResults:
             failed = {e.index for e in error.errors} | set(resetting)
             slots = [slot for slot in range(self._batch.n) if slot not in failed]
             error.batch = self.batch_of(slots, {slot: RowExtras(slot, infos[slot]) for slot in slots}, begin=False)
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # no cycle, over its traceback, that would hold the rows' memory
 
     def batch_of(
         self, slots: Sequence[int], extras: Extras, indices: NDArray[np.int64] | None = None, *, begin: bool = True
