@@ -406,7 +406,7 @@ class TestLoadResults:
         np.testing.assert_array_equal(results.file_index, [2, 1, 0, 2, 0, 1])
         np.testing.assert_array_equal(results.row, [0, 0, 0, 1, 1, 1])
         assert (results.r.dtype, results.l.dtype, results.t.dtype) == (np.float64, np.int64, np.float64)
-        assert results.columns["is_success"].tolist() == [True, None, None, False, None, None]
+        np.testing.assert_array_equal(results.columns["is_success"], [1.0, np.nan, np.nan, 0.0, np.nan, np.nan])
         assert results.headers[0]["gym_version"] == "0.9.1"
 
     def test_one_file(self):
@@ -445,6 +445,15 @@ class TestLoadResults:
     def test_a_last_row_cut_short_is_left_out(self, tmp_path, tail):
         (tmp_path / "monitor.csv").write_text('#{"t_start": 1.0}\nr,l,t\n1.0,2,3.0\n' + tail)
         assert load_results(tmp_path).r.tolist() == [1.0]
+
+    def test_a_whole_row_before_half_a_character_stays(self, tmp_path):
+        (tmp_path / "monitor.csv").write_bytes(b'#{"t_start": 1.0}\nr,l,t\n1.0,2,3.0\n\xc3')
+        assert load_results(tmp_path).r.tolist() == [1.0]
+
+    def test_quotes_in_json_are_not_those_of_csv(self, tmp_path):
+        lines = [{"t_start": 1.0}, {"r": 1.0, "l": 2, "t": 3.0, "name": 'a"b'}]
+        (tmp_path / "monitor.json").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        assert load_results(tmp_path)["name"].tolist() == ['a"b']
 
     def test_lists_in_json_stay_lists(self, tmp_path):
         places = [[1, 2], [3, 4], [5]]

@@ -144,16 +144,11 @@ def trailing_mean(values: Floats, window: int) -> Floats:
 def _trailing_sum(values: Floats, window: int) -> Floats:
     """Return the sum of the last `window` values at each place.
 
-    It uses additions only. Subtracting a value again would leave a rounding error, or NaN after an infinite value.
+    Not as a difference of two sums, which would have a rounding error, or be NaN after an infinite value.
     """
     n = len(values)
-    window = min(window, max(n, 1))
-    blocks = np.pad(values, (0, -n % window)).reshape(-1, window)
     with np.errstate(invalid="ignore"):  # both infinities in one window: their sum is NaN
-        sums: Floats = np.cumsum(blocks, axis=1).ravel()[:n]  # from the beginning of the block to each place
-        rest = np.cumsum(blocks[:, ::-1], axis=1)[:, ::-1].copy()  # from each place to the end of the block
-        rest[:, 0] = 0.0  # the sum of a whole block is complete already
-        sums[window:] += rest.ravel()[1 : n - window + 1]
+        sums: Floats = np.convolve(values, np.ones(min(window, n)))[:n] if n else values
     return sums
 
 

@@ -12,11 +12,10 @@ import csv
 import io
 import os
 import reprlib
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from glob import escape, glob
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,7 @@ from vecenvs.arguments import check_path, parse_json
 
 EXT = "monitor.csv"
 _OLD_EXT = "monitor.json"
-_NUMBERS = ("r", "l", "t")
+_NUMBERS: dict[str, type] = {"r": np.float64, "l": np.int64, "t": np.float64}
 _short = reprlib.Repr()  # a damaged row may have any values, of any length
 _short.maxlist, _short.maxstring, _short.maxother = 20, 80, 80
 
@@ -40,9 +39,9 @@ class MonitorResults:
 
     Attributes:
         columns: an array (n,) for each column: `r` (return, float64), `l` (length in steps, int64) and `t` (seconds
-            from the earliest `t_start` of all files to the episode's end, float64), then the keywords: int64, float64
-            or bool if all values are, else objects. Episodes of a file without a column have NaN in it (a column of
-            ints is float64 then), or None if it is not a column of numbers.
+            from the earliest `t_start` of all files to the episode's end, float64), then the keywords: bool, int64
+            or float64 if all values are bools or numbers, else objects. A missing value, also of an episode whose file
+            lacks the column, is NaN among bools and numbers, which are float64 then; otherwise it is None.
         file_index: for each episode the index of its file in `files`, int64 (n,).
         row: for each episode its number in its file, from 0, int64 (n,).
         files: the paths of the files.
@@ -105,25 +104,16 @@ class MonitorResults:
         return pandas.DataFrame({"index": self.row, **self.columns})
 
 
-@dataclass(frozen=True)
-class MonitorFile:
-    """The contents of one monitor file. The values of `rows` are text, or of JSON; None stands for a missing one.
+class MonitorFile(NamedTuple):
+    """The contents of one monitor file: in its rows, `r`, `l` and `t` are numbers, other values text, or of JSON.
 
     The file's first `whole` bytes hold these rows. A last row that was cut short may follow them.
     """
 
-    path: str
     header: dict[str, Any]
     names: tuple[str, ...]
-    rows: list[list[Any]]
+    rows: list[dict[str, Any]]
     whole: int
-
-    def values(self, name: str) -> list[Any]:
-        """Return the column `name`, with None for missing values."""
-        if name not in self.names:
-            return [None] * len(self.rows)
-        k = self.names.index(name)
-        return [None if row[k] == "" else row[k] for row in self.rows]
 
 
 def get_monitor_files(path: str | os.PathLike[str]) -> list[str]:
@@ -156,13 +146,13 @@ def load_results(path: str | os.PathLike[str]) -> MonitorResults:
     if not paths:
         raise LoadMonitorResultsError(f"no monitor files (*{EXT}) in {path!r}")
     files = [read_monitor_file(name) for name in paths]
-    file_index = np.array([i for i, file in enumerate(files) for _ in file.rows], dtype=np.int64)
+    episodes = [row for file in files for row in file.rows]
+    file_index = np.repeat(np.arange(len(files)), [len(file.rows) for file in files])
     row = np.array([k for file in files for k in range(len(file.rows))], dtype=np.int64)
 
     names = dict.fromkeys([*_NUMBERS, *(name for file in files for name in file.names)])
-    columns = {name: _column([value for file in files for value in file.values(name)]) for name in names}
-    columns["r"] = columns["r"].astype(np.float64)
-    columns["l"] = columns["l"].astype(np.int64)
+    columns = {name: _column([episode.get(name) for episode in episodes]) for name in names}
+    columns.update({name: np.array([episode[name] for episode in episodes], kind) for name, kind in _NUMBERS.items()})
     starts = np.array([file.header["t_start"] for file in files], dtype=np.float64)
     ends = columns["t"] + starts[file_index]
     columns["t"] = ends - starts.min()
@@ -177,33 +167,34 @@ def load_results(path: str | os.PathLike[str]) -> MonitorResults:
     )
 
 
-def read_monitor_file(path: str | os.PathLike[str]) -> MonitorFile:
+def read_monitor_file(path: str) -> MonitorFile:
     """Read one monitor file; LoadMonitorResultsError, with the place, if it is malformed."""
-    path = os.fspath(path)
     header = read_header(path)
     with open(path, "rb") as file:
         begin, content = len(file.readline()), file.read()
     try:
         text, decoded = codecs.utf_8_decode(content)  # without a last character cut short
-        table, cut = _json_rows(text) if path.endswith("json") else _csv_rows(text)
+        torn = decoded < len(content)
+        lines = list(io.StringIO(text + "?" * torn, newline=""))
+        (names, whole), *rows = _json_rows(lines) if path.endswith("json") else _csv_rows(lines)
     except (UnicodeDecodeError, csv.Error) as error:
         raise LoadMonitorResultsError(f"{path!r} cannot be read: {error}") from None
-    cut = cut or decoded < len(content)
-    names = table.pop(0)[1] if table else list(_NUMBERS)
     missing = [name for name in _NUMBERS if name not in names]
     if missing:
         raise LoadMonitorResultsError(f"{path!r} has the columns {_short.repr(names)}, without {', '.join(missing)}")
-    checks = [(names.index(name), _CHECKS[name]) for name in _NUMBERS]
-    for k, (start, row) in enumerate(table):
-        last = k == len(table) - 1
-        good = len(row) == len(names) and all(_reads_as(check, row[i]) for i, check in checks)
-        if last and (cut or not (good or text.endswith("\n"))):
-            whole = begin + len(text[:start].encode())
-            return MonitorFile(path, header, tuple(names), [row for _, row in table[:-1]], whole)
-        if not good:
-            found, columns = _short.repr(row), _short.repr(list(names))
-            raise LoadMonitorResultsError(f"{path!r}: row {k + 1} is {found}, the columns are {columns}")
-    return MonitorFile(path, header, tuple(names), [row for _, row in table], begin + len(content))
+    found: list[dict[str, Any]] = []
+    for k, (values, end) in enumerate(rows):
+        row = _parsed(names, values)
+        unended = end == len(lines) and not lines[-1].endswith("\n")
+        if end > len(lines) or (unended and (torn or row is None)):
+            break  # the last row, cut short
+        if row is None:
+            raise LoadMonitorResultsError(
+                f"{path!r}: row {k + 1} is {_short.repr(values)}, the columns are {_short.repr(names)}"
+            )
+        found.append(row)
+        whole = end
+    return MonitorFile(header, tuple(names), found, begin + len("".join(lines[:whole]).encode()))
 
 
 def read_header(path: str) -> dict[str, Any]:
@@ -215,7 +206,8 @@ def read_header(path: str) -> dict[str, Any]:
         if not is_json and not line.startswith(b"#"):
             raise ValueError
         header = dict(parse_json(line if is_json else line[1:]))
-        _as_time(header["t_start"])
+        if not abs(_as_number(header["t_start"])) < 2**63:  # so that NaN is refused, too
+            raise ValueError
     except (ValueError, TypeError, KeyError):
         begin = line.decode(errors="replace")[:80]
         raise LoadMonitorResultsError(
@@ -224,78 +216,38 @@ def read_header(path: str) -> dict[str, Any]:
     return header
 
 
-_Table = list[tuple[int, list[Any]]]  # the column names and the rows, each with the position where its line begins
+# The column names and the rows, each with the number of lines up to its end: more than there are if it is cut short.
+_Table = list[tuple[list[Any], int]]
 
 
-def _csv_rows(text: str) -> tuple[_Table, bool]:
-    """Return the rows, and whether the text ends inside quotes of the last row."""
-    lines, table, start, over = io.StringIO(text, newline=""), [], 0, False
-
-    def remaining() -> Iterator[str]:
-        nonlocal over
-        yield from lines
-        over = True
-
-    for row in csv.reader(remaining()):
-        if row:
-            table.append((start, row))
-        start = lines.tell()
-        if over:  # this row needed more text
-            return table, True
-    return table, False
+def _csv_rows(lines: list[str]) -> _Table:
+    reader = csv.reader([*lines, "\n"])  # the empty line belongs to the last row if that ends within quotes
+    return [(row, reader.line_num) for row in reader if row] or [(list(_NUMBERS), 0)]
 
 
-def _json_rows(text: str) -> tuple[_Table, bool]:
-    episodes: list[tuple[int, dict[str, Any]]] = []
-    start = 0
-    for line in text.split("\n"):
+def _json_rows(lines: list[str]) -> _Table:
+    episodes: list[tuple[dict[str, Any], int]] = []
+    for end, line in enumerate(lines, 1):
         try:
-            if line:
-                episodes.append((start, dict(parse_json(line))))
+            if line.strip():
+                episodes.append((dict(parse_json(line)), end))
         except (ValueError, TypeError):
-            episodes.append((start, {"r": line}))  # not a number: an error later, or left out as a last row cut short
-        start += len(line) + 1
-    names = list(dict.fromkeys([*_NUMBERS, *(name for _, episode in episodes for name in episode)]))
-    return [(0, names), *((start, [episode.get(name) for name in names]) for start, episode in episodes)], False
+            episodes.append(({"r": line}, end))  # not a number: an error later, or left out as a last row cut short
+    names = list(dict.fromkeys([*_NUMBERS, *(name for episode, _ in episodes for name in episode)]))
+    return [(names, 0), *(([episode.get(name) for name in names], end) for episode, end in episodes)]
 
 
-def _reads_as(convert: Callable[[Any], Any], value: Any) -> bool:
+def _parsed(names: list[str], values: list[Any]) -> dict[str, Any] | None:
+    """Return a row by the names of its columns, `r`, `l` and `t` as numbers; None if it is malformed."""
     try:
-        convert(value)
+        row = dict(zip(names, values, strict=True))
+        row.update({name: _as_number(row[name]) for name in _NUMBERS})
     except (TypeError, ValueError):
-        return False
-    return True
+        return None
+    return row if row["l"].is_integer() and abs(row["l"]) < 2**63 and abs(row["t"]) < 2**63 else None
 
 
-def _column(values: list[Any]) -> NDArray[Any]:
-    """Return text or JSON values, None for missing ones, as an array of ints, floats or bools, else of objects."""
-    present = [value for value in values if value is not None]
-    complete = len(present) == len(values)
-    for dtype, convert in ((np.int64, _as_int), (np.float64, _as_float), (np.bool_, _as_bool)):
-        try:
-            converted = iter([convert(value) for value in present])
-        except (TypeError, ValueError):
-            continue
-        if complete:
-            return np.array(list(converted), dtype=dtype)
-        if dtype is not np.bool_:
-            return np.array([np.nan if value is None else next(converted) for value in values], dtype=np.float64)
-        values = [None if value is None else next(converted) for value in values]
-    column = np.empty(len(values), dtype=object)
-    for k, value in enumerate(values):  # one by one: assigned together, lists of JSON would become rows
-        column[k] = value
-    return column
-
-
-def _as_int(value: Any) -> int:
-    number = _as_float(value)
-    exact = int(value) if isinstance(value, (int, str)) else None  # text like "1.0" raises: the column has floats
-    if exact is None or abs(number) >= 2**63:
-        raise ValueError
-    return exact
-
-
-def _as_float(value: Any) -> float:
+def _as_number(value: Any) -> float:
     # Python reads "1_000" as a number; in a file it is text.
     if isinstance(value, bool) or (isinstance(value, str) and "_" in value):
         raise ValueError
@@ -305,25 +257,28 @@ def _as_float(value: Any) -> float:
         raise ValueError from None
 
 
-def _as_length(value: Any) -> int:
-    number = _as_float(value)
-    if not number.is_integer() or abs(number) >= 2**63:
-        raise ValueError
-    return int(number)
+def _column(values: list[Any]) -> NDArray[Any]:
+    """Return text or JSON values, "" or None for missing ones, as an array of one type of numbers, else of objects."""
+    values = [None if value == "" else value for value in values]
+    try:
+        numbers: NDArray[Any] = np.array([np.nan if value is None else _as_value(value) for value in values])
+    except ValueError:  # lists of JSON, of several lengths
+        numbers = np.empty(0, object)
+    if numbers.dtype.kind in "biuf" and numbers.ndim == 1:
+        return numbers
+    column = np.empty(len(values), dtype=object)
+    for k, value in enumerate(values):  # one by one: assigned together, lists of JSON would become rows
+        column[k] = value
+    return column
 
 
-def _as_time(value: Any) -> float:
-    seconds = _as_float(value)
-    if not abs(seconds) < 2**63:  # so that NaN is refused, too
-        raise ValueError
-    return seconds
-
-
-def _as_bool(value: Any) -> bool:
-    text = str(value) if isinstance(value, (bool, str)) else ""
-    if text not in ("True", "False"):
-        raise ValueError
-    return text == "True"
-
-
-_CHECKS: dict[str, Callable[[Any], Any]] = {"r": _as_float, "l": _as_length, "t": _as_time}
+def _as_value(value: Any) -> Any:
+    """Return the number or bool that a text says; anything else unchanged."""
+    if not isinstance(value, str) or "_" in value:
+        return value
+    for convert in (int, float):
+        try:
+            return convert(value)
+        except ValueError:
+            pass
+    return {"True": True, "False": False}.get(value, value)

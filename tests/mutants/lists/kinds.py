@@ -51,7 +51,12 @@ FAULTS = [
         "        self._reset_options()\n        obs = self.vec.reset(seed=self._seeds,",
         "tests/views/test_sb3_steps.py -k 'seeds or options'",
     ),
-    Fault("wrappers/results.py", "len(text[:start].encode())", "len(text[:start])", "tests/test_monitor.py"),
+    Fault(
+        "wrappers/results.py",
+        'begin + len("".join(lines[:whole]).encode())',
+        'begin + len("".join(lines[:whole]))',
+        "tests/test_monitor.py",
+    ),
     Fault(
         "wrappers/vec_monitor.py",
         "self.episode_lengths[begun] = 0",
