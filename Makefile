@@ -45,7 +45,8 @@ TORCH := torch==2.13.0
 demo: $(VENV)/.extras-$(DEMO_EXTRAS)
 	@mkdir -p demo
 	@echo "Measuring. MPI and Ray are started anew for each reading ..."
-	$(BIN)/python -m vecenvs bench CartPole-v1 --json demo/cartpole.json --chart demo/cartpole.png $(DEMO_ARGS)
+	$(BIN)/python -m vecenvs bench CartPole-v1 --backends dummy subproc subproc:caller mpi ray \
+	    --json demo/cartpole.json --chart demo/cartpole.png $(DEMO_ARGS)
 
 test: $(VENV)/.extras-$(TEST_EXTRAS) $(VENV)/mpich/.stamp
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest $(TEST_PROCESSES) -m "not long" $(PYTEST_ARGS)

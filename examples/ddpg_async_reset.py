@@ -197,8 +197,8 @@ def main(argv: Sequence[str] | None = None) -> float:
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)  # networks this small are slower on more, and the envs want the cores
     rng = np.random.default_rng(args.seed)
-    vec = make_vec_env(args.env_id, num_env=args.num_envs, backend=args.backend, autoreset="async")
-    evaluation = make_vec_env(args.env_id, num_env=args.num_eval_envs, backend="dummy")
+    vec = make_vec_env(args.env_id, num_envs=args.num_envs, backend=args.backend, autoreset="async")
+    evaluation = make_vec_env(args.env_id, num_envs=args.num_eval_envs, backend="dummy")
     with vec, evaluation:
         obs_size, action_size = gym.spaces.flatdim(vec.observation_space), gym.spaces.flatdim(vec.action_space)
         agent, replay = Agent(obs_size, action_size, args), ReplayBuffer(args.buffer_size, obs_size, action_size)

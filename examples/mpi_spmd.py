@@ -52,7 +52,7 @@ def main():
     rng = np.random.default_rng(rank_seed(args.seed))
     # make_vec_env adds the rank to seeds and to the names of monitor files.
     with make_vec_env(
-        args.env_id, num_env=args.num_envs, seed=args.seed, backend="dummy", monitor_dir=args.monitor_dir
+        args.env_id, num_envs=args.num_envs, seed=args.seed, backend="dummy", monitor_dir=args.monitor_dir
     ) as vec:
         size = vec.observation_space.shape[0]
         weights = rng.normal(size=size + 1) * 0.1

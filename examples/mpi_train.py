@@ -38,7 +38,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     rng = np.random.default_rng(args.seed)
-    with make_vec_env(args.env_id, num_env=args.num_envs, seed=args.seed, backend="mpi") as vec:
+    with make_vec_env(args.env_id, num_envs=args.num_envs, seed=args.seed, backend="mpi") as vec:
         size = vec.observation_space.shape[0] + 1
         mean, std = np.zeros(size), np.ones(size)
         done = 0

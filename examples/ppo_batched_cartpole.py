@@ -139,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> float:
     args = parse(argv)
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)  # more of them cost more than they gain with networks this small
-    inner = make_vec_env(args.env_id, num_env=args.num_envs, vectorization="native", num_workers=args.num_workers)
+    inner = make_vec_env(args.env_id, num_envs=args.num_envs, vectorization="native", num_workers=args.num_workers)
     updates = max(1, args.total_timesteps // (args.num_steps * args.num_envs))
     start, mean = time.monotonic(), 0.0
     with VecTorch(inner) as vec:

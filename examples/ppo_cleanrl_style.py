@@ -30,7 +30,7 @@ def make_vec(args: argparse.Namespace) -> gym.vector.VectorEnv:
     if args.backend == "gymnasium":
         same_step = {"autoreset_mode": AutoresetMode.SAME_STEP}
         return gym.make_vec(args.env_id, args.num_envs, vectorization_mode="sync", vector_kwargs=same_step)
-    return as_gymnasium(make_vec_env(args.env_id, num_env=args.num_envs, backend=args.backend))
+    return as_gymnasium(make_vec_env(args.env_id, num_envs=args.num_envs, backend=args.backend))
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -32,7 +32,7 @@ def main() -> None:
 
     with make_vec_env(
         args.env_id,
-        num_env=args.num_envs,
+        num_envs=args.num_envs,
         seed=args.seed,
         backend="ray",
         num_workers=args.num_workers,

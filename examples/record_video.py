@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     length = args.total_timesteps // args.num_envs
     vec = make_vec_env(
-        args.env_id, num_env=args.num_envs, seed=args.seed, env_kwargs={"render_mode": "rgb_array"}, backend="dummy"
+        args.env_id, num_envs=args.num_envs, seed=args.seed, env_kwargs={"render_mode": "rgb_array"}, backend="dummy"
     )
     with VecVideoRecorder(vec, args.video_folder, lambda step: step == 0, length, name_prefix=args.env_id) as film:
         policy, obs = policy_of(args, film), film.reset()

@@ -29,7 +29,7 @@ Array = NDArray[Any]
 
 def lake(num_envs: int) -> VecEnv:
     """Make the envs: a lake that is not slippery, with 16 fields, 4 directions and a reward of 1 at the goal."""
-    return make_vec_env("FrozenLake-v1", num_env=num_envs, env_kwargs={"is_slippery": False}, backend="dummy")
+    return make_vec_env("FrozenLake-v1", num_envs=num_envs, env_kwargs={"is_slippery": False}, backend="dummy")
 
 
 class Walk:

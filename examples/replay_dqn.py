@@ -127,13 +127,13 @@ def main(argv: Sequence[str] | None = None) -> float:
     torch.set_num_threads(1)  # a network this small is slower on more, and the explorers want the cores
 
     def make_vec(explorer: int) -> VecEnv:
-        return make_vec_env(args.env_id, num_env=args.num_envs, backend="dummy")
+        return make_vec_env(args.env_id, num_envs=args.num_envs, backend="dummy")
 
     def make_policy(vec: VecEnv, explorer: int) -> Greedy:
         epsilon = 0.4 ** (1 + 7 * explorer / max(1, args.num_explorers - 1))
         return Greedy(vec.action_space.n, epsilon, 1000 * args.seed + explorer)
 
-    evaluation = make_vec_env(args.env_id, num_env=20, seed=args.seed, backend="dummy")
+    evaluation = make_vec_env(args.env_id, num_envs=20, seed=args.seed, backend="dummy")
     print(f"starting {args.num_explorers} explorers", flush=True)
     replay = Replay(
         make_vec,

@@ -27,7 +27,7 @@ def make_venv(args: argparse.Namespace, num_envs: int) -> Any:
     """Make a vectorised env for SB3. Its last line is the only one with vecenvs."""
     if args.backend == "sb3":
         return DummyVecEnv([lambda: Monitor(gym.make(args.env_id)) for _ in range(num_envs)])
-    return as_sb3(make_vec_env(args.env_id, num_env=num_envs, backend=args.backend))
+    return as_sb3(make_vec_env(args.env_id, num_envs=num_envs, backend=args.backend))
 
 
 class Progress(BaseCallback):

@@ -36,7 +36,7 @@ class Taking:
     def close(self): self.vec.close()
 class MyLibrary:
     name = "mine"
-    def make(self, num_envs): return Taking(vecenvs.make_vec_env("CartPole-v1", num_env=num_envs, force_dummy=True))
+    def make(self, num_envs): return Taking(vecenvs.make_vec_env("CartPole-v1", num_envs=num_envs, force_dummy=True))
 """
     },
     "docs/async.md": {
@@ -56,7 +56,7 @@ replay.sample()
     "docs/tuning.md": {
         0: """
 from vecenvs import make_vec_env
-env = make_vec_env("CartPole-v1", num_env=32, autoreset="same_step")
+env = make_vec_env("CartPole-v1", num_envs=32, autoreset="same_step")
 env.reset()
 actions = [0] * 32
 def policy(obs): return [0] * len(obs)
@@ -67,7 +67,7 @@ SHORTER: dict[str, list[tuple[str, str]]] = {
     "benchmarks/README.md": [("[8, 64]", "[2]"), ("seconds=1.0, repeats=5", "seconds=0.05, repeats=1")],
     "docs/async.md": [("range(10_000)", "range(300)")],
     "docs/replay.md": [("range(1000)", "range(20)"), ("num_explorers=4", "num_explorers=2")],
-    "docs/sb3.md": [("learn(100_000)", "learn(64)"), ("num_env=8", "num_env=2"), ("seed=1", "seed=1, n_steps=32")],
+    "docs/sb3.md": [("learn(100_000)", "learn(64)"), ("num_envs=8", "num_envs=2"), ("seed=1", "seed=1, n_steps=32")],
     "docs/tuning.md": [("while True", "for _ in range(20)")],
     "docs/tutorials/async_resets.md": [
         ("rounds=300", "rounds=20"),

@@ -13,7 +13,12 @@ from vecenvs.backends import BACKENDS
 from vecenvs.bench import contestants, workloads
 from vecenvs.bench.monitored import from_make_vec_env, monitored
 from vecenvs.errors import BackendUnavailable
+from vecenvs.testing.envs import CountingEnv
 from vecenvs.wrappers.monitor import Monitor
+
+
+def counting(tag: int) -> CountingEnv:
+    return CountingEnv(tag)
 
 
 class TestWorkloads:
@@ -67,12 +72,19 @@ class TestWorkloads:
             ("CartPol-v1", "CartPol-v1"),
             ("CartPole-v77", "CartPole-v77"),
             ("no_such_module:Env-v0", "no_such_module"),
+            (f"{__name__}:no_such_env", "unknown env id 'no_such_env'"),
+            ("os:name", "not a class or function"),
         ],
     )
     def test_errors_of_bad_names_are_one_line(self, name: str, says: str) -> None:
         with pytest.raises(workloads.BadRequest, match=says) as caught:
             workloads.workload(name)
         assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize("name", ["CountingEnv", "counting"])
+    def test_a_class_or_function(self, name: str) -> None:
+        env = pickle.loads(pickle.dumps(workloads.workload(f"{__name__}:{name}", {"tag": 7})))()
+        assert (type(env), env.tag) == (CountingEnv, 7)
 
     def test_synthetic_envs_take_no_kwargs(self) -> None:
         with pytest.raises(workloads.BadRequest, match="no env kwargs"):
@@ -117,10 +129,14 @@ class TestBackendSyntax:
         with pytest.raises(workloads.BadRequest, match=says):
             contestants.parse(text)
 
-    def test_by_default_takes_every_backend_and_those_with_caller_steps_twice(self) -> None:
+    def test_by_default_takes_neither_mpi_nor_ray_and_those_with_caller_steps_twice(self) -> None:
         chosen, unavailable = contestants.choose(None)
-        assert {"dummy", "subproc", "subproc:caller"} <= {backend.name for backend in chosen}
-        assert {backend.backend for backend in chosen} | set(unavailable) == set(BACKENDS)
+        assert [backend.name for backend in chosen] == ["dummy", "subproc", "subproc:caller"]
+        assert not unavailable
+
+    def test_joins_a_ray_only_if_asked(self) -> None:
+        addresses = [contestants.parse(text).options["ray_init_kwargs"]["address"] for text in ("ray", "ray:cluster")]
+        assert addresses == ["local", "auto"]
 
     def test_lists_what_is_not_installed_with_its_remedy(self, monkeypatch: pytest.MonkeyPatch) -> None:
         backend_class = contestants.backend_class
@@ -132,7 +148,6 @@ class TestBackendSyntax:
 
         monkeypatch.setattr(contestants, "backend_class", without_ray)
         monkeypatch.setattr(contestants, "BACKENDS", {**BACKENDS, "ray": "nowhere:Ray"})
-        assert "pip install ray" in contestants.choose(None)[1]["ray"]
         chosen, unavailable = contestants.choose(["dummy", "ray"])
         assert [backend.name for backend in chosen] == ["dummy"]
         assert list(unavailable) == ["ray"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -15,8 +17,7 @@ import pytest
 
 import vecenvs
 from vecenvs.__main__ import commands, main
-from vecenvs.backends import BACKENDS
-from vecenvs.bench import contestants
+from vecenvs.bench import contest, limit, workloads
 
 QUICK = ["--seconds", "0.02", "--repeats", "2"]
 
@@ -74,7 +75,7 @@ SMALL = ["CartPole-v1", "--num-envs", "2"]
 
 
 class TestOutputWithoutReader:
-    """As with `| head -1`: commands work as usual and print no error."""
+    """As with `| head -1`: a command ends, has written its files, and prints no error."""
 
     @pytest.mark.parametrize(
         "arguments",
@@ -97,21 +98,18 @@ class TestOutputWithoutReader:
     )
     def test_stdout(self, arguments: list[str], here: Path) -> None:
         code, err = run_unread(arguments, "stdout")
-        assert code == (0 if arguments else 2)
+        assert code == 141
         assert "Error" not in err
         assert "Exception" not in err
         assert all((here / name).stat().st_size > 0 for name in ("out", "out.png") if name in arguments)
 
     def test_each_line_at_once(self, here: Path) -> None:
         arguments = ["bench", *SMALL, "--backends", "dummy", *QUICK, "--no-chart", "--json", "out"]
-        assert run_unread(arguments, "stdout", PYTHONUNBUFFERED="1")[0] == 0
+        assert run_unread(arguments, "stdout", PYTHONUNBUFFERED="1")[0] == 141
         assert (here / "out").stat().st_size > 0
 
     def test_stderr(self, here: Path) -> None:
-        arguments = ["bench", *SMALL, "--backends", "dummy", *QUICK, "--no-chart"]
-        code, out = run_unread(arguments, "stderr")
-        assert code == 0
-        assert "share of the limit" in out
+        assert run_unread(["bench", *SMALL, "--backends", "dummy", *QUICK, "--no-chart"], "stderr") == (141, "")
         assert run_unread(["bench", "--repeats", "0"], "stderr") == (2, "")
 
 
@@ -130,12 +128,15 @@ def run_unread(arguments: list[str], unread: str, **environ: str) -> tuple[int, 
     return done.returncode, getattr(done, read)
 
 
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # nobody has the other end any more
+        return b""
+
+
 class TestBench:
-    def test_measures_prints_and_writes(
-        self, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        # By default it is every backend there is; which ones are installed here shall not decide about this test.
-        monkeypatch.setattr(contestants, "BACKENDS", {name: BACKENDS[name] for name in ("dummy", "subproc")})
+    def test_measures_prints_and_writes(self, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         code = run("bench", "CartPole-v1", "--num-envs", "1", "2", *QUICK, "--json", "out.json")
         out = capsys.readouterr().out
         assert code == 0
@@ -157,15 +158,15 @@ class TestBench:
 
     def test_native(self, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         few = ["--num-envs", "64", "--seconds", "0.02", "--repeats", "1", "--json", "found.json"]
-        assert main(["bench", "CartPole-v1", "--native", "--backends", "dummy", *few]) == 0
+        assert main(["bench", "CartPole-v1", "--vectorization", "native", "--backends", "dummy", *few]) == 0
         said = capsys.readouterr().out
         assert "Every row counts" in said
         assert "native loop" in said
         assert "chart: bench-CartPole-v1-native.png" in said
         record = json.loads(Path("found.json").read_text(encoding="utf-8"))
-        assert record["command"].endswith("--native")
+        assert record["command"].endswith("--vectorization native")
         assert record["results"][0]["share"]["median"] > 0
-        assert main(["bench", "Acrobot-v1", "--native", "--backends", "dummy", *few]) == 2
+        assert main(["bench", "Acrobot-v1", "--vectorization", "native", "--backends", "dummy", *few]) == 2
         assert "no vector_entry_point" in capsys.readouterr().err
 
     def test_with_monitor(self, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -218,6 +219,59 @@ class TestBench:
         assert run("bench", "CartPole-v1") == 2
         err = capsys.readouterr().err
         assert f"pip install {name}" in err
+
+    def test_messages_are_printed_above_the_bar(self, here: Path) -> None:
+        """Of this process and of workers; a bar and a message never share a line of the terminal."""
+        (here / "loud.py").write_text(
+            "import gymnasium, sys\n"
+            "def make():\n"
+            "    print('to stdout', flush=True)\n"
+            "    sys.stderr.write('to stderr\\n')\n"
+            "    return gymnasium.make('CartPole-v1')\n"
+        )
+        terminal, inside = pty.openpty()
+        command = ["bench", "loud:make", "--num-envs", "2", "--backends", "subproc:fork", *QUICK, "--no-chart"]
+        environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "TERM": "xterm", "COLUMNS": "120"}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "vecenvs", *command],
+            stdin=subprocess.DEVNULL, stdout=inside, stderr=inside, cwd=here, env=environ,
+        )  # fmt: skip
+        os.close(inside)
+        shown = b""
+        try:
+            while chunk := _read(terminal):
+                shown += chunk
+            assert process.wait(timeout=30) == 0
+        finally:
+            process.kill()
+            process.wait()
+            os.close(terminal)
+        lines = re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]", b"", shown).decode().replace("\r", "\n").splitlines()
+        messages = [line for line in lines if "to std" in line]
+        assert {"to stdout", "to stderr"} == {*messages}
+        assert len(messages) >= 2 * 2 * 2, "two envs of two rounds, and those that were weighed"
+        assert any("round 2 of 2" in line for line in lines)
+
+    def test_keeps_what_was_measured_before_a_bare_loop_failed(
+        self, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """Results are written after each round, since what is measured may also end the process."""
+        rounds = []
+
+        def run_limit(loops: limit.BareLoops, seconds: float, warmup: float) -> contest.Timing:
+            rounds.append(json.loads(Path("out.json").read_text())["readings"] if Path("out.json").exists() else [])
+            if len(rounds) == 3:
+                raise workloads.BadRequest("the env's process died")
+            return contest.Timing(1000, 1.0)
+
+        monkeypatch.setattr(limit.BareLoops, "run", run_limit)
+        arguments = ["--num-envs", "2", "--backends", "dummy", "--no-chart", "--json", "out.json"]
+        assert run("bench", "spin:0us", *arguments, *QUICK) == 1
+        out, err = capsys.readouterr()
+        assert "share of the limit" in out
+        assert err.splitlines()[-1] == "the env's process died: the table has the turns up to then"
+        assert [len(readings) for readings in rounds] == [0, 0, 3]
+        assert len(json.loads(Path("out.json").read_text())["readings"]) == 4
 
     def test_ctrl_c_ends_it_cleanly(self, here: Path) -> None:
         sizes = [str(size) for size in range(1, 60)]

@@ -138,7 +138,7 @@ def test_positional_order_is_baselines():
     ]  # fmt: skip
     keyword = [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY]
     assert keyword == [
-        "backend", "num_workers", "autoreset", "vectorization", "monitor_dir", "monitor_kwargs",
+        "num_envs", "backend", "num_workers", "autoreset", "vectorization", "monitor_dir", "monitor_kwargs",
         "wrapper_class", "info_attrs",
     ]  # fmt: skip
 
@@ -719,12 +719,12 @@ class TestBadArguments:
             ({"env_id": None}, TypeError, "env_id must be"),
             ({"env_id": []}, ValueError, "env_id is an empty list"),
             ({"env_id": [CountingEnv, "CartPole-v1"]}, TypeError, r"env_id\[1\] must be a function .* 'CartPole-v1'"),
-            ({"env_id": [CountingEnv] * 2, "num_env": 3}, ValueError, "num_env is 3, but env_id has 2 functions"),
+            ({"env_id": [CountingEnv] * 2, "num_env": 3}, ValueError, "num_envs is 3, but env_id has 2 functions"),
             ({"env_id": "CartPol-v1"}, gym.error.Error, "CartPol"),
             ({"env_id": "no_such_zoo:CartPole-v1"}, ModuleNotFoundError, "no_such_zoo"),
             ({"env_type": "arcade"}, ValueError, "unknown env_type 'arcade'.*classic_control"),
             ({"env_type": "atari"}, ValueError, "of type 'classic_control'"),
-            ({"env_type": 4}, TypeError, "env_type must be a name or None, not 4: the number of envs is num_env=4"),
+            ({"env_type": 4}, TypeError, "env_type must be a name or None, not 4: the number of envs is num_envs=4"),
             ({"env_type": np.arange(3)}, TypeError, "env_type must be a name or None, not array"),
             ({"env_type": ["plain"]}, TypeError, "env_type must be a name or None, not "),
             ({"num_env": 0}, ValueError, "num_env must be at least 1, not 0"),
@@ -740,7 +740,8 @@ class TestBadArguments:
             ({"num_env": -2}, ValueError, "num_env must be at least 1"),
             ({"num_env": 2.0}, TypeError, "num_env must be an int, not 2.0"),
             ({"num_env": True}, TypeError, "num_env must be an int"),
-            ({"num_env": None}, TypeError, "num_env must be an int"),
+            ({"num_envs": 0}, ValueError, "num_envs must be at least 1, not 0"),
+            ({"num_env": 2, "num_envs": 2}, TypeError, "num_env=2 and num_envs=2 name the same argument"),
             ({"seed": -1}, ValueError, "seed must be at least 0"),
             ({"seed": "7"}, TypeError, "seed must be an int"),
             ({"start_index": -1}, ValueError, "start_index must be at least 0"),
@@ -769,10 +770,9 @@ class TestBadArguments:
             ({"backend": "mpi4py"}, ValueError, r"did you mean 'mpi'\?"),
             ({"env_id": VECTOR}, TypeError, "from_gymnasium makes a VecEnv of it"),
             ({"env_id": [VECTOR]}, TypeError, "from_gymnasium makes a VecEnv of it"),
-            ({"n_envs": 3}, TypeError, r"no argument 'n_envs' \(did you mean 'num_env'\?\): it has .*step_timeout"),
+            ({"n_envs": 3}, TypeError, r"no argument 'n_envs' \(did you mean .*'num_envs'.*: it has .*step_timeout"),
             ({"vec_env_cls": 3}, TypeError, r"no argument 'vec_env_cls' \(did you mean 'backend'\?\)"),
             ({"backend": "subproc", "context": "fork"}, TypeError, r"'context' \(did you mean 'start_method'\?\)"),
-            ({"num_envs": 3}, TypeError, r"no argument 'num_envs' \(did you mean 'num_env'\?\)"),
             ({"caller_steps": True}, TypeError, "make_vec_env with backend 'dummy' has no argument 'caller_steps'"),
             ({"backend": "subproc", "fast": 1}, TypeError, "backend 'subproc' has no argument 'fast': .*caller_step"),
             ({"backend": "auto", "caller_steps": True}, TypeError, "backend 'auto' has no argument 'caller_steps'"),

@@ -150,10 +150,35 @@ def test_the_command_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str], a
     assert image.shape == (750, 1200, 3)
     for colour in ((178, 114, 0), (0, 94, 213)):  # both lines, BGR
         assert (image == colour).all(axis=2).sum() > 200
+    written = texts(command, tmp_path)
+    assert [text for text in written if ":" in text or text == "single episodes"] == [
+        "episode return: a, second", "single episodes", "band: one standard deviation over seeds",
+    ]  # fmt: skip
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("a       3 seeds, 180 episodes")
     assert lines[1].startswith("second  3 seeds, 180 episodes")
     assert lines[2] == f"chart: {out}"
+
+
+def texts(command: list[str], folder: Path) -> list[str]:
+    """Return what a chart says. Letters are shapes in an SVG; the text is beside them, as a comment."""
+    assert main([*command, "-o", str(folder / "c.svg")]) == 0
+    return re.findall("<!-- (.*) -->", (folder / "c.svg").read_text())
+
+
+def test_episodes_are_shown_behind_their_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.figure import Figure
+
+    write(tmp_path / "0.monitor.csv", [(float(k % 7), 10, float(k)) for k in range(5001)])
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, _: drawn.append(figure))
+    for smooth in ("50", "1"):
+        assert main(["plot", str(tmp_path), "--smooth", smooth, "-o", str(tmp_path / "curve.png")]) == 0
+    episodes, mean = (line.get_xydata() for line in drawn[0].axes[0].lines)
+    assert episodes[:3].tolist() == [[10, 0], [40, 3], [70, 6]], "at most 2000 of them"
+    assert len(episodes) == 1667
+    assert mean[0].tolist() == [500, pytest.approx(np.mean([k % 7 for k in range(50)]))]
+    assert len(drawn[1].axes[0].lines) == 1, "the line has all episodes"
 
 
 def test_one_episode_and_other_formats(tmp_path: Path) -> None:
@@ -170,9 +195,7 @@ def test_names_are_shown_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     for name in names:
         write(tmp_path / name / "monitor.csv", [(1, 1, 1.0), (2, 1, 2.0)])
-    assert main(["plot", *names, "--smooth", "2", "-o", "c.svg", "--title", title]) == 0
-    # Letters are shapes in an SVG; the text is beside them, as a comment.
-    written = re.findall("<!-- (.*) -->", (tmp_path / "c.svg").read_text())
+    written = texts(["plot", *names, "--smooth", "2", "--title", title], tmp_path)
     assert [text for text in written if text in (*names, title)] == [title, *names]
 
 

@@ -23,7 +23,7 @@ from vecenvs import DummyVecEnv
 from vecenvs.__main__ import main
 from vecenvs.cli import _play
 from vecenvs.cli._policies import function_policy, load_policy
-from vecenvs.testing.envs import FailingEnv, counting_fns
+from vecenvs.testing.envs import CountingEnv, FailingEnv, counting_fns
 from vecenvs.wrappers import VecNormalize, load_results
 
 ROOT = Path(vecenvs.__file__).parent.parent
@@ -32,6 +32,10 @@ ROOT = Path(vecenvs.__file__).parent.parent
 def always_right(obs: Any) -> Any:
     assert obs.shape == (3, 4)
     return np.ones(3, np.int64)
+
+
+def a_counting_env(tag: int) -> CountingEnv:
+    return CountingEnv(tag)
 
 
 def wrong(obs: Any) -> Any:
@@ -52,6 +56,13 @@ def test_random_policy_writes_monitor_files(tmp_path: Path, capsys: pytest.Captu
     assert out[0].startswith("600 steps in ")
     assert f"{k} episodes; of the last {k}: return {found[0].r.mean():.4g} (" in out[0]
     assert out[1] == f"monitor files: {tmp_path / 'dummy'}"
+
+
+@pytest.mark.parametrize("name", ["CountingEnv", "a_counting_env"])
+def test_an_env_by_its_class_or_function(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["run", f"{__name__}:{name}", "--num-envs", "2", "--steps", "20", "--quiet"]
+    assert main([*command, "--backend", "dummy", "--env-kwargs", '{"tag": 3}']) == 0
+    assert capsys.readouterr().out.startswith("20 steps in ")
 
 
 def test_a_function_as_policy_and_a_number_of_episodes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,7 +180,7 @@ class Fatal(FailingEnv):
         os._exit(3)
 
 
-@pytest.mark.parametrize(("more", "code"), [([], 1), (["--restart"], 0)])
+@pytest.mark.parametrize(("more", "code"), [([], 1), (["--on-failure", "restart"], 0)])
 def test_workers_that_die(
     more: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,20 +200,20 @@ def test_workers_that_die(
 def test_load_without_a_terminal(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line now and then has what a terminal shows."""
     monkeypatch.setattr("vecenvs.cli._play._LINE_EVERY", 0.1)
-    monkeypatch.setattr("vecenvs.cli._load._EVERY", 0.0)
+    monkeypatch.setattr("vecenvs.cli._play._LOAD_EVERY", 0.0)
     command = ["run", "CartPole-v1", "--num-envs", "4", "--num-workers", "2", "--load", "--steps", "100000"]
     if backend == "dummy":
         command = [*command[:4], *command[6:]]
     monkeypatch.setattr("vecenvs.cli._play._SHOW_EVERY", 0.0)
-    tally, written = _play.Tally.add, list[str]()
+    count, written = _play.Play.count, list[str]()
     monkeypatch.setattr("vecenvs.cli._play.sys.stderr.write", written.append)
 
-    def add(self: _play.Tally, infos: Any) -> float:
+    def counting(self: _play.Play, infos: Any) -> None:
         if len(written) >= 2:
             raise KeyboardInterrupt
-        return tally(self, infos)
+        count(self, infos)
 
-    monkeypatch.setattr(_play.Tally, "add", add)
+    monkeypatch.setattr(_play.Play, "count", counting)
     assert main([*command, "--backend", backend]) == 130
     lines = [line for line in written if "steps/s" in line]
     envs = ["envs 0-3"] if backend == "dummy" else ["envs 0, 1", "envs 2, 3"]
@@ -213,13 +224,14 @@ def test_load_without_a_terminal(backend: str, monkeypatch: pytest.MonkeyPatch) 
     ("arguments", "message"),
     [
         (["NoSuchEnv-v0"], "NoSuchEnv"),
+        ([f"{__name__}:no_such_env"], "unknown env id 'no_such_env'"),
         (["CartPole-v1", "--backend", "no"], "unknown backend 'no'"),
         (["CartPole-v1", "--env-kwargs", '{"no": 1}'], "unexpected keyword argument 'no'"),
         (["CartPole-v1", "--env-kwargs", "no"], "is not a JSON object"),
         (["CartPole-v1", "--policy", "no"], "none of: random"),
         (["CartPole-v1", "--policy", "no_such_module:f"], "no_such_module"),
         (["CartPole-v1", "--policy", "os:no"], "has no 'no'"),
-        (["CartPole-v1", "--policy", "os:name"], "not a function"),
+        (["CartPole-v1", "--policy", "os:name"], "not a class or function"),
         (["CartPole-v1", "--policy", f"{__name__}:wrong"], "policy: ValueError: actions"),
         (["CartPole-v1", "--policy", "none.zip"], "none.zip"),
         (["CartPole-v1", "--policy", __file__ + ".zip"], ".zip"),

@@ -54,13 +54,13 @@ class TestCandidates:
         found = [c for c in tuning.candidates([8], 2, learner=False, native=True) if "native" in c.name]
         assert [c.name for c in found] == ["dummy native", "subproc:w=2 native", "subproc:w=2,caller native"]
         line = tuning.make_vec_env_line('"CartPole-v1"', found[0], {})
-        assert line == 'env = make_vec_env("CartPole-v1", num_env=8, backend="dummy", vectorization="native")'
+        assert line == 'env = make_vec_env("CartPole-v1", num_envs=8, backend="dummy", vectorization="native")'
 
     def test_the_line_to_paste(self) -> None:
         _, plain, caller, _ = tuning.candidates([8], 2, learner=False)
         assert (
             tuning.make_vec_env_line('"A-v0"', plain, {})
-            == 'env = make_vec_env("A-v0", num_env=8, backend="subproc", num_workers=2)'
+            == 'env = make_vec_env("A-v0", num_envs=8, backend="subproc", num_workers=2)'
         )
         assert tuning.make_vec_env_line("f", caller, {"x": 1}).endswith("caller_steps=True, env_kwargs={'x': 1})")
 
@@ -231,7 +231,7 @@ class TestCommand:
         assert "share of the limit" in out
         assert "The program computes for 300 us per batch of all envs (--gap-us)" in " ".join(out.split())
         assert "=>" in out
-        line = next(line for line in out.splitlines() if line.startswith("env = make_vec_env("))
+        line = out.splitlines()[0]
         scope: dict[str, Any] = {"make_vec_env": make_vec_env}
         exec(line, scope)  # noqa: S102  what a user does with it
         with scope["env"] as env:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -12,7 +13,6 @@ from typing import NoReturn
 
 from vecenvs import cli
 from vecenvs._version import __version__
-from vecenvs.cli._output import readers_may_leave
 
 PROGRAM = "python -m vecenvs"
 
@@ -41,9 +41,18 @@ def overview() -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code: 2 for bad usage, 130 after Ctrl-C."""
-    with readers_may_leave():
-        return _main(list(sys.argv[1:] if argv is None else argv))
+    """Run one command; return its exit code: 2 for bad usage, 130 after Ctrl-C, 141 once nobody reads its output."""
+    try:
+        try:
+            return _main(list(sys.argv[1:] if argv is None else argv))
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # as with `| head`
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):  # which the interpreter flushes once more, and would fail
+            os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+        return cli.UNREAD
 
 
 def _main(arguments: list[str]) -> int:

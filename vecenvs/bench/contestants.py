@@ -29,8 +29,12 @@ _WORDS: dict[str, tuple[str, Any]] = {
     "fork": ("start_method", "fork"),
     "forkserver": ("start_method", "forkserver"),
     "spawn": ("start_method", "spawn"),
+    "cluster": ("ray_init_kwargs", {"address": "auto"}),
 }
 _SHORT = {"w": "num_workers"}
+# Options unless others are given. A Ray that runs here is other programs', and what is measured there depends on them.
+_DEFAULTS: dict[str, dict[str, Any]] = {"ray": {"ray_init_kwargs": {"address": "local"}}}
+_BY_DEFAULT = ("dummy", "subproc")  # each turn of the others starts a job or a Ray, which takes seconds
 # The rows of the table in words, by backend.
 _MEANINGS = {
     "dummy": "all envs in the calling process",
@@ -65,7 +69,7 @@ def parse(text: str) -> Backend:
     if name not in BACKENDS:
         raise BadRequest(f"{unknown_backend(name)}; options follow a colon: subproc:w=2,caller")
     known = _options_of(name)
-    options: dict[str, Any] = {}
+    options = dict(_DEFAULTS.get(name, {}))
     for option in filter(None, rest.split(",")):
         key, value = _option(option, text)
         if key not in known:
@@ -88,11 +92,11 @@ def meanings(backends: Sequence[Backend]) -> list[str]:
 def choose(texts: Sequence[str] | None) -> tuple[list[Backend], dict[str, str]]:
     """Return the backends of these names, and by name why the others are not available, with the remedy.
 
-    None stands for every backend with its defaults, and also with `caller_steps` where the backend has that option.
+    None stands for those in process and by processes, with their defaults, and with `caller_steps`.
     """
     chosen: list[Backend] = []
     unavailable: dict[str, str] = {}
-    for text in dict.fromkeys(BACKENDS if texts is None else texts):
+    for text in dict.fromkeys(_BY_DEFAULT if texts is None else texts):
         try:
             chosen.append(parse(text))
             if texts is None and "caller_steps" in _options_of(text):

@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from vecenvs.bench.contest import Contestant, Turn, contest, warmup_for
+from vecenvs.bench.contest import LIMIT, Contestant, Turn, contest, warmup_for
 from vecenvs.bench.limit import BareLoops, EpisodeStats
 from vecenvs.bench.native import NativeEnv
 from vecenvs.bench.progress import progress
 from vecenvs.bench.weigh import Footprint, weigh
-from vecenvs.bench.workloads import Workload
+from vecenvs.bench.workloads import BadRequest, Workload
 
 
 @dataclass
 class Measurement:
-    """Everything that was measured; after Ctrl-C, the turns up to then."""
+    """Everything that was measured; after Ctrl-C, or where a bare loop failed, the turns up to then."""
 
     cores: int
     num_envs: Sequence[int]
@@ -25,6 +25,7 @@ class Measurement:
     turns: list[Turn] = field(default_factory=list)
     episodes: EpisodeStats = field(default_factory=EpisodeStats)
     interrupted: bool = False
+    failure: str | None = None
 
     @property
     def shortest(self) -> float:
@@ -43,13 +44,15 @@ def measure(
     seconds: float,
     repeats: int,
     weigh: Callable[[Contestant, int], Footprint | None] = weigh,
+    keep: Callable[[Measurement], None] | None = None,
 ) -> Measurement:
     """Measure all contestants with each number of envs, in `repeats` rounds. Ctrl-C ends the measurement early.
 
-    The batched envs of a `NativeEnv` share each number of envs among the loops.
+    The batched envs of a `NativeEnv` share each number of envs among the loops. `keep` gets what there is after each
+    round, since what is measured may end the process.
 
     Raises:
-        BadRequest: the env cannot be made, or fails in a bare loop.
+        BadRequest: the env cannot be made, or fails in a bare loop before anything is measured.
     """
     found = Measurement(cores, num_envs, seconds, repeats)
     total = len(num_envs) * (repeats * (len(contestants) + 1) + 1)
@@ -63,10 +66,16 @@ def measure(
                 envs = f"{size} env{'s' * (size > 1)}"
                 for turn in contest([contestants] * repeats, loops, size, seconds=seconds, weigh=weigh):
                     found.turns.append(turn)
+                    if keep is not None and turn.contestant == LIMIT and turn.round > 0:
+                        keep(found)
                     over = turn.round == repeats  # this is the limit's last reading
                     text = f"{envs}, round {min(turn.round + 1, repeats)} of {repeats}: {turn.contestant}"
                     display.advance(text, f"measured {envs}, {repeats} rounds" if over else "")
         except KeyboardInterrupt:
             found.interrupted = True
+        except BadRequest as error:
+            if all(turn.contestant == LIMIT for turn in found.turns):
+                raise
+            found.failure = str(error)
         found.episodes = loops.episodes()
     return found

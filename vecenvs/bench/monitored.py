@@ -21,7 +21,7 @@ def from_make_vec_env(workload: Workload) -> MakesVec:
     source, env_kwargs = _source(workload)
 
     def make(num_envs: int, backend: Backend) -> Any:
-        return make_vec_env(source, num_env=num_envs, env_kwargs=env_kwargs, backend=backend.backend, **backend.options)
+        return make_vec_env(source, None, num_envs, env_kwargs=env_kwargs, backend=backend.backend, **backend.options)
 
     return make
 

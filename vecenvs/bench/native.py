@@ -1,4 +1,4 @@
-"""Envs that come batched, for the bare loops and for the contestants of `bench --native`."""
+"""Envs that come batched, for the bare loops and for the contestants of `bench --vectorization native`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NativeEnv:
 def native(workload: Workload, name: str) -> NativeEnv:
     """Return the batched env of a workload. Raise BadRequest if it has none."""
     if not isinstance(workload, GymEnv) or workload.spec.vector_entry_point is None:
-        raise BadRequest(f"{name} has no vector_entry_point: leave out --native")
+        raise BadRequest(f"{name} has no vector_entry_point: leave out --vectorization")
     return NativeEnv(workload.spec, workload.kwargs)
 
 
@@ -45,7 +45,7 @@ def from_make_vec_env(env: NativeEnv) -> MakesVec:
     def make(num_envs: int, backend: Backend) -> Any:
         return make_vec_env(
             env.spec,
-            num_env=num_envs,
+            num_envs=num_envs,
             env_kwargs=env.kwargs,
             backend=backend.backend,
             vectorization="native",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -28,27 +30,66 @@ def progress(total: int) -> Iterator[ProgressDisplay]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    # The bar has no thread: a thread would take CPU from what is measured, and processes are forked meanwhile.
-    bar = Progress(
-        *columns,
-        console=Console(stderr=True),
-        auto_refresh=False,
-        transient=True,
-        redirect_stdout=False,  # forked workers would inherit the redirection
-        redirect_stderr=False,
-    )
-    with bar:
-        yield _Bar(bar, total)
+    with _messages_held() as (terminal, messages):
+        # The bar has no thread: a thread would take CPU from what is measured, and processes are forked meanwhile.
+        bar = Progress(
+            *columns,
+            console=Console(file=terminal),
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,  # forked workers would inherit the redirection
+            redirect_stderr=False,
+        )
+        with bar:
+            shown = _Bar(bar, total, messages)
+            try:
+                yield shown
+            finally:
+                shown.print_messages()
+
+
+@contextmanager
+def _messages_held() -> Iterator[tuple[IO[str], IO[bytes]]]:
+    """Let this process and those that it starts write to a file where they would write into the bar.
+
+    Yields:
+        The terminal behind stderr, and the file.
+    """
+    streams = [stream for stream in (sys.stdout, sys.stderr) if stream.isatty()]
+    with tempfile.TemporaryFile() as messages:
+        before = {stream: os.dup(stream.fileno()) for stream in streams}
+        try:
+            for stream in streams:
+                stream.flush()
+                os.dup2(messages.fileno(), stream.fileno())
+            with open(before[sys.stderr], "w", encoding=sys.stderr.encoding, closefd=False) as terminal:
+                yield terminal, messages
+        finally:
+            for stream, descriptor in before.items():
+                stream.flush()
+                os.dup2(descriptor, stream.fileno())
+                os.close(descriptor)
 
 
 class _Bar:
-    def __init__(self, bar: Progress, total: int) -> None:
-        self._bar = bar
+    def __init__(self, bar: Progress, total: int, messages: IO[bytes]) -> None:
+        self._bar, self._messages, self._printed = bar, messages, 0
         self._task = bar.add_task("starting the bare loops", total=total)
         bar.refresh()
 
     def advance(self, text: str, line: str = "") -> None:
+        self.print_messages()
         self._bar.update(self._task, advance=1, description=text, refresh=True)
+
+    def print_messages(self) -> None:
+        """Print above the bar what has been written meanwhile."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        found = os.pread(self._messages.fileno(), 1 << 20, self._printed)  # the writers share the file's own position
+        self._printed += len(found)
+        if found:
+            text = found.decode(errors="replace")
+            self._bar.console.print(text.removesuffix("\n"), markup=False, highlight=False, soft_wrap=True)
 
 
 class _Lines:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vecenvs.bench.contest import LIMIT, Turn
@@ -165,6 +167,13 @@ def to_json(data: Mapping[str, Any]) -> str:
     return json.dumps(data, indent=1, default=str) + "\n"
 
 
+def write(path: Path, data: Mapping[str, Any]) -> None:
+    """Write a record to a new file, which then replaces the old one."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(to_json(data), encoding="utf-8")
+    new.replace(path)
+
+
 def show(found: Sequence[Row], title: str, said: Sequence[str]) -> None:
     """Print the table of `found` and the notes under it to stdout."""
     print_table(table(found, title), said)
@@ -178,9 +187,11 @@ def print_table(laid_out: Table, said: Sequence[str]) -> None:
     console = Console(highlight=False)
     # A narrow terminal wraps lines. Without a terminal rich would cut the table off at 80 columns.
     console.width = max(console.width, Measurement.get(console, console.options.update(width=_WIDE), laid_out).maximum)
-    console.print(laid_out)
-    for note in said:
-        console.print(f"- {note}", markup=False, soft_wrap=True)
+    with console.capture() as text:  # rich itself would exit with 1 where nobody reads stdout
+        console.print(laid_out)
+        for note in said:
+            console.print(f"- {note}", markup=False, soft_wrap=True)
+    sys.stdout.write(text.get())
 
 
 def table(found: Sequence[Row], title: str) -> Table:

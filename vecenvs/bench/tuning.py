@@ -54,7 +54,7 @@ class Candidate:
 def make_vec_env_line(env: str, candidate: Candidate, env_kwargs: Mapping[str, Any]) -> str:
     """Return the line of Python to paste. `env` is an expression: a quoted id, or the name of a function."""
     backend = candidate.backend
-    given = [f"num_env={candidate.num_envs}", f"backend={backend.backend!r}".replace("'", '"')]
+    given = [f"num_envs={candidate.num_envs}", f"backend={backend.backend!r}".replace("'", '"')]
     given += [f"{key}={value!r}".replace("'", '"') for key, value in backend.options.items()]
     given += [f"env_kwargs={dict(env_kwargs)!r}"] if env_kwargs else []
     return f"env = make_vec_env({env}, {', '.join(given)})"

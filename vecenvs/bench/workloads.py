@@ -1,6 +1,7 @@
 """The envs that a benchmark steps: a Gymnasium env by its id, or a synthetic env of known cost.
 
     CartPole-v1   ALE/Pong-v5   package.module:Env-v0      gym.make(id, disable_env_checker=True), with no more wrappers
+    package.module:Class   package.module:function         what it returns
     spin:100us       a step costs 100 us of CPU and returns 4 floats
     rows:84x84x4     a step costs nothing and returns 84x84x4 bytes
     nested:10us      a step costs 10 us of CPU and returns a nested dict
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from importlib.util import find_spec as find_module
 from itertools import repeat
@@ -27,7 +28,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from vecenvs.make.env_types import find_spec
+from vecenvs.make.env_types import find_source
 
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
@@ -124,12 +125,14 @@ class SyntheticEnv(gym.Env[Any, Any]):
 def workload(name: str, env_kwargs: Mapping[str, Any] | None = None) -> Workload:
     """Return the env function of this name. Raise BadRequest if there is no such env, or the name cannot be parsed."""
     kind, _, rest = name.partition(":")
+    kwargs = dict(env_kwargs or {})
     if kind not in SYNTHETIC:
         try:
-            return GymEnv(find_spec(name), dict(env_kwargs or {}))
+            source = find_source(name)
+            return GymEnv(source, kwargs) if isinstance(source, EnvSpec) else partial(source, **kwargs)
         except Exception as error:  # also what the module of `module:Env-v0` raises on import
             raise BadRequest(f"unknown env {name!r}: {' '.join(str(error).split())}") from None
-    if env_kwargs:
+    if kwargs:
         raise BadRequest(f"{name!r} is a synthetic workload: it takes no env kwargs")
     what, _, option = rest.partition(",")
     match = re.fullmatch(r"episode=([1-9]\d*)", option)

@@ -5,11 +5,13 @@ Such a module has a docstring, whose first line is the command's help, and two f
     add_arguments(parser: argparse.ArgumentParser) -> None
     run(args: argparse.Namespace) -> int        the exit code
 
-It imports heavy or optional libraries inside `run`. For bad input `run` raises `UsageError` (exit code 2). It writes to
-stdout and stderr as if both were read to the end: `_output` handles streams which are not.
+It imports heavy or optional libraries inside `run`. For bad input `run` raises `UsageError` (exit code 2). Where nobody
+reads its output any more (`| head -1`) a command ends, so it writes its files before it prints.
 """
 
-INTERRUPTED = 130  # the exit code that a shell reports for a command which SIGINT has ended
+# The exit codes that a shell reports for a command which SIGINT or SIGPIPE has ended.
+INTERRUPTED = 130
+UNREAD = 141
 
 
 class UsageError(Exception):

@@ -2,121 +2,58 @@
 
 from __future__ import annotations
 
+import platform
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
 
+from vecenvs import env_calls
 from vecenvs.batch.lazy_infos import Infos
 from vecenvs.cli import UsageError
-from vecenvs.cli._load import Loads, percent
 from vecenvs.cli._policies import Policy
-from vecenvs.errors import VecEnvError
+from vecenvs.errors import VecEnvError, WorkerDied, describe_indices
 from vecenvs.vec_env import VecEnv
 
 _RECENT_EPISODES = 100
 _RECENT_SECONDS = 3.0
 _SHOW_EVERY = 0.25
 _LINE_EVERY = 10.0
+_LOAD_EVERY = 1.0  # seconds between two readings
 
-
-class Tally:
-    """Count the steps, episodes and returns so far."""
-
-    def __init__(self, num_envs: int) -> None:
-        self.steps = self.episodes = 0
-        self.returns: deque[float] = deque(maxlen=_RECENT_EPISODES)
-        self.lengths: deque[int] = deque(maxlen=_RECENT_EPISODES)
-        self._num_envs = num_envs
-        self._begun = self._last = time.perf_counter()
-        self._marks: deque[tuple[float, int]] = deque()
-
-    def begin(self) -> None:
-        """Start the clock."""
-        self._begun = self._last = time.perf_counter()
-        self._marks = deque([(self._begun, 0)])
-
-    def add(self, infos: Infos) -> float:
-        """Count a step of all envs; return the time, as `time.perf_counter` has it."""
-        self.steps += self._num_envs
-        for info in infos:
-            if "episode" in info:
-                self.episodes += 1
-                self.returns.append(float(info["episode"]["r"]))
-                self.lengths.append(int(info["episode"]["l"]))
-        self._last = time.perf_counter()
-        return self._last
-
-    def rate(self) -> float:
-        """Return the steps per second over the last few seconds."""
-        self._marks.append((self._last, self.steps))
-        while len(self._marks) > 2 and self._last - self._marks[0][0] > _RECENT_SECONDS:
-            self._marks.popleft()
-        (then, before), (now, steps) = self._marks[0], self._marks[-1]
-        return (steps - before) / (now - then) if now > then else 0.0
-
-    @property
-    def seconds(self) -> float:
-        return self._last - self._begun
-
-    def recent(self) -> dict[str, str]:
-        """Describe the returns and lengths of the last episodes."""
-        return {
-            name: f"{sum(values) / len(values):.4g} ({min(values):.4g} to {max(values):.4g})" if values else "-"
-            for name, values in (("return", self.returns), ("length", self.lengths))
-        }
-
-    def summary(self) -> str:
-        """Describe the whole run."""
-        rate = self.steps / self.seconds if self.seconds > 0 else 0.0
-        text = f"{self.steps} steps in {self.seconds:.1f} s ({rate:.0f} steps/s), {self.episodes} episodes"
-        if not self.returns:
-            return text
-        recent = ", ".join(f"{name} {value}" for name, value in self.recent().items())
-        return f"{text}; of the last {len(self.returns)}: {recent}"
+State = dict[str, str]  # what is shown, by its name
+Show = Callable[[Callable[[], State]], None]
 
 
 class Play:
-    """Step `vec` by `policy`, with live progress if `live`."""
+    """Step `vec` by `policy`; count the steps, episodes and returns."""
 
-    def __init__(
-        self,
-        vec: VecEnv,
-        policy: Policy,
-        tally: Tally,
-        *,
-        live: bool,
-        load: bool = False,
-        title: str,
-    ) -> None:
-        self._vec, self._policy, self._tally = vec, policy, tally
-        self._live, self._title, self._next_line = live, title, _LINE_EVERY
+    def __init__(self, vec: VecEnv, policy: Policy, *, load: bool = False) -> None:
+        self.steps = self.episodes = 0
+        self._vec, self._policy = vec, policy
+        self._returns: deque[float] = deque(maxlen=_RECENT_EPISODES)
+        self._lengths: deque[int] = deque(maxlen=_RECENT_EPISODES)
+        self._begun = self._last = time.perf_counter()
+        self._marks: deque[tuple[float, int]] = deque()
         self._loads = Loads(vec) if load else None
-        if live:
-            try:
-                import_module("rich")
-            except ImportError as error:
-                raise ImportError("the live progress needs rich: pip install rich, or give --quiet") from error
 
-    def run(self, *, steps: int | None, episodes: int | None) -> None:
+    def run(self, show: Show | None, *, steps: int | None, episodes: int | None) -> None:
         """Step until this many steps or episodes are done. None stands for no end but KeyboardInterrupt."""
-        tally = self._tally
         obs = self._vec.reset()
-        tally.begin()
+        self._begun = self._last = time.perf_counter()
+        self._marks.append((self._begun, 0))
         if self._loads is not None:
-            self._loads.lines()  # the next reading is compared with this one
+            self._loads.read()  # the next reading is compared with this one
         next_show = 0.0
-        with self._shown() as show:
-            while (steps is None or tally.steps < steps) and (episodes is None or tally.episodes < episodes):
-                self._begin_step(obs)
-                obs, _, _, infos = self._vec.step_wait()
-                now = tally.add(infos)
-                if now >= next_show:
-                    show()
-                    next_show = now + _SHOW_EVERY
+        while (steps is None or self.steps < steps) and (episodes is None or self.episodes < episodes):
+            self._begin_step(obs)
+            obs, _, _, infos = self._vec.step_wait()
+            self.count(infos)
+            if show is not None and self._last >= next_show:
+                show(self._state)
+                next_show = self._last + _SHOW_EVERY
 
     def _begin_step(self, obs: Any) -> None:
         try:
@@ -126,44 +63,114 @@ class Play:
         except Exception as error:  # from the policy, or because it returned no actions of this env
             raise UsageError(f"policy: {type(error).__name__}: {' '.join(str(error).split())}") from error
 
-    def _state(self) -> dict[str, str]:
-        """Describe the run so far, by name."""
-        tally = self._tally
-        state = {"steps": f"{tally.steps}", "steps/s": f"{tally.rate():.0f}", "episodes": f"{tally.episodes}"}
-        for name, value in tally.recent().items():
-            state[name] = f"{value} of the last {len(tally.returns)}" if tally.returns else value
+    def count(self, infos: Infos) -> None:
+        """Count a step of all envs."""
+        self.steps += self._vec.num_envs
+        for info in infos:
+            if "episode" in info:
+                self.episodes += 1
+                self._returns.append(float(info["episode"]["r"]))
+                self._lengths.append(int(info["episode"]["l"]))
+        self._last = time.perf_counter()
+
+    def summary(self) -> str:
+        """Describe the whole run."""
+        seconds = self._last - self._begun
+        rate = self.steps / seconds if seconds > 0 else 0.0
+        text = f"{self.steps} steps in {seconds:.1f} s ({rate:.0f} steps/s), {self.episodes} episodes"
+        if not self._returns:
+            return text
+        recent = ", ".join(f"{name} {value}" for name, value in self._recent().items())
+        return f"{text}; of the last {len(self._returns)}: {recent}"
+
+    def _state(self) -> State:
+        state = {"steps": f"{self.steps}", "steps/s": f"{self._rate():.0f}", "episodes": f"{self.episodes}"}
+        for name, value in self._recent().items():
+            state[name] = f"{value} of the last {len(self._returns)}" if self._returns else value
         if restarts := self._vec.stats().get("restarts", 0):
             state["restarts"] = f"{restarts}"
-        if self._loads is not None:
-            state |= {name: percent(load) for name, load in self._loads.lines()}
-        return {**state, "time": f"{tally.seconds:.0f} s"}
+        loads = {} if self._loads is None else self._loads.read()
+        return {**state, **loads, "time": f"{self._last - self._begun:.0f} s"}
 
-    def _show_line(self) -> None:
-        """Write a line now and then, where there is no terminal."""
-        if self._tally.seconds >= self._next_line:
-            self._next_line = self._tally.seconds + _LINE_EVERY
-            sys.stderr.write(", ".join(f"{name} {value}" for name, value in self._state().items()) + "\n")
-            sys.stderr.flush()
+    def _recent(self) -> State:
+        """Describe the returns and lengths of the last episodes: mean and range."""
+        return {
+            name: f"{sum(values) / len(values):.4g} ({min(values):.4g} to {max(values):.4g})" if values else "-"
+            for name, values in (("return", self._returns), ("length", self._lengths))
+        }
 
-    @contextmanager
-    def _shown(self) -> Iterator[Any]:
-        if not self._live:
-            yield lambda: None
-            return
+    def _rate(self) -> float:
+        """Return the steps per second over the last few seconds."""
+        self._marks.append((self._last, self.steps))
+        while len(self._marks) > 2 and self._last - self._marks[0][0] > _RECENT_SECONDS:
+            self._marks.popleft()
+        (then, before), (now, steps) = self._marks[0], self._marks[-1]
+        return (steps - before) / (now - then) if now > then else 0.0
+
+
+class Loads:
+    """How much of a core each worker's process uses; the time in which it tries a semaphore before it sleeps counts."""
+
+    def __init__(self, vec: VecEnv) -> None:
+        self._vec = vec
+        self._read = 0.0
+        self._used: dict[tuple[str, int], float] = {}  # the processor time of the last reading, by host and process id
+        self._loads: State = {}
+
+    def read(self) -> State:
+        """Return the load of each worker by the names of its process and envs: "-" before the second reading."""
+        now = time.perf_counter()
+        if now < self._read + _LOAD_EVERY:
+            return self._loads
+        try:
+            found: list[tuple[str, int, float]] = self._vec.call(env_calls.processor_time, None)
+        except WorkerDied as died:
+            if died.state != "replaced":
+                raise
+            return self._loads  # the next reading has the worker that takes its place
+        before, passed = self._used, now - self._read
+        self._read, self._used, self._loads = now, {(host, pid): used for host, pid, used in found}, {}
+        for (host, pid), used in self._used.items():
+            slots = [slot for slot, one in enumerate(found) if one[:2] == (host, pid)]
+            where = "" if host == platform.node() else f" on {host}"
+            load = f"{max(0.0, used - before[host, pid]) / passed:.0%} of a core" if (host, pid) in before else "-"
+            self._loads[f"process {pid}{where}, env{'s' * (len(slots) > 1)} {describe_indices(slots)}"] = load
+        return self._loads
+
+
+@contextmanager
+def shown(title: str) -> Iterator[Show]:
+    """Show a state on stderr: a table on a terminal, elsewhere a line now and then. stdout has the summary alone."""
+    try:
         from rich.console import Console, Group
         from rich.live import Live
         from rich.table import Table
         from rich.text import Text
+    except ImportError:
+        raise UsageError("the live progress needs rich: pip install rich, or give --quiet") from None
 
-        def table() -> Group:
-            grid = Table.grid(padding=(0, 2))
-            for name, value in self._state().items():
-                grid.add_row(name, value)
-            return Group(Text(self._title, overflow="ellipsis", no_wrap=True), grid)
+    def table(state: State) -> Group:
+        grid = Table.grid(padding=(0, 2))
+        for name, value in state.items():
+            grid.add_row(name, value)
+        return Group(Text(title, overflow="ellipsis", no_wrap=True), grid)
 
-        console = Console(stderr=True)  # stdout has the summary alone
-        if not console.is_terminal:
-            yield self._show_line
-            return
-        with Live(table(), console=console, auto_refresh=False, transient=True) as live:
-            yield lambda: live.update(table(), refresh=True)
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _lines()
+        return
+    with Live(table({}), console=console, auto_refresh=False, transient=True) as live:
+        yield lambda state: live.update(table(state()), refresh=True)
+
+
+def _lines() -> Show:
+    next_line = time.perf_counter() + _LINE_EVERY
+
+    def show(state: Callable[[], State]) -> None:
+        nonlocal next_line
+        if time.perf_counter() >= next_line:
+            next_line += _LINE_EVERY
+            sys.stderr.write(", ".join(f"{name} {value}" for name, value in state().items()) + "\n")
+            sys.stderr.flush()
+
+    return show

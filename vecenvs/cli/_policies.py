@@ -1,19 +1,20 @@
-"""The policies of `python -m vecenvs run`: random, a function, or a model of Stable-Baselines3."""
+"""The policies of `python -m vecenvs run` (random, a function, a model of Stable-Baselines3), and --normalize."""
 
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
+from vecenvs.make.env_types import find_function
 from vecenvs.vec_env import VecEnv
+from vecenvs.wrappers import VecNormalize, vec_statistics
 
 Policy = Callable[[Any], Any]  # a batch of observations -> a batch of actions
 
@@ -37,15 +38,25 @@ _NO_BUFFER: dict[str, Any] = {
 }
 
 
-def wants_dicts(text: str) -> bool:
-    """Return whether the policy is a model for Dict observations, which must not be flattened then.
+def wants_dicts(text: str, statistics: Path | None) -> bool:
+    """Return whether the policy or the statistics were made with Dict observations, which must not be flattened then.
 
-    Raise ValueError or OSError if the file is no model.
+    Raise ValueError or OSError if a file cannot be read.
     """
-    if not text.endswith(".zip"):
-        return False
-    space = _settings_in(text).get("observation_space")
-    return isinstance(space, dict) and "spaces.dict.Dict" in str(space.get(":type:"))
+    if text.endswith(".zip"):
+        space = _settings_in(text).get("observation_space")
+        if isinstance(space, dict) and "spaces.dict.Dict" in str(space.get(":type:")):
+            return True
+    return statistics is not None and vec_statistics.read(statistics)[0]["norm_obs_keys"] is not None
+
+
+def normalized(vec: VecEnv, statistics: Path | None) -> VecEnv:
+    """Return the VecEnv normalised by these statistics, which no longer change. Raise ValueError or OSError."""
+    if statistics is None:
+        return vec
+    found = VecNormalize.load(statistics, vec)
+    found.training = False
+    return found
 
 
 def load_policy(
@@ -71,26 +82,16 @@ def random_policy(vec: VecEnv, seed: int | None) -> Policy:
 
 
 def function_policy(text: str) -> Policy:
-    """Import `package.module:function`, as a script in the current directory would."""
-    module, colon, name = text.partition(":")
-    if not (module and colon and name):
+    """Import `package.module:function`."""
+    module, _, name = text.partition(":")
+    if not (module and name):
         raise ValueError(f"policy {text!r} is none of: random, package.module:function, model.zip")
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     try:
-        found: Any = import_module(module)
-    except ImportError as error:
-        raise ImportError(f"policy {text!r}: {error}") from error
+        return find_function(text)
+    except ValueError as error:
+        raise ValueError(f"policy {text!r}: {error}") from None
     except Exception as error:
         raise ImportError(f"policy {text!r}: importing {module} raised {type(error).__name__}: {error}") from error
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise ValueError(f"policy {text!r}: {module} has no {name!r}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise ValueError(f"policy {text!r} is {found!r}, not a function")
-    policy: Policy = found
-    return policy
 
 
 def sb3_policy(path: str, algo: str | None, deterministic: bool) -> Policy:

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-y", metavar="COLUMN", default="r", help="r (return, default), l (length) or any other column")
     parser.add_argument("--smooth", metavar="K", type=count, default=100, help="mean over K episodes (default: 100)")
     parser.add_argument("--spread", choices=_SPREADS, default="std", help="of several seeds (default: std)")
-    parser.add_argument("--title", metavar="TEXT", help="above the chart")
+    parser.add_argument("--title", metavar="TEXT", help="above the chart (default: what it shows)")
     parser.add_argument(
         "-o",
         "--out",

@@ -5,7 +5,8 @@ recommends the simplest of those that are about as fast as the best: few envs, f
 make_vec_env, Monitor and preprocessing included. An id with a vector_entry_point is also tried with
 vectorization="native".
 
-ENV is an id (CartPole-v1, ALE/Pong-v5, package.module:Env-v0) or a synthetic workload (spin:100us, sleep:1ms).
+ENV is an id (CartPole-v1, ALE/Pong-v5, package.module:Env-v0), a class or function that makes an env
+(package.module:Class), or a synthetic workload (spin:100us, sleep:1ms).
 The program computes for --gap-us between steps, as a learner does for its policy: in an empty loop other settings win.
 With --learner-ms it computes for this long instead. Stepping half of the envs while it computes on the other half is
 tried, too.
@@ -30,7 +31,7 @@ _SIZES = (8, 32, 128)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command line."""
     sizes = " ".join(map(str, _SIZES))
-    parser.add_argument("env", metavar="ENV", help="env id or synthetic workload")
+    parser.add_argument("env", metavar="ENV", help="env id, package.module:name, or synthetic workload")
     parser.add_argument("--num-envs", metavar="N", type=count, nargs="+", help=f"numbers to try (default: {sizes})")
     parser.add_argument("--backends", metavar="NAME", nargs="+", default=[], help="further backends to try: mpi ray")
     between = parser.add_mutually_exclusive_group()
@@ -43,15 +44,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     between.add_argument("--learner-ms", metavar="MS", type=milliseconds, help="your program's CPU time per N rows")
     parser.add_argument("--budget", metavar="S", type=seconds, default=45.0, help="seconds to spend (default: 45)")
-    parser.add_argument("--env-kwargs", metavar="JSON", type=json_object, default={}, help="for gym.make")
+    parser.add_argument("--env-kwargs", metavar="JSON", type=json_object, default={}, help="for the env's constructor")
     parser.add_argument("--json", metavar="FILE", type=output, help="write every reading to FILE")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, then print the table and the line to paste. Return 1 if every candidate failed, 130 after Ctrl-C."""
+    """Measure, then print the line to paste and the table. Return 1 if every candidate failed, 130 after Ctrl-C."""
     if args.learner_ms is not None and (args.num_envs is None or len(args.num_envs) != 1):
         raise UsageError("--learner-ms is the time for one batch of all envs: say how many with --num-envs N")
-    from vecenvs.bench import check_libraries, limit, machine, monitored, progress, report, tuning, workloads
+    from vecenvs.bench import (
+        check_libraries,
+        limit,
+        machine,
+        monitored,
+        progress,
+        report,
+        tuning,
+        tuning_table,
+        workloads,
+    )
     from vecenvs.cpus import usable_cores
 
     try:
@@ -72,17 +83,14 @@ def run(args: argparse.Namespace) -> int:
             found = tuning.search(entrants, loops, make_vec, display, iterations=iterations, budget=args.budget)
     except (ImportError, workloads.BadRequest) as error:
         raise UsageError(str(error)) from None
-    _show(args, found, cores)
     if args.json is not None:
-        header = {
-            "format": 1,
-            "env": args.env,
-            "env_kwargs": args.env_kwargs,
-            "gap_us": args.gap_us,
-            "learner_ms": args.learner_ms,
-        }
-        facts_of = {"machine": facts, "versions": machine.versions()}
-        args.json.write_text(report.to_json({**header, **facts_of, **found.record()}), encoding="utf-8")
+        asked = {"env": args.env, "env_kwargs": args.env_kwargs, "gap_us": args.gap_us, "learner_ms": args.learner_ms}
+        here = {"machine": facts, "versions": machine.versions()}
+        report.write(args.json, {"format": 1, **asked, **here, **found.record()})
+    sys.stdout.write(_answer(args, found))
+    title = f"{args.env} on {cores} core{'s' * (cores > 1)}"
+    report.print_table(tuning_table.table(found, title), tuning_table.notes(found, _between(args), learner))
+    if args.json is not None:
         sys.stdout.write(f"readings: {args.json}\n")
     if found.interrupted:
         sys.stderr.write("interrupted\n")
@@ -95,17 +103,22 @@ def _between(args: argparse.Namespace) -> float:
     return float(args.gap_us / 1e6 if args.learner_ms is None else args.learner_ms / 1e3)
 
 
-def _show(args: argparse.Namespace, found: Search, cores: int) -> None:
-    from vecenvs.bench import report, tuning, tuning_table
+def _answer(args: argparse.Namespace, found: Search) -> str:
+    """Return the lines to paste; nothing if every candidate failed."""
+    from vecenvs.bench.tuning import make_vec_env_line
     from vecenvs.bench.workloads import SYNTHETIC
+    from vecenvs.make.env_types import find_source
 
-    chosen, learner = found.recommended(), args.learner_ms is not None
-    title = f"{args.env} on {cores} core{'s' * (cores > 1)}"
-    report.print_table(tuning_table.table(found, title), tuning_table.notes(found, _between(args), learner))
+    chosen = found.recommended()
     if chosen is None:
-        return
-    env = "make_env" if args.env.partition(":")[0] in SYNTHETIC else f'"{args.env}"'
-    lines = ["", tuning.make_vec_env_line(env, chosen.candidate, args.env_kwargs)]
+        return ""
+    module, _, name = args.env.partition(":")
+    env, lines = f'"{args.env}"', list[str]()
+    if module in SYNTHETIC:
+        env = "make_env"
+    elif callable(find_source(args.env)):
+        env, lines = name, [f"from {module} import {name.partition('.')[0]}"]
+    lines.append(make_vec_env_line(env, chosen.candidate, args.env_kwargs))
     if chosen.candidate.halves:
         half = chosen.candidate.batch
         lines += [
@@ -113,4 +126,4 @@ def _show(args: argparse.Namespace, found: Search, cores: int) -> None:
             f"batch = env.recv(min_envs={half}, max_envs={half})  # compute on its rows, then:",
             "env.send(actions_of_batch, batch.indices)",
         ]
-    sys.stdout.write("\n".join(lines) + "\n")
+    return "\n".join([*lines, "", ""])

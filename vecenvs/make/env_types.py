@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 
@@ -56,6 +57,37 @@ def find_spec(env_id: str) -> EnvSpec:
         return _registered(name)
     except gym.error.UnregisteredEnv as error:
         raise type(error)(_unknown(name)) from None
+
+
+def find_source(name: str) -> EnvSpec | Callable[..., Any]:
+    """Return the spec of an env id, or else the class or function that `package.module:name` names.
+
+    Raises:
+        ValueError: the module has something else of this name.
+        gymnasium.error.Error: as `find_spec`.
+        ImportError: as `find_spec`.
+    """
+    try:
+        return find_spec(name)
+    except gym.error.Error:
+        module, colon, attribute = name.partition(":")
+        if not colon or not hasattr(importlib.import_module(module), attribute.partition(".")[0]):
+            raise
+    return find_function(name)
+
+
+def find_function(name: str) -> Callable[..., Any]:
+    """Return the class or function that `package.module:name` names. ImportError or ValueError if there is none."""
+    module, _, attribute = name.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise ValueError(f"{module} has no {attribute!r}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise ValueError(f"it is {found!r}, not a class or function")
+    checked: Callable[..., Any] = found
+    return checked
 
 
 def get_env_type(env: str | EnvSpec) -> str:

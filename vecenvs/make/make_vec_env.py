@@ -41,7 +41,7 @@ _MONITOR_KWARGS = ("allow_early_resets", "reset_keywords", "info_keywords", "ove
 def make_vec_env(
     env_id: str | EnvSpec | Callable[..., Any] | Iterable[Callable[..., Any]],
     env_type: str | None = None,
-    num_env: int = 1,
+    num_env: int | None = None,
     seed: int | None = None,
     wrapper_kwargs: Mapping[str, Any] | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
@@ -52,6 +52,7 @@ def make_vec_env(
     initializer: Callable[..., Any] | None = None,
     force_dummy: bool = False,
     *,
+    num_envs: int | None = None,
     backend: str | None = None,
     num_workers: int | None = None,
     autoreset: str | None = None,
@@ -62,7 +63,7 @@ def make_vec_env(
     info_attrs: Sequence[str] = (),
     **backend_kwargs: Any,
 ) -> VecEnv:
-    """Make `num_env` copies of an env, each preprocessed and monitored, and a VecEnv that steps them.
+    """Make `num_envs` copies of an env, each preprocessed and monitored, and a VecEnv that steps them.
 
     Arguments up to `force_dummy` have the order and meaning of baselines' function of this name. Unlike that, this
     function leaves the caller's global random state alone.
@@ -76,7 +77,7 @@ def make_vec_env(
         env_id: an id ("CartPole-v1", or "package.module:Env-v0", which imports the module), a spec, a function that
             returns a new env, or a list of such functions, whose length then is the number of envs.
         env_type: the type whose preprocessing is used; None for that of the id, "plain" for none.
-        num_env: the number of envs.
+        num_env: the number of envs by its name in baselines: `num_envs`.
         seed: env i is seeded `seed + 10000 * mpi_rank + start_index + i` at its first reset, its action space at once.
             The rank is that of MPI.COMM_WORLD if each rank has envs of its own, else 0. None for no seeds.
         wrapper_kwargs: options of the preprocessing: the attributes of `Atari` and `Retro` in make/preprocessing.py.
@@ -89,6 +90,7 @@ def make_vec_env(
         initializer: called as `initializer(mpi_rank=..., subrank=start_index + i)` before env i is made, in its worker
             process. As in baselines it is not called for envs that the calling process steps itself.
         force_dummy: use the backend "dummy".
+        num_envs: the number of envs; 1 unless given.
         backend: "dummy", "subproc", "mpi" or "ray". None chooses the one that is fast beside a learner: "dummy" for one
             env, for a few of Gymnasium's cheapest, on one core or with `force_dummy`, else "subproc", where the caller
             steps a share unless an argument needs a worker process for every env. "auto" also chooses "mpi" in an MPI
@@ -116,7 +118,7 @@ def make_vec_env(
         SpaceMismatch: the envs have different spaces.
     """
     _check_type(env_type)
-    sources = _sources(env_id, parse_count("num_env", num_env), env_type)
+    sources = _sources(env_id, _number_of_envs(num_env, num_envs), env_type)
     spec = sources[0] if isinstance(sources[0], EnvSpec) else None
     about_single_envs = {
         "env_type": env_type,
@@ -207,17 +209,24 @@ def spmd_rank() -> int:
 def _check_type(env_type: Any) -> None:
     if env_type is not None and not isinstance(env_type, str):
         # In SB3's function the second argument is the number of envs.
-        hint = f": the number of envs is num_env={env_type}" if isinstance(env_type, int) else ""
+        hint = f": the number of envs is num_envs={env_type}" if isinstance(env_type, int) else ""
         raise TypeError(f"env_type must be a name or None, not {env_type!r}{hint}")
 
 
-def _sources(env_id: Any, num_env: int, env_type: Any) -> list[Source]:
+def _number_of_envs(num_env: Any, num_envs: Any) -> int:
+    if num_env is not None and num_envs is not None:
+        raise TypeError(f"num_env={num_env!r} and num_envs={num_envs!r} name the same argument: give one of them")
+    name, given = ("num_env", num_env) if num_envs is None else ("num_envs", num_envs)
+    return 1 if given is None else parse_count(name, given)
+
+
+def _sources(env_id: Any, num_envs: int, env_type: Any) -> list[Source]:
     if isinstance(env_id, str):
-        return [check_game(env_id) if env_type == "retro" else find_spec(env_id)] * num_env
+        return [check_game(env_id) if env_type == "retro" else find_spec(env_id)] * num_envs
     env_id = listed(env_id)
     check_single(env_id)
     if callable(env_id) or isinstance(env_id, EnvSpec):
-        return [env_id] * num_env
+        return [env_id] * num_envs
     if not isinstance(env_id, Sequence):
         way = way_of_several(env_id)
         raise TypeError(
@@ -232,15 +241,15 @@ def _sources(env_id: Any, num_env: int, env_type: Any) -> list[Source]:
             )
     if not env_id:
         raise ValueError("env_id is an empty list: give one function per env")
-    if num_env not in (1, len(env_id)):
-        raise ValueError(f"num_env is {num_env}, but env_id has {len(env_id)} functions: leave num_env out")
+    if num_envs not in (1, len(env_id)):
+        raise ValueError(f"num_envs is {num_envs}, but env_id has {len(env_id)} functions: leave num_envs out")
     return list(env_id)
 
 
-def _backend(backend: Any, num_env: int, force_dummy: bool, kwargs: Mapping[str, Any]) -> str | None:
+def _backend(backend: Any, num_envs: int, force_dummy: bool, kwargs: Mapping[str, Any]) -> str | None:
     """Return the backend that the user has chosen. None: the rule is to choose one."""
     if backend is None:
-        if force_dummy or num_env == 1:
+        if force_dummy or num_envs == 1:
             return "dummy"
         return "subproc" if kwargs.keys() - arguments_of(backend_class("dummy")).keys() else None
     if not isinstance(backend, str) or backend not in (*BACKENDS, AUTO):
@@ -255,15 +264,15 @@ def _needs_workers(common: Mapping[str, Any]) -> bool:
     return common.get("on_failure") == "restart" or common.get("step_timeout") is not None
 
 
-def _workers(num_workers: Any, backend: str | None, chosen: str, num_env: int, env_type: Any) -> int | None:
+def _workers(num_workers: Any, backend: str | None, chosen: str, num_envs: int, env_type: Any) -> int | None:
     workers = None if num_workers is None else parse_int("num_workers", num_workers, 1)
-    if env_type == "retro" and num_env > 1:
+    if env_type == "retro" and num_envs > 1:
         # Its emulator exists once per process.
-        if chosen == "dummy" or workers not in (None, num_env):
+        if chosen == "dummy" or workers not in (None, num_envs):
             raise ValueError(
-                f"retro's emulator exists once per process: {num_env} games need a backend with num_workers={num_env}"
+                f"retro's emulator exists once per process: {num_envs} games need a backend with num_workers={num_envs}"
             )
-        return num_env
+        return num_envs
     if chosen != "dummy":
         return workers
     if workers is not None and backend == "dummy":

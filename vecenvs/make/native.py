@@ -64,13 +64,13 @@ def wants_native(vectorization: Any, source: Any, others: Mapping[str, Any]) -> 
 
 
 def native_fns(
-    spec: EnvSpec, num_env: int, num_workers: int, kwargs: Mapping[str, Any], flatten: bool
+    spec: EnvSpec, num_envs: int, num_workers: int, kwargs: Mapping[str, Any], flatten: bool
 ) -> list[Callable[[], Any]]:
     """Return one function per worker, which makes a batched env; sizes differ by at most one.
 
     With `flatten` they raise ValueError for Dict observations, of which single envs would make vectors.
     """
-    shards = split(num_env, num_workers)
+    shards = split(num_envs, num_workers)
     return [Batched(partial(_make, spec, len(part), dict(kwargs), flatten), len(part)) for part in shards]
 
 

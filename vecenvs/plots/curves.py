@@ -26,7 +26,8 @@ Floats = NDArray[np.float64]
 class Curve:
     """One run's line: the `mean` over its seeds at `x`, between `low` and `high`. With one seed all three are equal.
 
-    `x` ends where the shortest seed does. `seeds`, `episodes` and `steps` are totals.
+    `x` ends where the shortest seed does. `points` are the episodes of all seeds, (x, value). `seeds`, `episodes` and
+    `steps` are totals.
     """
 
     label: str
@@ -34,6 +35,7 @@ class Curve:
     mean: Floats
     low: Floats
     high: Floats
+    points: Floats
     seeds: int
     episodes: int
     steps: int
@@ -88,18 +90,19 @@ def curve(
         ValueError: a seed has fewer episodes than `window`, or `y` is not a column of numbers.
     """
     lines = [_line(seed, x, y, window) for seed in seeds]
-    first, last = max(ends[0] for ends, _ in lines), min(ends[-1] for ends, _ in lines)
+    first, last = max(ends[0] for ends, _, _ in lines), min(ends[-1] for ends, _, _ in lines)
     if first > last:
         raise ValueError(f"{label}: a seed ends before another one's first episode: there is no part in common")
     grid = np.linspace(first, last, POINTS) if first < last else np.array([last])
     if len(lines) == 1:
         grid, values = lines[0][0], lines[0][1][np.newaxis]
     else:
-        values = np.stack([np.interp(grid, ends, means) for ends, means in lines])
+        values = np.stack([np.interp(grid, ends, means) for ends, means, _ in lines])
     mean = values.mean(axis=0)
     low, high = _around(values, mean, spread)
     episodes, steps = sum(len(seed) for seed in seeds), sum(int(seed.l.sum()) for seed in seeds)
-    return Curve(label, grid, mean, low, high, len(seeds), episodes, steps)
+    points = np.concatenate([points for _, _, points in lines])
+    return Curve(label, grid, mean, low, high, points, len(seeds), episodes, steps)
 
 
 def load_seeds(paths: Sequence[Path]) -> list[MonitorResults]:
@@ -107,7 +110,8 @@ def load_seeds(paths: Sequence[Path]) -> list[MonitorResults]:
     return [load_results(path) for path in paths]
 
 
-def _line(seed: MonitorResults, x: str, y: str, window: int) -> tuple[Floats, Floats]:
+def _line(seed: MonitorResults, x: str, y: str, window: int) -> tuple[Floats, Floats, Floats]:
+    """Return the places of the means, the means, and all episodes."""
     where = os.path.commonpath(seed.files)
     if not len(seed):
         raise ValueError(f"{where!r} has no finished episode yet")
@@ -125,8 +129,9 @@ def _line(seed: MonitorResults, x: str, y: str, window: int) -> tuple[Floats, Fl
         "episodes": np.arange(1, len(seed) + 1, dtype=np.float64),
         "time": seed.t,
     }
-    means = trailing_mean(seed.columns[y].astype(np.float64), window)
-    return ends[x][window - 1 :], means[window - 1 :]
+    values = seed.columns[y].astype(np.float64)
+    means = trailing_mean(values, window)
+    return ends[x][window - 1 :], means[window - 1 :], np.stack([ends[x], values], axis=1)
 
 
 def trailing_mean(values: Floats, window: int) -> Floats:

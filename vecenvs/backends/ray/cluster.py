@@ -132,9 +132,9 @@ def _about_tokens() -> str:
 def _init(quiet: dict[str, Any], kwargs: dict[str, Any], num_workers: int | None) -> bool:
     import ray
 
-    if "address" in kwargs:
+    if kwargs.get("address", "local") != "local":
         ray.init(**quiet)
-        return bool(kwargs["address"] == "local")
+        return False
     # Only for the processes that are started now.
     added = {name: value for name, value in OWN_ENVIRONMENT.items() if name not in os.environ}
     os.environ.update(added)
