@@ -47,7 +47,7 @@ def wants_dicts(text: str, statistics: Path | None) -> bool:
         space = _settings_in(text).get("observation_space")
         if isinstance(space, dict) and "spaces.dict.Dict" in str(space.get(":type:")):
             return True
-    return statistics is not None and vec_statistics.read(statistics)[0]["norm_obs_keys"] is not None
+    return statistics is not None and vec_statistics.read(str(statistics))[0]["norm_obs_keys"] is not None
 
 
 def normalized(vec: VecEnv, statistics: Path | None) -> VecEnv:
