@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from vecenvs.batch.batch_columns import Allocator, BatchColumns, Specs
 from vecenvs.transport.encoding import decode, encode
 from vecenvs.transport.frames import Frames
-from vecenvs.transport.packed import Packer
 from vecenvs.transport.protocol import Answer, Command, address, rows_of, slots_of
 
 N = 9
@@ -63,13 +62,12 @@ def fill(batch: BatchColumns, kind: int, seed: int) -> None:
     sender=st.booleans(),
     receiver=st.booleans(),
     width=st.integers(0, 3),
-    frames=st.booleans(),
     seed=st.integers(0, 2**32),
 )
-@example(kind=Command.STEP, some=[2], sender=True, receiver=True, width=2, frames=False, seed=1)
-@example(kind=Answer.ROWS, some=[2], sender=True, receiver=True, width=2, frames=True, seed=1)
+@example(kind=Command.STEP, some=[2], sender=True, receiver=True, width=2, seed=1)
+@example(kind=Answer.ROWS, some=[2], sender=True, receiver=True, width=2, seed=1)
 def test_rows_arrive_in_their_places(
-    kind: int, some: list[int], sender: bool, receiver: bool, width: int, frames: bool, seed: int
+    kind: int, some: list[int], sender: bool, receiver: bool, width: int, seed: int
 ) -> None:
     """`sender`, `receiver`: whether that end has opened the columns of attributes. Rows of others stay as they are."""
     there, here = columns(opened=sender), columns(opened=receiver)
@@ -85,16 +83,11 @@ def test_rows_arrive_in_their_places(
     whole = kind in (Command.STEP, Answer.ROWS)
     slots = SHARD if whole else slots_of(some)
     tag, body = (int(kind), None) if whole else address(kind, slots)
-    if frames:
-        ends = [(Frames.of_commands if commands else Frames.of_answers)(batch) for batch in (there, here)]
-        for end in ends:
-            end.shards[1] = SHARD
-        (run,) = ends[1].unpack(memoryview(ends[0].pack([(1, 7, tag, encode(body))])))
-        assert (run.members, run.number, run.tag) == (range(1, 2), 7, tag)
-        assert decode(tag, run.data) == body
-    else:
-        make = Packer.of_commands if commands else Packer.of_answers
-        assert make(here, SHARD).unpack(make(there, SHARD).pack(7, tag, body)) == (7, tag, body)
+    make = Frames.of_commands if commands else Frames.of_answers
+    sender_end, receiver_end = (make(batch, {1: SHARD}) for batch in (there, here))
+    (run,) = receiver_end.unpack(memoryview(sender_end.pack([(1, 7, tag, encode(body))])))
+    assert (run.members, run.number, run.tag) == (range(1, 2), 7, tag)
+    assert decode(tag, run.data) == body
     if commands:
         np.testing.assert_array_equal(here.info_numbers, numbers, err_msg="commands have none")
     sent = arrays(there, kind)
@@ -119,9 +112,7 @@ def test_a_frame_of_several_shards(second: range, width: int) -> None:
     there, here = columns(opened=True), columns(opened=True)
     there.info_width = here.info_width = width
     fill(there, Answer.ROWS, 1)
-    sender, receiver = Frames.of_answers(there), Frames.of_answers(here)
-    for end in (sender, receiver):
-        end.shards.update(shards)
+    sender, receiver = Frames.of_answers(there, shards), Frames.of_answers(here, shards)
     entries = [(member, 7, int(Answer.ROWS), encode(None)) for member in shards]
     runs = receiver.unpack(memoryview(sender.pack(entries)))
     assert [member for run in runs for member in run.members] == [1, 2]
@@ -136,6 +127,7 @@ def test_a_message_that_is_about_no_rows(kind: int) -> None:
     batch = columns(opened=True)
     fill(batch, Answer.ROWS, 1)
     before = batch.rewards.copy()
-    message = Packer.of_answers(columns(opened=False), SHARD).pack(7, int(kind), {"a": 1})
-    assert Packer.of_answers(batch, SHARD).unpack(message) == (7, kind, {"a": 1})
+    data = encode({"a": 1})
+    frame = Frames.of_answers(columns(opened=False), {1: SHARD}).pack([(1, 7, int(kind), data)])
+    assert Frames.of_answers(batch, {1: SHARD}).unpack(memoryview(frame)) == [(range(1, 2), 7, kind, data)]
     np.testing.assert_array_equal(batch.rewards, before)

@@ -16,9 +16,10 @@ from vecenvs.pool.workers import Workers
 from vecenvs.transport import Message, Transport, tcp
 from vecenvs.transport.channel import Channel
 from vecenvs.transport.encoding import decode, encode
+from vecenvs.transport.frames import Frames
 from vecenvs.transport.leader import _Member
 from vecenvs.transport.memory import new_name, open_segment
-from vecenvs.transport.packed import Packer, TcpTransport
+from vecenvs.transport.node_link import FIRST_MEMBER, NodeLink
 from vecenvs.transport.pickling import loads
 from vecenvs.transport.protocol import Answer, Command, address
 from vecenvs.transport.ring import PAYLOAD, PIECE, RingReader, RingWriter
@@ -121,14 +122,16 @@ def test_a_worker_that_is_to_close_writes_no_rows() -> None:
     ours, theirs = socket.socketpair()
     batch, worker = (BatchColumns(spaces.Box(0, 1, (1,)), spaces.Discrete(2), 2, Allocator()) for _ in range(2))
     with closing(Channel(theirs)) as channel:
-        transport, answers = TcpTransport(ours, SHARD), Packer.of_answers(worker, SHARD)
-        transport.attach(batch)
-        for row in (1.0, 2.0):
-            worker.rewards[:] = row
-            channel.send_bytes(answers.pack(1, int(Answer.ROWS), None))
+        link = NodeLink(tcp.TcpConnection(ours), batch)
+        transport, answers = link.join(SHARD), Frames.of_answers(worker, {FIRST_MEMBER: SHARD})
+        answer = FIRST_MEMBER, 1, int(Answer.ROWS), b""
+        worker.rewards[:] = 1.0
+        channel.send_bytes(answers.pack([answer]))
         assert transport.get(5) == (1, Answer.ROWS, None)
         transport.take()
         transport.put(2, int(Command.CLOSE))
+        worker.rewards[:] = 2.0
+        channel.send_bytes(answers.pack([answer]))
         assert transport.get(5) == (1, Answer.ROWS, None)
         assert batch.rewards.tolist() == [1.0, 1.0]
         transport.stop(0)

@@ -271,8 +271,8 @@ class TestGuest:
         def one_without(link: NodeLink, shard: range, names: Names, spin: Any) -> Any:
             if shard.start == 0:
                 names = names._replace(up="/" + 300 * "x")
-            member, inbox, spec = opened(link, shard, names, spin)
-            return member, inbox, spec._replace(batch=Address("/proc/1/fd/987654", 1)) if shard.start == 1 else spec
+            worker, spec = opened(link, shard, names, spin)
+            return worker, spec._replace(batch=Address("/proc/1/fd/987654", 1)) if shard.start == 1 else spec
 
         monkeypatch.setattr(NodeLink, "open", one_without)
         with RayVecEnv(counting_fns(3), 3, **options) as vec:

@@ -90,8 +90,7 @@ class Commands(Unanswered):
                     transports[worker].put(number, _STEP)
             except ConnectionError:
                 failed = self._on_broken(worker) or failed  # the other workers are sent the command all the same
-        for gathering in self._workers.gathering:
-            gathering.flush()
+        self._workers.flush()
         self.unsent = None
         if failed is not None:
             raise failed
@@ -124,8 +123,7 @@ class Commands(Unanswered):
                 self._transports[worker].put(*self._message(pending, pending.slots))
             except ConnectionError:
                 failed = self._on_broken(worker) or failed
-        for gathering in self._workers.gathering:
-            gathering.flush()
+        self._workers.flush()
         self.unsent = None
         if failed is not None:
             raise failed
@@ -168,6 +166,7 @@ class Commands(Unanswered):
                 self.send_again(worker, transport)
             except ConnectionError:
                 failed = self._on_broken(worker) or failed
+        self._workers.flush()
         self.unsent = None
         if failed is not None:
             raise failed

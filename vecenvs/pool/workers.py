@@ -45,7 +45,7 @@ class Workers:
         self.wake: Semaphore | None = None  # released by workers whose transport `wakes`
         # The order in which workers are sent a step; they are waited for in the reverse order. See `arrange`.
         self.order: Sequence[int] = range(len(shards))
-        # What gathers the commands of several workers: to be flushed when all have been put.
+        # What gathers commands, until `flush`.
         self.gathering: tuple[Gathers, ...] = ()
         self._any_bounds = any_bounds
         self._batch: BatchColumns | None = None
@@ -94,6 +94,11 @@ class Workers:
     def find_gathering(self) -> None:
         """Find out what gathers commands, now that a worker has been attached."""
         self.gathering = tuple(dict.fromkeys(each.gathers for each in self.transports if each.gathers is not None))
+
+    def flush(self) -> None:
+        """Send the commands that have been gathered."""
+        for gathering in self.gathering:
+            gathering.flush()
 
     def attach_one(self, worker: int, transport: Transport, batch: BatchColumns) -> None:
         """Connect one worker to the columns. Raise WorkerDied if it is gone."""

@@ -1,17 +1,21 @@
-"""Frames: one message for several workers of a node, with the rows of all of them in one block for each column."""
+"""Frames: the messages of a connection, to or from one worker or several of a node, with their rows.
+
+Rows are one block for each column, whichever workers they are of. The other end of a connection has columns of its own,
+in which only the rows of its workers are ever touched (untouched pages cost nothing).
+"""
 
 from __future__ import annotations
 
+import itertools
 import struct
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.transport.encoding import slots_in
-from vecenvs.transport.packed import RowColumns
 from vecenvs.transport.protocol import OF_SHARD, Answer, Command
 
 _HEADER = struct.Struct("=qq")  # runs, columns of infos of numbers
@@ -34,26 +38,37 @@ class Run(NamedTuple):
 class Frames:
     """Packs the frames of one direction. `shards` has the slots of each member, by its number.
 
-    A frame is its runs of entries, their bodies, and the rows that the entries are about. With `numbers` it has as many
-    columns of infos of numbers as the workers use.
+    A frame is its runs of entries, their bodies, and the rows that the entries are about: in `arrays`, in `numbers`,
+    the columns of infos of numbers (if an answer about a whole shard is among the entries, as many as the workers use),
+    and in `more`, arrays by name. Either end may add some to these later; they come last, so a frame that was packed
+    without them ends before them.
     """
 
-    def __init__(self, batch: BatchColumns, columns: RowColumns, *, numbers: bool) -> None:
-        self.shards: dict[int, range] = {}
+    def __init__(
+        self,
+        batch: BatchColumns,
+        shards: Mapping[int, range],
+        arrays: Sequence[NDArray[Any]],
+        numbers: Sequence[NDArray[np.int64]] | NDArray[np.int64] = (),
+        more: Sequence[Mapping[str, NDArray[Any]]] = (),
+    ) -> None:
         self._batch = batch
-        self._columns = columns
+        self._shards = shards
+        self._arrays = [array for array in arrays if array.dtype != object and array.nbytes]
         self._numbers = numbers
+        self._more = more
         self._known: dict[tuple[int, ...], Places] = {}  # by the members of a frame for whole shards, and the columns
 
     @classmethod
-    def of_commands(cls, batch: BatchColumns) -> Frames:
-        """Return the packer of commands."""
-        return cls(batch, RowColumns.of_commands(batch), numbers=False)
+    def of_commands(cls, batch: BatchColumns, shards: Mapping[int, range]) -> Frames:
+        """Return the packer of commands: their rows are actions."""
+        return cls(batch, shards, batch.actions.arrays)
 
     @classmethod
-    def of_answers(cls, batch: BatchColumns) -> Frames:
-        """Return the packer of answers."""
-        return cls(batch, RowColumns.of_answers(batch), numbers=True)
+    def of_answers(cls, batch: BatchColumns, shards: Mapping[int, range]) -> Frames:
+        """Return the packer of answers: their rows are all else."""
+        arrays = [*batch.observations.arrays, batch.rewards, batch.flags]
+        return cls(batch, shards, arrays, batch.info_numbers, (batch.info, batch.first_info))
 
     def pack(self, entries: Sequence[Entry]) -> bytes:
         """Return a frame as bytes."""
@@ -71,17 +86,17 @@ class Frames:
                 following = member + 1, number, tag
             fields += (member, 1, number, tag, len(data))
             bodies.append(data)
-        width = self._batch.info_width if self._numbers else 0
+        width = self._batch.info_width if any(tag & 0xFF in OF_SHARD for tag in fields[3::_FIELDS]) else 0
         pieces = [_HEADER.pack(len(bodies), width), struct.pack(f"={len(fields)}q", *fields), *bodies]
         places = self._places(fields, bodies, width)
         if isinstance(places, list):
             pieces += places
         elif places is not None:
-            pieces += [array[places].tobytes() for array in self._columns.all(width)]
+            pieces += [array[places].tobytes() for array in self._columns(width)]
         return b"".join(pieces)
 
-    def unpack(self, view: memoryview) -> list[Run]:
-        """Write a frame's rows into the columns and return its runs of entries."""
+    def unpack(self, view: memoryview, *, rows: bool = True) -> list[Run]:
+        """Return a frame's runs of entries; with `rows`, write its rows into the columns."""
         count, width = _HEADER.unpack_from(view)
         fields = struct.unpack_from(f"={_FIELDS * count}q", view, _HEADER.size)
         at = _HEADER.size + 8 * len(fields)
@@ -91,11 +106,12 @@ class Frames:
             bodies.append(view[at : at + length])
             runs.append(Run(range(first, first + many), number, tag, bodies[-1]))
             at += length
-        if at < len(view):
+        if rows and at < len(view):
             self._write(view[at:], self._places(fields, bodies, width), width)
         return runs
 
     def _write(self, rows: memoryview, places: Places, width: int) -> None:
+        """Write the rows of a frame, which may have fewer columns than this end."""
         at = 0
         if isinstance(places, list):
             for place in places:
@@ -105,13 +121,23 @@ class Frames:
                 place[:] = rows[at:end]
                 at = end
         elif places is not None:
-            self._columns.write(rows, places, len(places), width)
+            for array in self._columns(width):
+                if at >= len(rows):
+                    break
+                block = np.ndarray((len(places), *array.shape[1:]), array.dtype, rows, at)
+                array[places] = block
+                at += block.nbytes
+
+    def _columns(self, width: int) -> Iterator[NDArray[Any]]:
+        """Return the columns of a frame with so many of infos of numbers."""
+        more = itertools.chain.from_iterable(columns.values() for columns in self._more)
+        return itertools.chain(self._arrays, self._numbers[:width], (array for array in more if array.nbytes))
 
     def _places(self, fields: Sequence[int], bodies: Sequence[bytes | memoryview], width: int) -> Places:
         """Return where the rows of a frame lie: those of its entries, in order."""
         if not all(tag & 0xFF in OF_SHARD for tag in fields[3::_FIELDS]):
             return self._find(fields, bodies, width)
-        key = (width, self._columns.added, *fields[::_FIELDS], *fields[1::_FIELDS])
+        key = (width, sum(map(len, self._more)), *fields[::_FIELDS], *fields[1::_FIELDS])
         if key not in self._known:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
@@ -125,14 +151,14 @@ class Frames:
             kind = tag & 0xFF
             if kind in OF_SHARD:
                 for member in range(first, first + many):
-                    slots.extend(self.shards[member])
+                    slots.extend(self._shards[member])
             elif kind in _OF_SOME:
                 slots.extend(slots_in(tag, data))
         if not slots:
             return None
         if slots == list(range(slots[0], slots[0] + len(slots))):
             rows = slice(slots[0], slots[0] + len(slots))
-            return [array[rows].reshape(-1).view(np.uint8).data for array in self._columns.all(width)]
+            return [array[rows].reshape(-1).view(np.uint8).data for array in self._columns(width)]
         return np.array(slots)
 
 

@@ -36,7 +36,9 @@ class Leader:
         self._batch = SharedBatchColumns(
             spec.observation_space, spec.action_space, spec.n, spec.info_attrs, spec.wake, finals=False
         )
-        self._commands, self._answers = Frames.of_commands(self._batch), Frames.of_answers(self._batch)
+        self._shards: dict[int, range] = {}
+        self._commands = Frames.of_commands(self._batch, self._shards)
+        self._answers = Frames.of_answers(self._batch, self._shards)
         self._members: dict[int, _Member] = {}
         self._first_members = spec.members
         self._opened: set[int] = set()
@@ -81,7 +83,7 @@ class Leader:
         """Make the rings of a worker; the reply has what it needs to open them, or why there are none."""
         if number in self._members:
             return
-        self._commands.shards[number] = self._answers.shards[number] = shard
+        self._shards[number] = shard
         names = names._replace(wake=self._batch.wake.name)
         try:
             rings = Rings(self._batch, shard, names, (NEVER, spin), always=True)

@@ -1,4 +1,4 @@
-"""The caller's side of a node with a leader: one connection for all of the node's workers."""
+"""The caller's end of a connection: to a worker of another machine, or to the leader of a node for all its workers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from vecenvs.transport import Message, Transport
 from vecenvs.transport.encoding import decode, encode
 from vecenvs.transport.frames import Entry, Frames
 from vecenvs.transport.pickling import dumps
+from vecenvs.transport.protocol import Command
 from vecenvs.transport.shared import BOOT_TIMEOUT, Names, RingsSpec
 from vecenvs.transport.spinning import Spin
 from vecenvs.transport.tcp import Invitation, TcpConnection
 
 ABOUT_MEMBERS = 0  # the member of an entry that is for the leader itself
+FIRST_MEMBER = 1
+_CLOSE = int(Command.CLOSE)
 
 
 class NoLeader(Exception):
@@ -38,18 +41,20 @@ class LeaderSpec(NamedTuple):
 
 
 class NodeLink:
-    """The connection to the leader of one node. `stop` ends the leader, once the last worker has been removed.
+    """The connection to one worker, or to the leader of one node. `stop` ends the leader after its last worker.
 
-    Commands are gathered until `flush`, which a wait for any of the node's workers calls, too.
+    Commands are gathered until `flush`, which a wait for any of these workers calls, too.
     """
 
-    def __init__(self, connection: TcpConnection, batch: BatchColumns, stop: Callable[[], None]) -> None:
+    def __init__(self, connection: TcpConnection, batch: BatchColumns, stop: Callable[[], None] = lambda: None) -> None:
         self._connection = connection
         self._stop = stop
-        self._commands, self._answers = Frames.of_commands(batch), Frames.of_answers(batch)
+        self._shards: dict[int, range] = {}
+        self._commands, self._answers = (make(batch, self._shards) for make in (Frames.of_commands, Frames.of_answers))
         self._outbox: list[Entry] = []
         self._inboxes: dict[int, deque[Message]] = {}
-        self._members = itertools.count(ABOUT_MEMBERS + 1)
+        self._closing: set[int] = set()  # members that have been told to close: nobody needs the rows of these
+        self._members = itertools.count(FIRST_MEMBER)
 
     @property
     def closed(self) -> bool:
@@ -64,38 +69,46 @@ class NodeLink:
         """Return a descriptor and events, as `Transport.watch`."""
         return self._connection.watch()
 
-    def open(self, shard: range, names: Names, spin: Spin) -> tuple[int, deque[Message], RingsSpec]:
+    def join(self, shard: range) -> NodeTransport:
+        """Return the end of another worker."""
+        member = next(self._members)
+        self._shards[member] = shard
+        self._inboxes[member] = inbox = deque[Message]()
+        return NodeTransport(self, member, inbox)
+
+    def open(self, shard: range, names: Names, spin: Spin) -> tuple[NodeTransport, RingsSpec]:
         """Have the leader make the rings of a worker.
 
         Returns:
-            The worker's number as a member, its inbox, and what it needs to open the rings.
+            The worker's end, and what the worker needs to open the rings.
 
         Raises:
             NoLeader: the leader cannot make them.
             BrokenPipeError: the leader is gone.
         """
-        member = next(self._members)
-        self._commands.shards[member] = self._answers.shards[member] = shard
-        inbox = self._inboxes[member] = deque()
-        self.tell("open", member, shard, names, spin)
-        self.receive(BOOT_TIMEOUT, inbox)
-        if not inbox:
-            self.remove(member)
+        worker = self.join(shard)
+        self.tell("open", worker.member, shard, names, spin)
+        answer = worker.get(BOOT_TIMEOUT)
+        if answer is None:
+            self.remove(worker.member)
             raise BrokenPipeError("the leader of its node is gone, or does not answer")
-        spec = inbox.popleft()[2]
+        worker.take()
+        spec = answer[2]
         if not isinstance(spec, RingsSpec):
-            self.remove(member)
+            self.remove(worker.member)
             raise NoLeader(f"its node's leader has no memory for it: {spec}")
-        return member, inbox, spec
+        return worker, spec
 
     def tell(self, *what: Any) -> None:
         """Tell the leader something about its members: see `Leader`."""
         self.put((ABOUT_MEMBERS, 0, 0, dumps(what)))
 
     def put(self, entry: Entry) -> None:
-        """Gather a command; BrokenPipeError if the leader has hung up."""
+        """Gather a command; BrokenPipeError if the other end has hung up."""
         if self._connection.hung_up:
-            raise BrokenPipeError("the leader of its node has closed the connection")
+            raise BrokenPipeError("the other end has closed the connection")
+        if entry[2] == _CLOSE:
+            self._closing.add(entry[0])
         self._outbox.append(entry)
 
     def flush(self) -> None:
@@ -111,7 +124,7 @@ class NodeLink:
         deadline = None if timeout is None else time.monotonic() + timeout
         data = self._connection.receive(timeout)
         while data is not None:
-            for members, number, tag, body in self._answers.unpack(data):
+            for members, number, tag, body in self._answers.unpack(data, rows=self._inboxes.keys() > self._closing):
                 message = number, tag, decode(tag, body)
                 for member in members:
                     if member in self._inboxes:  # else it has been removed
@@ -123,14 +136,15 @@ class NodeLink:
                 data = self._connection.receive(None if deadline is None else max(deadline - time.monotonic(), 0.0))
 
     def remove(self, member: int) -> None:
-        """Forget a worker; end the leader with the last one. Repeatable."""
+        """Forget a worker; hang up with the last one. Repeatable."""
         if self._inboxes.pop(member, None) is None:
             return
-        if not self.closed:
-            self.tell("remove", member)
-            self.flush()
+        self._closing.discard(member)
         if not self._inboxes:
             self.close()
+        elif not self.closed:
+            self.tell("remove", member)
+            self.flush()
 
     def close(self) -> None:
         """Hang up, and end the leader. Repeatable."""
@@ -139,18 +153,18 @@ class NodeLink:
 
 
 class NodeTransport(Transport):
-    """The caller's end of one worker of a node with a leader."""
+    """The caller's end of one worker: number `member` of those that share a connection."""
 
     def __init__(self, link: NodeLink, member: int, inbox: deque[Message]) -> None:
         self.link = link
-        self._member = member
+        self.member = member
         self._inbox = inbox
 
     def attach(self, batch: BatchColumns) -> None:
-        raise VecEnvError("a worker of a leader's is attached when it is opened")
+        raise VecEnvError("the columns are those of the worker's NodeLink")
 
     def put(self, number: int, tag: int, body: object = None) -> None:
-        self.link.put((self._member, number, int(tag), b"" if body is None else encode(body)))
+        self.link.put((self.member, number, int(tag), b"" if body is None else encode(body)))
         self.sent = number
 
     def send_rest(self) -> bool:
@@ -181,4 +195,4 @@ class NodeTransport(Transport):
         return self.link.closed, None
 
     def stop(self, grace: float) -> None:
-        self.link.remove(self._member)
+        self.link.remove(self.member)

@@ -22,15 +22,13 @@ from vecenvs.transport import Message, Transport
 from vecenvs.transport.encoding import decode_made
 from vecenvs.transport.memory import unlink_semaphores
 from vecenvs.transport.node_link import NodeLink, NodeTransport, NoLeader
-from vecenvs.transport.packed import TcpTransport
 from vecenvs.transport.pickling import dumps
 from vecenvs.transport.protocol import Command
 from vecenvs.transport.shared import BOOT_TIMEOUT, MemoryUnreachable, Names, SharedBatchColumns, SharedTransport
 from vecenvs.transport.spinning import Spin
-from vecenvs.transport.tcp import CAUSE_TIMEOUT, Invitation, Listener
+from vecenvs.transport.tcp import CAUSE_TIMEOUT, Invitation, Listener, TcpConnection
 
 TRANSPORTS = ("auto", "messages")
-BY_MESSAGES = TcpTransport, NodeTransport  # each has a `fileno`
 OTHER_NODE = "on another node"
 ASKED_FOR = "asked for"
 _CLOSE = int(Command.CLOSE)
@@ -64,7 +62,8 @@ class RemoteTransport(Transport):
         self._wanted = wanted
         self._port = port
         self._made: Message | None = None
-        self._link: _Rings | TcpTransport | NodeTransport | None = None
+        self._link: _Rings | NodeTransport | None = None
+        self._has_leader = False
         self._disconnected = 0.0  # when the connection was first seen to have ended
 
     @abc.abstractmethod
@@ -101,8 +100,7 @@ class RemoteTransport(Transport):
 
     def describe(self) -> dict[str, Any]:
         """Return where the worker is, how it is reached, and why."""
-        gathered = isinstance(self._link, NodeTransport)
-        return {**self.place(), "transport": self.way, "why": self.why, "gathered": gathered}
+        return {**self.place(), "transport": self.way, "why": self.why, "gathered": self._has_leader}
 
     def attach(self, batch: BatchColumns) -> None:
         self.why = ASKED_FOR if self._wanted == "messages" else self.why_not_shared()
@@ -115,15 +113,15 @@ class RemoteTransport(Transport):
             except MemoryUnreachable as exc:
                 self.why = f"on the caller's node, but {exc}"
         try:
-            joined = self._join(batch)
+            node = self._join(batch)
         except NoLeader as exc:
-            joined, self.why = False, f"{self.why}, and {exc}"
-        if not joined:
-            # From now on `stop` closes it, whatever comes.
-            self._link = link = TcpTransport(
-                self.connect(partial(TcpSpec, n=batch.n, info_attrs=batch.info_attrs)), self.shard
-            )
-            link.attach(batch)
+            node, self.why = None, f"{self.why}, and {exc}"
+        self._has_leader = node is not None
+        if node is None:
+            connection = self.connect(partial(TcpSpec, n=batch.n, info_attrs=batch.info_attrs))
+            node = NodeLink(TcpConnection(connection), batch)
+            self._link = node.join(self.shard)
+        self.gathers = node
         self.way = "messages"
 
     def put(self, number: int, tag: int, body: object = None) -> None:
@@ -163,7 +161,7 @@ class RemoteTransport(Transport):
 
     def disconnected(self) -> bool:
         """Tell whether the worker's connection has ended."""
-        return isinstance(self._link, BY_MESSAGES) and self._link.exit_status()[0]
+        return isinstance(self._link, NodeTransport) and self._link.exit_status()[0]
 
     def disconnected_for_long(self) -> bool:
         """Tell whether its engine has had the time to say why the worker's connection has ended, and has not."""
@@ -178,22 +176,20 @@ class RemoteTransport(Transport):
             self._link.stop(0.0)
         unlink_semaphores(self._names)
 
-    def _join(self, batch: BatchColumns) -> bool:
-        """Have the leader of the worker's node serve it. False if there is none, NoLeader if they share no memory."""
+    def _join(self, batch: BatchColumns) -> NodeLink | None:
+        """Have the leader of the worker's node serve it. None if there is none, NoLeader if they share no memory."""
         node = self.node_link(batch)
         if node is None:
-            return False
-        member, inbox, spec = node.open(self.shard, self._names, self.spins()[1])
-        self._link = NodeTransport(node, member, inbox)
+            return None
+        self._link, spec = node.open(self.shard, self._names, self.spins()[1])
         try:
             self.boot_send(dumps(spec))
             problem = self._boot_answer()
         finally:
             if not node.closed:
-                node.tell("opened", member)
+                node.tell("opened", self._link.member)
         if not problem:
-            self.gathers = node
-            return True
+            return node
         self._link.stop(0.0)
         self._link = None
         raise NoLeader(f"cannot open the memory of its node's leader: {problem}")

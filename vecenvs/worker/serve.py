@@ -15,9 +15,10 @@ from typing import Any, Protocol
 from vecenvs.batch.batch_columns import Allocator, BatchColumns
 from vecenvs.transport.channel import Channel
 from vecenvs.transport.encoding import decode, encode, encode_made
+from vecenvs.transport.frames import Frames
 from vecenvs.transport.leader import Leader
 from vecenvs.transport.memory import Semaphore, open_segment, unlink_semaphores
-from vecenvs.transport.packed import Packer
+from vecenvs.transport.node_link import FIRST_MEMBER
 from vecenvs.transport.pickling import PickledFns, loads
 from vecenvs.transport.protocol import Answer, ShardSpec
 from vecenvs.transport.ring import RingReader, RingWriter
@@ -222,14 +223,16 @@ class ShardServer:
         channel = Channel(connection)
 
         def answer(number: int, tag: int, body: object) -> None:
-            channel.send_bytes(answers.pack(number, tag, body))
+            channel.send_bytes(answers.pack([(FIRST_MEMBER, number, tag, encode(body))]))
 
         worker = Worker(self._envs, self._first, batch, self._autoreset, answer, remote=True)
-        shard = range(self._first, self._first + len(worker.env_shard.all))
-        commands, answers = Packer.of_commands(batch, shard), Packer.of_answers(batch, shard)
+        shards = {FIRST_MEMBER: range(self._first, self._first + len(worker.env_shard.all))}
+        commands, answers = Frames.of_commands(batch, shards), Frames.of_answers(batch, shards)
+        going = True
         try:
-            while worker.handle(*commands.unpack(memoryview(channel.recv_bytes()))):
-                continue
+            while going:
+                for _, number, tag, data in commands.unpack(memoryview(channel.recv_bytes())):
+                    going = worker.handle(number, tag, decode(tag, data))
         finally:
             channel.close()
 

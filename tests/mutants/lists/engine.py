@@ -12,7 +12,6 @@ DEATHS = f"{CONTRACT} -k '(TestWorkers or TestRestarts or TestBatchedWorkers) an
 TWIN = "tests/test_native.py tests/test_native_blocks.py"
 TCP = "tests/test_tcp.py"
 NODE = "tests/conformance/test_node.py -k TestNode"
-ALONE = "tests/conformance/test_node.py -k TestConnections"
 
 FAULTS = [
     # _native
@@ -112,36 +111,20 @@ FAULTS = [
     ),
     Fault(
         "transport/frames.py",
-        "            self._columns.write(rows, places, len(places), width)\n",
-        "            self._columns.write(rows, places, len(places), 0)\n",
+        "            for array in self._columns(width):\n",
+        "            for array in self._columns(0):\n",
         "tests/test_packed.py",
     ),
     Fault(
         "transport/leader.py",
-        "        if number in self._members:\n            return\n        self._commands.shards",
-        "        self._commands.shards",
+        "        if number in self._members:\n            return\n        self._shards",
+        "        self._shards",
         "tests/test_leader.py",
     ),
     Fault("transport/leader.py", "always=True)", "always=False)", NODE),
     Fault("transport/node_link.py", "        self._inbox.popleft()\n", "        self._inbox.pop()\n", NODE),
-    Fault(
-        "transport/packed.py",
-        "view[_HEADER.size : end], rows_of(slots)",
-        "view[_HEADER.size : length], rows_of(slots)",
-        f"tests/test_packed.py; {ALONE}",
-    ),
-    Fault(
-        "transport/packed.py",
-        "width = self._batch.info_width if tag in OF_SHARD and tag != Command.STEP else 0",
-        "width = self._batch.info_width if tag in OF_SHARD else 0",
-        "tests/test_packed.py",
-    ),
-    Fault(
-        "transport/packed.py",
-        "        self._answers = Packer.of_answers(batch, self._shard)\n\n    def put",
-        "        self._answers = Packer.of_commands(batch, self._shard)\n\n    def put",
-        ALONE,
-    ),
+    Fault("transport/frames.py", "len(places), *array", "len(self._shards), *array", "tests/test_packed.py"),
+    Fault("transport/frames.py", "batch.info_numbers, (batch.info", "(), (batch.info", "tests/test_packed.py"),
     Fault(
         "transport/remote.py",
         "        except ConnectionError:\n            raise\n",

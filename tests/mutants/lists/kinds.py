@@ -40,9 +40,9 @@ FAULTS = [
         f"{NODE}",
     ),
     Fault(
-        "transport/packed.py",
-        "            array[rows] = block\n",
-        "            array[: len(block)] = block\n",
+        "transport/frames.py",
+        "                array[places] = block\n",
+        "                array[: len(block)] = block\n",
         f"{NODE} -k Connections",
     ),
     Fault(

@@ -9,8 +9,8 @@ from typing import Any
 
 from vecenvs.backends.mpi.ranks import LaunchedWorker
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.transport.node_link import NodeLink
-from vecenvs.transport.remote import BY_MESSAGES, OTHER_NODE, RemoteTransport
+from vecenvs.transport.node_link import NodeLink, NodeTransport
+from vecenvs.transport.remote import OTHER_NODE, RemoteTransport
 from vecenvs.transport.shared import Names
 from vecenvs.transport.spinning import Spin
 
@@ -69,7 +69,7 @@ class RankTransport(RemoteTransport):
 
     def attach(self, batch: BatchColumns) -> None:
         super().attach(batch)
-        if isinstance(self._link, BY_MESSAGES):
+        if isinstance(self._link, NodeTransport):
             self._launched.note_connected(self._link.fileno())
 
     def expect_disconnect(self) -> None:
@@ -80,7 +80,7 @@ class RankTransport(RemoteTransport):
         gone, exitcode = launched.exit_status()
         if gone:
             return True, exitcode
-        if isinstance(self._link, BY_MESSAGES) and self.disconnected():
+        if isinstance(self._link, NodeTransport) and self.disconnected():
             launched.ranks.ping_host(launched.peer.host)  # its rank says more, unless it is gone as well
             gone = self.disconnected_for_long()
             if gone:
