@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -91,7 +93,7 @@ def test_an_episode_whose_end_was_broken_off_is_not_reset(monkeypatch: pytest.Mo
 @pytest.mark.timeout(60)
 def test_an_env_reported_as_failed_is_not_renewed_by_its_reset() -> None:
     """At whatever bytecode an exception ends the wait for first rows, of which a reset in a thread may be late."""
-    failed = 0
+    failed, threads = 0, sys._current_frames().keys()
     for bytecodes in itertools.count(0, 5):
         with DummyVecEnv(counting_fns(2, length=1), autoreset="async") as vec:
             vec.reset()
@@ -103,9 +105,9 @@ def test_an_env_reported_as_failed_is_not_renewed_by_its_reset() -> None:
                 vec.step_wait()
             except EnvError as error:
                 failed += 1
-                for thread in threading.enumerate():  # daemons of the resets
-                    if thread is not threading.current_thread():
-                        thread.join(0.05)
+                deadline = time.monotonic() + 20.0
+                while sys._current_frames().keys() - threads and time.monotonic() < deadline:
+                    time.sleep(0.001)  # for the threads of the resets, which `threading` does not know
                 with pytest.raises(EnvError, match=f"env {error.index} failed before"):
                     vec.step([0, 0])
     assert failed > 3
