@@ -95,7 +95,7 @@ lint: $(VENV)/.extras-$(LINT_EXTRAS)
 
 # One stamp per set of extras, so that nothing is installed twice. The editable install follows the source by itself.
 # Without build isolation, because constraints do not reach an isolated build; without setuptools' caution about folders.
-$(VENV)/.extras-%: setup.py constraints.txt vecenvs/_native/core.c | $(BIN)/python
+$(VENV)/.extras-%: setup.py constraints.txt $(wildcard vecenvs/_native/*.[ch]) | $(BIN)/python
 	@echo "Installing into $(VENV), 1 of 2: what builds the package (pip, setuptools, numpy) ..."
 	@$(PIP) install --quiet --constraint constraints.txt pip setuptools numpy
 	@echo "Installing into $(VENV), 2 of 2: vecenvs[$*] and what it needs; the first time this takes some minutes ..."

@@ -89,8 +89,11 @@ def compiled_core() -> list[Extension]:
         sys.stderr.write("vecenvs: without NumPy there is nothing compiled; Python runs in its place\n")
         return []
     # `optional`: without a compiler setuptools says that building has failed, and goes on.
-    source = "vecenvs/_native/core.c"
-    return [Extension("vecenvs._native.core", [source], include_dirs=[np.get_include()], optional=True)]
+    folder = "vecenvs/_native/"
+    sources = [f"{folder}{name}.c" for name in ("core", "step", "results")]
+    include = [np.get_include()]
+    depends = [f"{folder}core.h"]
+    return [Extension("vecenvs._native.core", sources, include_dirs=include, depends=depends, optional=True)]
 
 
 setup(

@@ -1,4 +1,4 @@
-"""What each step does for each env, and with each batch: compiled (core.c), or in Python (twin.py).
+"""What each step does for each env, and with each batch: compiled (step.c, results.c), or in Python (twin.py).
 
 Both have the same functions; twin.py says what they do. The compiled ones run if they were built when vecenvs was
 installed, unless the environment variable VECENVS_NATIVE is "0": `chosen` is the module. Each process chooses for

@@ -1,4 +1,4 @@
-"""The functions of core.c in Python: the library's cost per env, where nothing is compiled."""
+"""The functions of the compiled core in Python: the library's cost per env, where nothing is compiled."""
 
 from __future__ import annotations
 

@@ -22,21 +22,23 @@ FAULTS = [
         f"{TWIN}; {CONTRACT} -k 'TestRules and python'",
     ),
     Fault(
-        "_native/core.c",
+        "_native/results.c",
         "(flags & (TERMINATED | TRUNCATED | FIRST)) != FIRST",
         "(flags & FIRST) == 0",
         f"{TWIN}; {RULES}",
     ),
-    Fault("_native/core.c", "flags = source[rows[k]]", "flags = source[k]", f"{TWIN}; {RULES}"),
+    Fault("_native/results.c", "flags = source[rows[k]]", "flags = source[k]", f"{TWIN}; {RULES}"),
     Fault(
-        "_native/core.c",
+        "_native/results.c",
         "for (npy_intp k = 0; found != NULL && k < began; k++) {",
         "for (npy_intp k = 1; found != NULL && k < began; k++) {",
         f"{TWIN}; {BATCHED}",
     ),
-    Fault("_native/core.c", "lasts += (of_row & LAST) != 0;", "lasts += (of_row & FINAL) != 0;", f"{TWIN}; {BATCHED}"),
     Fault(
-        "_native/core.c",
+        "_native/results.c", "lasts += (of_row & LAST) != 0;", "lasts += (of_row & FINAL) != 0;", f"{TWIN}; {BATCHED}"
+    ),
+    Fault(
+        "_native/results.c",
         "PyArray_BYTES(column) + rows[k] * size, size)",
         "PyArray_BYTES(column) + rows[0] * size, size)",
         f"{TWIN}; {RULES}",
