@@ -42,7 +42,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AsyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
 from vecenvs import env_calls
@@ -593,6 +593,8 @@ def grouped(shards: Sequence[range], count: int) -> list[NDArray[np.int64]]:
 
 def way_of_several(env: Any) -> str:
     """Return how to use an object that steps several envs by itself; "" if `env` is not one."""
+    if isinstance(getattr(env, "unwrapped", None), AsyncVectorEnv):
+        return "give vecenvs.SubprocVecEnv the functions that make its single envs"
     if isinstance(env, VectorEnv):
         return "vecenvs.Batched(make, num_envs) marks its function, vecenvs.views.from_gymnasium makes a VecEnv of it"
     if isinstance(env, VecEnv):

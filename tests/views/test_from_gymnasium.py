@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium_parity import MODES, Fns, ReservedKeysEnv, asynchronous, info_fns, sampled_fns, sync
 
-from vecenvs import DummyVecEnv, SubprocVecEnv, VecEnv
+from vecenvs import Batched, DummyVecEnv, SubprocVecEnv, VecEnv
 from vecenvs.errors import (
     AlreadySteppingError,
     ClosedError,
@@ -42,7 +41,6 @@ def wrapped(fns: Fns, mode: str) -> Any:
 
 SOURCES: dict[str, Callable[[Fns, str], Any]] = {
     "sync": sync,
-    "async": asynchronous,
     "ours": ours_again,
     "wrapped": wrapped,
 }
@@ -87,12 +85,8 @@ def test_an_envs_own_keys_come_first(mode: str) -> None:
 @pytest.mark.parametrize("name", ["float64", "nested", "text", "infos"])
 def test_equals_dummy_vec_env(source: str, mode: str, name: str) -> None:
     fns = info_fns() if name == "infos" else sampled_fns(SPACES[name])
-    if name == "text" and source == "async":
-        make = functools.partial(asynchronous, shared_memory=False)  # it cannot read Text from shared memory
-    else:
-        make = SOURCES[source]
     n = len(fns)
-    with from_gymnasium(make(fns, mode)) as vec, DummyVecEnv(fns, autoreset=mode) as plain:
+    with from_gymnasium(SOURCES[source](fns, mode)) as vec, DummyVecEnv(fns, autoreset=mode) as plain:
         assert (vec.observation_space, vec.action_space) == (plain.observation_space, plain.action_space)
         assert (vec.num_envs, vec.autoreset) == (n, mode)
         both: list[VecEnv] = [vec, plain]
@@ -229,83 +223,6 @@ def test_a_seed_for_some_envs_is_one_int() -> None:
         assert [seed for seed, _ in bare.seen] == [None, 7, [None, None, 1]]
 
 
-def test_names_that_async_vector_env_would_end_its_workers_over() -> None:
-    with from_gymnasium(asynchronous(counting_fns(2), "next_step")) as vec:
-        for ask in (
-            lambda: vec.get_attr("unwrapped.tag"),
-            lambda: vec.has_attr("unwrapped.tag"),
-            lambda: vec.set_attr("unwrapped.tag", 3),
-            lambda: vec.env_method("unwrapped.add", 3),
-            lambda: vec.env_method("reset"),
-        ):
-            with pytest.raises(EnvError, match=r"AsyncVectorEnv cannot (follow the dotted name 'unw|call 'reset')"):
-                ask()
-        for ask in (lambda: vec.get_attr("gravitas"), lambda: vec.env_method("gravitas")):
-            with pytest.raises(EnvError, match="env 0 of the batched env has no attribute 'gravitas'") as caught:
-                ask()
-            assert isinstance(caught.value.__cause__, AttributeError)
-        assert vec.get_attr("tag") == [0, 1]
-        assert vec.reset().tolist() == [[0, 1, 0], [1, 1, 0]]
-
-
-class RaisingEnv(CountingEnv):
-    """An env that, as env 1, raises in `where` once it has been stepped, or ends its process if `how` is "die"."""
-
-    def __init__(self, tag: int, where: str, how: str, closed: Path) -> None:
-        super().__init__(tag, closed_file=closed)
-        self.where, self.how = where, how
-
-    def raise_in(self, where: str) -> None:
-        if self.tag == 1 and self.where == where and self.steps:
-            if self.how == "die":
-                os._exit(1)
-            raise ToyError("it does not like it")
-
-    def reset(self, **given: Any) -> Any:
-        self.raise_in("reset")
-        return super().reset(**given)
-
-    def step(self, action: Any) -> Any:
-        self.raise_in("step")
-        return super().step(action)
-
-    def work(self) -> None:
-        self.raise_in("work")
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning:gymnasium")
-@pytest.mark.parametrize("how", ["raise", "die"])
-@pytest.mark.parametrize("where", ["step", "send", "reset", "work"])
-def test_an_async_vector_env_that_loses_a_worker(where: str, how: str, tmp_path: Path) -> None:
-    """An AsyncVectorEnv loses workers if an env raises. Every call says so, with the remedy; close closes the rest."""
-    closed = tmp_path / "closed"
-    fns = [functools.partial(RaisingEnv, tag, "step" if where == "send" else where, how, closed) for tag in range(3)]
-    vec = from_gymnasium(asynchronous(fns, "next_step"))
-    ways: dict[str, Callable[[], Any]] = {
-        "step": lambda: vec.step([0] * 3),
-        "send": lambda: (vec.send([0] * 3), vec.recv(indices=[0, 1, 2])),
-        "reset": vec.reset,
-        "work": lambda: vec.env_method("work"),
-    }
-    vec.reset()
-    vec.step([0] * 3)
-    with pytest.raises(EnvError) as caught:
-        ways[where]()
-    cause = caught.value.__cause__
-    assert cause is not None
-    assert isinstance(cause.__cause__ if where == "work" else cause, ToyError if how == "raise" else EOFError)
-    lost = str(caught.value)
-    assert "can only be closed: make a new one, or use SubprocVecEnv" in lost
-    assert ("env 1 (ToyError: it does not like it)" if how == "raise" else "one of its envs (EOFError") in lost
-    for again in (*ways.values(), lambda: vec.get_attr("tag"), lambda: vec.set_attr("tag", 3)):
-        with pytest.raises(VecEnvError, match="can only be closed"):
-            again()
-    vec.close()
-    vec.close()
-    if how == "raise":
-        assert {*closed.read_text().split()} == {"0", "1", "2"}
-
-
 def test_numpy_cart_pole_is_what_its_vector_env_is() -> None:
     plain = gym.make_vec("CartPole-v1", num_envs=64, vectorization_mode="vector_entry_point")
     with from_gymnasium(gym.make_vec("CartPole-v1", num_envs=64, vectorization_mode="vector_entry_point")) as vec:
@@ -429,16 +346,6 @@ def test_asking_the_envs(source: str, wrap: Callable[[VecEnv], VecEnv]) -> None:
         assert vec.get_attr("tag") == [7, 7, 7]
         assert [image[0, 0, 0] for image in vec.get_images()] == [70, 70, 70]
         assert vec.render().shape == (8, 12, 3)  # type: ignore[union-attr]
-        if source == "async":
-            for ask in (
-                lambda: vec.env_method("add", 5, indices=[1]),
-                lambda: vec.set_attr("tag", 1, [0]),
-                lambda: vec.call(lambda env: env.tag, None),
-            ):
-                with pytest.raises(EnvError, match="AsyncVectorEnv (cannot|steps all)"):
-                    ask()
-            assert vec.env_is_wrapped(CountingEnv) == [False, False, False]
-            return
         assert vec.env_method("add", 5, indices=[1]) == [12]
         assert vec.env_is_wrapped(gym.Wrapper) == [False, False, False]
         assert vec.env_is_wrapped(CountingEnv) == [True, True, True]
@@ -464,7 +371,7 @@ def test_an_ended_env_must_be_reset() -> None:
 
 def test_envs_that_were_never_reset_must_be() -> None:
     """This holds also if the vector env resets ended envs."""
-    with from_gymnasium(asynchronous(counting_fns(3), "next_step")) as vec:
+    with from_gymnasium(sync(counting_fns(3), "next_step")) as vec:
         vec.reset([0])
         with pytest.raises(EnvError, match="env 1 has not been reset"):
             vec.step(np.zeros(3, np.int64))
@@ -481,7 +388,7 @@ def test_some_envs_of_a_sync_vector_env_before_all() -> None:
 
 
 def test_a_vector_env_that_is_waited_for_never_times_out() -> None:
-    with from_gymnasium(asynchronous(counting_fns(2), "next_step")) as vec:
+    with from_gymnasium(sync(counting_fns(2), "next_step")) as vec:
         vec.reset()
         vec.step_async(np.zeros(2, np.int64))
         assert vec.step_wait(timeout=0)[0].tolist() == [[0, 1, 1], [1, 1, 1]]
@@ -535,6 +442,18 @@ def test_what_is_no_vector_env() -> None:
         from_gymnasium(gym.make("CartPole-v1"))  # type: ignore[arg-type]
     with DummyVecEnv(counting_fns(1)) as vec, pytest.raises(TypeError, match="not DummyVecEnv: it is a VecEnv already"):
         from_gymnasium(vec)  # type: ignore[arg-type]
+
+
+def test_an_async_vector_env_is_refused() -> None:
+    """An env that raises would cost it a process, and it would be able to do little but step."""
+    bare = asynchronous(counting_fns(2), "next_step")
+    for given in (bare, gym.wrappers.vector.TransformReward(bare, lambda rewards: rewards)):
+        with pytest.raises(TypeError, match="takes no AsyncVectorEnv.*: give vecenvs.SubprocVecEnv the functions that"):
+            from_gymnasium(given)
+    assert bare.reset()[0].tolist() == [[0, 1, 0], [1, 1, 0]]  # it still is the caller's
+    bare.close()
+    with pytest.raises(EnvError, match="gave a AsyncVectorEnv, which has a process for each env: give vecenvs.Subproc"):
+        DummyVecEnv([Batched(lambda: asynchronous(counting_fns(2), "next_step"), 2)], autoreset="next_step")
 
 
 def test_the_autoreset_mode_must_be_known() -> None:

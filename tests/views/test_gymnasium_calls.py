@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium.vector import SyncVectorEnv
 from gymnasium_parity import asynchronous, info_fns, ours, sync
 
 from vecenvs import Batched, DummyVecEnv, EnvError, SubprocVecEnv
@@ -54,17 +54,6 @@ class Scaling(ArrayBatch):
 
 def test_names_of_batched_envs(configuration: Any) -> None:
     """A name is passed on to a batched env that has no single envs here on which to run a function."""
-    view = as_gymnasium(
-        configuration.make_vec(
-            [Batched(functools.partial(AsyncVectorEnv, counting_fns(3)), 3)] * 2, autoreset="next_step"
-        )
-    )
-    assert view.get_attr("tag") == (0, 1, 2) * 2
-    view.set_attr("tag", 7)
-    assert view.call("add", 2, times=2) == (11,) * 6
-    with pytest.raises(AttributeError, match="missing"):
-        view.call("missing", 2)
-    view.close()
     view = as_gymnasium(configuration.make_vec([Batched(functools.partial(Scaling, counting_fns(3)), 3)] * 2))
     assert view.get_attr("speeds") == (0.0, 0.5, 1.0) * 2
     view.set_attr("speeds", [1.0, 2.0, 3.0] * 2)
@@ -82,9 +71,8 @@ def test_the_envs_themselves() -> None:
         with from_gymnasium(vector_env) as vec:
             for envs in (vector_env.envs, vec.envs):
                 assert [env.get_wrapper_attr("tag") for env in envs] == [0, 1, 2]
-    for vector_env in (as_gymnasium(SubprocVecEnv(WRAPPED, 2)), asynchronous(WRAPPED, "next_step")):
-        with from_gymnasium(vector_env) as vec, pytest.raises(AttributeError, match="envs"):
-            _ = vec.envs
+    with from_gymnasium(as_gymnasium(SubprocVecEnv(WRAPPED, 2))) as vec, pytest.raises(AttributeError, match="envs"):
+        _ = vec.envs
 
 
 @pytest.mark.parametrize("name", ["reset", "step", "close"])
@@ -121,10 +109,9 @@ def test_a_new_attribute_goes_to_the_outermost_wrapper_as_in_gymnasium() -> None
 
 
 def test_render_of_batched_envs() -> None:
-    """They have no single envs on which a method could be called."""
     fns = [lambda: RenderingEnv(1, "rgb_array"), lambda: RenderingEnv(2, "rgb_array")]
     theirs = SyncVectorEnv(fns)
-    with from_gymnasium(AsyncVectorEnv(fns)) as vec:
+    with from_gymnasium(SyncVectorEnv(fns)) as vec:
         mine = as_gymnasium(vec)
         mine.reset()
         theirs.reset()

@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3, HerReplayBuffer
 from stable_baselines3.common.envs import BitFlippingEnv, IdentityEnv
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -265,8 +265,8 @@ def test_an_env_without_monitor_is_warned_of() -> None:
 
 def test_over_gymnasiums_vector_envs() -> None:
     """SB3 trains and evaluates over vector envs without access to single envs."""
-    asynchronous = AsyncVectorEnv(gym_fns("CartPole-v1"), autoreset_mode=AutoresetMode.SAME_STEP)
-    for vector_env in (asynchronous, BatchedEnv()):
+    several = SyncVectorEnv(gym_fns("CartPole-v1"), autoreset_mode=AutoresetMode.SAME_STEP)
+    for vector_env in (several, BatchedEnv()):
         view = as_sb3(from_gymnasium(vector_env))
         assert view.render_mode is None
         assert view.get_attr("render_mode", [1, 0, 1]) == [None] * 3

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import sb3
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from vec_plays import MODES, VECTOR, env_fns, rows_by_recv, rows_by_step
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
@@ -127,9 +127,8 @@ def test_rewards_as_a_wrapper_below_has_changed_them() -> None:
 
 
 def test_over_gymnasiums_vector_envs() -> None:
-    """There is no warning for VecEnvs that cannot tell whether their envs have Monitors."""
     for mode in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP):
-        with VecMonitor(VecNormalize(from_gymnasium(AsyncVectorEnv(counting_fns(2), autoreset_mode=mode)))) as vec:
+        with VecMonitor(VecNormalize(from_gymnasium(SyncVectorEnv(counting_fns(2), autoreset_mode=mode)))) as vec:
             vec.reset()
             infos = [vec.step([0, 0])[3][0] for _ in range(5)]
             assert [info["episode"]["l"] for info in infos if "episode" in info] == [5]

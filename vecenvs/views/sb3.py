@@ -223,8 +223,8 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
         """Tell of each env whether one of its wrappers is an instance of a class.
 
         For SB3's Monitor, this library's Monitor and VecMonitor count as well: SB3's evaluation and VecMonitor ask this
-        to find out whether info["episode"] exists, which is the same in all three. Envs of Gymnasium's AsyncVectorEnv,
-        which gives no access to wrappers, count as not wrapped.
+        to find out whether info["episode"] exists, which is the same in all three. Envs of a batched env without single
+        envs count as not wrapped.
 
         Args:
             wrapper_class: the class; workers compare its module and name, and need not import it.

@@ -47,11 +47,9 @@ class BatchedHost:
         autoreset: what it does itself at the end of an episode: "same_step", "next_step" or "disabled".
         takes_masks: whether it can reset some of its envs.
         keeps_finals: whether its infos must have the last observations of episodes after which it resets itself.
-        broken: why it can only be closed; "" as long as it works.
     """
 
     keeps_finals = False
-    broken = ""
 
     def __init__(self, env: Any, num_envs: int, autoreset: str | None = None) -> None:
         self.env = env
@@ -151,7 +149,7 @@ class BatchedHost:
 
     def parts(self, indices: Sequence[int]) -> Sequence[Any]:
         """Return the envs `indices`, or what stands for them while one function is run on them: see `run_on`."""
-        return HostCall(self, indices).parts(indices)
+        return HostCall(self).parts(indices)
 
     def envs_here(self) -> list[Any]:
         """Return the list of the single envs itself. AttributeError if there are none, or not in this process."""
@@ -167,7 +165,7 @@ class BatchedHost:
             return [value] * self.num_envs
         return value if isinstance(value, (list, tuple)) else as_array(value)
 
-    def write(self, call: HostCall, index: int, name: str, value: Any) -> None:
+    def write(self, index: int, name: str, value: Any) -> None:
         """Write env `index`'s item of an attribute."""
         held = env_calls.get_attr(self.env, name)
         if not self._is_batch(held):
@@ -176,13 +174,6 @@ class BatchedHost:
                 "it is made"
             )
         held[index] = value
-
-    def invoke(self, call: HostCall, index: int, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a method for env `index`."""
-        env_calls.get_attr(self.env, name)  # AttributeError if there is none
-        raise VecEnvError(
-            f"{type(self.env).__name__} steps all its envs at once: there is no env {index} of which to call {name!r}"
-        )
 
     def _is_batch(self, value: Any) -> bool:
         try:

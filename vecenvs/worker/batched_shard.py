@@ -107,8 +107,6 @@ class BatchedShard:
         if self._detained:
             self.flags.some = False
             self._flags[:] = 0
-            if self._host.broken:
-                raise VecEnvError(self._host.broken)
             if self._refused.any():
                 return self._refuse()
             if self._lost:
@@ -292,8 +290,7 @@ class BatchedShard:
         why = RemoteFailure.capture(self.first, doing, exc, portable=self._remote)
         if type(exc) not in (VecEnvError, ResetNeededError):  # those are not of a VecEnv in there
             who = f"the batched env of envs {describe_indices(range(self._slots.start, self._slots.stop))}"
-            summary = f"{who} raised {type(exc).__name__} in {doing}: {safe_text(exc)}"
-            why = why._replace(summary=f"{summary}; {self._host.broken}" if self._host.broken else summary)
+            why = why._replace(summary=f"{who} raised {type(exc).__name__} in {doing}: {safe_text(exc)}")
         return self._failed(some, why)
 
     def _failed(self, some: Sequence[int], why: RemoteFailure) -> list[RowExtras]:

@@ -22,11 +22,8 @@ class Host(Protocol):
     def read_all(self, name: str) -> Any:
         """Return an attribute of all envs: an array or a list, one item for each."""
 
-    def write(self, call: HostCall, index: int, name: str, value: Any) -> None:
+    def write(self, index: int, name: str, value: Any) -> None:
         """Write env `index`'s item of an attribute."""
-
-    def invoke(self, call: HostCall, index: int, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a method for env `index`."""
 
     def is_wrapped(self, names: Sequence[tuple[str, str]]) -> bool:
         """Tell whether a wrapper around the batched env is of one of these classes."""
@@ -44,14 +41,10 @@ class Part(abc.ABC):
 
 
 class HostCall:
-    """One call of a function for some envs of a host, which is asked once for what all its envs have.
+    """One call of a function for some envs of a host, which is asked once for what all its envs have."""
 
-    `whole` tells whether the call is for all of them.
-    """
-
-    def __init__(self, host: Host, indices: Sequence[int]) -> None:
+    def __init__(self, host: Host) -> None:
         self.host = host
-        self.whole = len(indices) == host.num_envs
         self._left: dict[tuple[str, str], dict[int, Any]] = {}
 
     def parts(self, indices: Iterable[int]) -> list[HostPart]:
@@ -88,7 +81,7 @@ class HostPart(Part):
         return self._call.item(self._index, ("read", name), partial(self._host.read_all, name))
 
     def set_attr(self, name: str, value: Any, outermost: bool = False) -> None:
-        self._host.write(self._call, self._index, name, value)
+        self._host.write(self._index, name, value)
 
     def has_attr(self, name: str) -> bool:
         try:
@@ -98,7 +91,11 @@ class HostPart(Part):
         return True
 
     def env_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        return self._host.invoke(self._call, self._index, name, args, kwargs)
+        env_calls.get_attr(self._host.env, name)  # AttributeError if there is none
+        raise VecEnvError(
+            f"{type(self._host.env).__name__} steps all its envs at once: there is no env {self._index} of which to "
+            f"call {name!r}"
+        )
 
     def call_attr(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         found = None if args or kwargs else self.get_attr(name)

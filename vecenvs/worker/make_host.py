@@ -9,7 +9,6 @@ from gymnasium.vector import AsyncVectorEnv, VectorEnv
 from vecenvs.batched import Batched
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv, way_of_several
-from vecenvs.worker.batched_async import AsyncVectorEnvHost
 from vecenvs.worker.batched_host import MODES, BatchedHost, GymnasiumHost, mode_of, shown_by
 from vecenvs.worker.batched_vec_env import VecEnvHost
 from vecenvs.worker.envpool_host import EnvPoolHost, is_envpool, with_defaults
@@ -38,6 +37,10 @@ def make_host(env: Any, num_envs: int, autoreset: str | None = None) -> BatchedH
         )
     if int(found) != num_envs:
         raise VecEnvError(f"Batched says {num_envs} envs, but its function gave a {kind} of {int(found)}")
+    if isinstance(getattr(env, "unwrapped", None), AsyncVectorEnv):
+        raise VecEnvError(
+            f"the function in Batched gave a {kind}, which has a process for each env: {way_of_several(env)}"
+        )
     if hasattr(env, "step_async") and not isinstance(env, (VecEnv, VectorEnv)):
         raise VecEnvError(
             f"the function in Batched gave a {kind}, a VecEnv of Stable-Baselines3 or baselines: {way_of_several(env)}"
@@ -54,7 +57,4 @@ def make_host(env: Any, num_envs: int, autoreset: str | None = None) -> BatchedH
             f"{kind} does not say what it does at the end of an episode: its metadata have no 'autoreset_mode'. "
             f"Name its mode by Batched(make, {num_envs}, autoreset={' or '.join(map(repr, MODES.values()))})"
         )
-    kinds = GymnasiumHost if isinstance(env, VectorEnv) else BatchedHost
-    if isinstance(env, VectorEnv) and isinstance(env.unwrapped, AsyncVectorEnv):
-        kinds = AsyncVectorEnvHost
-    return kinds(env, num_envs, autoreset)
+    return (GymnasiumHost if isinstance(env, VectorEnv) else BatchedHost)(env, num_envs, autoreset)

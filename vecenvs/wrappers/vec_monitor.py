@@ -105,5 +105,5 @@ def _monitored(venv: VecEnv) -> bool:
     """Tell whether an env is known to have a Monitor."""
     try:
         return any(venv.env_is_wrapped(Monitor))
-    except VecEnvError:  # not every VecEnv can ask its envs: one over Gymnasium's AsyncVectorEnv cannot
+    except VecEnvError:  # not every VecEnv can ask its envs
         return False

@@ -101,7 +101,10 @@ class InterfaceConformance(Conformance):
         ("given", "way"),
         [
             (functools.partial(gymnasium.make_vec, "CartPole-v1", num_envs=2), "from_gymnasium makes a VecEnv of it"),
-            (functools.partial(AsyncVectorEnv, [CountingEnv], context="fork"), "from_gymnasium makes a VecEnv of it"),
+            (
+                functools.partial(AsyncVectorEnv, [CountingEnv], context="fork"),
+                "give vecenvs.SubprocVecEnv the functions",
+            ),
             (functools.partial(DummyVecEnv, [CountingEnv]), "it is a VecEnv already"),
             (OfSeveral, "give the functions that make its single envs"),
         ],

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from gymnasium.vector import VectorEnv
+from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
 from vecenvs.arguments import check_choice
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.batched import MODES, Batched
-from vecenvs.vec_env import VecEnv
+from vecenvs.vec_env import VecEnv, way_of_several
 from vecenvs.views.gymnasium.view import GymnasiumView
 from vecenvs.worker.batched_host import mode_of
 
@@ -18,7 +18,7 @@ def from_gymnasium(vector_env: VectorEnv[Any, Any, Any], *, autoreset: str | Non
     """Make a VecEnv of a gymnasium.vector.VectorEnv; closing it closes the vector env.
 
     Args:
-        vector_env: any vector env, also a natively batched one.
+        vector_env: a vector env, also a natively batched one, but not an AsyncVectorEnv.
         autoreset: "next_step", "same_step" or "disabled": needed where the metadata has no "autoreset_mode".
         copy: False returns observations without a copy. Use it for a vector env that never writes into observations
             which it has returned.
@@ -28,7 +28,7 @@ def from_gymnasium(vector_env: VectorEnv[Any, Any, Any], *, autoreset: str | Non
         `as_gymnasium` it is the VecEnv that the view shows.
 
     Raises:
-        TypeError: `vector_env` is not a gymnasium.vector.VectorEnv.
+        TypeError: `vector_env` is not a gymnasium.vector.VectorEnv, or an AsyncVectorEnv.
         ValueError: the autoreset mode is unknown, or differs from the one in the metadata.
     """
     check_vector_env(vector_env)
@@ -39,11 +39,14 @@ def from_gymnasium(vector_env: VectorEnv[Any, Any, Any], *, autoreset: str | Non
 
 
 def check_vector_env(given: Any) -> None:
-    """Raise TypeError, with the remedy, unless `given` is a vector env."""
+    """Raise TypeError, with the remedy, unless `given` is a vector env that can be stepped here."""
     if isinstance(given, VectorEnv):
+        if isinstance(given.unwrapped, AsyncVectorEnv):
+            way = way_of_several(given)
+            raise TypeError(f"from_gymnasium takes no AsyncVectorEnv, which has a process for each env: {way}")
         return
     if isinstance(given, VecEnv):
-        remedy = "it is a VecEnv already, to be used as it is"
+        remedy = way_of_several(given)
     elif any(cls.__module__.partition(".")[0] == "envpool" for cls in type(given).__mro__):
         remedy = "envpool.make_gymnasium gives one"
     else:
