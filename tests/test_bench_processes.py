@@ -9,15 +9,9 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from vecenvs.bench import child, contestants, limit, workloads
+from vecenvs.bench import contestants, limit, workloads
 from vecenvs.bench.child import Child
 from vecenvs.bench.weigh import weigh
-
-
-def test_a_start_holds_ctrl_c_back() -> None:
-    with child._ctrl_c_held():
-        assert signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
-    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 class TestLimit:
@@ -73,7 +67,8 @@ class TestChild:
 
 
 def _tell_sigint(connection: Any) -> None:
-    connection.send(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
+    signal.raise_signal(signal.SIGINT)
+    connection.send(True)
     connection.recv()
 
 

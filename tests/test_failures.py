@@ -6,7 +6,6 @@ import functools
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -250,40 +249,6 @@ def test_a_kill_from_outside_while_waiting(victim: int, tmp_path: Path, worker_p
         timer.join()
         gate.touch()
         assert caught.value.worker == victim
-
-
-class Slow(CountingEnv):
-    """Steps without an end, in an env that does not close before there is a file `gate`."""
-
-    def __init__(self, gate: Path) -> None:
-        super().__init__()
-        self.gate = gate
-
-    def step(self, action: Any) -> Any:
-        time.sleep(60)
-        return super().step(action)
-
-    def close(self) -> None:
-        while not self.gate.exists():
-            time.sleep(0.01)
-
-
-@PROMPT
-@pytest.mark.parametrize("on_failure", ["raise", "restart"])
-def test_sigterm_in_a_step(on_failure: str, tmp_path: Path, worker_pids: Callable[[], list[int]]) -> None:
-    """What job managers send is the worker's death, no error of an env; envs that do not close do not delay it long."""
-    gate = tmp_path / "gate"
-    with SubprocVecEnv([CountingEnv, functools.partial(Slow, gate)], 2, "fork", on_failure=on_failure) as vec:
-        vec.reset()
-        timer = threading.Timer(0.2, os.kill, (worker_pids()[1], signal.SIGTERM))
-        timer.start()
-        if on_failure == "raise":
-            with pytest.raises(WorkerDied, match="envs 1 died"):
-                vec.step([0] * 2)
-        else:
-            assert vec.step([0] * 2)[3][1]["worker_restarted"]
-        timer.join()
-        gate.touch()
 
 
 @PROMPT

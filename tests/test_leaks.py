@@ -134,18 +134,10 @@ ENDINGS = {
     for child in multiprocessing.active_children():
         child.join()
 """,
-    # As where the whole process group gets a SIGTERM, and the workers are the first to end.
-    "terminate": """
-    for child in multiprocessing.active_children():
-        child.terminate()
-        child.join()
-""",
 }
 
 
-@pytest.mark.parametrize(
-    ("ending", "created"), [("kill", 1), ("kill", 2), ("kill", 5), ("hang up", 5), ("terminate", 5)]
-)
+@pytest.mark.parametrize(("ending", "created"), [("kill", 1), ("kill", 2), ("kill", 5), ("hang up", 5)])
 def test_sigkill_of_a_caller_that_has_just_created_semaphores(ending: str, created: int) -> None:
     """The batch's, and two of each worker: their names are told to the workers before there is one."""
     program = f"""

@@ -22,7 +22,7 @@ from vecenvs.transport.memory import check_system, unlink_semaphores
 from vecenvs.transport.pickling import PickledFns
 from vecenvs.transport.shared import Names, SharedTransport
 from vecenvs.transport.spinning import Spin, spins
-from vecenvs.worker import preload
+from vecenvs.worker import descendants, preload
 from vecenvs.worker.process import HeldSignals, child_environment
 from vecenvs.worker.serve import serve_worker
 
@@ -128,6 +128,7 @@ class ProcessTransport(SharedTransport):
                 "this is a daemonic process (of multiprocessing.Pool, say), which may start no others: use "
                 "DummyVecEnv here, or processes that are not (concurrent.futures.ProcessPoolExecutor)"
             )
+        self._mark = descendants.new_mark()  # 0 once it has been seen to have ended
         self._stopped = False
         self._lost = False  # whether other code has waited for it, and knows its exit code
         with HeldSignals():  # what a handler raises within multiprocessing's own code leaves descriptors open
@@ -135,16 +136,17 @@ class ProcessTransport(SharedTransport):
         _caller_ends.add(self._pipe)
         self._process = context.Process(
             target=_main,
-            args=(theirs, payload, shard.start, autoreset, os.getpid(), names, cpu, cores),
+            args=(theirs, payload, shard.start, autoreset, os.getpid(), names, cpu, cores, self._mark),
             name=f"{WORKER}{worker}",
             daemon=False,  # so that envs may have children
         )
         _children.add(self._process)
         # Where an exception (Ctrl-C) comes before anything else has a reference to this.
-        self._finalizer = weakref.finalize(self, _end, self._process, self._pipe, os.getpid())
+        self._finalizer = weakref.finalize(self, _end, self._process, self._pipe, os.getpid(), self._mark)
         self._finalizer.atexit = False
         try:
             with child_environment(), preload.preloading(context.get_start_method()):
+                descendants.guardian.add(self._mark)
                 self._process.start()
             theirs.close()
         except (EOFError, ConnectionError) as exc:  # Process.start, of a fork server that has ended
@@ -175,7 +177,11 @@ class ProcessTransport(SharedTransport):
         if self._stopped:
             return True, None
         gone = not self._is_alive()
-        return gone, None if self._lost else self._process.exitcode
+        exitcode = None if self._lost else self._process.exitcode
+        if gone and self._mark:
+            _end_descendants(self._mark, killed=exitcode != 0)
+            self._mark = 0
+        return gone, exitcode
 
     def _is_alive(self) -> bool:
         """Tell whether the process runs, also where the program ignores SIGCHLD or waits for any child."""
@@ -199,6 +205,7 @@ class ProcessTransport(SharedTransport):
         _caller_ends.discard(self._pipe)
         unlink_semaphores(self._names)
         if self._process.pid is None:  # it could not be started
+            descendants.guardian.remove(self._mark)
             return
         for end in (lambda: None, self._process.terminate, self._process.kill):
             end()
@@ -207,6 +214,7 @@ class ProcessTransport(SharedTransport):
                 break
         else:
             return
+        self.exit_status()  # what its envs have started ends, too
         if self._lost:
             self._process._popen.returncode = UNKNOWN  # noqa: SLF001  else it is kept for ever
         self._stopped = True
@@ -215,12 +223,20 @@ class ProcessTransport(SharedTransport):
         self._finalizer.detach()
 
 
-def _end(process: Any, pipe: Connection, caller: int) -> None:
+def _end_descendants(mark: int, *, killed: bool) -> None:
+    """End what envs have started whose worker has been killed. Envs that were closed have seen to that."""
+    if killed:
+        descendants.kill([mark])
+    descendants.guardian.remove(mark)
+
+
+def _end(process: Any, pipe: Connection, caller: int, mark: int) -> None:
     """End a process that nothing refers to any more."""
     pipe.close()
     if process.pid is not None and os.getpid() == caller:
         process.kill()
         process.join()
+        _end_descendants(mark, killed=True)
         with HeldSignals():
             process.close()
 
@@ -275,7 +291,9 @@ def _main(
     names: Names,
     cpu: int | None,
     cores: int,
+    mark: int,
 ) -> None:
+    descendants.put_on(mark)
     gc.freeze()  # A fork does not free the caller's garbage: an EnvPool in it would wait for threads that are not here.
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from multiprocessing import resource_tracker
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
 import cloudpickle
 
 from vecenvs.bench.workloads import BadRequest
-from vecenvs.worker.process import child_environment
+from vecenvs.worker.process import child_environment, take_signals
 
 _PIPE_CLOSED = (EOFError, BrokenPipeError, ConnectionResetError)
 
@@ -31,7 +28,7 @@ class Child:
         default = multiprocessing.get_start_method(allow_none=True)
         self._process = context.Process(target=_main, args=(theirs, payload, default))
         try:
-            with child_environment(), _ctrl_c_held():
+            with child_environment():
                 self._process.start()
         finally:
             theirs.close()  # so that the end of the process is the end of the pipe
@@ -68,23 +65,9 @@ class Child:
             self._process.join()
 
 
-@contextmanager
-def _ctrl_c_held() -> Iterator[None]:
-    """Hold Ctrl-C back, also from a child that starts meanwhile: it inherits the mask before it runs any code."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()  # if it started with the first child, it would undo the mask
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _main(connection: Connection, payload: bytes, start_method: str | None) -> None:
     multiprocessing.set_start_method(start_method, force=True)  # or else its own children would be spawned, too
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller handles Ctrl-C, and then closes the pipe
+    take_signals()  # which then closes the pipe
     serve, args = cloudpickle.loads(payload)
     try:
         serve(connection, *args)

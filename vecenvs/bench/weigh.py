@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from vecenvs.bench.child import Child
 from vecenvs.bench.workloads import BadRequest
+from vecenvs.worker import descendants
 
 if TYPE_CHECKING:
     from vecenvs.bench.contest import Contestant
@@ -64,6 +65,8 @@ def footprint() -> Footprint:
     total, workers, processes = getattr(info, "pss", info.uss), 0, 0
     for process in own.children(recursive=True):
         try:
+            if descendants.__file__ in process.cmdline():  # which stays for the next VecEnv
+                continue
             private = process.memory_full_info()
         except psutil.Error:  # it has ended meanwhile, or may not be looked at
             continue

@@ -19,8 +19,8 @@ from typing import Any
 from vecenvs.transport.memory import TAG
 
 SHM = Path("/dev/shm")
-EXEMPT = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
-"""Words in the command lines of processes that may stay: Python's own, one of each per program."""
+EXEMPT = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "vecenvs/worker/descendants.py")
+"""Words in the command lines of processes that may stay: Python's own and the guardian, one of each per program."""
 FOREIGN = ("mpich_shm_", "sm_segment.", "vader_segment.", "plasma")
 """Prefixes of the names of files that MPI libraries and Ray have in /dev/shm. These files are ignored."""
 SEMAPHORES = "sem.vecenvs-"

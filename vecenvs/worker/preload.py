@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import threadpoolctl  # noqa: F401  which workers use
 
+from vecenvs.worker.process import signals_let_through, take_signals
+
 MODULES = [__name__, "vecenvs.backends.subproc"]  # what the fork server imports
 DEFAULT = ["__main__"]  # multiprocessing's own list: what it has while the user has set none
 _CALLERS_PATH = "VECENVS_CALLERS_PYTHONPATH"  # set in the fork server alone, until this module is imported there
@@ -31,6 +33,9 @@ def preloading(start_method: str) -> Iterator[None]:
     server: Any = forkserver._forkserver  # noqa: SLF001  there is no public way to see these
     running, modules = server._forkserver_pid is not None, server._preload_modules  # noqa: SLF001
     if start_method != "forkserver" or running or modules != DEFAULT or _is_shadowed():
+        if start_method == "forkserver" and not running:
+            with signals_let_through():  # what the user has this server fork would not unblock them
+                forkserver.ensure_running()
         yield
         return
     before = os.environ.get("PYTHONPATH")
@@ -79,6 +84,7 @@ _unseeded = False  # whether a worker has still to give the generator a seed
 if (_before := os.environ.pop(_CALLERS_PATH, None)) is not None:
     _set_python_path(_before)
     in_server = True
+    take_signals(sigterm=True)  # with the server its workers would count as dead; it ends after the last one
     # Where Python imports the user's script here (from 3.14 on), that may seed the generator on purpose.
     _unseeded = sys.modules["__mp_main__"].__name__ == "__main__"
     os.register_at_fork(after_in_child=_seed_anew)

@@ -24,19 +24,79 @@ LAUNCHER_VARIABLES = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDI_", "HYDRA_", "MPI
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 CLOSE_TIMEOUT = 2.0  # seconds for a worker to close its envs when it has to end
 
+# What terminals and schedulers send to whole process groups, and which is for the caller to act upon.
+_TOLD = [getattr(signal, name) for name in ("SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)]
+_GROUP = {*_TOLD, signal.SIGTERM}
+
+
+class HasFileno(Protocol):
+    """One end of a connection, by its descriptor."""
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+
+
 _environment_lock = threading.Lock()
 _handlers: dict[int, Any] = {}  # of the signals that are held back now
+_held_in: dict[int, Any] = {}  # by thread that forks now: the signals that it had held back before
+_boot: HasFileno | None = None  # the boot channel of this worker
+_alone = False  # whether the caller of this worker is known to have ended
+
+
+def _handle(number: int, _: object) -> None:
+    """Leave a signal to the caller. Raise Terminated for SIGTERM if the caller of this worker has hung up or ended."""
+    if number == signal.SIGTERM and (_alone or _has_hung_up(_boot)):
+        signal.signal(number, signal.SIG_IGN)
+        timer = threading.Timer(CLOSE_TIMEOUT, os._exit, (1,))
+        timer.daemon = True
+        timer.start()
+        raise Terminated
+
+
+def _has_hung_up(channel: HasFileno | None) -> bool:
+    poll = select.poll()
+    if channel is not None:
+        poll.register(channel.fileno(), 0)  # which leaves POLLHUP
+    return bool(poll.poll(0))
+
+
+def take_signals(*, sigterm: bool = False) -> None:
+    """Leave the signals of whole process groups to the caller; with `sigterm` that one, too, while there is a caller.
+
+    What this process starts has the usual handlers: after SIG_IGN it would have that.
+    """
+    for number in _GROUP if sigterm else _TOLD:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _handle)
+            signal.siginterrupt(number, False)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _GROUP)
+
+
+def _begin_fork() -> None:
+    """Hold back what a fork may be sent before it has the usual handlers: Python would forget it."""
+    if any(signal.getsignal(number) is _handle for number in _GROUP):
+        _held_in[threading.get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP)
+
+
+def _end_fork() -> None:
+    mask = _held_in.pop(threading.get_ident(), None)
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _begin_anew() -> None:
-    """Make a worker, forked inside `child_environment`, able to start processes: an env may have a VecEnv inside."""
+    """Make a fork able to start processes, as an env may have a VecEnv inside, and to be ended by signals."""
     global _environment_lock  # noqa: PLW0603
     _environment_lock = threading.Lock()
     _restore_handlers()
+    for number in _GROUP:
+        if signal.getsignal(number) is _handle:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    _end_fork()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_begin_anew)
+    os.register_at_fork(before=_begin_fork, after_in_parent=_end_fork, after_in_child=_begin_anew)
 
 
 def _restore_handlers() -> None:
@@ -91,17 +151,29 @@ class HeldSignals:
 
 
 @contextlib.contextmanager
+def signals_let_through() -> Iterator[None]:
+    """Within `child_environment`, let what is started inside this block have no signals held back."""
+    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, _GROUP)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@contextlib.contextmanager
 def child_environment() -> Iterator[None]:
     """Start processes inside this block with an environment without MPI's launcher, and with one thread each.
 
     Thread counts that the user has set stay. The caller's own environment is changed for the time of the block, since a
-    child inherits it before any of our code runs there. Signals are held back for the same time. A child that is still
-    importing would answer a Ctrl-C with a traceback. What any handler raises in the middle of a fork is lost, or sends
-    the child into the caller's program.
+    child inherits it before any of our code runs there. Signals are held back for the same time. A child has those of
+    process groups held back until it takes them (`take_signals`). One that is still importing would end, or answer a
+    Ctrl-C with a traceback. What any handler raises in the middle of a fork is lost, or sends the child into the
+    caller's program.
     """
     with HeldSignals(), _environment_lock, _main_without_false_file(), _openblas_with_one_thread():
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP)
         resource_tracker.ensure_running()  # multiprocessing would do so later, and let Ctrl-C through again
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP)
         removed = {k: v for k, v in os.environ.items() if k.startswith(LAUNCHER_VARIABLES)}
         added = [name for name in THREAD_VARIABLES if name not in os.environ]
         try:
@@ -135,11 +207,24 @@ def _main_without_false_file() -> Iterator[None]:
             main["__file__"] = file
 
 
-class HasFileno(Protocol):
-    """One end of a connection, by its descriptor."""
+def begin_worker(caller: int, names: Sequence[str], channel: HasFileno) -> None:
+    """Become a worker: handle signals as one, and end soon after the caller (see `watch_caller`).
 
-    def fileno(self) -> int:
-        """Return the descriptor."""
+    A scheduler sends SIGTERM to all processes of a job, and the caller may have envs to save until it is killed. So it
+    ends a worker only after the caller.
+    """
+    global _boot  # noqa: PLW0603
+    for number in signal.valid_signals():  # a fork has the caller's
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)  # so that the caller's asyncio loop does not take our signals for its own
+    _boot = channel
+    take_signals(sigterm=True)
+    watch_caller(caller, names, channel)
+
+
+class Terminated(BaseException):
+    """A worker has to close its envs and end. If that takes more than CLOSE_TIMEOUT, its process ends all the same."""
 
 
 def watch_caller(pid: int, names: Sequence[str] = (), channel: HasFileno | None = None) -> None:
@@ -151,8 +236,10 @@ def watch_caller(pid: int, names: Sequence[str] = (), channel: HasFileno | None 
     """
 
     def watch() -> None:
+        global _alone  # noqa: PLW0603
         if not wait_for_end(pid, channel):
             wait_for_end(pid, None, CLOSE_TIMEOUT)  # it may have been told to close
+        _alone = True
         unlink_semaphores(names)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(CLOSE_TIMEOUT)
@@ -213,15 +300,3 @@ def limit_threads() -> None:
         pool.set_num_threads(1)
     if "torch" in sys.modules and os.environ.get("OMP_NUM_THREADS", "1") == "1":
         sys.modules["torch"].set_num_threads(1)
-
-
-class Terminated(BaseException):
-    """SIGTERM has come: the worker closes its envs and ends."""
-
-
-def leave_on_sigterm(_: int, __: object) -> None:
-    """Handle SIGTERM: raise Terminated, and end the process if closing its envs takes longer than CLOSE_TIMEOUT."""
-    timer = threading.Timer(CLOSE_TIMEOUT, os._exit, (1,))
-    timer.daemon = True
-    timer.start()
-    raise Terminated

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import sys
 import time
@@ -26,7 +25,7 @@ from vecenvs.transport.shared import FULL_PAUSE, RingsSpec, pid_cell
 from vecenvs.transport.tcp import Invitation
 from vecenvs.worker.calls import close_envs
 from vecenvs.worker.make_envs import make_envs
-from vecenvs.worker.process import Terminated, leave_on_sigterm, limit_threads, watch_caller
+from vecenvs.worker.process import Terminated, begin_worker, limit_threads
 from vecenvs.worker.worker import Worker
 
 _WAKE_UP = 1.0  # seconds between a waiting worker's looks at its ring: see `RingReader.get`
@@ -59,11 +58,10 @@ def serve_worker(
     `env_fns` are functions, or `PickledFns`. `names` are the semaphores to unlink at the end, since
     `caller` may have ended before it could. `cores` are how many the worker may use, if not all.
     """
-    _begin_process(channel, caller, names)
-    limit_threads()
     server: ShardServer | None = None
     try:
-        signal.signal(signal.SIGTERM, leave_on_sigterm)
+        begin_worker(caller, names, channel)
+        limit_threads()
         try:
             server = ShardServer(env_fns, first, autoreset, cores)
             channel.send_bytes(server.describe(forked=not isinstance(env_fns, PickledFns)))
@@ -86,23 +84,17 @@ def serve_leader(channel: BootChannel, caller: int) -> None:
 
     The first message of the boot channel is a pickled LeaderSpec, answered as a worker's spec is.
     """
-    _begin_process(channel, caller, ())
     server = LeaderServer()
     try:
+        begin_worker(caller, (), channel)
         channel.send_bytes(server.connect(channel.recv_bytes()))
         server.run()
     except (EOFError, OSError):  # the caller has hung up, or gave up while starting
         pass
+    except Terminated:
+        sys.exit(1)
     finally:
         server.close()
-
-
-def _begin_process(channel: BootChannel, caller: int, names: Sequence[str]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the caller closes its workers
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # held back by `child_environment`
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.set_wakeup_fd(-1)  # a fork has the caller's: its asyncio loop would take our signals for its own
-    watch_caller(caller, names, channel)
 
 
 class LeaderServer:

@@ -16,7 +16,6 @@ FAULTS = [
     Fault("__main__.py", '.partition("\\n")[0]', '.partition("\\n")[2]', "tests/test_cli.py -k 'help or command'"),
     # bench
     Fault("bench/bar_chart.py", "divmod(index, columns)", "divmod(index, lines)", f"{BENCH} -k draws"),
-    Fault("bench/child.py", "signal.SIG_BLOCK, {", "signal.SIG_UNBLOCK, {", "tests/test_bench_processes.py"),
     Fault("bench/limit.py", "(start, seconds, warmup)", "(start, warmup, seconds)", "tests/test_bench_processes.py"),
     Fault("bench/mpi_job.py", "        self._log.close()\n", "", "tests/mpi/test_bench_job.py"),
     Fault("bench/mpi_job.py", "sys.path[:] = connection.recv()", "connection.recv()", "tests/mpi/test_bench_job.py"),

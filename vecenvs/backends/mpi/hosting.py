@@ -102,10 +102,11 @@ class HostedProcess:
         """Send the signals of `stop` whose time has come."""
         while self._ends and time.monotonic() >= self._ends[-1][0]:
             _, end = self._ends.pop()
-            (self._process.kill if end == "kill" else self._process.terminate)()
+            (self._process.kill if end == "kill" else self.terminate)()
 
     def terminate(self) -> None:
-        """Have it close its envs and end."""
+        """Have it close its envs and end: it obeys SIGTERM once this end has hung up."""
+        self.relay.close()
         self._process.terminate()
 
     def kill(self) -> None:

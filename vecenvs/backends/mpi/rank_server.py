@@ -22,7 +22,7 @@ from vecenvs.backends.mpi.nodes import describe_self
 from vecenvs.backends.mpi.nonblocking import CONTROL, NonblockingComm
 from vecenvs.backends.mpi.polling import Backoff
 from vecenvs.transport.pickling import dumps, loads
-from vecenvs.worker.process import watch_caller
+from vecenvs.worker.process import take_signals, watch_caller
 
 END_GRACE = 1.0  # seconds for hosted processes to end when rank 0 has ended
 LEAVE_GRACE = 30.0  # seconds after SIGTERM in which rank 0 may still use its workers, and end things in order
@@ -37,8 +37,7 @@ _WAITING = (
 
 def serve_rank(mpi: Any, private: Any, node: int) -> NoReturn:
     """Serve rank 0 of a communicator of ours, then end this process: the rest of the script never runs here."""
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):  # for rank 0 to act upon
-        signal.signal(number, signal.SIG_IGN)
+    take_signals()
     watch_caller(os.getppid())  # the launcher: if it is killed, nothing else ends this rank
     try:
         start_server()

@@ -7,7 +7,6 @@ handlers or open windows. So while `serve` steps envs no other method runs.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from typing import NamedTuple
 from vecenvs.cpus import usable_cores
 from vecenvs.transport.pickling import PickledFns, loads
 from vecenvs.transport.shared import RingsSpec
-from vecenvs.worker.process import limit_threads, watch_caller
+from vecenvs.worker.process import limit_threads, take_signals, watch_caller
 from vecenvs.worker.serve import LeaderServer, ShardServer
 
 
@@ -104,5 +103,5 @@ class LeaderActor(ServingActor):
 
 def begin_process(paths: Sequence[str]) -> None:
     """Leave Ctrl-C to the caller, which closes its workers, and import what the caller can."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    take_signals()
     sys.path.extend(path for path in paths if path not in sys.path)
