@@ -38,8 +38,11 @@ def put_on(mark: int) -> None:
 
 def find(marks: Collection[int]) -> set[int]:
     """Return the processes that have one of these marks."""
-    found = set()
-    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+    found: set[int] = set()
+    names: list[str] = []
+    with contextlib.suppress(OSError):  # not Linux, or no descriptor is left
+        names = os.listdir("/proc")
+    for name in names:
         with contextlib.suppress(OSError, ValueError):  # it has ended, or there is no limit
             with open(f"/proc/{int(name)}/limits", "rb") as file:
                 _, _, text = file.read().partition(b"Max realtime timeout")
@@ -99,8 +102,10 @@ class Guardian:
             os.close(self._pipe)
         theirs, self._pipe = os.pipe()
         program = [spawn.get_executable(), "-I", "-S", __file__, str(theirs)]
-        util.spawnv_passfds(os.fsencode(program[0]), program, [theirs])
-        os.close(theirs)
+        try:
+            util.spawnv_passfds(os.fsencode(program[0]), program, [theirs])
+        finally:
+            os.close(theirs)
 
 
 guardian = Guardian()
