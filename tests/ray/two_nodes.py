@@ -130,9 +130,9 @@ def count_frames() -> dict[str, int]:
     counts = {"pack": 0, "unpack": 0}
 
     def counted(name: str, function: Any) -> Any:
-        def call(*args: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
             counts[name] += 1
-            return function(*args)
+            return function(*args, **kwargs)
 
         return call
 

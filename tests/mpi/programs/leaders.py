@@ -44,9 +44,9 @@ def count_messages():
     counts = {"pack": 0, "unpack": 0}
 
     def counted(name, function):
-        def call(*args):
+        def call(*args, **kwargs):
             counts[name] += 1
-            return function(*args)
+            return function(*args, **kwargs)
 
         return call
 
