@@ -50,7 +50,7 @@ class NodeVecEnv(PoolVecEnv):
         return NodeProcess(shard, names, serve_worker, arguments, partial(self._leaders.link, 0))
 
     def _engine_stats(self) -> dict[str, Any]:
-        return describe_all(self._workers.launched())
+        return describe_all(self._workers.launched.values())
 
 
 class NodeProcess(RemoteTransport):

@@ -28,7 +28,7 @@ class LocalTransport(Transport):
     """Queues commands. A `get` with a timeout carries them out, up to the first answer; `get(0)` carries out none."""
 
     untimed = True
-    forks = True
+    in_process = True
 
     def __init__(
         self,
@@ -85,7 +85,6 @@ class LocalTransport(Transport):
 
     def put(self, number: int, tag: int, body: object = None) -> None:
         self._commands.append((number, tag, body))
-        self.sent = number
 
     def get(self, timeout: float | None) -> Message | None:
         answers, commands, worker = self._answers, self._commands, self._worker
@@ -163,9 +162,6 @@ class LocalTransport(Transport):
 
     def is_on(self, cpu: int) -> bool:
         return True
-
-    def check_portable(self, what: str, value: object) -> None:
-        """Accept any value: none is pickled."""
 
     def exit_status(self) -> tuple[bool, int | None]:
         return False, None

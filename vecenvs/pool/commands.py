@@ -53,6 +53,7 @@ class Commands(Unanswered):
         self._objects = batch.actions.layout.has_objects
         self._timed = timed
         self._number = 0  # of the last command
+        self._sent = [0] * len(self.shards)  # by worker: the number of the last command that has surely been put
         self._until_arranged = _ARRANGE
 
     # Sending
@@ -80,7 +81,7 @@ class Commands(Unanswered):
             self._until_arranged = _ARRANGE
             self._workers.arrange()
         number = self.record_step()
-        order, transports, objects = self._workers.order, self._transports, self._objects
+        order, transports, objects, sent = self._workers.order, self._transports, self._objects, self._sent
         failed: Exception | None = None
         for worker in order:
             try:
@@ -88,6 +89,7 @@ class Commands(Unanswered):
                     transports[worker].put(number, _STEP, self._action_objects(worker))
                 else:
                     transports[worker].put(number, _STEP)
+                sent[worker] = number
             except ConnectionError:
                 failed = self._on_broken(worker) or failed  # the other workers are sent the command all the same
         self._workers.flush()
@@ -121,6 +123,7 @@ class Commands(Unanswered):
             worker = pending.worker
             try:
                 self._transports[worker].put(*self._message(pending, pending.slots))
+                self._sent[worker] = pending.number
             except ConnectionError:
                 failed = self._on_broken(worker) or failed
         self._workers.flush()
@@ -154,6 +157,7 @@ class Commands(Unanswered):
         self._number += 1
         with suppress(ConnectionError):  # the next wait notices
             self._transports[worker].put(self._number, Command.FAIL, failures)
+            self._sent[worker] = self._number
 
     def send_unsent(self) -> None:
         """Record and send the commands that an exception has kept from being recorded or sent."""
@@ -180,8 +184,9 @@ class Commands(Unanswered):
         if self.request is not None and worker in self.without_reply():
             unanswered.append((self.request.number, *self.request.messages[worker]))
         for number, kind, body in sorted(unanswered, key=lambda message: message[0]):
-            if number > transport.sent:
+            if number > self._sent[worker]:
                 transport.put(number, kind, body)
+                self._sent[worker] = number
 
     def _record(self, commands: list[Pending], step_slots: int | None) -> None:
         for each in commands:
@@ -228,6 +233,7 @@ class Commands(Unanswered):
 
     def started(self, worker: int, transport: Transport) -> None:
         """Put a new worker in place, which is sent what is unanswered before that."""
+        self._sent[worker] = 0
         try:
             self.send_again(worker, transport)
         except ConnectionError:  # it has died already, or has found a better place

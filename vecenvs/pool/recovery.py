@@ -61,7 +61,7 @@ class Recovery:
     def started(self, worker: int, transport: Transport) -> None:
         """Put a new worker in place: it has been sent its first commands, and those that were unanswered."""
         self._workers.transports[worker] = transport
-        self._workers.find_gathering()
+        self._workers.find_connections()
 
     def failed(self, worker: int, why: Exception) -> Exception | None:
         """Try a failed start once more; return the error if that is pointless or no restart is left."""
@@ -122,10 +122,6 @@ class Replacement(Transport):
     @property
     def where(self) -> str:  # type: ignore[override]
         return (self.launched or self.before).where
-
-    @property
-    def newest(self) -> Transport:
-        return (self.launched or self.before).newest
 
     def put(self, number: int, tag: int, body: object = None) -> None:
         if tag == Command.CLOSE:

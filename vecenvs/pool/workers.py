@@ -12,7 +12,8 @@ from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.batch.space_equality import same_layout, same_space
 from vecenvs.cpus import cpu_of
 from vecenvs.errors import ClosedError, SpaceMismatch, StartTimeout, VecEnvError, WorkerDied, describe_indices
-from vecenvs.transport import Gathers, Transport
+from vecenvs.transport import Transport
+from vecenvs.transport.encoding import check_portable
 from vecenvs.transport.memory import Semaphore
 from vecenvs.transport.protocol import Answer, Command, RemoteFailure, ShardSpec, kind_of
 from vecenvs.transport.tcp import wait_for_any
@@ -45,8 +46,9 @@ class Workers:
         self.wake: Semaphore | None = None  # released by workers whose transport `wakes`
         # The order in which workers are sent a step; they are waited for in the reverse order. See `arrange`.
         self.order: Sequence[int] = range(len(shards))
-        # What gathers commands, until `flush`.
-        self.gathering: tuple[Gathers, ...] = ()
+        # What the engine has launched last for each worker, which `transports` has once it has started.
+        self.launched: dict[int, Transport] = {}
+        self._connections: Sequence[Transport] = ()  # one worker of each connection
         self._any_bounds = any_bounds
         self._batch: BatchColumns | None = None
         self._attached = False
@@ -76,11 +78,8 @@ class Workers:
         except ClosedError:  # by another thread, meanwhile
             launched.stop(0.0)
             raise
+        self.launched[worker] = launched
         return launched
-
-    def launched(self) -> list[Transport]:
-        """Return the transports that the backend made, including those of workers that are starting."""
-        return [transport.newest for transport in self.transports]
 
     def attach(self, batch: BatchColumns, wake: Semaphore | None) -> None:
         """Connect every worker to the columns. `close` removes the names by which other processes find them."""
@@ -88,17 +87,17 @@ class Workers:
         self._batch = batch
         for worker, transport in enumerate(self.transports):
             self.attach_one(worker, transport, batch)
-        self.find_gathering()
+        self.find_connections()
         self._attached = True
 
-    def find_gathering(self) -> None:
-        """Find out what gathers commands, now that a worker has been attached."""
-        self.gathering = tuple(dict.fromkeys(each.gathers for each in self.transports if each.gathers is not None))
+    def find_connections(self) -> None:
+        """Find one worker of each connection, now that a worker has been attached."""
+        self._connections = [*{watched[0]: each for each in self.transports if (watched := each.watch())}.values()]
 
     def flush(self) -> None:
-        """Send the commands that have been gathered."""
-        for gathering in self.gathering:
-            gathering.flush()
+        """Send the commands that connections have kept, to send those of several workers in one message."""
+        for transport in self._connections:
+            transport.send_rest()
 
     def attach_one(self, worker: int, transport: Transport, batch: BatchColumns) -> None:
         """Connect one worker to the columns. Raise WorkerDied if it is gone."""
@@ -121,11 +120,12 @@ class Workers:
     @property
     def fork(self) -> bool:
         """Whether a fork of this process has all of the workers, too."""
-        return all(transport.forks for transport in self.transports)
+        return all(transport.in_process for transport in self.transports)
 
     def check_portable(self, what: str, value: object) -> None:
         """Raise TypeError, before anything is sent, if `value` cannot be sent to every worker."""
-        self.transports[0].check_portable(what, value)  # in this process only if all of them are
+        if not self.transports[0].in_process:  # which it is only if all of them are
+            check_portable(what, value)
 
     def wait_any(self, workers: Sequence[int], seconds: float) -> None:
         """Wait until one of these workers has an answer, or for some time: at most `seconds`."""
@@ -246,9 +246,9 @@ class StartClock:
     def check(self) -> None:
         """Raise StartTimeout after `start_timeout` seconds; log now and then that the start still takes."""
         now, limit = time.monotonic(), self._workers.start_timeout
-        slots, transport = self._workers.shards[self._worker], self._workers.transports[self._worker].newest
+        slots, transport = self._workers.shards[self._worker], self._workers.launched[self._worker]
         where = transport.where
-        if transport.unplaced:
+        if transport.untimed:
             self._begun = now
         if now - self._begun >= limit:
             raise StartTimeout(self._worker, slots, limit, where)

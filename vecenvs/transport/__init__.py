@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import abc
-from typing import Protocol
 
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.transport.pickling import dumps, loads
-from vecenvs.transport.protocol import Message, safe_text
+from vecenvs.transport.protocol import Message
 
 __all__ = ["Message", "Transport"]
-
-
-class Gathers(Protocol):
-    """What gathers the commands of several workers, to send them in one message."""
-
-    def flush(self) -> None:
-        """Send them."""
 
 
 class Transport(abc.ABC):
@@ -28,24 +19,19 @@ class Transport(abc.ABC):
 
     # Whether SOME_ROWS releases the batch's `wake`; a wait for several workers polls the others.
     wakes = False
-    # Whether commands cannot time out: the worker is still starting, or works only while it is waited for.
+    # Whether its start and its commands cannot time out: it has no place to run in yet, takes the place of another
+    # worker, or works only while it is waited for.
     untimed = False
-    # Whether the worker has yet to be given a place to run in: its start has not begun, and cannot time out.
-    unplaced = False
-    # Whether the worker makes way for another one, which its backend has ready. That is no failure of its own.
+    # Whether the worker makes way for another one, which its backend has ready. That is not a failure.
     moving = False
-    # What gathers this worker's commands with those of others, until its `flush`; None if `put` sends them.
-    gathers: Gathers | None = None
-    # Whether a fork of the caller has the worker, too: it is part of the caller's process.
-    forks = False
+    # Whether the worker is part of the caller's process: a fork has it, too, and no value for it is pickled.
+    in_process = False
     # Where the worker is, for errors, e.g. " on rank 2 of node7".
     where = ""
-    # The number of the last command that is surely on its way.
-    sent = -(2**62)
 
     @abc.abstractmethod
     def put(self, number: int, tag: int, body: object = None) -> None:
-        """Send a command without waiting; set `sent` to its number when it is on its way.
+        """Send a command without waiting, or keep it for `send_rest`.
 
         Args:
             number: the command's number. Numbers ascend. A command may be put again with its number: the worker carries
@@ -58,7 +44,9 @@ class Transport(abc.ABC):
         """
 
     def send_rest(self) -> bool:
-        """Send commands for which there was no room. A waiting `get` does this, too.
+        """Send the commands that `put` has kept: for want of room, or for one message with those of other workers.
+
+        Workers whose `watch` returns the same descriptor share their messages. A waiting `get` does this, too.
 
         Returns:
             Whether some are left.
@@ -88,11 +76,6 @@ class Transport(abc.ABC):
         """
         return False
 
-    @property
-    def newest(self) -> Transport:
-        """The transport that the backend made: the new worker's, where this stands for a replacement."""
-        return self
-
     def watch(self) -> tuple[int, int] | None:
         """Return a descriptor and the events of `select.poll` on it that call for a `get`; None without one."""
         return None
@@ -107,25 +90,6 @@ class Transport(abc.ABC):
             True if it is known to run there.
         """
         return False
-
-    def check_portable(self, what: str, value: object) -> None:
-        """Check that a value can be sent to the worker.
-
-        Args:
-            what: the name of the value in the error.
-            value: the value.
-
-        Raises:
-            TypeError: it cannot be pickled, or not be unpickled.
-        """
-        try:
-            loads(dumps(value))
-        except Exception as exc:  # whatever a foreign __reduce__ or __setstate__ raises
-            text = f"{type(exc).__name__}: {safe_text(exc)}"
-            raise TypeError(
-                f"{what} cannot be pickled, or not be unpickled in another process ({text}): leave out what cannot, "
-                "or use DummyVecEnv"
-            ) from exc
 
     @abc.abstractmethod
     def attach(self, batch: BatchColumns) -> None:

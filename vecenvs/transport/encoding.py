@@ -103,6 +103,18 @@ def _unreadable(slot: int, what: str, data: Any, exc: Exception) -> RemoteFailur
     return RemoteFailure.capture(slot, "unpickling", problem, portable=True)
 
 
+def check_portable(what: str, value: object) -> None:
+    """Raise TypeError, which calls the value `what`, if it cannot be pickled, or not be unpickled."""
+    try:
+        loads(dumps(value))
+    except Exception as exc:  # whatever a foreign __reduce__ or __setstate__ raises
+        text = f"{type(exc).__name__}: {safe_text(exc)}"
+        raise TypeError(
+            f"{what} cannot be pickled, or not be unpickled in another process ({text}): leave out what cannot, "
+            "or use DummyVecEnv"
+        ) from exc
+
+
 def encode_made(made: ShardSpec | RemoteFailure, first: int, *, by_name: bool) -> bytes:
     """Turn the body of MADE into bytes; a RemoteFailure takes the place of a ShardSpec that cannot be pickled.
 

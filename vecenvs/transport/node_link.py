@@ -165,7 +165,6 @@ class NodeTransport(Transport):
 
     def put(self, number: int, tag: int, body: object = None) -> None:
         self.link.put((self.member, number, int(tag), b"" if body is None else encode(body)))
-        self.sent = number
 
     def send_rest(self) -> bool:
         self.link.flush()

@@ -121,7 +121,6 @@ class RemoteTransport(Transport):
             connection = self.connect(partial(TcpSpec, n=batch.n, info_attrs=batch.info_attrs))
             node = NodeLink(TcpConnection(connection), batch)
             self._link = node.join(self.shard)
-        self.gathers = node
         self.way = "messages"
 
     def put(self, number: int, tag: int, body: object = None) -> None:
@@ -130,7 +129,6 @@ class RemoteTransport(Transport):
         if tag == _CLOSE:
             self.expect_disconnect()
         self._link.put(number, tag, body)
-        self.sent = number
 
     def send_rest(self) -> bool:
         return self._link is not None and self._link.send_rest()

@@ -185,7 +185,6 @@ class SharedTransport(Transport):
             raise VecEnvError("a command for a worker that is not attached")
         if body is not None or not self._down.enter(number, tag):
             self._down.put(number, tag, encode(body))
-        self.sent = number
 
     def send_rest(self) -> bool:
         return self._down is not None and not self._down.flush()

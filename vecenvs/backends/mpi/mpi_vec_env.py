@@ -128,7 +128,7 @@ class MpiVecEnv(PoolVecEnv):
             `transports`, the number of workers by transport, and `workers`, a dict for each worker of rank, host, pid
             (the rank's), transport, why and gathered (whether it shares its node's connection).
         """
-        return describe_all(self._workers.launched())
+        return describe_all(self._workers.launched.values())
 
 
 def _by_messages(used: Mapping[int, Peer], *, everywhere: bool) -> list[Peer]:

@@ -155,7 +155,7 @@ class ActorEnd(RemoteTransport):
         return self.location is not None and self.location.node == self._session.node
 
     @property
-    def unplaced(self) -> bool:  # type: ignore[override]
+    def untimed(self) -> bool:  # type: ignore[override]
         return self.location is None and not self._needs_nothing
 
     @property

@@ -153,7 +153,7 @@ class RayVecEnv(PoolVecEnv):
             shares (whether it shares the CPUs of other workers, until there is room); `waiting`, how many do, and
             `moves`, how many no longer do. A move counts among `restarts`, too.
         """
-        found = describe_all(self._workers.launched())
+        found = describe_all(self._workers.launched.values())
         return {**found, "waiting": len(self._actors.waiting), "moves": self._moves}
 
     def close(self) -> None:
