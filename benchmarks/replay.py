@@ -193,7 +193,7 @@ def sampling(args: argparse.Namespace) -> dict[str, Any]:
     try:
         for _ in range(args.rounds):
             sides["cpprb"].append(rate(lambda: len([direct.sample(BATCH)]), args.seconds))
-            sides["server"].append(rate(lambda: len([replay.sample(BATCH)]), args.seconds))
+            sides["server"].append(rate(lambda: len([replay.sample()]), args.seconds))
     finally:
         replay.stop()
     return {"batches_per_second": sides, "over_cpprb": summary(sides["server"], sides["cpprb"])}
@@ -227,7 +227,7 @@ def contention(args: argparse.Namespace) -> dict[str, Any]:
             cores: dict[str, list[float]] = {name: [] for name in pids}
 
             def step(pause: float = pause) -> int:
-                replay.sample(BATCH)
+                replay.sample()
                 if pause:
                     time.sleep(pause)
                 return 1

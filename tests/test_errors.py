@@ -28,10 +28,8 @@ from vecenvs.errors import (
 from vecenvs.replay.errors import (
     ExplorerDied,
     ExplorerError,
-    ExplorerMismatch,
     SampleTimeout,
     ServerDied,
-    StoppedError,
 )
 from vecenvs.transport.shared import MemoryUnreachable
 from vecenvs.views.gymnasium.errors import CallTimeout
@@ -46,9 +44,8 @@ ERRORS = [
     CallTimeout([0], 1.0, "reset"),
     ClosedError("step"),
     VectorEnvClosedError("step", forked=True),
-    StoppedError("sample"),
+    ClosedError("sample", of="Replay"),
     SpaceMismatch(2, "observation_space", "this", "that"),
-    ExplorerMismatch(2, "action_space", "this", "that"),
     AlreadySteppingError("env 1 has a step"),
     NotSteppingError("recv while nothing is pending"),
     ResetNeededError("env 1 failed before", "reset([1]) it first"),

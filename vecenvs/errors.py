@@ -209,8 +209,8 @@ class NotSteppingError(VecEnvError):
 class ClosedError(VecEnvError):
     """Raised by any use of a closed VecEnv, or of one that belongs to the process which this one was forked from."""
 
-    def __init__(self, what: str, forked: bool = False) -> None:
-        which = "a VecEnv of the process that this one was forked from" if forked else "a closed VecEnv"
+    def __init__(self, what: str, forked: bool = False, of: str = "VecEnv") -> None:
+        which = f"a {of} of the process that this one was forked from" if forked else f"a closed {of}"
         super().__init__(f"{what} on {which}: make a new one")
 
 

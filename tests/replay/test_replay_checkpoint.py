@@ -88,7 +88,7 @@ def test_no_pickle_in_the_file(tmp_path: Path) -> None:
     [
         (ReplayBuffer(spaces.Box(0, 1, (3,)), ACTION, 10), r"its obs is float32 \(2,\), here it is float32 \(3,\)"),
         (ReplayBuffer(spaces.Box(0, 1, (2,), float), ACTION, 10), r"its obs is float32 \(2,\), here it is float64"),
-        (ReplayBuffer(spaces.Dict({"x": OBS}), ACTION, 10), r"it has no obs\['x'\]"),
+        (ReplayBuffer(spaces.Dict({"x": OBS}), ACTION, 10), r"its obs\['x'\] is missing, here it is float32"),
         (ReplayBuffer(OBS, ACTION, 10, n_step=3), "its n_step is 1, here it is 3"),
         (ReplayBuffer(OBS, ACTION, 9), "holds 10 transitions, but capacity=9"),
     ],

@@ -20,8 +20,8 @@ from numbered import ACTION, OBS, numbers, transitions
 from ray_session import no_leaks, ray_session, run_script  # noqa: F401
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
-from vecenvs.errors import BackendUnavailable, ClosedError, SpaceMismatch, VecEnvError
-from vecenvs.replay import ExplorerDied, ExplorerError, Replay, ReplayServer, SampleTimeout, ServerDied
+from vecenvs.errors import BackendUnavailable, ClosedError, VecEnvError
+from vecenvs.replay import ExplorerDied, ExplorerError, Replay, ReplayBuffer, ReplayServer, SampleTimeout, ServerDied
 from vecenvs.testing.envs import CountingEnv, FailingEnv, counting_fns
 from vecenvs.testing.envs.failing import ToyError
 
@@ -80,7 +80,7 @@ class TestServer:
     """Tests of the server without explorers."""
 
     def test_batches(self) -> None:
-        """All stored rows are drawn, batches belong to the caller, sizes may change, errors are clear."""
+        """All stored rows are drawn, batches belong to the caller, errors are clear."""
         with serve(seed=0, prefetch=4) as server:
             with pytest.raises(SampleTimeout, match="no batch of 10 within 0.1 s"):
                 server.sample(timeout=0.1)
@@ -92,9 +92,6 @@ class TestServer:
             assert {k for batch in batches[8:] for k in numbers(batch)} == set(range(50, 150))
             batches[0]["obs"][:] = -1
             assert all(batch["obs"].min() >= 0 for batch in batches[1:])
-            assert len(server.sample(7)["reward"]) == 7
-            with pytest.raises(ValueError, match="more than capacity"):
-                server.sample(101)
             with pytest.raises(ValueError, match=r"obs has shape \(4, 3\)"):
                 server.insert({**transitions(0, 4), "obs": np.zeros((4, 3), np.float32)})
             with pytest.raises(ValueError, match="prioritized=True"):
@@ -117,31 +114,32 @@ class TestServer:
         server.stop()
 
     def test_a_batch_larger_than_stored(self) -> None:
+        """It is waited for, also where `min_size` is less."""
         with serve(min_size=4) as server:
             server.insert(transitions(0, 5))
-            with pytest.raises(ValueError, match="a batch of 10 from 5 stored"):
-                server.sample()
+            with pytest.raises(SampleTimeout):
+                server.sample(timeout=0.3)
             server.insert(transitions(5, 10))
             assert len(server.sample()["reward"]) == 10
 
     @pytest.mark.long
     def test_priorities_checkpoint_and_inserters(self, tmp_path: Path) -> None:
         """Inserters can be pickled; a checkpoint of another layout is refused."""
-        with serve(prioritized=True, alpha=1.0, prefetch=1) as server:
+        with serve(prioritized=True, alpha=1.0, prefetch=1, batch_size=40) as server:
             inserter = ray.cloudpickle.loads(ray.cloudpickle.dumps(server.inserter(3)))  # as another actor gets it
             for begin in range(0, 40, 10):
                 fragment = transitions(begin, begin + 10)
                 del fragment["explorer"]
                 inserter.add(fragment)
             inserter.flush()
-            batch = server.sample(40)
+            batch = server.sample()
             assert set(batch["explorer"].tolist()) == {3}
             assert batch["indexes"].tolist() == batch["reward"].astype(int).tolist()
             server.update_priorities(np.arange(40), [0.0] * 39 + [1000.0])
-            wait_until(lambda: set(server.sample(40)["indexes"].tolist()) == {39})
+            wait_until(lambda: set(server.sample()["indexes"].tolist()) == {39})
             server.save(tmp_path / "saved.npz")
         with serve(prioritized=True, alpha=1.0, restore=tmp_path / "saved.npz") as server:
-            assert set(server.sample(20)["indexes"].tolist()) == {39}
+            assert set(server.sample()["indexes"].tolist()) == {39}
             assert server.stats()["inserted"] == 40
         with pytest.raises(ValueError, match="another layout: its n_step is 1, here it is 2"):
             serve(n_step=2, restore=tmp_path / "saved.npz")
@@ -195,10 +193,21 @@ class TestServer:
             assert set(numbers(server.sample())) <= set(range(10))
             assert server.stats()["transport"] == "messages"
             assert "FileNotFoundError" in server.stats()["why"]
-            drawn = server.stats()["sampled"]
-            assert drawn == 30, "the limit"
-            server.sample(5)  # the prefetched batches are discarded
-            assert server.stats()["sampled"] <= 30
+            assert server.stats()["sampled"] == 30, "the limit"
+
+    def test_what_was_drawn_before_a_restore(self, tmp_path: Path) -> None:
+        """It is discarded, and does not count."""
+        buffer = ReplayBuffer(OBS, ACTION, 50)
+        buffer.add(transitions(20, 40))
+        buffer.save(tmp_path / "saved.npz")
+        with serve(samples_per_insert=1.0, prefetch=1) as server:
+            server.insert(transitions(0, 10))
+            assert set(numbers(server.sample())) <= set(range(10))
+            server.insert(transitions(10, 20))
+            wait_until(lambda: server.stats()["sampled"] == 20)  # one batch that is drawn ahead
+            server.restore(tmp_path / "saved.npz")
+            assert set(numbers(server.sample(timeout=20.0))) <= set(range(20, 40))
+            assert server.stats()["sampled"] == 20, "10 as if the ratio had been kept, and those of this batch"
 
     def test_the_later_request_is_answered_first(self) -> None:
         """Ray's async actors may begin calls in another order: a request that got all that is allowed is taken."""
@@ -213,9 +222,6 @@ class TestServer:
             wait_until(lambda: server.stats()["waiting_samples"] == 2)
             server.insert(transitions(0, 10))
             assert len(server.sample(timeout=20.0)["reward"]) == 10
-            server.sample(5, timeout=20.0)
-            server.insert(transitions(10, 60))
-            assert len(server.sample(50, timeout=20.0)["reward"]) == 50, "more than the tolerance of the first batches"
 
     def test_its_death(self) -> None:
         with serve() as server:
@@ -228,7 +234,7 @@ class TestServer:
 
     def test_wrong_arguments(self) -> None:
         for arguments, words in (
-            ({"capacity": 5}, "capacity=5 is less than min_size=10"),
+            ({"capacity": 5}, "capacity=5 is less than min_size=1 or batch_size=10"),
             ({"samples_per_insert": 0.0}, "samples_per_insert must be more than 0"),
             ({"prefetch": 0}, "prefetch must be"),
             ({"alpha": -1.0}, "alpha must be"),
@@ -340,7 +346,7 @@ class TestExplorers:
         lock = threading.Lock()
         with pytest.raises(VecEnvError, match="make_vec or make_policy cannot be pickled.*lock"):
             start(lambda _: lock)
-        with pytest.raises(SpaceMismatch, match="explorer 1 has observation_space"):
+        with pytest.raises(ExplorerError, match="explorer 1 has observation_space"):
             start(_other_spaces, 2)
         with pytest.raises(ExplorerDied, match="explorer 0 died"):
             start(lambda _: os._exit(3))
@@ -471,7 +477,7 @@ for again in (False, True):
         lambda: replay.explorers.get_attr("steps"), lambda: replay.save("/dev/null"),
     ]
     of_server = [
-        lambda: [server.sample() for _ in range(9)], lambda: server.sample(2), inserter.flush,
+        lambda: [server.sample() for _ in range(9)], lambda: inserter.flush,
         lambda: server.insert(transitions(0, 10)), lambda: inserter.add(transitions(0, 10)),
         lambda: server.update_priorities([1], [1.0]),
     ]

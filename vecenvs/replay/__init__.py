@@ -7,7 +7,7 @@ process, without Ray, use `ReplayBuffer` and `Explorer`.
 from __future__ import annotations
 
 from vecenvs.replay.buffer import ReplayBuffer
-from vecenvs.replay.errors import ExplorerDied, ExplorerError, ExplorerMismatch, SampleTimeout, ServerDied, StoppedError
+from vecenvs.replay.errors import ExplorerDied, ExplorerError, SampleTimeout, ServerDied
 from vecenvs.replay.explorer import Explorer, Policy
 from vecenvs.replay.limiter import RateLimiter
 from vecenvs.replay.replay import Replay
@@ -18,7 +18,6 @@ __all__ = [
     "Explorer",
     "ExplorerDied",
     "ExplorerError",
-    "ExplorerMismatch",
     "Policy",
     "RateLimiter",
     "Replay",
@@ -27,5 +26,4 @@ __all__ = [
     "SampleTimeout",
     "Schema",
     "ServerDied",
-    "StoppedError",
 ]

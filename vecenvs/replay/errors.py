@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import traceback
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from vecenvs.errors import ClosedError, RemoteError, SpaceMismatch, VecEnvError
-from vecenvs.transport.pickling import can_pickle, dumps, loads
-from vecenvs.transport.protocol import safe_text
+from vecenvs.errors import RemoteError, VecEnvError
+from vecenvs.transport.protocol import RemoteFailure, safe_text
 
 
 class ExplorerError(VecEnvError):
-    """The env or the policy of an explorer raised. That explorer has stopped; the others continue.
+    """The env or the policy of an explorer raised, or its spaces are not those of explorer 0.
+
+    That explorer has stopped; the others continue.
 
     `__cause__` is the exception itself if it can be pickled, else a `RemoteError` with the text of its traceback.
 
@@ -30,22 +30,6 @@ class ExplorerError(VecEnvError):
         if self.remote_traceback:
             text += f"\n\nTraceback from explorer {self.index}:\n{self.remote_traceback.rstrip()}"
         return text
-
-
-class ExplorerMismatch(SpaceMismatch):
-    """An explorer has another observation or action space than explorer 0.
-
-    Attributes:
-        index: the index of the explorer.
-    """
-
-    def __init__(self, index: int, which: str, theirs: object, ours: object) -> None:
-        VecEnvError.__init__(
-            self,
-            f"explorer {index} has {which} {theirs}, but explorer 0 has {ours}. All explorers of one Replay must "
-            "agree: let make_vec wrap the envs so that they do",
-        )
-        self.index = index
 
 
 class ExplorerDied(VecEnvError):
@@ -74,15 +58,6 @@ class ServerDied(VecEnvError):
         )
 
 
-class StoppedError(ClosedError):
-    """The Replay or its server has been stopped."""
-
-    def __init__(self, what: str) -> None:
-        VecEnvError.__init__(
-            self, f"{what} after stop(): what was stored is gone. Start a new one, with restore=... from a save()"
-        )
-
-
 class SampleTimeout(VecEnvError, TimeoutError):
     """There was no batch in time. A later `sample` still returns it."""
 
@@ -94,37 +69,20 @@ class SampleTimeout(VecEnvError, TimeoutError):
 
 
 class ExplorerFailure(NamedTuple):
-    """An exception of an explorer, as it is sent to the learner; `pickled` is None if it cannot be pickled."""
+    """An error on its way to the learner, and its cause if that can be pickled."""
 
-    explorer: int
-    summary: str
-    traceback: str
-    pickled: bytes | None
+    error: ExplorerError
+    cause: BaseException | None = None
 
     @classmethod
     def capture(cls, index: int, doing: str, exc: BaseException) -> ExplorerFailure:
         """Describe the exception of explorer `index` in `doing`."""
-        text = "".join(traceback.format_exception(type(exc), exc, exc.__traceback__))
-        first_line = safe_text(exc).partition("\n")[0]
-        summary = f"explorer {index} raised {type(exc).__name__} in {doing}: {first_line}"
-        for candidate in (exc, exc.__cause__):  # the cause of an EnvError is the env's own exception
-            if candidate is not None:
-                candidate.__traceback__ = None
-                if can_pickle(candidate):
-                    return cls(index, summary, text, dumps(candidate))
-        return cls(index, summary, text, None)
+        why = RemoteFailure.capture(index, doing, exc, portable=True)
+        line = safe_text(exc).partition("\n")[0]
+        message = f"explorer {index} raised {type(exc).__name__} in {doing}: {line}"
+        return cls(ExplorerError(index, message, why.traceback), why.exception)
 
     def to_error(self) -> ExplorerError:
-        """Return the error for the learner."""
-        error = ExplorerError(self.explorer, self.summary, self.traceback)
-        error.__cause__ = self._exception() or RemoteError(self.traceback)
-        return error
-
-    def _exception(self) -> BaseException | None:
-        if self.pickled is None:
-            return None
-        try:
-            found: Any = loads(self.pickled)
-        except Exception:  # of a class that cannot be imported here
-            return None
-        return found if isinstance(found, BaseException) else None
+        """Return the error to raise."""
+        self.error.__cause__ = RemoteError(self.error.remote_traceback) if self.cause is None else self.cause
+        return self.error

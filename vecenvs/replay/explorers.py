@@ -20,9 +20,9 @@ from vecenvs.backends.ray.foreign_process import ForeignProcess
 from vecenvs.backends.ray.placement import Placement, Request
 from vecenvs.batch.space_equality import same_space
 from vecenvs.env_calls import get_attr, name_for
-from vecenvs.errors import BackendUnavailable, VecEnvError
+from vecenvs.errors import BackendUnavailable, ClosedError, VecEnvError
 from vecenvs.replay import link
-from vecenvs.replay.errors import ExplorerDied, ExplorerFailure, ExplorerMismatch, StoppedError
+from vecenvs.replay.errors import ExplorerDied, ExplorerError, ExplorerFailure
 from vecenvs.replay.explorer import blank_stats
 from vecenvs.replay.explorer_actor import ExplorerActor, ExplorerReport
 from vecenvs.transport.pickling import loads
@@ -182,7 +182,7 @@ class Explorers:
         import ray
 
         if self._stopping.is_set():
-            raise StoppedError(name_for(function))
+            raise ClosedError(name_for(function), of="Replay")
         check = partial(link.check_connection, self._session)
         check()
         pickled = link.pickle_call(function, args, kwargs)
@@ -239,7 +239,11 @@ class Explorers:
             raise made.to_error()
         for which, theirs, ours in zip(("observation_space", "action_space"), made, self.spaces, strict=True):
             if not same_space(theirs, ours):
-                raise ExplorerMismatch(handle.index, which, theirs, ours)
+                raise ExplorerError(
+                    handle.index,
+                    f"explorer {handle.index} has {which} {theirs}, but explorer 0 has {ours}: let make_vec wrap the "
+                    "envs so that all explorers of a Replay agree",
+                )
 
     # The supervising thread
 

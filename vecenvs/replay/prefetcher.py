@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from vecenvs.replay.blocks import Block, BlockLayout
-from vecenvs.replay.errors import SampleTimeout, ServerDied
+from vecenvs.replay.errors import SampleTimeout
 from vecenvs.replay.link import CHECK_INTERVAL, server_result
 from vecenvs.transport.memory import Address, Segment, open_segment
 
@@ -46,26 +46,23 @@ class Prefetcher:
     """Returns batches of one size. The server may begin the later one of two calls first, as Ray's async actors do.
 
     A batch is drawn at most 3 * `batches` batches before it is returned: two unanswered calls and the current block.
-    `key` identifies this prefetcher to the server. `why` is empty if blocks come through shared memory, else the reason
-    why they do not.
+    `why` is empty if blocks come through shared memory, else the reason why they do not.
     """
 
-    def __init__(self, server: Any, layout: BlockLayout, batch_size: int, batches: int, key: int) -> None:
-        self.batch_size = batch_size
-        self.batches = batches
-        self.key = key
+    def __init__(self, server: Any, layout: BlockLayout, batch_size: int, batches: int) -> None:
+        self._batch_size = batch_size
+        self._batches = batches
         self._server = server
         self._layout = layout
-        self._calls: deque[tuple[int, Any]] = deque()  # the index of the shared block, and the call
+        self._calls: dict[int, Any] = {}  # by the index of the shared block
         self._ready: deque[dict[str, Any]] = deque()  # the rest of the current block
+        self._generation = 0
         size = layout.bytes_of(batch_size * batches)
         segment, token = Segment(ALIGN + CALLS * size), secrets.token_bytes(TOKEN)
         segment.buffer[:TOKEN] = token
         self._blocks = SharedBlocks(segment.buffer, size)
         try:
-            self.why: str = server_result(
-                server.open_memory.remote(key, batch_size * batches, segment.address, token, size)
-            )
+            self.why: str = server_result(server.open_memory.remote(segment.address, token, size))
         finally:
             segment.forget()
 
@@ -73,53 +70,38 @@ class Prefetcher:
         """Return the next batch.
 
         `check` is called before a request and five times a second during the wait, and may raise. SampleTimeout after
-        `timeout` seconds loses nothing. The server's ValueError is raised as it is.
+        `timeout` seconds loses nothing.
         """
         if not self._ready:
             self._ready.extend(self._next_block(beta, timeout, check))
         return self._ready.popleft()
 
-    def discard(self) -> None:
-        """Discard all prefetched batches, and let the server subtract them from its counts."""
-        rows = len(self._ready) * self.batch_size
-        calls = [call for _, call in self._calls]
+    def restart(self, generation: int) -> None:
+        """Discard what was drawn before the server's restore number `generation`."""
+        self._generation = generation
         self._ready.clear()
-        self._calls.clear()
-        if rows or calls:
-            server_result(self._server.uncount_samples.remote(calls, rows))
 
     def _next_block(self, beta: float, timeout: float | None, check: Callable[[], None]) -> list[dict[str, Any]]:
         import ray
 
         check()
         deadline = None if timeout is None else time.monotonic() + timeout
-        for index in range(CALLS):
-            if index not in [used for used, _ in self._calls]:
-                self._request(index, beta)
         while True:
+            for index in range(CALLS):
+                if index not in self._calls:
+                    self._calls[index] = self._server.sample.remote(self._batch_size, self._batches, beta, index)
             left = CHECK_INTERVAL if deadline is None else min(max(deadline - time.monotonic(), 0.0), CHECK_INTERVAL)
-            answered, _ = ray.wait([call for _, call in self._calls], timeout=left)
-            if answered:
-                break
-            check()
-            if deadline is not None and time.monotonic() >= deadline:
-                raise SampleTimeout(self.batch_size, timeout or 0.0)
-        index, call = next(each for each in self._calls if each[1] == answered[0])
-        try:
-            answer = server_result(call)
-        except ServerDied:
-            self._calls.clear()
-            raise
-        except ValueError:  # the server refuses the request
-            self._calls.remove((index, call))
-            self.discard()
-            raise
-        block = self._blocks[index] if isinstance(answer, int) else answer
-        own = np.array(block[: self._layout.bytes_in(block)])
-        self._calls.remove((index, call))
-        self._request(index, beta)
-        return self._layout.open(own, self.batch_size)
-
-    def _request(self, index: int, beta: float) -> None:
-        call = self._server.sample.remote(self.batch_size, self.batches, beta, self.key, index)
-        self._calls.append((index, call))
+            answered, _ = ray.wait([*self._calls.values()], timeout=left)
+            if not answered:
+                check()
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise SampleTimeout(self._batch_size, timeout or 0.0)
+                continue
+            index = next(index for index, call in self._calls.items() if call == answered[0])
+            generation, answer = server_result(answered[0])
+            block = self._blocks[index] if isinstance(answer, int) else answer
+            own = np.array(block[: self._layout.bytes_in(block)])
+            self._calls.pop(index)
+            self._calls[index] = self._server.sample.remote(self._batch_size, self._batches, beta, index)
+            if generation == self._generation:
+                return self._layout.open(own, self._batch_size)

@@ -47,8 +47,7 @@ class Replay(ReplayServer):
     Raises:
         ValueError: an argument is out of range, or a space has a part without a fixed shape.
         BackendUnavailable: Ray or cpprb is not installed, or Ray cannot start an actor.
-        ExplorerError: a VecEnv or a policy cannot be made.
-        ExplorerMismatch: the VecEnvs' spaces differ.
+        ExplorerError: a VecEnv or a policy cannot be made, or the VecEnvs' spaces differ.
     """
 
     def __init__(

@@ -93,20 +93,12 @@ class Schema:
         Returns:
             The first difference in words, or None if rows are equal.
         """
-        mine = self.describe()
-        for name in ("n_step", "gamma"):  # first, since n steps add a field
-            if mine[name] != other[name]:
-                return f"its {name} is {other[name]}, here it is {mine[name]}"
-        ours = {label: (dtype, tuple(shape)) for label, dtype, shape in mine["columns"]}
-        theirs = {label: (dtype, tuple(shape)) for label, dtype, shape in other["columns"]}
-        for label in (*ours, *theirs):
-            if label not in theirs:
-                return f"it has no {label}"
-            if label not in ours:
-                return f"it has {label}, which is not stored here"
-            if ours[label] != theirs[label]:
-                return f"its {label} is {_describe(*theirs[label])}, here it is {_describe(*ours[label])}"
-        return None if mine == other else "its columns are in another order"
+        mine, theirs = _by_name(self.describe()), _by_name(other)
+        for name in (*mine, *theirs):
+            found, own = theirs.get(name, "missing"), mine.get(name, "not stored")
+            if found != own:
+                return f"its {name} is {found}, here it is {own}"
+        return None if list(mine) == list(theirs) else "its columns are in another order"
 
     def empty(self, n: int) -> Rows:
         """Return rows of zeros, so that the padding has defined values.
@@ -270,5 +262,7 @@ def _checked(column: Column, part: Any, n: int) -> Array:
     return given
 
 
-def _describe(dtype: str, shape: tuple[int, ...]) -> str:
-    return f"{np.dtype(dtype)} {shape}"
+def _by_name(described: Mapping[str, Any]) -> dict[str, str]:
+    """Return the parts of a schema's `describe()` as text, first those that change columns."""
+    columns = {label: f"{np.dtype(dtype)} {tuple(shape)}" for label, dtype, shape in described["columns"]}
+    return {"n_step": f"{described['n_step']}", "gamma": f"{described['gamma']}", **columns}

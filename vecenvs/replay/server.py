@@ -15,10 +15,10 @@ from vecenvs.arguments import parse_int, parse_limit, parse_timeout
 from vecenvs.backends.ray.cluster import Session, check_init_kwargs, check_ray, import_paths
 from vecenvs.backends.ray.placement import Placement, Request, check_options
 from vecenvs.env_calls import get_attr, name_for
+from vecenvs.errors import ClosedError
 from vecenvs.pool.finalizers import Finalizer, Part, call_all
 from vecenvs.replay import link
 from vecenvs.replay.buffer import ReplayBuffer
-from vecenvs.replay.errors import StoppedError
 from vecenvs.replay.inserter import Inserter
 from vecenvs.replay.limiter import RateLimiter
 from vecenvs.replay.prefetcher import Prefetcher
@@ -40,8 +40,8 @@ class ReplayServer:
         observation_space: a space whose parts all have a fixed shape.
         action_space: likewise.
         capacity: the number of transitions that the buffer holds.
-        batch_size: the number of rows of a batch, unless `sample` is given another.
-        min_size: nothing is sampled before this many transitions are stored; None means `batch_size`.
+        batch_size: the number of rows of a batch.
+        min_size: nothing is sampled before this many transitions, or a batch of them, are stored.
         samples_per_insert: the ratio kept between samples and inserts, give or take one call of `prefetch` batches;
             None means no limit.
         prioritized: draw in proportion to priority to the power `alpha`, in place of uniformly.
@@ -72,7 +72,7 @@ class ReplayServer:
         capacity: int,
         *,
         batch_size: int = 256,
-        min_size: int | None = None,
+        min_size: int = 1,
         samples_per_insert: float | None = None,
         prioritized: bool = False,
         alpha: float = 0.6,
@@ -96,12 +96,14 @@ class ReplayServer:
         self.batch_size = parse_int("batch_size", batch_size, 1)
         self.beta = beta
         self._prioritized = prioritized
-        self._prefetch = None if prefetch is None else parse_int("prefetch", prefetch, 1)
-        self._capacity = parse_int("capacity", capacity, 1)
-        size = self.batch_size if min_size is None else parse_int("min_size", min_size, 1)
-        if max(size, self.batch_size) > capacity:
-            raise ValueError(f"capacity={capacity} is less than min_size={size} or batch_size={self.batch_size}")
-        limiter = samples_per_insert, size, self._batches(self.batch_size) * self.batch_size
+        size = max(parse_int("min_size", min_size, 1), self.batch_size)
+        if size > parse_int("capacity", capacity, 1):
+            raise ValueError(f"capacity={capacity} is less than min_size={min_size} or batch_size={self.batch_size}")
+        if prefetch is None:
+            fitting = BLOCK_BYTES // (self._layout.row_bytes * self.batch_size)
+            prefetch = max(min(fitting, MOST_PREFETCHED[prioritized]), 1)
+        batches = parse_int("prefetch", prefetch, 1)
+        limiter = samples_per_insert, size, batches * self.batch_size
         RateLimiter(*limiter)  # raises errors here
         waits = parse_limit(ready_timeout, "ready_timeout")
         check_init_kwargs(ray_init_kwargs)
@@ -119,20 +121,18 @@ class ReplayServer:
             process = link.watch_process(Placement(request, self.actor, "the replay server").wait(), self._session.node)
             self._parts[0] = partial(link.end_actor, self.actor, process, 0.0, self._session)
             self._updates: deque[Any] = deque()
-            self._prefetchers = 0
             self._own_inserter = Inserter(self.actor, self.schema)
-            self._prefetcher = self._new_prefetcher(self.batch_size)
+            self._prefetcher = Prefetcher(self.actor, self._layout, self.batch_size, batches)
             if restore is not None:
                 self.restore(restore)
         except BaseException:
             self.stop()
             raise
 
-    def sample(self, batch_size: int | None = None, timeout: float | None = None) -> dict[str, Any]:
+    def sample(self, timeout: float | None = None) -> dict[str, Any]:
         """Return a batch; wait for `min_size` and the rate limiter.
 
         Args:
-            batch_size: the number of rows. A change discards the prefetched batches.
             timeout: seconds to wait, or None for no limit.
 
         Returns:
@@ -140,7 +140,6 @@ class ReplayServer:
 
         Raises:
             SampleTimeout: there is no batch in time; a later `sample` still returns it.
-            ValueError: `batch_size` is more than is stored, or than capacity.
             ServerDied: the server has died.
             ClosedError: the server has been stopped.
             ExplorerError: an env or policy of a Replay has raised. Each error is raised once, and again if no explorer
@@ -149,9 +148,6 @@ class ReplayServer:
         """
         self._check_open("sample")
         self._check_explorers()
-        size = self.batch_size if batch_size is None else batch_size
-        if size != self._prefetcher.batch_size:
-            self._change_batch_size(size)
         return self._prefetcher.take(self.beta, parse_timeout(timeout), self._check_wait)
 
     def update_priorities(self, indexes: Any, priorities: Any) -> None:
@@ -232,8 +228,7 @@ class ReplayServer:
         Raises:
             ValueError: the file is damaged, has another layout, or more transitions than fit. Nothing is changed.
         """
-        self._call_server("restore", os.path.abspath(path))
-        self._prefetcher.discard()
+        self._prefetcher.restart(self._call_server("restore", os.path.abspath(path)))
 
     def get_attr(self, name: str) -> Any:
         """Read an attribute of the server.
@@ -295,7 +290,7 @@ class ReplayServer:
 
     def _check_open(self, what: str) -> None:
         if self.closed:
-            raise StoppedError(what)
+            raise ClosedError(what, of=type(self).__name__)
 
     def _check_connection(self) -> None:
         link.check_connection(self._session)
@@ -311,19 +306,3 @@ class ReplayServer:
         self._check_open(method)
         self._check_connection()
         return link.server_result(getattr(self.actor, method).remote(*args), self._check_connection)
-
-    def _change_batch_size(self, size: int) -> None:
-        if parse_int("batch_size", size, 1) > self._capacity:
-            raise ValueError(f"a batch of {size} is more than capacity: it could never be drawn")
-        self._check_connection()
-        self._prefetcher.discard()
-        self._prefetcher = self._new_prefetcher(size)
-
-    def _new_prefetcher(self, batch_size: int) -> Prefetcher:
-        self._prefetchers += 1
-        return Prefetcher(self.actor, self._layout, batch_size, self._batches(batch_size), self._prefetchers)
-
-    def _batches(self, batch_size: int) -> int:
-        """Return the number of batches per call."""
-        fitting = max(min(BLOCK_BYTES // (self._layout.row_bytes * batch_size), MOST_PREFETCHED[self._prioritized]), 1)
-        return fitting if self._prefetch is None else self._prefetch

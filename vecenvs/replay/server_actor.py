@@ -8,7 +8,6 @@ explorer has at most two unanswered fragments, a learner two requests.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 import time
 from collections import deque
@@ -16,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from vecenvs.backends.ray.actor import ActorLocation, here
-from vecenvs.replay.blocks import Block, rows_in
+from vecenvs.replay.blocks import Block
 from vecenvs.replay.buffer import ReplayBuffer
 from vecenvs.replay.limiter import RateLimiter
 from vecenvs.replay.link import run_call
@@ -33,7 +32,7 @@ class SampleRequest(NamedTuple):
     batches: int
     beta: float
     out: Block | None
-    answer: asyncio.Future[Block | int]
+    answer: asyncio.Future[tuple[int, Block | int]]
 
 
 class ServerActor:
@@ -55,8 +54,8 @@ class ServerActor:
         self._weights: list[Any] = []
         self._inserts: deque[tuple[Rows, asyncio.Future[None]]] = deque()
         self._requests: deque[SampleRequest] = deque()
-        self._blocks: tuple[int, SharedBlocks] | None = None  # the key of the newest prefetcher, and its memory
-        self._uncounting: list[asyncio.Future[None]] = []  # references, as asyncio's own are weak
+        self._blocks: SharedBlocks | None = None  # the learner's memory
+        self._generation = 0  # counts restores
         self._throttle = InsertThrottle()
         self._scheduled = False  # whether `_run_scheduled` will be called
 
@@ -86,47 +85,31 @@ class ServerActor:
         self.limiter.inserted(self.buffer.add_rows(rows))
         self._process_queues()
 
-    async def open_memory(self, key: int, rows: int, address: Address, token: bytes, size: int) -> str:
-        """Open the memory of prefetcher `key`, in place of any other's; return "" or why that failed."""
-        self.limiter.tolerance = max(self.limiter.tolerance or 0, rows)  # one call must be possible at a time
+    async def open_memory(self, address: Address, token: bytes, size: int) -> str:
+        """Open the learner's memory; return "" or why that failed."""
         try:
-            self._blocks = key, open_shared_blocks(address, token, size)
+            self._blocks = open_shared_blocks(address, token, size)
         except (OSError, ValueError) as exc:
             return f"{type(exc).__name__}: {exc}"
         return ""
 
-    async def sample(self, batch_size: int, batches: int, beta: float, key: int, index: int) -> Block | int:
+    async def sample(self, batch_size: int, batches: int, beta: float, index: int) -> tuple[int, Block | int]:
         """Draw as many batches as the limiter allows, from 1 to `batches`.
 
         Args:
             batch_size: the number of rows of one batch.
             batches: the largest number of batches.
             beta: as in `ReplayBuffer.sample`.
-            key: the prefetcher.
-            index: the place of the block in the prefetcher's memory.
+            index: the place of the block in the learner's memory.
 
         Returns:
-            The number of rows if the block is in that memory, else the block.
+            The number of restores before, and the number of rows if the block is in that memory, else the block.
         """
-        out = self._blocks[1][index] if self._blocks is not None and self._blocks[0] == key else None
-        answer: asyncio.Future[Block | int] = asyncio.get_running_loop().create_future()
+        out = None if self._blocks is None else self._blocks[index]
+        answer: asyncio.Future[tuple[int, Block | int]] = asyncio.get_running_loop().create_future()
         self._requests.append(SampleRequest(batch_size, batches, beta, out, answer))
         self._process_queues()
         return await answer
-
-    async def uncount_samples(self, calls: list[Any], rows: int) -> None:
-        """Subtract unused samples from the count: `rows`, and the results of earlier `calls` of `sample`."""
-        for call in calls:
-            self._uncounting.append(asyncio.ensure_future(self._uncount(call)))
-        self._uncounting = [task for task in self._uncounting if not task.done()]
-        self.limiter.sampled(-rows)
-        self._process_queues()
-
-    async def _uncount(self, call: Any) -> None:
-        with contextlib.suppress(ValueError):  # it was refused, and not counted
-            answer = await call
-            self.limiter.sampled(-(answer if isinstance(answer, int) else rows_in(answer)))
-            self._process_queues()
 
     async def update_priorities(self, indexes: Any, priorities: Any) -> None:
         """Set priorities of sampled transitions; count the ones that have been overwritten."""
@@ -153,11 +136,13 @@ class ServerActor:
         """Write the buffer to a file; other calls wait meanwhile."""
         self.buffer.save(path)
 
-    async def restore(self, path: str) -> None:
-        """Restore a file from `save`, or from a ReplayBuffer."""
+    async def restore(self, path: str) -> int:
+        """Restore a file from `save`, or from a ReplayBuffer; return the number of restores."""
         self.buffer.restore(path)
         self.limiter.restore(self.buffer.inserted)
+        self._generation += 1
         self._process_queues()
+        return self._generation
 
     async def call(self, function: bytes) -> bytes:
         """Run a pickled call with this object, which may change what the queues wait for."""
@@ -175,19 +160,15 @@ class ServerActor:
             return False
         batch_size, batches, beta, out, answer = self._requests[0]
         allowed = self.limiter.may_sample(len(self.buffer)) // batch_size
-        if allowed < 1:
+        if allowed < 1 or batch_size > len(self.buffer):
             return False
         self._requests.popleft()
         batches, begun = int(min(batches, allowed)), time.monotonic()
-        try:
-            block = self.buffer.sample_block(batch_size, batches, beta=beta, out=out)
-        except ValueError as exc:  # a batch larger than what is stored
-            answer.set_exception(exc)
-        else:
-            answer.set_result(block if out is None else batch_size * batches)
-            self.limiter.sampled(batch_size * batches)
-            now = time.monotonic()
-            self._throttle.add_sample(now, now - begun)
+        block = self.buffer.sample_block(batch_size, batches, beta=beta, out=out)
+        answer.set_result((self._generation, block if out is None else batch_size * batches))
+        self.limiter.sampled(batch_size * batches)
+        now = time.monotonic()
+        self._throttle.add_sample(now, now - begun)
         return True
 
     def _store_insert(self) -> bool:
