@@ -223,6 +223,9 @@ class Ledger:
             else:
                 self.check_failed(error)
             return 1
+        asked = kwargs.get("indices")
+        if asked is not None and batch.indices.tolist() != list(asked):
+            raise AssertionError(f"rows of {batch.indices} where {asked} were asked for")
         self.check_batch(batch)
         return len(batch)
 

@@ -1,22 +1,113 @@
-"""Random schedules of send, recv, reset_async, step, timeouts, attributes and failures, against a plain model."""
+"""Random schedules of send, recv, reset_async, step, timeouts, attributes and failures, against a ledger."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+from collections.abc import Callable, Iterable
 
+import numpy as np
 import pytest
 
-from vecenvs.testing.envs.scheduled import ScheduledEnv
-from vecenvs.testing.model import Player
+from vecenvs.errors import AlreadySteppingError, NotSteppingError, StepTimeout
+from vecenvs.testing.envs.sized import Rows, SizedEnv, filled
+from vecenvs.testing.ledger import Ledger
 from vecenvs.testing.suite.base import Conformance, Make
+from vecenvs.vec_env import VecEnv
 from vecenvs.worker.autoreset import AUTORESET_MODES
 
 ENVS = 5
-KINDS = [
-    "send", "send", "send", "recv", "recv", "recv_group", "recv_timeout", "reset_async", "step", "get_attr", "set_attr",
-]  # fmt: skip
+ROWS = Rows("box", (24,))
 EXAMPLES = int(os.environ.get("VECENVS_SCHEDULES", "25"))  # per mode and configuration; each of up to 50 operations
+
+
+class Player:
+    """Carries out operations on a VecEnv of SizedEnvs. Every set of envs and every number is valid for each."""
+
+    def __init__(self, vec: VecEnv) -> None:
+        self.vec = vec
+        self.ledger = Ledger(vec, ROWS, lambda number: filled(ROWS.action_size, number))
+        self.operations: dict[str, Callable[[list[int], int], None]] = {
+            "send": self.send, "recv": self.recv, "recv_group": self.recv_group, "recv_timeout": self.recv_timeout,
+            "reset_async": self.reset_async, "step": self.step, "get_attr": self.get_attr, "set_attr": self.set_attr,
+        }  # fmt: skip
+
+    def play(self, kind: str, mask: int, number: int) -> None:
+        """Carry out an operation on env i if bit i of `mask` is set, in an order that depends on `number`."""
+        chosen = [i for i in range(ENVS) if mask >> i & 1]
+        if number % 2:
+            chosen = chosen[number % 3 :: -1] + chosen[number % 3 + 1 :]
+        self.operations[kind](chosen, number)
+
+    def send(self, chosen: list[int], _: int) -> None:
+        if not chosen:
+            self.vec.send(np.zeros((0, ROWS.action_size), np.uint8), [])
+            return
+        if self._are_free(chosen, lambda: self.vec.send(self.ledger.actions(len(chosen)), chosen), autoresets=False):
+            self.ledger.send(chosen)
+
+    def reset_async(self, chosen: list[int], number: int) -> None:
+        if self._are_free(chosen, lambda: self.vec.reset_async(chosen)):
+            self.ledger.reset_async(chosen, seed=number if number % 3 else None)
+
+    def step(self, _: list[int], number: int) -> None:
+        if self._are_free(range(ENVS), lambda: self.vec.step(self.ledger.actions(ENVS))):
+            self.ledger.step(batched=bool(number % 2))
+
+    def recv(self, chosen: list[int], number: int) -> None:
+        due = len(self.ledger.pending())
+        if not due:
+            self._is_refused(self.vec.recv, NotSteppingError)
+            return
+        self._is_refused(lambda: self.vec.recv(due + 1), ValueError)
+        least = 1 + number % due
+        most = least + len(chosen) if chosen else None
+        count = self.ledger.recv(least, most)
+        assert most is None or count <= most
+
+    def recv_group(self, chosen: list[int], _: int) -> None:
+        pending = self.ledger.pending()
+        chosen = [i for i in chosen if i in pending]
+        if len(pending) < ENVS:
+            other = next(i for i in range(ENVS) if i not in pending)
+            self._is_refused(lambda: self.vec.recv(indices=[*chosen, other]), NotSteppingError)
+        if chosen:
+            self.ledger.recv(indices=chosen)
+
+    def recv_timeout(self, _: list[int], number: int) -> None:
+        due = len(self.ledger.pending())
+        if due:
+            with contextlib.suppress(StepTimeout):
+                self.ledger.recv(due, None, 1e-3 * (number % 2))
+
+    def get_attr(self, chosen: list[int], _: int) -> None:
+        if self._are_free(chosen, lambda: self.vec.get_attr("place", chosen)):
+            assert self.vec.get_attr("place", chosen) == [self.ledger.slots[i].place for i in chosen]
+
+    def set_attr(self, chosen: list[int], number: int) -> None:
+        """Let envs take so long that they overtake each other, or raise at their next step."""
+        name, value = ("nap", 5e-5 * number) if number < 7 else ("fate", "raise")
+        if self._are_free(chosen, lambda: self.vec.set_attr(name, value, chosen)):
+            self.vec.set_attr(name, value, chosen)
+            for i in chosen if name == "fate" else ():
+                self.ledger.slots[i].fate = "raise"
+
+    def drain(self) -> None:
+        """Receive all rows that are to come, and check that there are no others."""
+        self.ledger.drain()
+        self._is_refused(self.vec.recv, NotSteppingError)
+
+    def _are_free(self, chosen: Iterable[int], command: Callable[[], object], *, autoresets: bool = True) -> bool:
+        """Tell whether the envs may take a command; check, otherwise, that it is refused."""
+        free = set(chosen) <= set(self.ledger.free(autoresets=autoresets))
+        if not free:
+            self._is_refused(command, AlreadySteppingError)
+        return free
+
+    def _is_refused(self, command: Callable[[], object], error: type[Exception]) -> None:
+        with pytest.raises(error):
+            command()
 
 
 class ScheduleConformance(Conformance):
@@ -29,26 +120,25 @@ class ScheduleConformance(Conformance):
         from hypothesis import HealthCheck, given, settings
         from hypothesis import strategies as st
 
+        env_fns = [functools.partial(SizedEnv, tag, ROWS) for tag in range(ENVS)]
+        player = Player(make(env_fns, autoreset=mode))
+        kinds = [*player.operations, "send", "send", "recv"]
         operations = st.lists(
-            st.tuples(st.sampled_from(KINDS), st.integers(0, 2**ENVS - 1), st.integers(0, 9)), max_size=50
+            st.tuples(st.sampled_from(kinds), st.integers(0, 2**ENVS - 1), st.integers(0, 9)), max_size=50
         )
-        env_fns = [functools.partial(ScheduledEnv, tag) for tag in range(ENVS)]
-        vec = make(env_fns, autoreset=mode)
-        player = Player(vec)
 
         @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
         @given(operations)
         def play(schedule: list[tuple[str, int, int]]) -> None:
-            nonlocal vec, player
+            nonlocal player
             try:
                 for kind, mask, number in schedule:
                     player.play(kind, mask, number)
                 player.drain()
             except BaseException:  # the next example, perhaps a smaller one, needs a sound VecEnv
-                vec.close()
-                vec = make(env_fns, autoreset=mode)
-                player = Player(vec)
+                player.vec.close()
+                player = Player(make(env_fns, autoreset=mode))
                 raise
 
         play()
-        assert player.answers > 0
+        assert player.ledger.checked > 0
