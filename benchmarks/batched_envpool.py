@@ -50,7 +50,9 @@ class ThroughVecEnv:
     def __init__(self, name: str, make_vec: MakesVec, env_id: str, num_envs: int) -> None:
         share = num_envs // WORKERS
         self.name = name
-        self._vec = make_vec([Batched(_partial(env_id, num_envs=share, num_threads=1), share)] * WORKERS)
+        seeds = range(0, WORKERS * share, share)
+        fns = [Batched(_partial(env_id, num_envs=share, num_threads=1, seed=seed), share) for seed in seeds]
+        self._vec = make_vec(fns)
         self._stepper = VecStepper(self._vec, self._vec.reset(), rows=True)
         self.step = self._stepper.step
 

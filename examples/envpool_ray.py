@@ -14,11 +14,17 @@ import argparse
 import functools
 import time
 from collections import Counter
+from typing import Any
 
 import envpool
 import numpy as np
 
-from vecenvs import Batched, RayVecEnv
+from vecenvs import Batched, RayVecEnv, worker_cores
+
+
+def make(env_id: str, num_envs: int, seed: int) -> Any:
+    """Make an EnvPool in its actor, with a thread for each CPU there."""
+    return envpool.make_gymnasium(env_id, num_envs=num_envs, seed=seed, num_threads=worker_cores())
 
 
 def main() -> None:
@@ -37,8 +43,7 @@ def main() -> None:
     hosts = []
     for node in range(args.num_workers):  # EnvPool takes seeds where it is made: its env i gets seed + i
         seed = args.seed + node * args.num_envs
-        make = functools.partial(envpool.make_gymnasium, args.env_id, num_envs=args.num_envs, seed=seed)
-        hosts.append(Batched(make, args.num_envs))
+        hosts.append(Batched(functools.partial(make, args.env_id, args.num_envs, seed), args.num_envs))
     rng = np.random.default_rng(args.seed)
     with RayVecEnv(
         hosts,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import signal
 from pathlib import Path
@@ -29,8 +30,15 @@ def cartpole(num_envs: int, **kwargs: Any) -> functools.partial[Any]:
     return functools.partial(envpool.make_gymnasium, "CartPole-v1", num_envs=num_envs, **kwargs)
 
 
-def cartpoles(num_envs: int, **kwargs: Any) -> Batched:
-    return Batched(cartpole(num_envs, **kwargs), num_envs)
+def made(num_envs: int, kwargs: dict[str, Any]) -> Any:
+    """Make an EnvPool where this is called: in its worker."""
+    return cartpole(num_envs, **{"num_threads": worker_cores(), **kwargs})()
+
+
+def cartpoles(num_envs: int, first: int = 0, **kwargs: Any) -> Batched:
+    """Return the function of an EnvPool whose first env has this number, and a seed that depends on that alone."""
+    seeds = {} if "env_seed" in kwargs else {"seed": 42 + first}
+    return Batched(functools.partial(made, num_envs, {**seeds, **kwargs}), num_envs)
 
 
 def noted(folder: Path, seed: int) -> Any:
@@ -55,7 +63,9 @@ class EnvPoolRules(Conformance):
             garbage.append(garbage)
             del garbage
             one = cartpole(12, num_threads=1, max_episode_steps=STEPS)()
-            vec = make([cartpoles(size, max_episode_steps=STEPS) for size in sizes], autoreset="next_step")
+            firsts = itertools.accumulate(sizes, initial=0)
+            fns = [cartpoles(size, first, max_episode_steps=STEPS) for size, first in zip(sizes, firsts, strict=False)]
+            vec = make(fns, autoreset="next_step")
             rng = np.random.default_rng(0)
             np.testing.assert_array_equal(vec.reset(), one.reset()[0])
             ends = np.zeros(2, int)
@@ -78,7 +88,7 @@ class EnvPoolRules(Conformance):
 
     def test_threads_are_the_cores_of_the_worker(self, make: Make) -> None:
         for num_workers in (1, 2):
-            vec = make([cartpoles(64)] * num_workers, autoreset="next_step")
+            vec = make([cartpoles(64, 64 * worker) for worker in range(num_workers)], autoreset="next_step")
             threads = [config["num_threads"] for config in vec.get_attr("config", range(0, vec.num_envs, 64))]
             assert threads == [self.cores(num_workers)] * num_workers
             vec.close()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Configuration
-from envpool_rules import MARKS, EnvPoolRules, EnvPoolWorkerRules, cartpoles
+from envpool_rules import MARKS, EnvPoolRules, EnvPoolWorkerRules, cartpole, cartpoles
 
 from vecenvs import Batched, DummyVecEnv, EnvError, SubprocVecEnv, worker_cores
 from vecenvs.cpus import sharing, usable_cores
@@ -49,7 +49,7 @@ class TestWorkers(OnConfigurations, EnvPoolWorkerRules):
 
 
 def test_infos_and_a_reset_of_some() -> None:
-    vec = DummyVecEnv([cartpoles(2), cartpoles(4), cartpoles(6)], autoreset="next_step")
+    vec = DummyVecEnv([cartpoles(2), cartpoles(4, 2), cartpoles(6, 6)], autoreset="next_step")
     vec.reset()
     *_, infos = vec.step([0] * 12)
     before, *_ = vec.step([0] * 12)
@@ -67,12 +67,13 @@ def test_infos_and_a_reset_of_some() -> None:
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no /proc")
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_as_many_threads_as_cores(num_workers: int) -> None:
-    def counts(kind: Batched) -> list[int]:
-        with SubprocVecEnv([kind] * num_workers, num_workers, autoreset="next_step"):
+    def counts(**kwargs: Any) -> list[int]:
+        fns = [cartpoles(64, 64 * worker, **kwargs) for worker in range(num_workers)]
+        with SubprocVecEnv(fns, num_workers, autoreset="next_step"):
             return [threads(process.pid) for process in multiprocessing.active_children()]
 
     more = max(1, usable_cores() // num_workers) - 1
-    assert counts(cartpoles(64)) == [count + more for count in counts(cartpoles(64, num_threads=1))]
+    assert counts() == [count + more for count in counts(num_threads=1)]
 
 
 def test_a_function_without_threads_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,17 +90,28 @@ def test_a_function_without_threads_is_refused(monkeypatch: pytest.MonkeyPatch) 
         DummyVecEnv([cartpoles(4, batch_size=2)], autoreset="next_step")
 
 
+def test_batches_without_seeds_are_refused() -> None:
+    """They would be the same envs twice."""
+    with pytest.raises(EnvError, match=r"the EnvPool of envs 4-7 has the seed 42.* such as seed=42 \+ 4"):
+        DummyVecEnv([Batched(cartpole(4, num_threads=1), 4)] * 2, autoreset="next_step")
+    with DummyVecEnv(
+        [Batched(cartpole(4, num_threads=1), 4), cartpoles(4, env_seed=[42, 1, 2, 3])], autoreset="next_step"
+    ) as vec:
+        obs = vec.reset()
+    assert np.array_equal(obs[0], obs[4])
+
+
 def test_threads_end_with_the_vec_env() -> None:
     gc.collect()  # refused EnvPools of other tests
     before = threads(os.getpid())
-    with DummyVecEnv([cartpoles(4), cartpoles(4)], autoreset="next_step") as vec:
+    with DummyVecEnv([cartpoles(4), cartpoles(4, 4)], autoreset="next_step") as vec:
         vec.reset()
         during = threads(os.getpid())
     assert threads(os.getpid()) == before < during
 
 
 def test_as_gymnasium() -> None:
-    envs = as_gymnasium(SubprocVecEnv([cartpoles(6)] * 2, 2, autoreset="next_step"))
+    envs = as_gymnasium(SubprocVecEnv([cartpoles(6), cartpoles(6, 6)], 2, autoreset="next_step"))
     envs.reset()
     *_, infos = envs.step(np.zeros(12, np.int64))
     assert infos["elapsed_step"].tolist() == [1] * 12

@@ -1,10 +1,9 @@
-"""EnvPool as a host: threads for the cores of its worker, seeds where it is made, resets of some envs."""
+"""EnvPool as a host: resets of some envs, and checks of the threads and seeds that it was made with."""
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,32 +14,18 @@ from vecenvs.cpus import worker_cores
 from vecenvs.errors import VecEnvError
 from vecenvs.worker.batched_host import MASK, BatchedHost
 
-SEED = 42  # of env 0, if an EnvPool is given none
+_SEED = 42  # of its first env, if an EnvPool is given none
 
 
-def is_envpool(made: Any) -> bool:
-    """Tell whether an EnvPool has this class, or a function is one of EnvPool's own."""
-    kinds = (made,) if hasattr(made, "__qualname__") else type(made).__mro__
-    return any(kind.__module__.partition(".")[0] == "envpool" for kind in kinds)
-
-
-def with_defaults(make: Callable[[], Any], first: int) -> Callable[[], Any]:
-    """Give a partial of EnvPool's own functions what it leaves to EnvPool's defaults, for env `first` and those after.
-
-    EnvPool's defaults are a thread for each core of the machine, in each worker, and the same seeds in each batch.
-    """
-    if not (isinstance(make, functools.partial) and is_envpool(make.func)):
-        return make
-    missing: dict[str, Any] = {"num_threads": min(make.keywords.get("num_envs", 1), worker_cores())}
-    if "env_seed" not in make.keywords:
-        missing["seed"] = SEED + first
-    return functools.partial(make.func, *make.args, **{**missing, **make.keywords})
+def is_envpool(env: Any) -> bool:
+    """Tell whether an env is an EnvPool."""
+    return any(kind.__module__.partition(".")[0] == "envpool" for kind in type(env).__mro__)
 
 
 class EnvPoolHost(BatchedHost):
-    """An EnvPool of its gymnasium interface."""
+    """An EnvPool of its gymnasium interface, whose first env is `first`."""
 
-    def __init__(self, env: Any, num_envs: int) -> None:
+    def __init__(self, env: Any, num_envs: int, first: int) -> None:
         super().__init__(env, num_envs)
         self.spec = None  # EnvPool's own, which cannot be pickled
         self.takes_masks = True
@@ -56,6 +41,12 @@ class EnvPoolHost(BatchedHost):
             raise VecEnvError(
                 f"the EnvPool has {threads} threads, as it does without num_threads, but this worker may use "
                 f"{cores} of the cores: pass num_threads=vecenvs.worker_cores() in the function that makes it"
+            )
+        if first and config["seed"] == _SEED and not config["env_seed"]:
+            raise VecEnvError(
+                f"the EnvPool of envs {first}-{first + num_envs - 1} has the seed {_SEED}, as it does without one, and "
+                f"would repeat the rows of the first batch: pass another seed to the function that makes it, such as "
+                f"seed={_SEED} + {first}"
             )
 
     def reset(self, mask: NDArray[np.bool_] | None, seeds: Sequence[int | None], options: Any) -> tuple[Any, Columns]:

@@ -20,7 +20,7 @@ from vecenvs.vec_env import way_of_several
 from vecenvs.worker.batched_host import BatchedHost
 from vecenvs.worker.calls import close_envs
 from vecenvs.worker.env_shard import ENV_ERRORS
-from vecenvs.worker.make_host import call_make, make_host
+from vecenvs.worker.make_host import make_host
 from vecenvs.worker.old_gym import PACKAGE, seed_remedy
 
 SPACES = ("observation_space", "action_space")
@@ -58,16 +58,15 @@ def make_envs(
     try:
         with sharing(cores):
             for env_fn in env_fns:
-                batched = env_fn if isinstance(env_fn, Batched) else None
-                env = run(env_fn) if batched is None else run(call_make, batched, slot)
-                if batched is None:
+                env = run(env_fn)
+                if not isinstance(env_fn, Batched):
                     _check_env(env, slot)
                 bare = id(getattr(env, "unwrapped", env))
                 if bare in seen:
                     told = f"the env function of env {slot} gave an env that another one had given already"
                     raise RepeatedEnvError(slot, f"{told}: {NEW_EACH_TIME}")
                 seen.add(bare)
-                envs.append(env if batched is None else _host_of(env, batched, slot, autoreset))
+                envs.append(_host_of(env, env_fn, slot, autoreset) if isinstance(env_fn, Batched) else env)
                 slot += 1
         slot = first
         made = _describe(envs, first, remote=remote)
@@ -82,7 +81,7 @@ def make_envs(
 def _host_of(env: Any, env_fn: Batched, slot: int, autoreset: str) -> BatchedHost:
     """Return the host of a batched env. VecEnvError if it cannot be used as one, or in this mode."""
     try:
-        host = make_host(env, env_fn.num_envs, env_fn.autoreset)
+        host = make_host(env, env_fn.num_envs, slot, env_fn.autoreset)
         possible = {host.autoreset} | ({"same_step"} if host.autoreset == "disabled" and host.takes_masks else set())
         if autoreset not in possible:
             wanted = " or ".join(f"autoreset={mode!r}" for mode in sorted(possible))

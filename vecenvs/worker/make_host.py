@@ -6,23 +6,17 @@ from typing import Any
 
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
-from vecenvs.batched import Batched
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv, way_of_several
 from vecenvs.worker.batched_host import MODES, BatchedHost, GymnasiumHost, mode_of, shown_by
 from vecenvs.worker.batched_vec_env import VecEnvHost
-from vecenvs.worker.envpool_host import EnvPoolHost, is_envpool, with_defaults
+from vecenvs.worker.envpool_host import EnvPoolHost, is_envpool
 
 
-def call_make(batched: Batched, slot: int) -> Any:
-    """Call the function of a `Batched` whose first env is `slot`."""
-    return with_defaults(batched.make, slot)()
-
-
-def make_host(env: Any, num_envs: int, autoreset: str | None = None) -> BatchedHost:
+def make_host(env: Any, num_envs: int, first: int, autoreset: str | None = None) -> BatchedHost:
     """Return the host of a batched env. VecEnvError, with the remedy, if it is none or has another number of envs.
 
-    `autoreset` is its mode if it does not say so itself.
+    `first` is the number of its first env, and `autoreset` its mode if it does not say so itself.
     """
     env = shown_by(env) or env
     kind = type(env).__name__
@@ -51,7 +45,7 @@ def make_host(env: Any, num_envs: int, autoreset: str | None = None) -> BatchedH
     if isinstance(env, VecEnv):
         return VecEnvHost(env, num_envs)
     if is_envpool(env):
-        return EnvPoolHost(env, num_envs)
+        return EnvPoolHost(env, num_envs, first)
     if isinstance(env, VectorEnv) and declared is None and autoreset is None:
         raise VecEnvError(
             f"{kind} does not say what it does at the end of an episode: its metadata have no 'autoreset_mode'. "
