@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -12,25 +11,31 @@ from typing import Any
 
 import pytest
 
-from vecenvs.bench.contest import LIMIT, Timing, Turn, contest
+from vecenvs.bench.contest import LIMIT, Timing, Turn
 from vecenvs.bench.workloads import BadRequest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is no part of the package
 program = import_module("benchmarks.peers.__main__")
-budgets = import_module("benchmarks.peers.budget")
 figures = import_module("benchmarks.peers.figures")
 grid = import_module("benchmarks.peers.grid")
-library_processes = import_module("benchmarks.peers.library_processes")
 lineup = import_module("benchmarks.peers.lineup")
 pages = import_module("benchmarks.peers.page")
-steppers = import_module("benchmarks.peers.steppers")
+peers_turns = import_module("benchmarks.peers.turns")
+run = import_module("benchmarks.stack.run")
+sections = import_module("benchmarks.stack.page")
+stack_figures = import_module("benchmarks.stack.figures")
+stack_grid = import_module("benchmarks.stack.grid")
 
 SPIN = grid.cell("spin100-8")
 ROWS = grid.cell("rows-64")
 
 
-def entrants(job: Any, *names: str) -> list[Any]:
-    return [lineup.Entrant(lineup.contestant(name), job) for name in names]
+def of_cell(cell: Any, *only: str) -> list[str]:
+    return [one.name for one in program.SUITE.lineup(cell, only)]
+
+
+def choose(only: list[str], quick: bool = False) -> list[str]:
+    return [cell.key for cell in stack_grid.choose(grid.CELLS, grid.AXES, only, quick)]
 
 
 @dataclass
@@ -46,28 +51,42 @@ class Limit:
 
 @dataclass
 class Turns:
-    """Answers by contestant: a rate, or why there is none."""
+    """Answers the orders of turns in place of a library's process: by contestant a rate, or why there is none."""
 
     rates: dict[str, float | str]
     log: list[str] = field(default_factory=list)
     jobs: list[Any] = field(default_factory=list)
 
-    def __call__(self, entrant: Any, num_envs: int, seconds: float) -> Turn:
-        self.log.append(entrant.name)
-        self.jobs.append(entrant.job)
-        rate = self.rates[entrant.name]
+    def ask(self, contestant: Any, order: Any, seconds: float) -> Turn:
+        name, job, _ = order.args
+        assert name == contestant.name
+        self.log.append(name)
+        self.jobs.append(job)
+        rate = self.rates[name]
         if isinstance(rate, str):
-            return Turn(entrant.name, num_envs, 0, failure=rate)
-        return Turn(entrant.name, num_envs, 0, Timing(int(rate), 1.0), startup=0.5)
+            return Turn(name, job.num_envs, 0, failure=rate)
+        return Turn(name, job.num_envs, 0, Timing(int(rate), 1.0), startup=0.5)
 
 
 def play(cell: Any, rates: dict[str, float | str], rounds: int = 2, budget: Any = None) -> tuple[Any, Turns]:
     """Let the contestants take turns; return the cell's record, and the turns."""
-    turns, job = Turns(rates), program.job_of(cell, Limit(), 2, 1.0)
-    numbers = (budget or budgets.Budget(None, 1)).rounds(rounds)
-    of_rounds = budgets.entrants_of(numbers, entrants(job, *rates))
-    read = list(contest(of_rounds, Limit(), cell.num_envs, seconds=1.0, take_turn=turns))
-    return {**figures.cell_record(cell, list(rates), job.think, 1.0, read, 0), "complete": True}, turns
+    turns, contestants = Turns(rates), [lineup.contestant(name) for name in rates]
+    numbers = (budget or run.Budget(None, 1)).rounds(rounds)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(peers_turns, "BareLoops", NoLoops)
+        *_, record = peers_turns.measure(cell, contestants, turns, numbers, 1.0)
+    return {**record, "run": 0, "complete": True}, turns
+
+
+class NoLoops:
+    def __init__(self, env_fn: Any, loops: int) -> None:
+        self.limit = Limit()
+
+    def __enter__(self) -> Limit:
+        return self.limit
+
+    def __exit__(self, *_: object) -> None:
+        return
 
 
 class TestGrid:
@@ -80,29 +99,28 @@ class TestGrid:
 
     def test_every_promised_contestant_takes_part(self) -> None:
         for promise in grid.PROMISES:
-            names = [one.name for one in lineup.lineup(grid.cell(promise.key))] if promise.key else []
+            names = of_cell(grid.cell(promise.key)) if promise.key else []
             assert promise.contestant is None or promise.contestant in names
 
     def test_axes_and_cells_can_be_chosen(self) -> None:
-        chosen = [cell.key for cell in grid.choose(["learner", "rows-64"], quick=False)]
-        assert chosen == ["rows-64", "learner-spin100-8", "learner-cartpole-64"]
-        assert [cell.key for cell in grid.choose(["learner"], quick=True)] == ["learner-spin100-8"]
+        assert choose(["learner", "rows-64"]) == ["rows-64", "learner-spin100-8", "learner-cartpole-64"]
+        assert choose(["learner"], quick=True) == ["learner-spin100-8"]
         with pytest.raises(BadRequest, match="no such axis or cell; there are envs, number"):
-            grid.choose(["nothing"], quick=False)
+            choose(["nothing"])
 
     def test_libraries_with_a_process_per_env_are_spared_a_thousand(self) -> None:
-        names = {one.name for one in lineup.lineup(grid.cell("cartpole-1024"))}
+        names = {*of_cell(grid.cell("cartpole-1024"))}
         assert {"subproc", "Gymnasium SyncVectorEnv", "EnvPool"} <= names
         assert not names & {"Gymnasium AsyncVectorEnv", "SB3 SubprocVecEnv", "TorchRL ParallelEnv", "ray"}
 
     def test_contestants_can_be_chosen_by_library(self) -> None:
-        assert [one.name for one in lineup.lineup(ROWS, ["gymnasium", "dummy"])] == [
+        assert of_cell(ROWS, "gymnasium", "dummy") == [
             "dummy",
             "Gymnasium SyncVectorEnv",
             "Gymnasium AsyncVectorEnv",
         ]
         with pytest.raises(BadRequest, match="no such contestant; the libraries are vecenvs, gymnasium"):
-            lineup.lineup(ROWS, ["gym"])
+            of_cell(ROWS, "gym")
 
     def test_an_env_can_have_infos_and_an_attribute(self) -> None:
         env = replace(grid.cell("infos-64"), env="spin:0us", attr=True).env_fn()()
@@ -118,17 +136,17 @@ class TestRounds:
         order = [(reading["contestant"] == LIMIT, reading["round"]) for reading in record["readings"]]
         assert order == [(True, 0), (False, 0), (False, 0), (True, 1), (False, 1), (False, 1), (True, 2)]
         assert record["rounds"] == 2
-        assert figures.shares(record)["dummy"] == {0: pytest.approx(0.4), 1: pytest.approx(0.4)}
+        assert stack_figures.by_round(record, "dummy", figures.share) == {0: pytest.approx(0.4), 1: pytest.approx(0.4)}
 
     def test_a_failure_is_recorded_and_its_contestant_left_out(self) -> None:
         record, turns = play(SPIN, {"dummy": 600, "EnvPool": "no answer within 60 s"}, rounds=3)
         assert turns.log.count("EnvPool") == 1
-        assert figures.failures(record) == {"EnvPool": "no answer within 60 s"}
-        assert "EnvPool" not in figures.shares(record)
+        assert stack_figures.failures(record) == {"EnvPool": "no answer within 60 s"}
+        assert stack_figures.by_round(record, "EnvPool", figures.share) == {}
 
     def test_slow_contestants_take_fewer_turns(self) -> None:
         _, turns = play(SPIN, {"dummy": 600, "ray": 500}, rounds=4)
-        assert (turns.log.count("dummy"), turns.log.count("ray")) == (4, budgets.SLOW_ROUNDS)
+        assert (turns.log.count("dummy"), turns.log.count("ray")) == (4, peers_turns.SLOW_ROUNDS)
 
     def test_a_learner_computes_as_long_as_the_limit_takes_per_row(self) -> None:
         from vecenvs.bench.workloads import iterations_for
@@ -141,21 +159,22 @@ class TestRounds:
     def test_rounds_shrink_to_the_budget_but_there_is_one(self) -> None:
         now = [0.0]
 
-        class Slowly(Turns):
-            def __call__(self, entrant: Any, num_envs: int, seconds: float) -> Turn:
-                now[0] += 10.0
-                return super().__call__(entrant, num_envs, seconds)
+        class Slowly(NoLoops):
+            def __enter__(self) -> Any:
+                self.limit.run = lambda *_: now.append(now.pop() + 5.0) or Timing(1000, 1.0)  # type: ignore[method-assign]
+                return self.limit
 
         def rounds(budget: Any) -> int:
-            turns, job = Slowly({"dummy": 600.0}), program.job_of(SPIN, Limit(), 2, 1.0)
-            of_rounds = budgets.entrants_of(budget.rounds(9), entrants(job, "dummy"))
-            list(contest(of_rounds, Limit(), SPIN.num_envs, seconds=1.0, take_turn=turns))
-            return len(turns.log)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(peers_turns, "BareLoops", Slowly)
+                contestants = [lineup.contestant("dummy")]
+                *_, record = peers_turns.measure(SPIN, contestants, Turns({"dummy": 1.0}), budget.rounds(9), 1.0)
+            return int(record["rounds"])
 
-        budget = budgets.Budget(60.0, 2, lambda: now[0])
-        assert [budget.begin_cell() and rounds(budget) for _ in range(2)] == [3, 3]
+        budget = run.Budget(40.0, 2, lambda: now[0])
+        assert [budget.begin_cell() and rounds(budget) for _ in range(2)] == [4, 3]
         assert not budget.begin_cell()
-        tight = budgets.Budget(1.0, 1, lambda: now[0])
+        tight = run.Budget(1.0, 1, lambda: now[0])
         assert tight.begin_cell()
         assert rounds(tight) == 1
 
@@ -209,7 +228,7 @@ class TestPage:
         assert "| SB3 DummyVecEnv | **0.60** (0.60..0.60) |" in page
         assert "| *our best over the best Python peer* | 0.67 (0.67..0.67) |" in page
         missed = "| 100 us, 8 envs | >= 0.95 | 0.40 (0.40..0.40) | **missed** | subproc |"
-        assert missed in pages.promises(data["cells"])
+        assert missed in pages.promised(data["cells"])
         assert missed not in page  # users need not see it
         assert "| EnvPool | failed |" in page
         assert "* EnvPool failed (100 us, 8 envs): OSError: no" in page
@@ -220,7 +239,7 @@ class TestPage:
         record = {**play(SPIN, {"subproc": 600})[0], "complete": False}
         page = pages.page(data_of(spin100_8=record), "a", "b", {})
         assert "## Cost of a step" not in page
-        assert "100 us, 8 envs | >= 0.95 | not yet" in pages.promises({})
+        assert "100 us, 8 envs | >= 0.95 | not yet" in pages.promised({})
 
     def test_pictures_lie_beside_it(self, tmp_path: Path) -> None:
         record = play(SPIN, {"subproc": 600, "SB3 DummyVecEnv": 300, "EnvPool": "OSError: no"})[0]
@@ -229,30 +248,19 @@ class TestPage:
         path = tmp_path / "docs/page.md"
         assert "(page/cost.png)" in path.read_text()
         batched = path.read_text().replace("<!-- batched: begin -->\n", "<!-- batched: begin -->\nabout batches\n")
-        path.write_text(pages.with_training(batched, "about training"))
+        path.write_text(sections.with_section(batched, "training", "about training"))
         program.write_page(data_of(spin100_8=record), tmp_path / "peers.json", path)
         assert path.read_text().count("<!-- training: begin -->\nabout training\n<!-- training: end -->") == 1
         assert path.read_text().count("<!-- batched: begin -->\nabout batches\n<!-- batched: end -->") == 1
 
 
-class NoLoops:
-    def __init__(self, env_fn: Any, loops: int) -> None:
-        self.limit = Limit()
-
-    def __enter__(self) -> Limit:
-        return self.limit
-
-    def __exit__(self, *_: object) -> None:
-        return
-
-
 class TestRun:
     @pytest.fixture
-    def turns(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Turns]:
+    def turns(self, monkeypatch: pytest.MonkeyPatch) -> Turns:
         """All contestants, without a process."""
         turns = Turns({one.name: 500 for one in lineup.CONTESTANTS})
-        monkeypatch.setattr(program, "BareLoops", NoLoops)
-        monkeypatch.setattr(library_processes.LibraryProcesses, "take_turn", lambda _, *args: turns(*args))
+        monkeypatch.setattr(peers_turns, "BareLoops", NoLoops)
+        monkeypatch.setattr(run.Processes, "ask", lambda _, *args: turns.ask(*args))
         monkeypatch.setattr(program.axis_charts, "draw_axis", lambda *_: None)
         return turns
 
@@ -261,40 +269,40 @@ class TestRun:
     ) -> None:
         where = ["--record", str(tmp_path / "peers.json"), "--to", str(tmp_path / "page.md"), "--rounds", "2"]
         cells = ["--only", "spin100-8", "rows-64"]
-        interrupt_at = len(lineup.lineup(SPIN)) * 2 + 3
+        interrupt_at = len(of_cell(SPIN)) * 2 + 3
 
         def broken(*args: Any) -> Any:
             if len(turns.log) >= interrupt_at:
                 raise KeyboardInterrupt
-            return turns(*args)
+            return turns.ask(*args)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(library_processes.LibraryProcesses, "take_turn", lambda _, *args: broken(*args))
+            patch.setattr(run.Processes, "ask", lambda _, *args: broken(*args))
             with pytest.raises(SystemExit, match="continues from here"):
-                program.main([*where, *cells])
+                run.main(program.SUITE, [*where, *cells])
         kept = json.loads((tmp_path / "peers.json").read_text())["cells"]
         assert [key for key, record in kept.items() if record["complete"]] == ["spin100-8"]
 
         turns.log.clear()
-        program.main([*where, *cells])
-        assert set(turns.log) == {one.name for one in lineup.lineup(ROWS)}
+        run.main(program.SUITE, [*where, *cells])
+        assert set(turns.log) == {*of_cell(ROWS)}
         data = json.loads((tmp_path / "peers.json").read_text())
         assert all(record["complete"] for record in data["cells"].values())
         assert [record["run"] for record in data["cells"].values()] == [0, 1]
         assert len(data["runs"]) == 2
 
         turns.log.clear()
-        program.main([*where, *cells])
+        run.main(program.SUITE, [*where, *cells])
         assert not turns.log
         assert "nothing to measure" in capsys.readouterr().out
         assert "84x84x4 bytes, 64 envs" in (tmp_path / "page.md").read_text()
 
     def test_time_that_is_over_ends_it(self, turns: Turns, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         where = ["--record", str(tmp_path / "peers.json"), "--to", str(tmp_path / "page.md")]
-        program.main([*where, "--minutes", "0", "--only", "cost"])
+        run.main(program.SUITE, [*where, "--minutes", "0", "--only", "cost"])
         assert "the time is over" in capsys.readouterr().out
         assert not turns.log
 
     def test_unknown_names_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(SystemExit, match="no such axis or cell"):
-            program.main(["--only", "nothing", "--record", str(tmp_path / "peers.json")])
+            run.main(program.SUITE, ["--only", "nothing", "--record", str(tmp_path / "peers.json")])

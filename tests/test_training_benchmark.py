@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,18 +18,18 @@ from later import Later
 from vecenvs.bench.workloads import BadRequest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is no part of the package
-program = Later("benchmarks.training.__main__")  # these two draw charts
-charts = Later("benchmarks.training.charts")
+program = Later("benchmarks.training.__main__")  # it draws charts
 contestants = import_module("benchmarks.training.contestants")
 figures = import_module("benchmarks.training.figures")
 grid = import_module("benchmarks.training.grid")
 pages = import_module("benchmarks.training.page")
-tables = import_module("benchmarks.training.tables")
-budgets = import_module("benchmarks.peers.budget")
+turns = import_module("benchmarks.training.turns")
+processes = import_module("benchmarks.stack.processes")
+stack_figures = import_module("benchmarks.stack.figures")
 
-GAPS = grid.Cell(grid.GAPS, "cartpole", 4, 0.01, (0, 100))
-SB3 = grid.Cell(grid.SB3, "cartpole", 4, 0.0)
-OWN = grid.Cell(grid.OWN, "cartpole", 4, 0.0)
+GAPS = grid.Cell(grid.GAPS, "cartpole", 4, (0, 100))
+SB3 = grid.Cell(grid.SB3, "cartpole", 4)
+OWN = grid.Cell(grid.OWN, "cartpole", 4)
 ROLLOUT = 256
 HALVES = "subproc:w=2, halves"
 
@@ -39,8 +39,7 @@ def names(cell: Any, *only: str) -> list[str]:
 
 
 def take_turn(name: str, cell: Any) -> dict[str, Any]:
-    serve_turns = import_module("benchmarks.training.serve_turns")  # it loads torch
-    found: dict[str, Any] = serve_turns.take_turn(grid.Order(name, cell))
+    found: dict[str, Any] = turns.turn_here(name, cell, 0.05 if cell is GAPS else 0.0)
     assert "failure" not in found, found
     return found
 
@@ -52,7 +51,7 @@ def training(wall: float, update: float = 1e-4) -> dict[str, Any]:
 
 def gap(median: float) -> dict[str, Any]:
     steps = {"median": median, "low": median / 2, "high": 2 * median}
-    return {"steps": {"0": steps, "100": steps}, "updates": {"cpu": None, "minibatches": 9.0, "first_step": steps}}
+    return {"steps": {"0": steps, "100": steps}, "updates": {"cpu": 0.02}}
 
 
 def record(cell: Any, readings: dict[str, list[dict[str, Any]]]) -> Any:
@@ -61,7 +60,7 @@ def record(cell: Any, readings: dict[str, list[dict[str, Any]]]) -> Any:
         for name, found in readings.items()
         for number, reading in enumerate(found)
     ]
-    return figures.cell_record(cell, list(readings), taken, [0.0], 0)
+    return {"run": 0, "cell": asdict(cell), "lineup": list(readings), "busy": [0.0], "readings": taken}
 
 
 class TestLineup:
@@ -75,16 +74,17 @@ class TestLineup:
 
     def test_libraries_and_any_setting_of_ours_can_be_chosen(self) -> None:
         assert names(GAPS, "gymnasium", "subproc:w=1", "dummy") == [
-            *("Gymnasium SyncVectorEnv", "Gymnasium AsyncVectorEnv"),
-            *("subproc:w=1", "dummy"),
+            *("dummy", "Gymnasium SyncVectorEnv", "Gymnasium AsyncVectorEnv"),
+            "subproc:w=1",
         ]
         assert names(OWN, "auto, halves") == ["auto, halves"]
         with pytest.raises(BadRequest, match="unknown backend 'gym'"):
             names(GAPS, "gym")
 
-    def test_cells_of_the_plans(self) -> None:
-        assert len({cell.key for cell in grid.COMPLETE.cells()}) == 3 * 3 * 2
-        assert {cell.gaps for cell in grid.KEY.cells()} == {(), (300, 1000)}
+    def test_cells(self) -> None:
+        assert len({cell.key for cell in grid.CELLS}) == 3 * 3 * 2
+        assert {key for axis in grid.AXES for key in axis.keys} == {cell.key for cell in grid.CELLS}
+        assert set(grid.KEY) == {f"{measurement}-{env}-8" for measurement in ("sb3", "gaps") for env in grid.ENVS}
 
 
 class TestTurns:
@@ -98,7 +98,7 @@ class TestTurns:
         found = take_turn(name, GAPS)
         assert [found["steps"][gap]["count"] >= 5 for gap in ("0", "100")] == [True, True]
         assert found["steps"]["100"]["gap"] >= 100
-        assert found["updates"]["minibatches"] > 0
+        assert found["updates"]["cpu"] is None or found["updates"]["cpu"] >= 0
 
     @pytest.mark.parametrize("name", ["default", "SB3 DummyVecEnv"])
     def test_sb3(self, name: str) -> None:
@@ -150,10 +150,8 @@ class TestTurns:
                 learner.update()
 
     def test_a_failure_is_the_result_of_a_turn(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        serve_turns = import_module("benchmarks.training.serve_turns")
-        monkeypatch.setattr(serve_turns, "measure", lambda *_, **__: 1 / 0)
-        found = serve_turns.take_turn(grid.Order("dummy", SB3))
-        assert found == {"contestant": "dummy", "failure": "ZeroDivisionError: division by zero"}
+        monkeypatch.setattr(turns, "measure_turn", lambda *_, **__: 1 / 0)
+        assert turns.turn_here("dummy", SB3, 0.0) == {"failure": "ZeroDivisionError: division by zero"}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux has a clock for each process")
@@ -170,29 +168,27 @@ def test_the_cpu_of_descendants_counts() -> None:
 
 
 class TestRun:
-    def test_turns_go_to_and_fro_and_a_failure_ends_a_contestants_turns(self, tmp_path: Path) -> None:
+    def test_turns_go_to_and_fro_and_a_failure_ends_a_contestants_turns(self) -> None:
         log: list[str] = []
 
         class Processes:
-            def take_turn(self, found: Any, cell: Any) -> dict[str, Any]:
+            def ask(self, found: Any, order: Any, seconds: float) -> dict[str, Any]:
                 log.append(found.name)
-                failed = found.name == "auto"
-                return {"contestant": found.name, **({"failure": "no"} if failed else training(1e-3))}
+                if found.name == "auto":
+                    raise processes.ProcessLost("no")
+                return training(1e-3)
 
-        data: dict[str, Any] = {"runs": [{}], "cells": {}}
         found = contestants.lineup(SB3, ["dummy", "auto", "SB3 DummyVecEnv"])
-        program.measure_cell(SB3, found, Processes(), budgets.Budget(None, 1).rounds(2), data)
+        first, both = turns.measure(SB3, found, Processes(), iter(range(2)), 0.0)
         assert log == ["dummy", "auto", "SB3 DummyVecEnv", "SB3 DummyVecEnv", "dummy"]
-        assert program.is_there(data, SB3, found)
-        assert not program.is_there(data, SB3, contestants.lineup(SB3))
-        path = tmp_path / "training.json"
-        program.save(path, data)
-        assert program.is_there(program.load(path), SB3, found)
+        assert first["lineup"] == ["dummy", "auto", "SB3 DummyVecEnv"]
+        assert stack_figures.failures(both) == {"auto": "no"}
+        assert stack_figures.average(both, "dummy", figures.rate) == pytest.approx(1e3)
 
     def test_a_turn_in_a_process_of_its_own(self) -> None:
-        with closing(program.Processes()) as processes:
-            found = processes.take_turn(contestants.contestant("dummy"), GAPS)
-        assert found["steps"]["0"]["count"] >= 5
+        with closing(processes.Processes()) as there:
+            *_, found = turns.measure(GAPS, [contestants.contestant("dummy")], there, iter(range(1)), 0.05)
+        assert found["readings"][0]["steps"]["0"]["count"] >= 5
 
 
 def test_the_parts_of_a_step(tmp_path: Path) -> None:
@@ -216,19 +212,7 @@ class TestFigures:
         found = record(SB3, readings)
         ratio = figures.relative(found, "dummy", figures.rate)
         assert (ratio.min, ratio.max) == (pytest.approx(1.5), pytest.approx(2.0))
-        assert figures.average(found, "dummy", figures.phase("other")) == pytest.approx(1150)
-
-    def test_tables_and_pictures(self, tmp_path: Path) -> None:
-        own = {"dummy": [training(1e-3)], "default": [training(1e-3)], "EnvPool": [{"failure": "no EnvPool"}]}
-        cells = [record(GAPS, {"dummy": [gap(50.0)], "SB3 DummyVecEnv": [gap(100.0)]}), record(OWN, own)]
-        run = {"command": "x", "machine": {"cores": 2, "python": "3"}, "versions": {"torch": "2"}}
-        data = {"runs": [run], "cells": {str(number): found for number, found in enumerate(cells)}}
-        text = tables.page(data)
-        assert "| dummy | 50 (25..100), 0.50 | 50 (25..100), 0.50 | - | 1.00 | 50, 0.50 |" in text
-        assert "* EnvPool failed (CartPole, 4 envs): no EnvPool" in text
-        assert "* default: backend=X" in text
-        program.write_up(data, tmp_path / "training.json")
-        assert {path.name for path in tmp_path.iterdir()} == {"training-gaps.png", "training-cleanrl.png"}
+        assert stack_figures.average(found, "dummy", figures.phase("other")) == pytest.approx(1150)
 
     def test_the_section_of_the_page(self, tmp_path: Path) -> None:
         steps = {**gap(50.0), "steps": {"300": {"median": 50.0, "low": 9, "high": 90}}}
@@ -243,17 +227,15 @@ class TestFigures:
         data = {"runs": [run], "cells": {cell.key: found, "sb3-cartpole-8": ppo}}
         to = tmp_path / "page.md"
         to.write_text("# Title\n\n<!-- training: begin -->\nold\n<!-- training: end -->\n\nthe rest\n")
-        program.write_page(data, to)
+        program.write_page(data, tmp_path / "training.json", to)
         text = to.read_text()
         assert text.startswith("# Title\n\n<!-- training: begin -->\nA program has")
         assert text.endswith("<!-- training: end -->\n\nthe rest\n")
         assert ">= 1.00" not in text  # users need not see what was promised
-        told = "\n".join(pages.promises(data["cells"]))
-        assert (
-            "| CartPole, `step` after 300 us: default / dummy | <= 1.00 | 0.50 (0.50..0.50) | kept | default |" in told
-        )
+        told = pages.promised(data["cells"])
+        assert "`step` after 300 us: default / dummy | <= 1.00 | 0.50 (0.50..0.50) | kept | default |" in told
         assert "PPO: default / SB3 DummyVecEnv | >= 1.00 | 0.50 (0.50..0.50) | **missed** | default |" in told
         assert "PPO: best / SB3 DummyVecEnv | >= 1.10 | 2.00 (2.00..2.00) | kept | auto |" in told
-        assert "our best / best library | >= 1.00 | 2.00 | kept |" in told
+        assert "our best / best library | >= 1.00 | 2.00 (2.00..2.00) | kept |" in told
         assert "(page/training-sb3.png)" in text
         assert (tmp_path / "page/training-gaps.png").exists()

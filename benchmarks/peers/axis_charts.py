@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.peers.figures import CellRecord, failures, value
-from benchmarks.peers.grid import Axis, cell
-from benchmarks.peers.lineup import CONTESTANTS, OURS, Contestant
+from benchmarks.peers.figures import value
+from benchmarks.peers.grid import cell
+from benchmarks.peers.lineup import CONTESTANTS
+from benchmarks.stack.contestants import OURS, Contestant
+from benchmarks.stack.figures import CellRecord, failures
+from benchmarks.stack.grid import Axis
 from vecenvs.bench.bar_chart import Bar, Panel, draw, limit_marks
 
 _OURS, _PYTHON, _OTHER = "#3b6fb6", "#8f887c", "#d0a94f"  # ours are blue, other libraries grey, EnvPool yellow

@@ -1,18 +1,17 @@
 """The grid: cells, each varied from a common base along one axis, and the figures that are promised for them.
 
-All combinations would take days. The base is bare CartPole without a learner; each axis changes one thing. A cell can
-be on several axes and is measured once.
+All combinations would take days. The base is bare CartPole without a learner; each axis changes one thing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
+from benchmarks.stack.grid import Axis
 from vecenvs.bench.workloads import BadRequest, Synthetic, SyntheticEnv, Workload, workload
 
 ATTR = "position"
@@ -88,16 +87,6 @@ class InformativeEnv(SyntheticEnv):
         if self._infos:
             info = {"x": self.position, "speed": 0.5, "cost": 0.25, "alive": 1.0}
         return obs, reward, terminated, truncated, info
-
-
-@dataclass(frozen=True)
-class Axis:
-    """Cells that differ in one thing. Each axis is a table and a chart of the page."""
-
-    name: str
-    title: str
-    text: str
-    keys: tuple[str, ...]
 
 
 def _cartpole(num_envs: int, **options: Any) -> Cell:
@@ -184,18 +173,6 @@ AXES = [
 def cell(key: str) -> Cell:
     """Return the cell of this key."""
     return next(found for found in CELLS if found.key == key)
-
-
-def choose(only: Sequence[str] | None, quick: bool) -> list[Cell]:
-    """Return the cells of these axes and keys, in the order of measuring. Raise BadRequest if there is none."""
-    axes = {axis.name: axis.keys for axis in AXES}
-    wanted: set[str] = set()
-    for name in only if only is not None else axes:
-        if name not in axes and all(name != found.key for found in CELLS):
-            there = ", ".join([*axes, *(found.key for found in CELLS)])
-            raise BadRequest(f"--only {name}: no such axis or cell; there are {there}")
-        wanted.update(axes.get(name, (name,)))
-    return [found for found in CELLS if found.key in wanted and (found.quick or not quick)]
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import numpy as np
 from benchmarks.loop_contestants import LockStepContestant
 from benchmarks.peers.grid import ATTR, PREPROCESSED
 from benchmarks.peers.steppers import InPart, Job, LockStep, NextStep
+from benchmarks.stack.serve import start_ray
 from vecenvs.bench.contest import Stepper
 from vecenvs.bench.contestants import from_env_fn, parse
 from vecenvs.bench.learner import LearningContestant
@@ -198,11 +199,3 @@ def envpool_vec(job: Job) -> Any:
 
     name, options = ENVPOOL[job.env]
     return library.make(name, env_type="gymnasium", num_envs=job.num_envs, num_threads=job.cores, **options)
-
-
-def start_ray() -> None:
-    """Start a local Ray unless one is running."""
-    import ray
-
-    if not ray.is_initialized():
-        ray.init(address="local", include_dashboard=False, log_to_driver=False, logging_level="error")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from benchmarks.peers.figures import CellRecord, best, failures, over_peer, promised_figure, value
-from benchmarks.peers.grid import AXES, PROMISES, Axis, Promise, cell
-from benchmarks.peers.lineup import BOUND, CONTESTANTS
+from benchmarks.peers.figures import best, over_peer, promised_figure, value
+from benchmarks.peers.grid import AXES, PROMISES, cell
+from benchmarks.peers.lineup import CONTESTANTS
+from benchmarks.stack.figures import CellRecord, Cells, complete, failures
+from benchmarks.stack.grid import Axis
+from benchmarks.stack.page import names_of, promises, reasons, runs_of, section_of, spread, table
 from vecenvs.bench.report import Spread
 
-_BEGIN, _END = "<!-- {}: begin -->", "<!-- {}: end -->"
+_NAMES = [found.name for found in CONTESTANTS]
 _TRAINING, _BATCHED = "training", "batched"  # written by `benchmarks.training --page` and `batched.py --docs`
 _INTRO = """# Beside other libraries
 
@@ -36,23 +39,6 @@ are never equally fast for long.
 """
 
 
-def section_of(text: str, name: str, otherwise: str = "") -> str:
-    """Return a section of a page that another program writes, with its marks."""
-    begin, end = _BEGIN.format(name), _END.format(name)
-    inside = text.partition(begin)[2].partition(end)[0].strip()
-    return "\n".join(filter(None, (begin, inside or otherwise, end)))
-
-
-def with_training(text: str, section: str) -> str:
-    """Return a page with another section about training. ValueError if it has no place for one."""
-    begin, end = _BEGIN.format(_TRAINING), _END.format(_TRAINING)
-    head, mark, rest = text.partition(begin)
-    _, found, tail = rest.partition(end)
-    if not mark or not found:
-        raise ValueError(f"the page has no place for the section: {begin} ... {end}")
-    return f"{head}{begin}\n{section.strip()}\n{end}{tail}"
-
-
 def page(data: Mapping[str, Any], record: str, link: str, charts: Mapping[str, str], before: str = "") -> str:
     """Return the page.
 
@@ -60,25 +46,20 @@ def page(data: Mapping[str, Any], record: str, link: str, charts: Mapping[str, s
     was: its sections about training and batched envs stay.
     """
     kept = {_TRAINING: section_of(before, _TRAINING, "(not measured yet)"), _BATCHED: section_of(before, _BATCHED)}
-    cells: Mapping[str, CellRecord] = {key: found for key, found in data["cells"].items() if found["complete"]}
+    cells = complete(data)
     parts = [_INTRO.format(record=record, link=link, **kept), *_conditions(data, cells)]
-    for axis in AXES:
-        there = {key: cells[key] for key in axis.keys if key in cells}
-        if not there:
-            continue
-        parts += [f"## {axis.title}\n", axis.text + "\n", table(there)]
+    for axis, there in axes_of(cells):
+        parts += [f"## {axis.title}\n", axis.text + "\n", _table(there)]
         parts += [f"![{axis.title}]({charts[axis.name]})\n"] if axis.name in charts else []
-        parts += _failures(there)
-    parts += ["## Settings\n", settings(cells)]
+        parts += filter(None, [reasons(there, lambda key, _: cell(key).title)])
+    parts += ["## Settings\n", table(["contestant", "setting"], _settings(cells))]
     return "\n".join(parts)
 
 
-def _conditions(data: Mapping[str, Any], cells: Mapping[str, CellRecord]) -> Iterator[str]:
+def _conditions(data: Mapping[str, Any], cells: Cells) -> Iterator[str]:
     commands: dict[str, list[str]] = {}
-    for number in sorted({record["run"] for record in cells.values()}):
-        run = data["runs"][number]
+    for run, versions, _ in runs_of(data, cells):
         machine = run["machine"]
-        versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
         where = f"{machine['cores']} cores, {machine['system'].split()[0]}, Python {machine['python']}; {versions}"
         commands.setdefault(where, []).append(f"`{run['command']}`")
     for where, given in commands.items():
@@ -94,42 +75,19 @@ def _range(values: Iterable[float]) -> str:
     return f"{found[0]:g}" if found[0] == found[-1] else f"{found[0]:g} to {found[-1]:g}"
 
 
-def promises(cells: Mapping[str, CellRecord]) -> str:
-    """Return a table of the promises beside the measured figures. It is printed, not a part of the page."""
-    lines = [f"| | promised | measured | | | {BOUND} |", "|---|---|---|---|---|---|"]
-    for promise in PROMISES:
-        found = promised_figure(promise, cells)
-        bound = f">= {promise.bound:.2f}"
-        if found is None:
-            lines.append(f"| {promise.what} | {bound} | not yet | | | |")
-            continue
-        spread, name = found
-        kept = "kept" if spread.median >= promise.bound else "**missed**"
-        scale = _scale(promise, cells)
-        lines.append(f"| {promise.what} | {bound} | {_text(spread)} | {kept} | {name} | {scale} |")
-    return "\n".join(lines) + "\n"
+def promised(cells: Cells) -> str:
+    """Return a table of the promises beside the measured figures."""
+    return promises((one.what, one.bound, True, promised_figure(one, cells)) for one in PROMISES)
 
 
-def _scale(promise: Promise, cells: Mapping[str, CellRecord]) -> str:
-    """Return what bare loops in lock-step reach, if the promise is a share of the limit."""
-    record = cells.get(promise.key or "") if promise.unit == "limit" and promise.contestant is None else None
-    spread = value(record, BOUND) if record is not None else None
-    return _text(spread) if spread is not None else ""
-
-
-def table(cells: Mapping[str, CellRecord]) -> str:
-    """Return a table of the contestants with a column for each cell."""
-    header = ["", *(cell(key).title for key in cells)]
-    lines = [_line(header), _line(["---"] * len(header))]
+def _table(cells: Cells) -> str:
     tops = {key: _top(record) for key, record in cells.items()}
-    for contestant in CONTESTANTS:
-        if not any(contestant.name in record["lineup"] for record in cells.values()):
-            continue
-        entries = [_entry(record, contestant.name, tops[key]) for key, record in cells.items()]
-        lines.append(_line([contestant.name, *entries]))
+    rows = [
+        [name, *(_entry(record, name, tops[key]) for key, record in cells.items())] for name in names_of(cells, _NAMES)
+    ]
     ratios = [over_peer(record) for record in cells.values()]
-    lines.append(_line(["*our best over the best Python peer*", *(_text(ratio) if ratio else "-" for ratio in ratios)]))
-    return "\n".join(lines) + "\n"
+    rows.append(["*our best over the best Python peer*", *(_text(ratio) if ratio else "-" for ratio in ratios)])
+    return table(["", *(cell(key).title for key in cells)], rows)
 
 
 def _top(record: CellRecord) -> str | None:
@@ -145,35 +103,17 @@ def _entry(record: CellRecord, contestant: str, top: str | None) -> str:
     return _text(spread, bold=contestant == top)
 
 
-def _text(spread: Spread, bold: bool = False) -> str:
-    digits = 2 if spread.median >= 0.095 else 3
-    median = f"{spread.median:.{digits}f}"
-    return f"{f'**{median}**' if bold else median} ({spread.min:.{digits}f}..{spread.max:.{digits}f})"
+def _text(found: Spread, bold: bool = False) -> str:
+    return spread(found, 2 if found.median >= 0.095 else 3, bold=bold)
 
 
-def _line(entries: Sequence[str]) -> str:
-    return f"| {' | '.join(entries)} |"
-
-
-def _failures(cells: Mapping[str, CellRecord]) -> list[str]:
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for key, record in cells.items():
-        for contestant, reason in failures(record).items():
-            reasons.setdefault((contestant, reason), []).append(cell(key).title)
-    lines = [f"* {name} failed ({'; '.join(where)}): {reason}" for (name, reason), where in reasons.items()]
-    return ["\n".join(lines) + "\n"] if lines else []
-
-
-def settings(cells: Mapping[str, CellRecord]) -> str:
-    """Return a table of the contestants' settings."""
+def _settings(cells: Cells) -> Iterator[tuple[str, str]]:
     there = {name for record in cells.values() for name in record["lineup"]}
-    lines = ["| contestant | setting |", "|---|---|"]
-    lines += [_line([found.name, found.setting]) for found in CONTESTANTS if found.name in there]
-    return "\n".join(lines) + "\n"
+    yield from ((found.name, found.setting) for found in CONTESTANTS if found.name in there)
 
 
-def axes_of(data: Mapping[str, Any]) -> list[tuple[Axis, dict[str, CellRecord]]]:
-    """Return the axes that have complete cells, with these cells."""
-    cells = {key: found for key, found in data["cells"].items() if found["complete"]}
-    found = [(axis, {key: cells[key] for key in axis.keys if key in cells}) for axis in AXES]
-    return [(axis, there) for axis, there in found if there]
+def axes_of(cells: Cells) -> Iterator[tuple[Axis, Cells]]:
+    """Yield the axes that have cells, with these cells."""
+    for axis in AXES:
+        if there := {key: cells[key] for key in axis.keys if key in cells}:
+            yield axis, there

@@ -8,9 +8,11 @@
     sb3_ppo      Stable-Baselines3's PPO
     parts        where the time of a step goes, by notes of caller and workers: a program of its own
     phases       time in `step`, inference and update; CPU time of other processes and threads
-    serve_turns  the process of a library, in which its contestants take their turns
-    figures      what the readings say: medians, quartiles, ratios
-    tables       the readings as markdown; charts: as pictures
+    turns        the turns of a cell
+    figures      what the readings say: rates, phases, times, ratios
+    page         the section of docs/benchmarks.md; charts: its pictures
+
+The processes of the libraries and the run are those of `benchmarks.stack`.
 
 Run it from the repository's root, in the environment that `sh benchmarks/peers.sh` makes.
 """

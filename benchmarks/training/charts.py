@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from benchmarks.training.figures import PHASES, CellRecord, average, base_of, phase, rate, relative, step_time
-from benchmarks.training.tables import contestants_of, title_of
+from benchmarks.stack.figures import CellRecord, Cells, average
+from benchmarks.training.figures import PHASES, base_of, phase, rate, relative, step_time
+from benchmarks.training.page import contestants_of, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,8 +29,6 @@ _STYLES = (("-", "o"), ("--", "s"), ("-.", "^"), (":", "D"), ((0, (5, 1, 1, 1, 1
 _PHASES = dict(zip(PHASES, ("#3b6fb6", "#4a9d6e", "#e08a2e", "#bdbdbd"), strict=True))
 _PER_LINE = 3  # panels
 _REACH = 3.0  # bars longer than this many times the median are cut off
-
-Cells = Mapping[str, CellRecord]
 
 
 def draw_gaps(cells: Cells, path: Path) -> None:

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from benchmarks.peers.libraries import envpool_vec, puffer_vec
 from benchmarks.peers.steppers import Job
+from benchmarks.stack import contestants
+from benchmarks.stack.contestants import OURS, Contestant
 from benchmarks.training.grid import OWN, SB3, Cell
 from vecenvs.bench.contestants import Backend, parse
 from vecenvs.bench.monitored import from_make_vec_env, monitored
 
-OURS = "vecenvs"
 BASE = {SB3: "SB3 DummyVecEnv", OWN: "Gymnasium SyncVectorEnv"}  # rates are relative to these
 GAPS_BASE = BASE[SB3]
 HALVES = ", halves"  # what a contestant's name ends in
@@ -50,30 +51,6 @@ class Driven:
 
     def close(self) -> None:
         self.vec.close()
-
-
-@dataclass(frozen=True)
-class Contestant:
-    """A library's vector env in one setting.
-
-    `family` names the process in which it takes its turns, apart from other libraries. `has_sb3`: Stable-Baselines3
-    can train on `make(job).vec`.
-    """
-
-    name: str
-    library: str
-    family: str
-    setting: str
-    make: Callable[[Job], Driven]
-    has_sb3: bool = False
-
-    @property
-    def halves(self) -> bool:
-        return self.name.endswith(HALVES)
-
-    def takes(self, cell: Cell) -> bool:
-        """Return whether it takes part in this cell."""
-        return self.has_sb3 if cell.measurement == SB3 else cell.measurement == OWN or not self.halves
 
 
 def _of_four(result: Any) -> Rows:
@@ -131,49 +108,63 @@ def _envpool(job: Job) -> Driven:
     return _driven(vec, reset, vec.observation_space, vec.action_space, _of_five, next_step=True)
 
 
-def _our(setting: str, text: str) -> Contestant:
-    return Contestant(setting, OURS, "ours", text, partial(_ours, setting=setting), has_sb3=True)
+def _anywhere(cell: Cell) -> bool:
+    return True
+
+
+def _beyond_sb3(cell: Cell) -> bool:
+    return cell.measurement != SB3
+
+
+def _setting(name: str, text: str = "") -> Contestant:
+    """Return any setting of ours. With halves it steps one half of the envs while the caller computes on the other."""
+    setting = name.removesuffix(HALVES)
+    if setting not in CHOSEN:
+        parse(setting)
+    where = _anywhere if setting == name else lambda cell: cell.measurement == OWN
+    return Contestant(name, OURS, "ours", text, partial(_ours, setting=setting), where)
+
+
+def _sb3_one(cls: str, text: str, **kwargs: Any) -> Contestant:
+    make = partial(_sb3, cls=cls, **kwargs)
+    return Contestant(f"SB3 {cls}", "stable-baselines3", "sb3", text, make, _anywhere)
 
 
 def _gym(cls: str, text: str) -> Contestant:
-    return Contestant(f"Gymnasium {cls}", "gymnasium", "gymnasium", text, partial(_gymnasium, cls=cls))
+    make = partial(_gymnasium, cls=cls)
+    return Contestant(f"Gymnasium {cls}", "gymnasium", "gymnasium", text, make, _beyond_sb3)
 
 
 def _puffer(name: str, workers: str, text: str) -> Contestant:
-    return Contestant(f"PufferLib {name}", "pufferlib", "pufferlib", text, partial(_pufferlib, workers=workers))
-
-
-def in_halves(setting: str) -> Contestant:
-    """Return our contestant that steps one half of the envs while the caller computes on the other."""
-    make = partial(_ours, setting=setting)
-    return Contestant(f"{setting}{HALVES}", OURS, "ours", "the same, by send and recv(n/2, n/2)", make)
+    make = partial(_pufferlib, workers=workers)
+    return Contestant(f"PufferLib {name}", "pufferlib", "pufferlib", text, make, _beyond_sb3)
 
 
 CONTESTANTS: Sequence[Contestant] = [
-    _our("dummy", 'make_vec_env(..., backend="dummy")'),
-    _our("subproc", 'backend="subproc": a worker per core'),
-    _our("subproc:caller", "the same with caller_steps=True: the caller steps a share"),
-    _our("default", "make_vec_env without `backend`"),
-    _our("auto", 'backend="auto"'),
-    in_halves("subproc"),
-    Contestant(
-        "SB3 DummyVecEnv", "stable-baselines3", "sb3", "defaults", partial(_sb3, cls="DummyVecEnv"), has_sb3=True
-    ),
-    Contestant(
-        "SB3 SubprocVecEnv",
-        "stable-baselines3",
-        "sb3",
-        'start_method="fork"; a process per env',
-        partial(_sb3, cls="SubprocVecEnv", start_method="fork"),
-        has_sb3=True,
-    ),
+    _setting("dummy", 'make_vec_env(..., backend="dummy")'),
+    _setting("subproc", 'backend="subproc": a worker per core'),
+    _setting("subproc:caller", "the same with caller_steps=True: the caller steps a share"),
+    _setting("default", "make_vec_env without `backend`"),
+    _setting("auto", 'backend="auto"'),
+    _setting("subproc, halves", "the same, by send and recv(n/2, n/2)"),
+    _sb3_one("DummyVecEnv", "defaults"),
+    _sb3_one("SubprocVecEnv", 'start_method="fork"; a process per env', start_method="fork"),
     _gym("SyncVectorEnv", "defaults"),
     _gym("AsyncVectorEnv", "defaults: fork, shared memory; a process per env"),
     _puffer("Serial", "serial", "vector.Serial"),
     _puffer("Multiprocessing, 1 worker", "one", "vector.Multiprocessing, num_workers=1"),
     _puffer("Multiprocessing, a worker per core", "cores", "vector.Multiprocessing, num_workers=cores"),
-    Contestant("EnvPool", "envpool", "envpool", "envs in C++, num_threads=cores; no Monitor", _envpool),
+    Contestant(
+        "EnvPool",
+        "envpool",
+        "envpool",
+        "envs in C++, num_threads=cores; no Monitor",
+        _envpool,
+        _beyond_sb3,
+        python=False,
+    ),
 ]
+LIBRARIES = {found.library for found in CONTESTANTS}
 
 
 def contestant(name: str) -> Contestant:
@@ -182,19 +173,10 @@ def contestant(name: str) -> Contestant:
     Raises:
         BadRequest: There is no such contestant or setting.
     """
-    for found in CONTESTANTS:
-        if name == found.name:
-            return found
-    setting, halves = name.removesuffix(HALVES), name.endswith(HALVES)
-    if setting not in CHOSEN:
-        parse(setting)
-    return in_halves(setting) if halves else _our(setting, "")
+    return next((found for found in CONTESTANTS if found.name == name), None) or _setting(name)
 
 
 def lineup(cell: Cell, only: Sequence[str] | None = None) -> list[Contestant]:
     """Return the contestants of a cell, of those named in `only` by name, library or setting."""
-    named: list[Contestant] = []
-    for name in only if only is not None else [found.name for found in CONTESTANTS]:
-        of_library = [found for found in CONTESTANTS if found.library == name]
-        named += of_library or [contestant(name)]
-    return [found for found in dict.fromkeys(named) if found.takes(cell)]
+    named = [contestant(name) for name in only or () if name not in LIBRARIES]
+    return contestants.lineup(list(dict.fromkeys([*CONTESTANTS, *named])), cell, only)

@@ -56,16 +56,14 @@ class Caller:
                 self._policy(torch.as_tensor(rows, dtype=torch.float32)).argmax(-1)
         return clock() - begin
 
-    def update(self, seconds: float) -> int:
-        """Improve the policy until so many seconds are over; return the number of minibatches."""
-        begin, made = clock(), 0
+    def update(self, seconds: float) -> None:
+        """Improve the policy until so many seconds are over."""
+        begin = clock()
         while clock() - begin < seconds:
             loss = self._policy(self._minibatch).pow(2).mean()
             self._optimizer.zero_grad()
             loss.backward()
             self._optimizer.step()
-            made += 1
-        return made
 
 
 def beside_gaps(caller: Caller, gap: int, seconds: float) -> dict[str, Any]:
@@ -84,29 +82,17 @@ def beside_gaps(caller: Caller, gap: int, seconds: float) -> dict[str, Any]:
 
 
 def beside_updates(caller: Caller) -> dict[str, Any]:
-    """Update between every few steps; return what the others' processes and threads do meanwhile.
-
-    `cpu`: the cores that they use. `minibatches`: of the caller, per second. `first_step`: after an update.
-    """
+    """Update between every few steps; return the cores that other processes and threads use meanwhile."""
     others = OthersCpu()
     shares: list[float | None] = []
-    first: list[float] = []
-    made, seconds = 0, 0.0
     for _ in range(UPDATES):
         for _ in range(BETWEEN):
             caller.step()
         before, begin = others.read(), clock()
-        made += caller.update(UPDATE)
-        took = clock() - begin
-        shares.append(cpu_share(before, others.read(), took))
-        seconds += took
-        first.append(caller.step())
+        caller.update(UPDATE)
+        shares.append(cpu_share(before, others.read(), clock() - begin))
     known = [share for share in shares if share is not None]
-    return {
-        "cpu": statistics.median(known) if known else None,
-        "minibatches": made / seconds,
-        "first_step": quartiles(first),
-    }
+    return {"cpu": statistics.median(known) if known else None}
 
 
 def measure(driven: Driven, num_envs: int, gaps: Sequence[int], seconds: float) -> dict[str, Any]:

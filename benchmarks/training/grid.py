@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from benchmarks.peers.grid import PREPROCESSED, PreprocessedPong
+from benchmarks.stack.grid import Axis
 from vecenvs.bench.workloads import Workload, workload
 
 GAPS = "gaps"
@@ -46,15 +46,11 @@ ENVS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One situation in which the contestants are measured. `env` is a key of ENVS, `gaps` are in microseconds.
-
-    `seconds` are those of a gap, or of a training, which takes at least one rollout and one update.
-    """
+    """One situation in which the contestants are measured. `env` is a key of ENVS, `gaps` are in microseconds."""
 
     measurement: str
     env: str
     num_envs: int
-    seconds: float
     gaps: tuple[int, ...] = ()
 
     @property
@@ -62,42 +58,18 @@ class Cell:
         return f"{self.measurement}-{self.env}-{self.num_envs}"
 
     @property
-    def title(self) -> str:
-        return f"{ENVS[self.env].title}, {self.num_envs} envs"
+    def quick(self) -> bool:
+        return (self.env, self.num_envs) == ("cartpole", 8)
 
 
-@dataclass(frozen=True)
-class Order:
-    """The request for a turn."""
-
-    contestant: str
-    cell: Cell
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is to be measured. The fields are the options of the command line."""
-
-    measurements: Sequence[str] = tuple(MEASUREMENTS)
-    envs: Sequence[str] = tuple(ENVS)
-    num_envs: Sequence[int] = (8, 32)
-    gaps: Sequence[int] = GAPS_US
-    seconds: float = 1.5
-    gap_seconds: float = 0.3
-    rounds: int = 3
-
-    def cells(self) -> list[Cell]:
-        """Return the cells in the order of measuring."""
-        return [
-            Cell(measurement, env, num_envs, self.gap_seconds, tuple(self.gaps))
-            if measurement == GAPS
-            else Cell(measurement, env, num_envs, self.seconds)
-            for num_envs in self.num_envs
-            for measurement in self.measurements
-            for env in self.envs
-        ]
-
-
-COMPLETE = Plan()
-KEY = replace(COMPLETE, measurements=(SB3, GAPS), num_envs=(8,), gaps=(300, 1000), rounds=5)
-QUICK = Plan(envs=("cartpole",), num_envs=(4,), gaps=(0, 300), seconds=0.2, gap_seconds=0.05, rounds=1)
+CELLS = [
+    Cell(measurement, env, num_envs, GAPS_US if measurement == GAPS else ())
+    for num_envs in (8, 32)
+    for measurement in MEASUREMENTS
+    for env in ENVS
+]
+AXES = [
+    Axis(measurement, title, "", tuple(cell.key for cell in CELLS if cell.measurement == measurement))
+    for measurement, title in MEASUREMENTS.items()
+]
+KEY = [cell.key for cell in CELLS if cell.measurement in (GAPS, SB3) and cell.num_envs == 8]

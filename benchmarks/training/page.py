@@ -6,19 +6,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.training import tables
-from benchmarks.training.figures import CellRecord, Value, average, failures, rate, relative_to, step_time, update_value
-from benchmarks.training.grid import GAPS, MEASUREMENTS, OWN, SB3
+from benchmarks.stack.contestants import OURS
+from benchmarks.stack.figures import CellRecord, Cells, Value, average, complete, failures, relative_to
+from benchmarks.stack.page import names_of, promises, runs_of, spread, table
+from benchmarks.training.contestants import CONTESTANTS, contestant
+from benchmarks.training.figures import base_of, idle_cpu, rate, relative, step_time
+from benchmarks.training.grid import ENVS, GAPS, MEASUREMENTS, OWN, SB3
 from vecenvs.bench.report import Spread
 
-OURS = "dummy"
+DUMMY = "dummy"
 DEFAULT = "default"
 THEIRS = "SB3 DummyVecEnv"
 LONG = (300, 1000)  # microseconds of inference
-FOREIGN = "EnvPool"  # it steps envs of its own
 
-Cells = Mapping[str, CellRecord]
-
+_NAMES = [found.name for found in CONTESTANTS]
 _INTRO = """A program has in the end the wall clock of its training. A bare loop over `step` keeps workers awake;
 beside a learner they fall asleep between steps. So this comes first: PPO with a torch policy, and the time inside
 `step` beside one. `default` is `make_vec_env` without `backend`, `dummy` our DummyVecEnv.
@@ -26,6 +27,68 @@ beside a learner they fall asleep between steps. So this comes first: PPO with a
 `python -m benchmarks.training --page` writes this section from
 [training.json](../benchmarks/results/training.json). How it measures:
 [benchmarks/README.md](../benchmarks/README.md#training)."""
+
+
+def title_of(record: CellRecord) -> str:
+    cell = record["cell"]
+    return f"{ENVS[cell['env']].title}, {cell['num_envs']} envs"
+
+
+def contestants_of(cells: Cells) -> list[str]:
+    """Return the names of all contestants, in the order of the lineup."""
+    return names_of(cells, _NAMES)
+
+
+def of_measurement(cells: Cells, measurement: str) -> Cells:
+    return {key: found for key, found in cells.items() if found["cell"]["measurement"] == measurement}
+
+
+def section(data: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
+    """Return the section. `pictures` are paths by measurement."""
+    cells = complete(data)
+    parts = [_INTRO + "\n", *_conditions(data, cells)]
+    for measurement in (SB3, OWN, GAPS):
+        there = of_measurement(cells, measurement)
+        if measurement == GAPS:
+            there = {key: one for key, one in there.items() if one["cell"]["num_envs"] == 8}
+        if there:
+            parts += [f"### {MEASUREMENTS[measurement]}\n", *(_steps(there) if measurement == GAPS else _rates(there))]
+            if measurement in pictures:
+                parts.append(f"![{MEASUREMENTS[measurement]}]({pictures[measurement]})\n")
+    return "\n".join(parts)
+
+
+def _conditions(data: Mapping[str, Any], cells: Cells) -> Iterator[str]:
+    for run, versions, there in runs_of(data, cells):
+        machine = run["machine"]
+        rounds = sorted({len(record["busy"]) for record in there})
+        busy = max(share for record in there for share in record["busy"])
+        yield (
+            f"`{run['command']}` on {machine['cores']} cores, Python {machine['python']}; {versions}. Rounds per cell: "
+            f"{rounds[0]} to {rounds[-1]}; other programs used up to {busy:.0%} of the cores before a round.\n"
+        )
+
+
+def _rates(cells: Cells) -> Iterator[str]:
+    """Yield a table of the rates of trainings."""
+    base = base_of(next(iter(cells.values())))
+    yield f"Transitions per second, relative to {base} in the same round: the median, the range in brackets.\n"
+    rows = []
+    for name in contestants_of(cells):
+        ratios = [relative(record, name, rate) for record in cells.values()]
+        rows.append([name, *("-" if ratio is None else spread(ratio) for ratio in ratios)])
+    yield table(["", *map(title_of, cells.values())], rows)
+
+
+def _steps(cells: Cells) -> Iterator[str]:
+    """Yield a table of the medians inside `step` after the long gaps."""
+    columns = [(record, gap) for record in cells.values() for gap in LONG if gap in record["cell"]["gaps"]]
+    yield "Median microseconds inside `step`, after so many microseconds of inference.\n"
+    rows = []
+    for name in contestants_of(cells):
+        found = [average(record, name, step_time(gap)) for record, gap in columns]
+        rows.append([name, *("-" if one is None else f"{one:,.0f}" for one in found)])
+    yield table(["", *(f"{title_of(record)}, {gap} us" for record, gap in columns)], rows)
 
 
 @dataclass(frozen=True)
@@ -42,21 +105,19 @@ class Promise:
 
     @property
     def base(self) -> str:
-        return THEIRS if self.gap is None else OURS
-
-    @property
-    def value(self) -> Value:
-        return rate if self.gap is None else step_time(self.gap)
-
-    def is_kept(self, ratio: float) -> bool:
-        return ratio >= self.bound if self.gap is None else ratio <= self.bound
+        return THEIRS if self.gap is None else DUMMY
 
     def figure(self, record: CellRecord) -> tuple[Spread, str] | None:
         """Return the ratio, and the contestant that has it. None if it was not measured."""
-        names = [name for name in record["lineup"] if tables.is_ours(name)] if self.best else [DEFAULT]
-        found = [(ratio, name) for name in names if (ratio := relative_to(record, name, self.base, self.value))]
+        names = [name for name in record["lineup"] if is_ours(name)] if self.best else [DEFAULT]
+        value: Value = rate if self.gap is None else step_time(self.gap)
+        found = [(ratio, name) for name in names if (ratio := relative_to(record, name, self.base, value))]
         choose: Callable[..., tuple[Spread, str]] = max if self.gap is None else min
         return choose(found, key=lambda one: one[0].median) if found else None
+
+    def what(self, record: CellRecord) -> str:
+        what = "Stable-Baselines3's PPO" if self.gap is None else f"`step` after {self.gap} us"
+        return f"{title_of(record)}, {what}: {'best' if self.best else 'default'} / {self.base}"
 
 
 def _step(env: str, default: float, best: float | None = None) -> list[Promise]:
@@ -78,107 +139,38 @@ PROMISES = [
 AHEAD, BURNT = 1.0, 0.05  # of every library that steps Python envs; cores per VecEnv during updates
 
 
-def section(data: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
-    """Return the section. `pictures` are paths by measurement."""
-    cells: Cells = data["cells"]
-    parts = [_INTRO + "\n", *tables.conditions(data, cells)]
-    for measurement in (SB3, OWN):
-        there = tables.of_measurement(cells, measurement)
-        if there:
-            parts += [f"### {MEASUREMENTS[measurement]}\n", *tables.rates(there), *_picture(pictures, measurement)]
-    there = {key: one for key, one in tables.of_measurement(cells, GAPS).items() if one["cell"]["num_envs"] == 8}
-    if there:
-        parts += [f"### {MEASUREMENTS[GAPS]}\n", *_steps(there), *_picture(pictures, GAPS)]
-    return "\n".join(parts)
-
-
-def _picture(pictures: Mapping[str, str], measurement: str) -> Iterator[str]:
-    if measurement in pictures:
-        yield f"![{MEASUREMENTS[measurement]}]({pictures[measurement]})\n"
-
-
-def promises(cells: Cells) -> Iterator[str]:
-    """Yield the lines of a table of the promises beside the measured figures. Users need not see it."""
-    yield tables.line(["8 envs", "promised", "measured", "", ""])
-    yield tables.line(["---"] * 5)
-    for promise in PROMISES:
-        record = cells.get(promise.key)
-        found = None if record is None else promise.figure(record)
-        if record is None or found is None:
-            continue
-        ratio, name = found
-        what = "Stable-Baselines3's PPO" if promise.gap is None else f"`step` after {promise.gap} us"
-        told = (
-            f"{tables.title_of(record).split(',')[0]}, {what}: {'best' if promise.best else 'default'} / {promise.base}"
-        )
-        yield _kept(
-            told,
-            f"{'>=' if promise.gap is None else '<='} {promise.bound:.2f}",
-            tables.spread(ratio),
-            name,
-            promise.is_kept(ratio.median),
-        )
-    ahead = min(_ahead(cells), default=None)
-    if ahead is not None:
-        ratio, told = ahead
-        yield _kept(
-            "the least of all cells: our best / best library", f">= {AHEAD:.2f}", f"{ratio:.2f}", told, ratio >= AHEAD
-        )
-    burnt = [
-        cpu
-        for one in tables.of_measurement(cells, GAPS).values()
-        if (cpu := average(one, DEFAULT, update_value("cpu"))) is not None
+def promised(cells: Cells) -> str:
+    """Return a table of the promises beside the measured figures."""
+    rows = [
+        (one.what(cells[one.key]), one.bound, one.gap is None, one.figure(cells[one.key]))
+        for one in PROMISES
+        if one.key in cells
     ]
-    if burnt:
-        yield _kept(
-            "cores used by the default's workers in updates",
-            f"< {BURNT:.2f}",
-            f"{max(burnt):.2f}",
-            "",
-            max(burnt) < BURNT,
-        )
-    yield ""
+    ahead = min(_ahead(cells), key=lambda one: one[0].median, default=None)
+    rows.append(("the least of all cells: our best / best library", AHEAD, True, ahead))
+    gaps = of_measurement(cells, GAPS).values()
+    burnt = [cpu for one in gaps if (cpu := average(one, DEFAULT, idle_cpu)) is not None]
+    most = (Spread.of([max(burnt)]), "") if burnt else None
+    rows.append(("cores used by the default's workers in updates", BURNT, False, most))
+    return promises(rows)
 
 
-def _kept(what: str, bound: str, measured: str, told: str, kept: bool) -> str:
-    return tables.line([what, bound, measured, "kept" if kept else "**missed**", told])
+def is_ours(name: str) -> bool:
+    """Return whether a contestant is a setting of ours."""
+    return contestant(name).library == OURS
 
 
-def _ahead(cells: Cells) -> Iterator[tuple[float, str]]:
+def _ahead(cells: Cells) -> Iterator[tuple[Spread, str]]:
     """Yield, of each cell, how far our best is ahead of the best library that steps Python envs."""
     for record in cells.values():
         gaps: Sequence[int | None] = record["cell"]["gaps"] or (None,)
         for gap in gaps:
-            value = rate if gap is None else _speed(gap)
-            found = {
-                name: speed
-                for name in record["lineup"]
-                if name != FOREIGN
-                and name not in failures(record)
-                and (speed := average(record, name, value)) is not None
-            }
-            ours = [speed for name, speed in found.items() if tables.is_ours(name)]
-            theirs = [speed for name, speed in found.items() if not tables.is_ours(name)]
-            if ours and theirs:
-                told = tables.title_of(record) + ("" if gap is None else f", {gap} us")
-                yield max(ours) / max(theirs), f"{told} ({record['cell']['measurement']})"
-
-
-def _speed(gap: int) -> Value:
-    def pick(reading: Mapping[str, Any]) -> float | None:
-        seconds = step_time(gap)(reading)
-        return 1 / seconds if seconds else None
-
-    return pick
-
-
-def _steps(cells: Cells) -> Iterator[str]:
-    """Yield a table of the medians inside `step` after the long gaps."""
-    columns = [(record, gap) for record in cells.values() for gap in LONG if gap in record["cell"]["gaps"]]
-    yield "Median microseconds inside `step`, after so many microseconds of inference.\n"
-    yield tables.line(["", *(f"{tables.title_of(record)}, {gap} us" for record, gap in columns)])
-    yield tables.line(["---"] * (1 + len(columns)))
-    for name in tables.contestants_of(cells):
-        found = [average(record, name, step_time(gap)) for record, gap in columns]
-        yield tables.line([name, *("-" if one is None else f"{one:,.0f}" for one in found)])
-    yield ""
+            found: dict[bool, list[float]] = {True: [], False: []}
+            for name in record["lineup"]:
+                value = average(record, name, rate if gap is None else step_time(gap))
+                if value and contestant(name).python and name not in failures(record):
+                    found[is_ours(name)].append(value if gap is None else 1 / value)
+            if found[True] and found[False]:
+                told = title_of(record) + ("" if gap is None else f", {gap} us")
+                ratio = max(found[True]) / max(found[False])
+                yield Spread.of([ratio]), f"{told} ({record['cell']['measurement']})"

@@ -1,30 +1,26 @@
 """A process for each library, in which it takes its turns. It is started when needed and ended if it hangs.
 
 So a crash or a hang costs a library its turn and does not end the run, and no imports, threads or warning filters of
-other libraries are around when a library is timed. `LibraryProcess` and `serve` are the two ends of the connection.
+other libraries are around when a library is timed. The processes run `benchmarks.stack.serve`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import psutil
 
-from benchmarks.peers.lineup import Entrant
-from benchmarks.peers.steppers import Job
-from vecenvs.bench.contest import Turn
+from benchmarks.stack.contestants import Contestant
 from vecenvs.cpus import usable_cores
 
 ROOT = Path(__file__).parents[2]
@@ -37,40 +33,30 @@ FOLDERS = {"pufferlib3": [Path(sys.prefix) / "pufferlib3"]}
 _SHORT_LIVED = {"ray"}  # its daemons work even when idle: they must not run during other turns
 
 
-@dataclass(frozen=True)
-class Order:
-    """The request for a turn of `seconds`."""
-
-    contestant: str
-    job: Job
-    seconds: float
-
-
-class LibraryProcesses:
+class Processes:
     """The processes, by family of contestants."""
 
     def __init__(self) -> None:
         self._processes: dict[str, LibraryProcess] = {}
 
-    def take_turn(self, entrant: Entrant, num_envs: int, seconds: float) -> Turn:
-        """Have the entrant's process take a turn. If the process dies or takes too long, the turn is a failure."""
-        found = entrant.contestant
-        timeout = 2 * seconds + (SLOW_TIMEOUT if found.slow else TIMEOUT)
-        try:
-            process = self._processes.get(found.family) or LibraryProcess(
-                _program(found.family), FOLDERS.get(found.family, ())
-            )
-        except ProcessLost as lost:
-            return Turn(found.name, num_envs, 0, failure=str(lost))
+    def ask(self, found: Contestant, order: Callable[[], Any], seconds: float) -> Any:
+        """Have the contestant's process call `order`, which measures for so many seconds, and return its result.
+
+        Raises:
+            ProcessLost: The process has died, or takes too long.
+        """
+        process = self._processes.get(found.family)
+        if process is None:
+            process = LibraryProcess(_program(found.family), FOLDERS.get(found.family, ()))
         self._processes[found.family] = process
         try:
-            turn: Turn = process.ask(Order(found.name, entrant.job, seconds), timeout)
-        except ProcessLost as lost:
+            answer = process.ask(order, seconds + (SLOW_TIMEOUT if found.slow else TIMEOUT))
+        except ProcessLost:
             self._processes.pop(found.family).kill()
-            return Turn(found.name, num_envs, 0, failure=str(lost))
+            raise
         if found.family in _SHORT_LIVED:
             self._processes.pop(found.family).close()
-        return turn
+        return answer
 
     def close(self) -> None:
         """End all processes. It may be called again."""
@@ -156,30 +142,9 @@ class LibraryProcess:
         return f"{what}: {lines[-1].strip()[:200]}" if lines else what
 
 
-def serve(path: str, answer: Callable[[Any], Any]) -> None:
-    """Answer the orders that come through the socket at `path`, until its other end is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the benchmark handles Ctrl-C, and then closes the socket
-    with socket.socket(socket.AF_UNIX) as link:
-        link.connect(path)
-        connection = Connection(link.detach())
-    while True:
-        try:
-            order = connection.recv()
-        except (EOFError, ConnectionResetError):
-            return
-        connection.send(answer(order))
-
-
-def leave() -> NoReturn:
-    """End this process: threads that a library has left behind must not keep it running."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
-
-
 def _program(family: str) -> list[str]:
     launcher = ["-m", "vecenvs.mpi", "-n", str(usable_cores() + 1)] if family == "mpi" else []
-    return [sys.executable, *launcher, "-m", "benchmarks.peers.serve_turns", family]
+    return [sys.executable, *launcher, "-m", "benchmarks.stack.serve", family]
 
 
 def _environment(folders: Sequence[Path]) -> dict[str, str]:
