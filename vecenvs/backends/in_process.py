@@ -14,8 +14,8 @@ from gymnasium import Env
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.protocol import OF_SOME, Answer, Command, RowsBody, addressed
-from vecenvs.worker.batched_shard import BatchedShard
 from vecenvs.worker.calls import close_envs
+from vecenvs.worker.hosts.batched_shard import BatchedShard
 from vecenvs.worker.make_envs import make_envs
 from vecenvs.worker.portions import TOGETHER
 from vecenvs.worker.worker import Worker

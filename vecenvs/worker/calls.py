@@ -12,7 +12,7 @@ from vecenvs.errors import VecEnvError
 from vecenvs.transport.pickling import dumps
 from vecenvs.transport.protocol import RemoteFailure, safe_text
 from vecenvs.worker.env_shard import ENV_ERRORS
-from vecenvs.worker.host_parts import run_on
+from vecenvs.worker.hosts.host_parts import run_on
 from vecenvs.worker.shard import Shard
 
 EnvCall = tuple[Callable[..., Any], list[int], tuple[Any, ...], dict[str, Any]]  # the body of `Command.CALL`

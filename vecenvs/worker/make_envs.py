@@ -17,10 +17,10 @@ from vecenvs.cpus import sharing
 from vecenvs.errors import RepeatedEnvError, VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, ShardSpec
 from vecenvs.vec_env import way_of_several
-from vecenvs.worker.batched_host import BatchedHost
 from vecenvs.worker.calls import close_envs
 from vecenvs.worker.env_shard import ENV_ERRORS
-from vecenvs.worker.make_host import make_host
+from vecenvs.worker.hosts.batched_host import BatchedHost
+from vecenvs.worker.hosts.make_host import make_host
 from vecenvs.worker.old_gym import PACKAGE, seed_remedy
 
 SPACES = ("observation_space", "action_space")

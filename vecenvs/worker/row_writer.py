@@ -1,4 +1,4 @@
-"""Write the rows of a shard, their infos and their failures: what `block_writer` is for a batched env."""
+"""Write the rows of a shard, their infos and their failures: what `hosts/block_writer` is for a batched env."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ from vecenvs.batch.batch_columns import BatchColumns, Specs
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots
 from vecenvs.transport.reset_arguments import ResetArguments
 from vecenvs.worker.autoreset import RowFlags
-from vecenvs.worker.batched_host import BatchedHost
-from vecenvs.worker.batched_shard import BatchedShard
 from vecenvs.worker.env_shard import EnvShard
+from vecenvs.worker.hosts.batched_host import BatchedHost
+from vecenvs.worker.hosts.batched_shard import BatchedShard
 
 
 class Shard(Protocol):

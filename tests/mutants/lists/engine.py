@@ -148,7 +148,9 @@ FAULTS = [
         "            left = False\n",
         f"tests/test_async_resets.py; {CONTRACT} -k 'async or close or Lifecycle'",
     ),
-    Fault("worker/batched_host.py", 'getattr(env, f"single_{which}", None)', "getattr(env, which, None)", BATCHED),
+    Fault(
+        "worker/hosts/batched_host.py", 'getattr(env, f"single_{which}", None)', "getattr(env, which, None)", BATCHED
+    ),
     Fault("worker/info_reader.py", "part.isidentifier() and not keyword.iskeyword(part)", "part.isidentifier()", INFOS),
     Fault(
         "worker/make_envs.py",

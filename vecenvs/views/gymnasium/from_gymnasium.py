@@ -11,7 +11,7 @@ from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.batched import MODES, Batched
 from vecenvs.vec_env import VecEnv, way_of_several
 from vecenvs.views.gymnasium.view import GymnasiumView
-from vecenvs.worker.batched_host import mode_of
+from vecenvs.worker.hosts.batched_host import mode_of
 
 
 def from_gymnasium(vector_env: VectorEnv[Any, Any, Any], *, autoreset: str | None = None, copy: bool = True) -> VecEnv:

@@ -16,12 +16,12 @@ from vecenvs.errors import ResetNeededError, VecEnvError, describe_indices
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots, safe_text
 from vecenvs.transport.reset_arguments import NONE_GIVEN, ResetArguments
 from vecenvs.worker.autoreset import RowFlags
-from vecenvs.worker.batched_host import BatchedHost
-from vecenvs.worker.block_attributes import BlockAttributes
-from vecenvs.worker.block_writer import BlockWriter, Mask, Rows
 from vecenvs.worker.env_shard import ENV_ERRORS, FirstRow
 from vecenvs.worker.final_infos import mask_of, split_infos
-from vecenvs.worker.held_resets import HeldResets
+from vecenvs.worker.hosts.batched_host import BatchedHost
+from vecenvs.worker.hosts.block_attributes import BlockAttributes
+from vecenvs.worker.hosts.block_writer import BlockWriter, Mask, Rows
+from vecenvs.worker.hosts.held_resets import HeldResets
 
 _BROKEN_OFF = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
 _NONE: Rows = np.zeros(0, np.int64)

@@ -8,9 +8,9 @@ from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv, way_of_several
-from vecenvs.worker.batched_host import MODES, BatchedHost, GymnasiumHost, mode_of, shown_by
-from vecenvs.worker.batched_vec_env import VecEnvHost
-from vecenvs.worker.envpool_host import EnvPoolHost, is_envpool
+from vecenvs.worker.hosts.batched_host import MODES, BatchedHost, GymnasiumHost, mode_of, shown_by
+from vecenvs.worker.hosts.batched_vec_env import VecEnvHost
+from vecenvs.worker.hosts.envpool_host import EnvPoolHost, is_envpool
 
 
 def make_host(env: Any, num_envs: int, first: int, autoreset: str | None = None) -> BatchedHost:

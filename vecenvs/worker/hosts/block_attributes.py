@@ -11,8 +11,8 @@ from vecenvs.batch.attribute_columns import AttributeColumn
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.batch.info_batches import Columns, InfoColumn, parts
 from vecenvs.batch.values import copy_containers
-from vecenvs.worker.batched_host import BatchedHost
-from vecenvs.worker.block_writer import Mask
+from vecenvs.worker.hosts.batched_host import BatchedHost
+from vecenvs.worker.hosts.block_writer import Mask
 
 
 class BlockAttributes:

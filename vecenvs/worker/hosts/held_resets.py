@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from vecenvs.batch.values import copy_containers
 from vecenvs.errors import VecEnvError
 from vecenvs.transport.reset_arguments import ResetArguments, hold
-from vecenvs.worker.batched_host import MASK
+from vecenvs.worker.hosts.batched_host import MASK
 
 
 class HeldResets:

@@ -22,7 +22,7 @@ from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.autoreset import seed_action_spaces
 from vecenvs.worker.final_infos import columns_of_list
-from vecenvs.worker.host_parts import HostCall, VecEnvPart
+from vecenvs.worker.hosts.host_parts import HostCall, VecEnvPart
 
 MODES = {
     AutoresetMode.NEXT_STEP: "next_step",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from vecenvs.batch.info_batches import Columns, columns_of, map_leaves
 from vecenvs.cpus import worker_cores
 from vecenvs.errors import VecEnvError
-from vecenvs.worker.batched_host import MASK, BatchedHost
+from vecenvs.worker.hosts.batched_host import MASK, BatchedHost
 
 _SEED = 42  # of its first env, if an EnvPool is given none
 

@@ -15,9 +15,9 @@ from vecenvs.batch.info_batches import Columns, map_leaves, united
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.errors import EnvError, NotSteppingError
 from vecenvs.vec_env import VecEnv
-from vecenvs.worker.batched_host import BatchedHost, Step
 from vecenvs.worker.final_infos import columns_of_list
-from vecenvs.worker.host_parts import VecEnvPart
+from vecenvs.worker.hosts.batched_host import BatchedHost, Step
+from vecenvs.worker.hosts.host_parts import VecEnvPart
 
 
 class VecEnvHost(BatchedHost):

@@ -1,0 +1,1 @@
+"""Batched envs as hosts: what a worker steps in place of a list of single envs."""
