@@ -13,7 +13,6 @@ from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.backends.subproc import SubprocVecEnv
 from vecenvs.batch.info_arrays import info_columns
 from vecenvs.batched import Batched
-from vecenvs.compat.vec_env_wrapper import VecEnvWrapper
 from vecenvs.cpus import worker_cores
 from vecenvs.errors import (
     AlreadySteppingError,
@@ -42,6 +41,7 @@ from vecenvs.wrappers import (
     VecTransposeImage,
     VecVideoRecorder,
 )
+from vecenvs.wrappers.base import VecEnvWrapper
 
 if TYPE_CHECKING:  # `_LATER` for type checkers and editors
     from vecenvs.backends.mpi import MpiVecEnv

@@ -38,7 +38,6 @@ from vecenvs.errors import EnvError, SpaceMismatch, VecEnvError
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import SPACES, CountingEnv, FailingEnv, RenderingEnv, SampledEnv, counting_fns
 from vecenvs.views import as_gymnasium
-from vecenvs.wrappers.base import VecEnvWrapper as CoreWrapper
 
 CLASSES = {
     "dummy": DummyVecEnv,
@@ -404,15 +403,6 @@ def test_bases_of_wrappers_without_our_arguments(base: Any) -> None:
         assert_same(venv.reset(seed=3), -plain.reset(seed=3))
         with pytest.raises(VecEnvError, match="Narrow.reset resets all envs at once"):
             venv.reset([1])
-
-
-def test_the_core_wrapper_leaves_methods_as_they_are() -> None:
-    class Narrow(CoreWrapper):
-        def reset(self) -> Any:  # type: ignore[override]
-            return self.venv.reset()
-
-    with Narrow(DummyVecEnv(counting_fns(2))) as venv, pytest.raises(TypeError, match="'seed'"):
-        venv.reset(seed=3)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("saved_by", [VecNormalize, wrappers.VecNormalize])

@@ -4,7 +4,6 @@
 * `pfrl`: MultiprocessVectorEnv
 * `remote_vector_env`: RLlib's RemoteVectorEnv and RemoteBaseEnv
 * `ray_env_wrapper`, `ray_multiprocess_env`: the classes and functions of the packages of these names
-* `vec_env_wrapper`: the base of wrappers written for baselines or Stable-Baselines3
 
 The other modules are parts of these.
 """

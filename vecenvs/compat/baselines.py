@@ -33,12 +33,12 @@ from vecenvs.compat.baselines_wrappers import (
     VecNormalize,
     VecVideoRecorder,
 )
-from vecenvs.compat.vec_env_wrapper import VecEnvWrapper
 from vecenvs.errors import AlreadySteppingError, NotSteppingError, SpaceMismatch
 from vecenvs.make.make_vec_env import make_vec_env
 from vecenvs.pool.pool_vec_env import EnvFn
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers import LoadMonitorResultsError, ResultsWriter, get_monitor_files, load_results
+from vecenvs.wrappers.base import VecEnvWrapper
 from vecenvs.wrappers.vec_rows import TERMINAL, VecRowsWrapper, last_infos
 
 __all__ = [
@@ -142,7 +142,7 @@ class ShmemVecEnv(SubprocVecEnv):
         super().__init__(env_fns, spaces, context, **common)
 
 
-class VecEnvObservationWrapper(VecRowsWrapper, VecEnvWrapper, abc.ABC):
+class VecEnvObservationWrapper(VecRowsWrapper):
     """Change observations, also the last ones of episodes ("terminal_observation"). Subclasses define `process`.
 
     Args:

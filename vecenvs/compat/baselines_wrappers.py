@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 
 from vecenvs import wrappers
 from vecenvs.arguments import parse_int
-from vecenvs.compat.vec_env_wrapper import VecEnvWrapper
 from vecenvs.vec_env import VecEnv
 from vecenvs.wrappers.vec_statistics import Merger
 
 __all__ = ["VecExtractDictObs", "VecFrameStack", "VecMonitor", "VecNormalize", "VecVideoRecorder"]
 
 
-class VecNormalize(wrappers.VecNormalize, VecEnvWrapper):
+class VecNormalize(wrappers.VecNormalize):
     """Normalize observations and rewards by running statistics: `vecenvs.wrappers.VecNormalize`, whose files it reads.
 
     Args:
@@ -84,7 +83,7 @@ class VecNormalize(wrappers.VecNormalize, VecEnvWrapper):
         return self.returns
 
 
-class VecFrameStack(wrappers.VecFrameStack, VecEnvWrapper):
+class VecFrameStack(wrappers.VecFrameStack):
     """Join the last `nstack` observations along the last axis.
 
     Args:
@@ -97,7 +96,7 @@ class VecFrameStack(wrappers.VecFrameStack, VecEnvWrapper):
         self.nstack = self.n_stack
 
 
-class VecExtractDictObs(wrappers.VecExtractDictObs, VecEnvWrapper):
+class VecExtractDictObs(wrappers.VecExtractDictObs):
     """Replace Dict observations by one of their entries.
 
     Args:
@@ -106,7 +105,7 @@ class VecExtractDictObs(wrappers.VecExtractDictObs, VecEnvWrapper):
     """
 
 
-class VecMonitor(wrappers.VecMonitor, VecEnvWrapper):
+class VecMonitor(wrappers.VecMonitor):
     """Record the episodes of all envs.
 
     Args:
@@ -140,7 +139,7 @@ class VecMonitor(wrappers.VecMonitor, VecEnvWrapper):
         return episode
 
 
-class VecVideoRecorder(wrappers.VecVideoRecorder, VecEnvWrapper):
+class VecVideoRecorder(wrappers.VecVideoRecorder):
     """Record videos of all envs, tiled into one picture.
 
     Args:

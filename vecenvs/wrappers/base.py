@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from vecenvs.arguments import check_vec_env
 from vecenvs.batch.lazy_infos import Infos
+from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
+from vecenvs.wrappers.narrow_methods import widen
 
 
 class VecEnvWrapper(VecEnv):
@@ -20,6 +22,15 @@ class VecEnvWrapper(VecEnv):
     Rows come by `reset`, `step_wait` and `recv`, so a subclass that changes observations, rewards or infos overrides
     all three; `VecRowsWrapper` has one method for it. Attributes of `venv` that are not in the contract are read from
     `venv` itself. (The wrappers of baselines and SB3 forward them by `__getattr__`.)
+
+    A subclass may define `reset` and `step_wait` with the signatures of the contract, or with fewer parameters, as
+    for baselines and SB3. The class gets methods with the contract's signatures in their place, which call these:
+
+    * A seed and options that `reset` does not take are given to `venv.seed` and `venv.set_options` before it.
+    * A reset of some of the envs, and a timeout of `step_wait`, raise VecEnvError if the method does not take them.
+    * Rows that come by `recv` would bypass both methods. So `send`, `reset_async` and `recv` raise VecEnvError unless
+      the subclass has a `recv` of its own.
+    * The rows in the `batch` of an EnvError would bypass them, too, so it is None then.
 
     Args:
         venv: the VecEnv to wrap.
@@ -34,6 +45,11 @@ class VecEnvWrapper(VecEnv):
     """
 
     _takes_arrays = False  # whether it computes with the arrays of rows
+    _is_narrow: ClassVar[bool] = False  # whether it, or a base of it, defines methods with fewer parameters
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._is_narrow |= widen(cls)
 
     def __init__(
         self,
@@ -95,15 +111,27 @@ class VecEnvWrapper(VecEnv):
         return self.venv.step_wait(timeout)
 
     def send(self, actions: Any, indices: Indices = None) -> None:
+        self._check_recv("send")
         self.venv.send(actions, indices)
 
     def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
+        self._check_recv("reset_async")
         self.venv.reset_async(indices, seed=seed, options=options)
 
     def recv(
         self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None, indices: Indices = None
     ) -> Batch:
+        self._check_recv("recv")
         return self.venv.recv(min_envs, max_envs, timeout, indices)
+
+    def _check_recv(self, what: str) -> None:
+        """Raise VecEnvError if rows of `recv` would bypass the subclass's `step_wait` or `reset`."""
+        cls = type(self)
+        if cls._is_narrow and cls.recv is VecEnvWrapper.recv:
+            raise VecEnvError(
+                f"{what}: {cls.__name__} has a step_wait or reset of its own, but no recv, which would return the "
+                "rows: write one, or use step and reset"
+            )
 
     def groups(self, count: int) -> list[NDArray[np.int64]]:
         return self.venv.groups(count)
@@ -126,7 +154,7 @@ class VecEnvWrapper(VecEnv):
     def _envs_here(self) -> list[Any]:
         return self.venv.envs
 
-    # Passed on one by one, not through `call`: a VecEnv over one of Gymnasium's vector envs answers these without it.
+    # Passed on one by one, not through `call`: batched envs answer some of these without it.
 
     def get_attr(self, name: str, indices: Indices = None) -> list[Any]:
         return self.venv.get_attr(name, indices)
