@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import gc
+import weakref
 from typing import Any
 
 import gymnasium as gym
@@ -64,6 +66,18 @@ def test_names_of_batched_envs(configuration: Any) -> None:
         with pytest.raises(EnvError, match="Scaling steps all its envs at once: there is no env 0 of which to call"):
             view.call("scale", *arguments)
     view.close()
+
+
+def test_a_closed_one_holds_no_rows() -> None:
+    """Also where a program keeps it."""
+    view = as_gymnasium(DummyVecEnv(counting_fns(2)))
+    view.reset()
+    rows = weakref.ref(view._last)
+    view.close()
+    gc.collect()
+    assert rows() is None
+    with pytest.raises(gym.error.ClosedEnvironmentError):
+        view.step(np.zeros(2, np.int64))
 
 
 def test_the_envs_themselves() -> None:

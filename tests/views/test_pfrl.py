@@ -7,6 +7,7 @@ import functools
 import gc
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,19 @@ from vecenvs.views.pfrl import MODES, PfrlView, as_pfrl
 from vecenvs.wrappers.base import VecEnvWrapper
 
 matrix = "contract"
+
+
+def test_a_closed_one_holds_no_rows() -> None:
+    """Also where a program keeps it."""
+    view = as_pfrl(DummyVecEnv(counting_fns(1)))
+    view.reset()
+    while not view.step([0])[2][0]:
+        pass
+    rows = [weakref.ref(view.last_obs[0]), weakref.ref(view._first_obs[0])]
+    view.close()
+    gc.collect()
+    assert all(row() is None for row in rows)
+    assert view.last_obs == (None,)
 
 
 @pytest.fixture(params=MODES)

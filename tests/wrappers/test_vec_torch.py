@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import gc
 import sys
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,6 +55,16 @@ def plain(value: Any) -> Any:
 BOXES = spaces.Dict(
     {"a": spaces.Box(-1, 1, (2, 3), np.float64), "b": spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(2)])}
 )
+
+
+def test_a_closed_one_holds_no_buffers() -> None:
+    """Also where a program keeps it."""
+    vec = VecTorch(DummyVecEnv(counting_fns(1)))
+    vec._staging = Staging(None, None)
+    staging = weakref.ref(vec._staging)
+    vec.close()
+    gc.collect()
+    assert staging() is None
 
 
 def test_rows(configuration: Configuration) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,6 +58,16 @@ def test_a_reset_of_no_env_shows_nothing(tmp_path: Path) -> None:
         assert not vec.recording
         vec.reset([1])
         assert vec.recording
+
+
+def test_a_closed_one_holds_no_images(tmp_path: Path) -> None:
+    """Also where a program keeps it."""
+    vec = VecVideoRecorder(make(), tmp_path, lambda step: True, video_length=1)
+    vec.reset()
+    image = weakref.ref(vec._images[0])
+    vec.close()
+    gc.collect()
+    assert image() is None
 
 
 def test_films_by_step(tmp_path: Path) -> None:

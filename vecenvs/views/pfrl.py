@@ -63,7 +63,7 @@ class PfrlView:
         ValueError: `vec` has another autoreset mode than "same_step" and "disabled", or `time_limit` is unknown.
 
     Attributes:
-        last_obs: a tuple with the last observation of each env, None before its first reset.
+        last_obs: a tuple with the last observation of each env, None before its first reset and after `close`.
     """
 
     def __init__(self, vec: VecEnv, *, time_limit: str = "done") -> None:
@@ -257,6 +257,8 @@ class PfrlView:
     def close(self) -> None:
         """Close the envs. Later calls do nothing."""
         self.vec.close()
+        self.last_obs = (None,) * self.num_envs  # a closed view, which may be kept, holds no rows
+        self._first_obs.clear()
 
     def _check_open(self, what: str) -> None:
         if self.vec.closed:

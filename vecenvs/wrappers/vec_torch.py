@@ -71,6 +71,10 @@ class VecTorch(VecTensors):
         self.device = torch.device(device)
         self._staging = Staging(torch, self.device) if self.device.type == "cuda" else None
 
+    def close(self) -> None:
+        super().close()
+        self._staging = None  # a closed VecEnv, which may be kept, holds no buffers
+
     def _converted(self, arrays: list[NDArray[Any]]) -> list[Any]:
         tensors = [self._torch.from_numpy(array) for array in arrays]
         if self._staging is not None:

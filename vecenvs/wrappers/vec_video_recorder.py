@@ -89,6 +89,7 @@ class VecVideoRecorder(VecBatchWrapper):
             self._finish()
         finally:
             super().close()
+            self._images = []  # a closed VecEnv, which may be kept, holds no images
 
     def _after_step(self, slots: Sequence[int] | None) -> None:
         self.step_id += 1

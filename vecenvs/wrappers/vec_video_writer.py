@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
 from importlib import import_module
 from typing import Any
 
@@ -14,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs.errors import VecEnvError
+from vecenvs.worker.process import HeldSignals
 
 _FFMPEG_SECONDS = 20.0  # ffmpeg's time to finish a file: it is killed then, so that close() ends
 
@@ -22,7 +20,7 @@ class VideoWriter:
     """One video file, H.264; the ending of its name chooses the container. Frames are encoded as they come.
 
     All frames, uint8 (h, w, 3), have the size of the first; an odd height or width gets a black line. In the main
-    thread a Ctrl-C is held back while a frame is being written, so that the file stays readable.
+    thread signals are held back while a frame is being written: within one they would leave an unreadable file.
 
     OSError if the file cannot be written, ImportError if imageio-ffmpeg is missing, VecEnvError if ffmpeg fails.
     """
@@ -45,7 +43,7 @@ class VideoWriter:
         frame = np.asarray(frame)
         if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
             raise ValueError(f"a frame is uint8 (h, w, 3), not {frame.dtype} {frame.shape}")
-        with _undisturbed():
+        with HeldSignals():
             if self._pipe is None:
                 if self.frames:
                     raise VecEnvError(f"the video {self.path!r} is closed")
@@ -66,7 +64,7 @@ class VideoWriter:
         """Finish the file. May be called again. A file without frames is removed."""
         pipe, self._pipe = self._pipe, None
         if pipe is not None:
-            with _undisturbed():
+            with HeldSignals():
                 pipe.close()
         elif not self.frames and os.path.exists(self.path):
             os.remove(self.path)
@@ -92,20 +90,3 @@ def load_ffmpeg() -> Any:
         return import_module("imageio_ffmpeg")
     except ImportError as error:
         raise ImportError("writing videos needs imageio-ffmpeg: pip install imageio-ffmpeg") from error
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Hold a Ctrl-C back until the block is done: in the middle of a frame it would leave an unreadable file."""
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield
-        return
-    held: list[tuple[int, Any]] = []
-    signal.signal(signal.SIGINT, lambda *arguments: held.append(arguments))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    if held:
-        handler(*held[0])

@@ -90,6 +90,10 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
         self._last: Any = None
         self._ended: NDArray[np.bool_] | None = None  # envs that need a reset; only without autoreset
 
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        super().close_extras(timeout, terminate)
+        self._last = None  # a closed vector env, which may be kept, holds no rows
+
     # Resetting
 
     def reset(
