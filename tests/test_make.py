@@ -22,6 +22,7 @@ from vecenvs.backends import auto
 from vecenvs.backends.mpi import job
 from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.make import make_vec_env as make
+from vecenvs.make import rank
 from vecenvs.make.make_vec_env import make_vec_env
 from vecenvs.testing.envs import CountingEnv, DyingEnv
 from vecenvs.wrappers import Monitor, load_results
@@ -194,7 +195,26 @@ class TestSeeds:
         if mpi is not None:
             monkeypatch.setitem(sys.modules, "mpi4py.MPI", mpi)
         monkeypatch.setenv(variable, "2")
-        assert make.spmd_rank() == 2
+        assert rank.spmd_rank() == 2
+
+    @pytest.mark.parametrize(
+        ("environment", "expected"),
+        [
+            ({"RANK": "3", "WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "none"}, 3),
+            ({"RANK": "3", "WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "none", "PMI_RANK": "1", "SLURM_PROCID": "1"}, 3),
+            ({"SLURM_PROCID": "2", "SLURM_NTASKS": "4"}, 2),
+            ({"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, 0),
+            ({"SLURM_PROCID": "2"}, 0),
+            ({"RANK": "3"}, 0),  # anybody's variable
+        ],
+    )
+    def test_rank_counts_under_torchrun_and_srun(self, monkeypatch, environment, expected):
+        monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)
+        for variable in (*LAUNCHERS_RANKS, "RANK", "TORCHELASTIC_RUN_ID", "SLURM_PROCID", "SLURM_NTASKS"):
+            monkeypatch.delenv(variable, raising=False)
+        for variable, value in environment.items():
+            monkeypatch.setenv(variable, value)
+        assert rank.spmd_rank() == expected
 
     @pytest.mark.parametrize(
         "mpi", [None, mpi_of_rank(3, initialized=False), mpi_of_rank(3, finalized=True), mpi_of_rank(0)]
@@ -205,7 +225,7 @@ class TestSeeds:
             monkeypatch.setitem(sys.modules, "mpi4py.MPI", mpi)
         for variable in LAUNCHERS_RANKS:
             monkeypatch.delenv(variable, raising=False)
-        assert make.spmd_rank() == 0
+        assert rank.spmd_rank() == 0
 
     def test_rank_does_not_count_for_the_mpi_backend(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "mpi4py.MPI", mpi_of_rank(3))
@@ -215,7 +235,7 @@ class TestSeeds:
             assert vec.get_attr("seeds") == [[4]]
 
     def test_mpi_is_never_imported(self):
-        code = "import sys, vecenvs.make.make_vec_env as m; m.spmd_rank(); sys.exit('mpi4py' in sys.modules)"
+        code = "import sys, vecenvs.make.rank as m; m.spmd_rank(); sys.exit('mpi4py' in sys.modules)"
         assert os.spawnv(os.P_WAIT, sys.executable, [sys.executable, "-c", code]) == 0
 
 

@@ -18,9 +18,9 @@ from gymnasium.envs.registration import EnvSpec
 
 from vecenvs.cpus import worker_cores
 
-# Set by a launcher that knows MPI: the number of ranks of the job, and of those on this node.
+# Set by launchers: the number of MPI ranks of the job, and of the ranks on this node, torchrun's too.
 _RANKS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-_LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+_LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE")
 
 # Up to this many envs whose steps take some 10 us are stepped in process: a worker that sleeps beside a learner takes
 # about as long to wake up as all of them together.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -28,12 +27,12 @@ from vecenvs.make.env_fn import EnvFn, Recipe, Wrap, this_process
 from vecenvs.make.env_types import check_env_type, find_spec
 from vecenvs.make.native import check_single, mode_of, native_fns, wants_native
 from vecenvs.make.preprocessing import Source, check_game, preprocessing
+from vecenvs.make.rank import spmd_rank
 from vecenvs.vec_env import VecEnv, way_of_several
 from vecenvs.wrappers.reward import check_scale
 
 RANK_STRIDE = 10_000  # the distance between the seeds of two ranks, as in baselines
 AUTO = "auto"
-_RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")  # set by launchers
 _log = logging.getLogger("vecenvs")
 _MONITOR_KWARGS = ("allow_early_resets", "reset_keywords", "info_keywords", "override_existing")
 
@@ -79,7 +78,8 @@ def make_vec_env(
         env_type: the type whose preprocessing is used; None for that of the id, "plain" for none.
         num_env: the number of envs by its name in baselines: `num_envs`.
         seed: env i is seeded `seed + 10000 * mpi_rank + start_index + i` at its first reset, its action space at once.
-            The rank is that of MPI.COMM_WORLD if each rank has envs of its own, else 0. None for no seeds.
+            The rank is that of MPI.COMM_WORLD if each rank has envs of its own, or that of a process which torchrun or
+            srun has started, else 0. None for no seeds.
         wrapper_kwargs: options of the preprocessing: the attributes of `Atari` and `Retro` in make/preprocessing.py.
         env_kwargs: arguments of gymnasium.make, or of the function.
         start_index: the index of env 0 in seeds and in the names of monitor files.
@@ -192,15 +192,6 @@ def make_vec_env(
     if base is not None:
         vec.seed(base + start_index)
     return vec
-
-
-def spmd_rank() -> int:
-    """Return this process's rank in MPI.COMM_WORLD, or else from a launcher, or 0. Does not import mpi4py."""
-    mpi = sys.modules.get("mpi4py.MPI")
-    if mpi is None or not mpi.Is_initialized():  # the script may still do that
-        ranks = (os.environ.get(name, "") for name in _RANK)
-        return next((int(rank) for rank in ranks if rank.isdecimal()), 0)
-    return 0 if mpi.Is_finalized() else int(mpi.COMM_WORLD.Get_rank())
 
 
 # Each of these functions checks one argument of make_vec_env and returns it in its final form.
