@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import os
 import subprocess
@@ -14,7 +15,9 @@ import numpy as np
 import pytest
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
+from vecenvs.backends import backend_class
 from vecenvs.cpus import usable_cores
+from vecenvs.pool.pool_base import CommonArguments, PoolBase
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import CountingEnv
 
@@ -42,6 +45,25 @@ def test_arguments_it_does_not_have(cls: Any, kwargs: dict[str, Any], message: s
     """The error names the class that was called, not the base which met them."""
     with pytest.raises(TypeError, match=f"^{cls.__name__} {message}"):
         cls(FNS, **kwargs)
+
+
+@pytest.mark.parametrize("backend", ["dummy", "subproc", "mpi", "ray"])
+def test_every_engine_shows_the_common_arguments(backend: str) -> None:
+    """To `help` by its signature, to type checkers by CommonArguments."""
+    known = {
+        name: parameter
+        for name, parameter in inspect.signature(PoolBase.__init__).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    assert {name: parameter.annotation for name, parameter in known.items()} == {
+        name: found.__forward_arg__ for name, found in CommonArguments.__annotations__.items()
+    }
+    cls = backend_class(backend)
+    shown = inspect.signature(cls).parameters
+    assert {name: shown[name] for name in known} == known
+    own = inspect.signature(cls.__init__).parameters
+    assert str(own["common"]) == "**common: 'Unpack[CommonArguments]'"
+    assert [name for name in own if name not in ("self", "common")] == [name for name in shown if name not in known]
 
 
 THREADS = """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vecenvs.arguments import parse_timeout
 from vecenvs.backends.in_process import LocalTransport
@@ -13,6 +13,11 @@ from vecenvs.pool.batched_results import BatchedResults
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
 from vecenvs.vec_env import StepReturn
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from vecenvs.pool.pool_base import CommonArguments
 
 
 class DummyVecEnv(PoolVecEnv):
@@ -46,7 +51,7 @@ class DummyVecEnv(PoolVecEnv):
     _caller_steps = True
     _parts = (*PoolVecEnv._parts, "_local", "_locals", "_results", "_take_actions")  # noqa: SLF001  its base's
 
-    def __init__(self, env_fns: Iterable[EnvFn], **common: Any) -> None:
+    def __init__(self, env_fns: Iterable[EnvFn], **common: Unpack[CommonArguments]) -> None:
         self._locals: list[LocalTransport] = []  # one for each host
         self._made_here: set[int] = set()  # see `make_envs`
         super().__init__(env_fns, 1, **common)

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 from multiprocessing import process
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vecenvs.arguments import check_choice, check_env_fns, listed, parse_flag, parse_int
 from vecenvs.backends.in_process import LocalTransport
@@ -25,6 +25,11 @@ from vecenvs.transport.spinning import Spin, spins
 from vecenvs.worker import descendants, preload
 from vecenvs.worker.process import HeldSignals, child_environment
 from vecenvs.worker.serve import serve_worker
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from vecenvs.pool.pool_base import CommonArguments
 
 START_METHODS = ("fork", "forkserver", "spawn")
 WORKER = "vecenvs-worker-"  # and its number: what the process of a worker is called
@@ -58,7 +63,7 @@ class SubprocVecEnv(PoolVecEnv):
         start_method: str | None = None,
         caller_steps: bool = False,
         pin_workers: bool = False,
-        **common: Any,
+        **common: Unpack[CommonArguments],
     ) -> None:
         check_system("SubprocVecEnv")
         fns: list[EnvFn] = listed(env_fns)

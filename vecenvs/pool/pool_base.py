@@ -7,7 +7,8 @@ import errno
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from inspect import Signature
+from typing import Any, NamedTuple, TypedDict
 
 from gymnasium import Env
 
@@ -62,6 +63,19 @@ class Result(NamedTuple):
     resets: Resets
 
 
+class CommonArguments(TypedDict, total=False):
+    """The keyword arguments of every engine, for type checkers: those of `PoolBase`. DummyVecEnv describes them."""
+
+    autoreset: str
+    info_attrs: Sequence[str]
+    copy: bool
+    step_timeout: float | None
+    on_failure: str
+    max_restarts: int
+    start_timeout: float
+    observation_mode: str | tuple[Any, Any]
+
+
 class PoolBase(VecEnv):
     """The parts of a VecEnv over workers, each the owner of a contiguous shard of slots.
 
@@ -80,6 +94,11 @@ class PoolBase(VecEnv):
     )  # fmt: skip
     _caller_steps = False  # whether the calling process steps the last shard, or all of them
     _moves_workers = False  # whether the engine may replace workers that have not failed: see `Transport.moving`
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Give the class the signature that `help` shows: with the common arguments in place of `**common`."""
+        super().__init_subclass__(**kwargs)
+        cls.__signature__ = Signature([*arguments_of(cls).values()])  # type: ignore[attr-defined]
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,11 @@ from vecenvs.transport.pickling import PickledFns
 from vecenvs.transport.remote import ASKED_FOR, TRANSPORTS, describe_all
 from vecenvs.transport.shared import Names
 from vecenvs.transport.spinning import NEVER, Spin, spins
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from vecenvs.pool.pool_base import CommonArguments
 
 
 class MpiVecEnv(PoolVecEnv):
@@ -65,7 +70,7 @@ class MpiVecEnv(PoolVecEnv):
         address: str | None = None,
         port: int = 0,
         placement: str | None = None,
-        **common: Any,
+        **common: Unpack[CommonArguments],
     ) -> None:
         check_system("MpiVecEnv")
         check_choice("transport", transport, TRANSPORTS)

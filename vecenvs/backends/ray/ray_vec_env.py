@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vecenvs.arguments import check_choice, check_env_fns, listed, parse_int, parse_limit
 from vecenvs.backends.ray.actors import MOVE, ON_LOST_NODE, Actors
@@ -27,6 +27,11 @@ from vecenvs.transport.memory import check_system
 from vecenvs.transport.pickling import PickledFns
 from vecenvs.transport.remote import TRANSPORTS, describe_all
 from vecenvs.transport.shared import Names
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from vecenvs.pool.pool_base import CommonArguments
 
 _log = logging.getLogger("vecenvs")
 
@@ -81,7 +86,7 @@ class RayVecEnv(PoolVecEnv):
         ready_timeout: float = 60.0,
         on_lost_node: str = MOVE,
         min_workers: int | None = None,
-        **common: Any,
+        **common: Unpack[CommonArguments],
     ) -> None:
         self.closed = True  # until everything stands
         check_system("RayVecEnv")

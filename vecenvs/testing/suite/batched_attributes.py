@@ -338,7 +338,7 @@ class BatchedAttributeConformance(Conformance):
     def test_info_attrs_that_change_their_types(self, make: Make, kind: str, names: tuple[str, ...]) -> None:
         """What a column does not hold arrives all the same, as with single envs."""
         fns = [functools.partial(ShiftingEnv, tag, 4 + tag % 2) for tag in range(5)]
-        common = {"autoreset": KINDS[kind][0], "info_attrs": names}
+        common: Any = {"autoreset": KINDS[kind][0], "info_attrs": names}
         vec, plain = make(batched_fns(fns, (2, 0, 2), kind), **common), DummyVecEnv(fns, **common)
         with plain:
             vec.reset()
