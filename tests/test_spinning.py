@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -22,10 +23,11 @@ class Simulation:
     def __init__(self, spin: Spin = ALONE) -> None:
         self.now = self.due = self.tried = self.slept = 0.0
         self.taken_away = 0.0  # seconds for which another program takes the core at the next attempt
-        self.rhythm = Rhythm(self.acquire, spin)
+        self.rhythm = Rhythm(self.acquire, partial(self.acquire, True), spin)
 
-    def acquire(self, block: bool, timeout: float = 1e9) -> bool:
+    def acquire(self, block: bool, timeout: float | None = 1e9) -> bool:
         if block:
+            timeout = 1e9 if timeout is None else timeout
             until = max(self.now, min(self.due, self.now + timeout))
             self.slept += until - self.now
             self.now = until
@@ -124,7 +126,7 @@ def test_it_gives_way_to_other_programs(simulation: Simulation) -> None:
 
 
 def test_it_never_tries(simulation: Simulation) -> None:
-    simulation.rhythm = Rhythm(simulation.acquire, NEVER)
+    simulation.rhythm = Rhythm(simulation.acquire, partial(simulation.acquire, True), NEVER)
     simulation.waits(*[10 * US] * 3)
     assert not simulation.tried
     assert not simulation.wait(2.0, timeout=1.0)

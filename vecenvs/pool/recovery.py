@@ -150,14 +150,12 @@ class Replacement(Transport):
                 self.launched = self._workers.launch(self._worker)
                 self._clock = StartClock(self._workers, self._worker)
             new = self.launched
-            message = new.get(timeout)
+            message = new.get(timeout) if self._clock is None else self._clock.get(new, timeout)
             if message is None and new.exit_status()[0]:
                 message = new.get(0)
                 if message is None:
                     raise self._workers.died(self._worker, new)
             if message is None:
-                if self._clock is not None:
-                    self._clock.check()
                 return None
             self._workers.check_spaces(self._worker, envs_of(message[2]))
             new.take()

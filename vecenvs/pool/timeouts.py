@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 
+from vecenvs.pool.workers import LIVENESS, STOPPED
 from vecenvs.transport import Transport
 
 NOT_STARTED = math.inf  # start time of a command that cannot time out: see `Transport.untimed`
@@ -14,13 +15,28 @@ NOT_STARTED = math.inf  # start time of a command that cannot time out: see `Tra
 class StepTimeouts:
     """Compares the start times of unanswered commands with `step_timeout` (None: no command ever times out).
 
-    The clock of a worker starts again with every sign of life: an answer, or PROGRESS.
+    The clock of a worker starts again with every sign of life: an answer, or PROGRESS. All clocks do where the caller
+    itself has not run for a while in a wait: then the workers have probably not run, either. If all were stopped while
+    the caller did something else, the workers say so; that may be on its way when the next call begins, so this one
+    looks for late workers a moment later (`just_back`).
     """
 
     def __init__(self, step_timeout: float | None, transports: Sequence[Transport]) -> None:
         self.step_timeout = step_timeout
         self._transports = transports
         self._heard = [0.0] * len(transports)
+        self._looked = 0.0
+        self.just_back = False
+
+    def look(self, *, begins: bool = False) -> None:
+        """Note that the caller runs: at the beginning of a call, or before and after each of its short waits."""
+        now = time.monotonic()
+        if now - self._looked > LIVENESS + STOPPED:
+            if begins:
+                self.just_back = True
+            else:
+                self._heard = [now] * len(self._heard)
+        self._looked = now
 
     def hear(self, worker: int) -> None:
         """Record a sign of life of this worker."""

@@ -41,6 +41,8 @@ class Waiting:
             commands.send_unsent()
         stepping, answers, transports = commands.stepping, commands.step_answers, self._transports
         limited = deadline is not None or self._timed
+        if self._timed:
+            self._timeouts.look(begins=True)
         while stepping:
             worker = next(reversed(stepping))  # see `Workers.arrange`
             transport = transports[worker]
@@ -77,6 +79,7 @@ class Waiting:
         `next_workers` returns the workers to wait for next; without it they are all that have something to do.
         """
         self.collect()
+        self._timeouts.look(begins=True)
         self._check_now_and_then(what)
         if deadline is not None and time.monotonic() >= deadline and not enough():  # a poll
             for worker in self._commands.busy_workers():
@@ -97,6 +100,7 @@ class Waiting:
         commands = self._commands
         if commands.unsent is not None:
             commands.send_unsent()
+        self._timeouts.look(begins=True)
         self._check_now_and_then("step")
         # One worker after another, as in `finish_step`: a wait for several would be woken for each message.
         while missing := slots & ~commands.ready_slots():
@@ -199,12 +203,23 @@ class Waiting:
             return
         self._next_check = now + LIVENESS
         self._check_alive(self._commands.busy_workers())
-        if self._timeouts.late(self._commands.start_times()):
+        if self._find_late():
             self._time_out(0, None, None, what)
+
+    def _find_late(self) -> list[int]:
+        """Return the workers that exceed `step_timeout`."""
+        late = self._timeouts.late(self._commands.start_times())
+        if late and self._timeouts.just_back:
+            self._timeouts.just_back = False
+            time.sleep(LIVENESS)
+            self._collect(self._commands.busy_workers())
+            late = self._timeouts.late(self._commands.start_times())
+        return sorted(late)
 
     def _limit(self, deadline: float | None) -> float | None:
         if not self._timed:
             return deadline
+        self._timeouts.look()
         replacing = self._commands.recovery.left > 0
         return self._timeouts.limit(deadline, self._commands.start_times(), replacing=replacing)
 
@@ -213,14 +228,14 @@ class Waiting:
         commands = self._commands
         if deadline is not None and time.monotonic() >= deadline:
             raise StepTimeout(slots_in(commands.unanswered_slots() & waited_for), timeout or 0.0, what)
+        self._timeouts.look()
         self._collect(commands.busy_workers())  # what has come in time
-        started = commands.start_times()
-        hung = sorted(self._timeouts.late(started))
+        hung = self._find_late()
         while hung and commands.recovery.left:
             commands.recovery.late(hung[0])
             commands.on_replacement(hung.pop(0))
         if hung:
-            self._timeouts.restart({worker for worker, _ in started})
+            self._timeouts.restart({worker for worker, _ in commands.start_times()})
             late = commands.unanswered_slots() & sum(bits_of(commands.shards[worker]) for worker in hung)
             raise StepTimeout(slots_in(late & waited_for or late), self._timeouts.step_timeout or 0.0, what)
 

@@ -12,7 +12,7 @@ from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.batch.space_equality import same_layout, same_space
 from vecenvs.cpus import cpu_of
 from vecenvs.errors import ClosedError, SpaceMismatch, StartTimeout, VecEnvError, WorkerDied, describe_indices
-from vecenvs.transport import Transport
+from vecenvs.transport import Message, Transport
 from vecenvs.transport.encoding import check_portable
 from vecenvs.transport.memory import Semaphore
 from vecenvs.transport.protocol import Answer, Command, RemoteFailure, ShardSpec, kind_of
@@ -23,6 +23,7 @@ LIVENESS = 0.2  # seconds between checks that the workers live, while waiting fo
 LOG_EVERY = 30.0  # seconds between lines in the log about a worker that is starting
 CLOSE_GRACE = 5.0  # seconds for workers to close their envs, before force
 EXIT_GRACE = 1.0
+STOPPED = 1.0  # seconds by which a short wait takes too long if this process has been stopped (Ctrl-Z, docker pause)
 _ROOM = 1e-3  # seconds between attempts to send the rest of a command
 _POLL = 2e-4  # seconds between polls of workers that cannot wake the caller
 
@@ -138,7 +139,7 @@ class Workers:
         if len(transports) == 1:
             transports[0].get(seconds)
         elif self.wake is not None and all(transport.wakes for transport in transports):
-            self.wake.acquire(True, seconds)
+            self.wake.wait(seconds)
         elif transports and all(watched := [transport.watch() for transport in transports]):
             wait_for_any(watched, seconds)
         else:
@@ -197,8 +198,7 @@ class Workers:
     def _made(self, worker: int, unfinished: Sequence[int]) -> ShardSpec:
         """Wait until a worker has made its envs. Raise at once if another unfinished one dies."""
         transport, clock = self.transports[worker], StartClock(self, worker)
-        while (message := transport.get(LIVENESS)) is None:
-            clock.check()
+        while (message := clock.get(transport, LIVENESS)) is None:
             for other in unfinished:
                 gone, exitcode = self.transports[other].exit_status()
                 # A worker whose envs failed sends the reason and exits with 0: it is raised when its turn comes.
@@ -242,6 +242,16 @@ class StartClock:
         self._workers = workers
         self._worker = worker
         self._asked = self._begun = self._logged = time.monotonic()
+
+    def get(self, transport: Transport, timeout: float | None) -> Message | None:
+        """Wait for a message; without one, check the time. It does not count where this process has been stopped."""
+        began = time.monotonic()
+        message = transport.get(timeout)
+        took = time.monotonic() - began
+        if message is None:
+            self._begun += took if took > LIVENESS + STOPPED else 0.0
+            self.check()
+        return message
 
     def check(self) -> None:
         """Raise StartTimeout after `start_timeout` seconds; log now and then that the start still takes."""

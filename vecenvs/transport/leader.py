@@ -116,7 +116,7 @@ class Leader:
         held: list[Entry] = []
         since, seconds = 0.0, self._rest()
         while True:
-            wake.acquire(True) if seconds is None else wake.acquire(True, seconds)
+            wake.wait(seconds)
             while wake.acquire(False):
                 continue
             before, urgent = len(held), bool(self._replies)

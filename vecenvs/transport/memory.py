@@ -5,16 +5,18 @@ from __future__ import annotations
 # CPython's own semaphores. By name any process of the machine can open them, not only a child of this one.
 import _multiprocessing
 import contextlib
+import ctypes
 import errno
 import io
 import mmap
 import os
 import secrets
 import tempfile
+import time
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vecenvs.errors import BackendUnavailable
 
@@ -115,8 +117,22 @@ def new_name() -> str:
     return f"/vecenvs-{os.environ.get(TAG, '')}{secrets.token_hex(6)}"
 
 
+class _Timespec(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+# CPython's semaphores wait until an hour of the day. Where that is set back by a day meanwhile, they wait for a day.
+_clockwait: Any = None
+with contextlib.suppress(AttributeError, OSError, TypeError):  # not Linux, or before glibc 2.30
+    _clockwait = ctypes.CDLL(None, use_errno=True).sem_clockwait
+    _clockwait.argtypes = ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(_Timespec)
+
+
 class Semaphore:
-    """A counting semaphore with a name. `acquire` and `release` are CPython's own, without a layer between."""
+    """A counting semaphore with a name. `acquire` and `release` are CPython's own, without a layer between.
+
+    Wait by `wait`, as `acquire` with a timeout goes by the clock of the day.
+    """
 
     def __init__(self, name: str | None = None, *, create: bool = False) -> None:
         """Open the semaphore of this name; make a new one with `create`, or without a name."""
@@ -130,6 +146,19 @@ class Semaphore:
             self._lock = _multiprocessing.SemLock._rebuild(0, _SEMAPHORE, _MAX, name)  # noqa: SLF001  the only way to open one
         self.acquire = self._lock.acquire
         self.release = self._lock.release
+
+    def wait(self, seconds: float | None) -> bool:
+        """Acquire the semaphore; return False if that has not worked within so many seconds."""
+        if seconds is None or _clockwait is None:
+            found: bool = self.acquire(True, seconds)
+            return found
+        end = _Timespec(*divmod(time.monotonic_ns() + int(1e9 * seconds), 10**9))
+        while not self.acquire(False):
+            if _clockwait(self._lock.handle, time.CLOCK_MONOTONIC, end) == 0:
+                return True
+            if ctypes.get_errno() != errno.EINTR:  # handlers of signals run in between
+                return False
+        return True
 
 
 def unlink_semaphores(names: Iterable[str]) -> None:

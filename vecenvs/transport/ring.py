@@ -167,7 +167,7 @@ class RingReader(_Ring):
         self, allocator: Allocator, capacity: int, name: str, spin: Spin = NEVER, *, create: bool = False
     ) -> None:
         super().__init__(allocator, capacity, name, create=create)
-        self._wait = Rhythm(self._written.acquire, spin).wait
+        self._wait = Rhythm(self._written.acquire, self._written.wait, spin).wait
         self._serial = 1  # of the next entry
         self._seen = 0  # serial number of an entry that has been returned, whose semaphore is not waited for again
         self._pieces = bytearray()  # of a message of several pieces: those that have come
@@ -185,7 +185,7 @@ class RingReader(_Ring):
                 found = self._written.acquire(False)
                 if not found:
                     if serials[at + _SERIAL] == serial:  # its semaphore is about to be released, or was acquired before
-                        self._written.acquire(True, _MOMENT)
+                        self._written.wait(_MOMENT)
                     elif timeout != 0:
                         found = self._wait(timeout)
                 if serials[at + _SERIAL] != serial:

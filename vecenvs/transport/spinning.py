@@ -54,11 +54,11 @@ def spins(spare: int) -> tuple[Spin, Spin]:
 class Rhythm:
     """Waits for a semaphore in the way that suits the waits before.
 
-    `acquire` is the semaphore's.
+    `acquire` is the semaphore's, without blocking, and `sleep` acquires it within some seconds.
     """
 
-    def __init__(self, acquire: Callable[..., bool], spin: Spin) -> None:
-        self._acquire = acquire
+    def __init__(self, acquire: Callable[[bool], bool], sleep: Callable[[float | None], bool], spin: Spin) -> None:
+        self._acquire, self._sleep = acquire, sleep
         self._most = spin.most
         self._usual = 0.0  # running means: of the waits, in seconds,
         self._spread = 0.0  # and of how far they are from `_usual`
@@ -85,9 +85,6 @@ class Rhythm:
         self._idle = not found
         return found
 
-    def _sleep(self, timeout: float | None) -> bool:
-        return self._acquire(True) if timeout is None else self._acquire(True, timeout)
-
     def _try(self, begin: float, timeout: float | None) -> bool:
         """Try for a while, at the moment at which that is likely to help."""
         acquire, clock, usual, most = self._acquire, time.perf_counter, self._usual, self._most
@@ -96,7 +93,7 @@ class Rhythm:
         if usual + margin < most:
             length = most
         elif _TIMED and 2 * margin < most and (timeout is None or usual < timeout):
-            if acquire(True, usual - margin):
+            if self._sleep(usual - margin):
                 return True
             now, length = clock(), 2 * margin
         end = now + length

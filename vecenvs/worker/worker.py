@@ -37,6 +37,7 @@ from vecenvs.worker.shard import Shard, make_shard
 
 Answering = Callable[[int, int, object], None]
 
+_STOPPED = 1.0  # seconds by which a sleep takes too long if this process has been stopped
 CLOSE_WAIT = 5.0  # seconds for async resets to end before their envs are closed
 
 # Plain ints compare faster.
@@ -255,8 +256,9 @@ class Worker:
             if now != seen and self._unanswered >= 0:
                 with self._lock:
                     self._answer(0, int(Answer.PROGRESS), None)
-            seen = now
+            began = time.monotonic()
             time.sleep(seconds)
+            seen = now if time.monotonic() - began < seconds + _STOPPED else None  # it has been stopped: it is not late
 
     def _on_close(self, number: int, _: Any) -> None:
         self._send(number, int(Answer.CLOSED), self.close(CLOSE_WAIT))
