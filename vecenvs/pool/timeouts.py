@@ -18,7 +18,7 @@ class StepTimeouts:
     The clock of a worker starts again with every sign of life: an answer, or PROGRESS. All clocks do where the caller
     itself has not run for a while in a wait: then the workers have probably not run, either. If all were stopped while
     the caller did something else, the workers say so; that may be on its way when the next call begins, so this one
-    looks for late workers a moment later (`just_back`).
+    looks for late workers at `told_by` at the earliest.
     """
 
     def __init__(self, step_timeout: float | None, transports: Sequence[Transport]) -> None:
@@ -26,14 +26,14 @@ class StepTimeouts:
         self._transports = transports
         self._heard = [0.0] * len(transports)
         self._looked = 0.0
-        self.just_back = False
+        self.told_by = 0.0
 
     def look(self, *, begins: bool = False) -> None:
         """Note that the caller runs: at the beginning of a call, or before and after each of its short waits."""
         now = time.monotonic()
         if now - self._looked > LIVENESS + STOPPED:
             if begins:
-                self.just_back = True
+                self.told_by = now + LIVENESS
             else:
                 self._heard = [now] * len(self._heard)
         self._looked = now

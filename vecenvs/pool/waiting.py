@@ -209,9 +209,9 @@ class Waiting:
     def _find_late(self) -> list[int]:
         """Return the workers that exceed `step_timeout`."""
         late = self._timeouts.late(self._commands.start_times())
-        if late and self._timeouts.just_back:
-            self._timeouts.just_back = False
-            time.sleep(LIVENESS)
+        early = self._timeouts.told_by - time.monotonic()
+        if late and early > 0:
+            time.sleep(early)
             self._collect(self._commands.busy_workers())
             late = self._timeouts.late(self._commands.start_times())
         return sorted(late)
