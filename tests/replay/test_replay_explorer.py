@@ -137,7 +137,7 @@ def test_a_fragment_is_no_larger_than_need_be() -> None:
 def test_no_fragment_is_empty() -> None:
     """Transitions of several steps come late: those of the first steps after as many."""
     explorer = Explorer(DummyVecEnv(counting_fns(2, length=50)), Ones(2), n_step=9, fragment_size=1)
-    assert [len(explorer.collect_rows()) for _ in range(4)] == [2, 2, 2, 2]
+    assert [len(explorer.collect()["reward"]) for _ in range(4)] == [2, 2, 2, 2]
 
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])

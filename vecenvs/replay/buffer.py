@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from vecenvs import array_file
 from vecenvs.arguments import parse_int, parse_number
-from vecenvs.replay.blocks import Block, BlockLayout
 from vecenvs.replay.schema import Rows, Schema
 from vecenvs.replay.storage import Positions, PrioritizedStorage, Storage
 
@@ -66,7 +65,7 @@ class ReplayBuffer:
             raise ValueError(f"alpha must be from 0 on, not {alpha!r}")
         self.schema = Schema(observation_space, action_space, n_step, gamma)
         self.prioritized = prioritized
-        self.block_layout = BlockLayout(self.schema, prioritized)
+        self.drawn_words = self.schema.words + 2 * prioritized  # of a row that is drawn, with its weight and index
         self.inserted = 0  # transitions ever added; also the index of the next one
         self._rng = np.random.default_rng(seed)
         self._origin = 0  # the index of the transition that was stored at position 0 first
@@ -121,25 +120,31 @@ class ReplayBuffer:
         Raises:
             ValueError: fewer than `batch_size` transitions are stored.
         """
-        return self.block_layout.open(self.sample_block(batch_size, 1, beta=beta), batch_size)[0]
+        return self.schema.batches(self.sample_rows(batch_size, 1, beta=beta), batch_size)[0]
 
-    def sample_block(self, batch_size: int, batches: int, *, beta: float = 0.4, out: Block | None = None) -> Block:
-        """Draw several batches as `sample` does, into one block, `out` if given; `block_layout.open` makes batches."""
+    def sample_rows(self, batch_size: int, batches: int, *, beta: float = 0.4, out: Rows | None = None) -> Rows:
+        """Draw several batches as `sample` does, as rows for `Schema.batches`, into `out` if given."""
         if parse_int("batch_size", batch_size, 1) > len(self):
             raise ValueError(
                 f"a batch of {batch_size} from {len(self)} stored transitions: store more first, or sample fewer"
             )
-        if not isinstance(self._storage, PrioritizedStorage):
+        n, words = batch_size * batches, self.schema.words
+        rows = np.empty((n, self.drawn_words), np.uint64) if out is None else out[:n]
+        if isinstance(self._storage, PrioritizedStorage):
+            # One draw per batch: cpprb stratifies each draw by priority, and orders it accordingly.
+            drawn = [self._storage.draw(batch_size, beta) for _ in range(batches)]
+            found, positions, weights = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
+            rows[:, words] = weights.astype(np.float64).view(np.uint64)
+            rows[:, words + 1] = self._indexes_of(positions).view(np.uint64)
+        else:
             # Counted from the oldest transition on, so that a restored buffer draws the same.
-            positions = self._rng.integers(0, len(self), batch_size * batches)
+            positions = self._rng.integers(0, len(self), n)
             if self.inserted - self._origin > self.capacity:
                 positions += (self.inserted - self._origin) % self.capacity
                 positions[positions >= self.capacity] -= self.capacity
-            return self.block_layout.build(self._storage.rows_at(positions), out=out)
-        # One draw per batch: cpprb stratifies each draw by priority, and orders it accordingly.
-        drawn = [self._storage.draw(batch_size, beta) for _ in range(batches)]
-        rows, positions, weights = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
-        return self.block_layout.build(rows, (weights, self._indexes_of(positions)), out)
+            found = self._storage.rows_at(positions)
+        rows[:, :words] = found
+        return rows
 
     def update_priorities(self, indexes: Any, priorities: Any) -> int:
         """Set the priorities of sampled transitions.

@@ -150,14 +150,10 @@ class Explorer:
             The fragment: a dict of columns structured as a batch, for `ReplayBuffer.add` or `Inserter.add`. With
             n_step > 1 it may be smaller, because the last n - 1 steps of each env are still incomplete.
         """
-        return self.schema.unpack(self.collect_rows())
-
-    def collect_rows(self) -> Rows:
-        """Return a fragment as `collect` does, as packed rows (n, words) uint64."""
         while True:
             self.step()
             if self.ready and len(rows := self.take()):
-                return rows
+                return self.schema.unpack(rows)
 
     def take(self) -> Rows:
         """Return the transitions since the last call as packed rows, ready or not."""

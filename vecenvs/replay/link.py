@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -56,14 +55,15 @@ def server_result(call: Any, check: Callable[[], None] | None = None) -> Any:
 
 def pickle_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
     """Pickle `function` with all its arguments except the first, which is the object in the actor."""
-    data: bytes = cloudpickle.dumps(partial(_call, function, args, kwargs), protocol=5)
+    data: bytes = cloudpickle.dumps((function, args, kwargs), protocol=5)
     return data
 
 
 def run_call(owner: Any, function: bytes) -> bytes:
     """Return the pickled result of a call by `pickle_call` with `owner`; TypeError if it cannot be pickled."""
     try:
-        result = cloudpickle.loads(function)(owner)
+        called, args, kwargs = cloudpickle.loads(function)
+        result = called(owner, *args, **kwargs)
     except SystemExit as exc:  # it would end the actor
         raise RuntimeError(f"the call raised SystemExit({exc.code!r})") from exc
     try:
@@ -80,10 +80,6 @@ def set_attr(owner: Any, name: str, value: Any) -> None:
     """Set an existing attribute: a misspelt name is an AttributeError."""
     env_calls.get_attr(owner, name)
     env_calls.set_attr(owner, name, value)
-
-
-def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any) -> Any:
-    return function(owner, *args, **kwargs)
 
 
 def watch_process(location: ActorLocation, node: str) -> ForeignProcess | None:

@@ -1,11 +1,12 @@
-"""Prefetching of batches: two calls to the server are always unanswered, each for a block of several batches.
+"""Prefetching of batches: two calls to the server are always unanswered, each for the rows of several batches.
 
-Where server and learner share a machine, the server writes blocks into memory that both have opened, and answers with
-the number of rows. Elsewhere the answer is the block itself.
+Where server and learner share a machine, the server writes rows into memory that both have opened, and answers with
+their number. Elsewhere the answer is the rows themselves.
 """
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections import deque
@@ -13,10 +14,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from vecenvs.replay.blocks import Block, BlockLayout
 from vecenvs.replay.errors import SampleTimeout
 from vecenvs.replay.link import CHECK_INTERVAL, server_result
+from vecenvs.replay.schema import Schema
 from vecenvs.transport.memory import Address, Segment, open_segment
 
 CALLS = 2  # unanswered calls at a time
@@ -24,45 +26,42 @@ TOKEN = 16  # bytes at the beginning of the memory, by which the server recognis
 ALIGN = 64
 
 
-class SharedBlocks:
-    """Shared memory for one block of up to `size` bytes per unanswered call."""
-
-    def __init__(self, buffer: memoryview, size: int) -> None:
-        self._blocks = [np.frombuffer(buffer, np.uint8, count=size, offset=ALIGN + i * size) for i in range(CALLS)]
-
-    def __getitem__(self, index: int) -> Block:
-        return self._blocks[index]
+Shape = tuple[int, int, int]  # of the shared memory: calls, rows, words
 
 
-def open_shared_blocks(address: Address, token: bytes, size: int) -> SharedBlocks:
+def open_shared_rows(address: Address, token: bytes, shape: Shape) -> NDArray[np.uint64]:
     """Open the learner's memory; OSError if it cannot be reached from this process."""
     buffer = open_segment(address)
     if bytes(buffer[:TOKEN]) != token:  # another process with the same number, on another machine or in a container
         raise FileNotFoundError(f"{address.path} is not the learner's memory")
-    return SharedBlocks(buffer, size)
+    return _rows_in(buffer, shape)
+
+
+def _rows_in(buffer: memoryview, shape: Shape) -> NDArray[np.uint64]:
+    return np.frombuffer(buffer, np.uint64, math.prod(shape), ALIGN).reshape(shape)
 
 
 class Prefetcher:
     """Returns batches of one size. The server may begin the later one of two calls first, as Ray's async actors do.
 
-    A batch is drawn at most 3 * `batches` batches before it is returned: two unanswered calls and the current block.
-    `why` is empty if blocks come through shared memory, else the reason why they do not.
+    A batch is drawn at most 3 * `batches` batches before it is returned: two unanswered calls and the current one.
+    `words` are those of a row. `why` is empty if rows come through shared memory, else the reason why they do not.
     """
 
-    def __init__(self, server: Any, layout: BlockLayout, batch_size: int, batches: int) -> None:
+    def __init__(self, server: Any, schema: Schema, words: int, batch_size: int, batches: int) -> None:
         self._batch_size = batch_size
         self._batches = batches
         self._server = server
-        self._layout = layout
-        self._calls: dict[int, Any] = {}  # by the index of the shared block
-        self._ready: deque[dict[str, Any]] = deque()  # the rest of the current block
+        self._schema = schema
+        self._calls: dict[int, Any] = {}  # by the place of their rows in shared memory
+        self._ready: deque[dict[str, Any]] = deque()  # the rest of the last answer
         self._generation = 0
-        size = layout.bytes_of(batch_size * batches)
-        segment, token = Segment(ALIGN + CALLS * size), secrets.token_bytes(TOKEN)
+        shape = CALLS, batch_size * batches, words
+        segment, token = Segment(ALIGN + 8 * math.prod(shape)), secrets.token_bytes(TOKEN)
         segment.buffer[:TOKEN] = token
-        self._blocks = SharedBlocks(segment.buffer, size)
+        self._memory = _rows_in(segment.buffer, shape)
         try:
-            self.why: str = server_result(server.open_memory.remote(segment.address, token, size))
+            self.why: str = server_result(server.open_memory.remote(segment.address, token, shape))
         finally:
             segment.forget()
 
@@ -73,7 +72,7 @@ class Prefetcher:
         `timeout` seconds loses nothing.
         """
         if not self._ready:
-            self._ready.extend(self._next_block(beta, timeout, check))
+            self._ready.extend(self._next_batches(beta, timeout, check))
         return self._ready.popleft()
 
     def restart(self, generation: int) -> None:
@@ -81,7 +80,7 @@ class Prefetcher:
         self._generation = generation
         self._ready.clear()
 
-    def _next_block(self, beta: float, timeout: float | None, check: Callable[[], None]) -> list[dict[str, Any]]:
+    def _next_batches(self, beta: float, timeout: float | None, check: Callable[[], None]) -> list[dict[str, Any]]:
         import ray
 
         check()
@@ -99,9 +98,9 @@ class Prefetcher:
                 continue
             index = next(index for index, call in self._calls.items() if call == answered[0])
             generation, answer = server_result(answered[0])
-            block = self._blocks[index] if isinstance(answer, int) else answer
-            own = np.array(block[: self._layout.bytes_in(block)])
+            rows = self._memory[index, :answer] if isinstance(answer, int) else answer
+            batches = self._schema.batches(rows, self._batch_size) if generation == self._generation else []
             self._calls.pop(index)
             self._calls[index] = self._server.sample.remote(self._batch_size, self._batches, beta, index)
-            if generation == self._generation:
-                return self._layout.open(own, self._batch_size)
+            if batches:
+                return batches

@@ -1,7 +1,6 @@
 """The memory layout of a transition: a row of bytes with all its fields.
 
-Rows are stored, and are sent to the server: one array per fragment, one gather per sample. Learners get *blocks*
-(`blocks.py`): several batches in one array, column by column.
+Rows are stored, and are sent to the server and to the learner: one array per fragment, and one for several batches.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ SCALARS: dict[str, type] = {
     "episode": np.int64,
     "discount": np.float32,
 }
-DRAWN: dict[str, type] = {"weights": np.float32, "indexes": np.int64}  # further fields of a prioritised sample
+DRAWN = ("weights", "indexes")  # further fields of a prioritised sample
 
 
 class Column(NamedTuple):
@@ -164,25 +163,34 @@ class Schema:
         Returns:
             A batch: contiguous arrays with n rows, structured as the spaces.
         """
-        columns = self.fields(rows)
-        return self.structure([np.ascontiguousarray(columns[column.label]) for column in self.columns])
+        return self._structure([np.array(column) for column in self.fields(rows).values()])
 
-    def structure(self, arrays: Sequence[Array]) -> dict[str, Any]:
-        """Build a batch, with the dicts and tuples of the spaces.
+    def batches(self, rows: Rows, batch_size: int) -> list[dict[str, Any]]:
+        """Unpack drawn rows.
 
         Args:
-            arrays: one array `(n, *leaf.shape)` for each of `columns`.
+            rows: rows, uint64 (n, words), or (n, words + 2) with a weight (float64) and an index in the last words.
+            batch_size: the number of rows of a batch; n is a multiple of it.
 
         Returns:
-            The batch, made of these arrays.
+            The batches, structured as the spaces. They own their arrays.
         """
+        arrays = [np.array(column) for column in self.fields(rows[:, : self.words]).values()]
+        if rows.shape[1] > self.words:
+            weights, indexes = (rows[:, k].copy() for k in (self.words, self.words + 1))
+            arrays += [weights.view(np.float64).astype(np.float32), indexes.view(np.int64)]
+        split = [array.reshape(len(rows) // batch_size, batch_size, *array.shape[1:]) for array in arrays]
+        return [self._structure(parts) for parts in zip(*split, strict=True)]
+
+    def _structure(self, arrays: Sequence[Array]) -> dict[str, Any]:
+        """Return a batch of these arrays, one for each of `columns` and perhaps of DRAWN."""
         batch: dict[str, Any] = {}
         rest = list(arrays)
         for name, layout in self.layouts.items():
             count = 1 if layout is None else len(layout.leaves)
             taken, rest = rest[:count], rest[count:]
             batch[name] = taken[0] if layout is None else layout.unflatten(taken)
-        return batch
+        return {**batch, **dict(zip(DRAWN, rest, strict=False))}
 
     def check_rows(self, rows: Any) -> Rows:
         """Check packed rows.

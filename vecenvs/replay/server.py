@@ -28,7 +28,7 @@ from vecenvs.transport.pickling import loads
 
 Self = TypeVar("Self", bound="ReplayServer")
 
-BLOCK_BYTES = 2 * 2**20  # the size of a block by default
+CALL_BYTES = 2 * 2**20  # the size of an answer by default
 MOST_PREFETCHED = {False: 64, True: 16}  # if prioritised: fewer, since priorities change with every update
 MOST_UPDATES = 8  # updates of priorities that may be unanswered
 
@@ -92,7 +92,7 @@ class ReplayServer:
         buffer["seed"] = None if prioritized else seed
         self.observation_space, self.action_space = observation_space, action_space
         checked = ReplayBuffer(observation_space, action_space, 1, **buffer)  # raises errors here, not in the actor
-        self.schema, self._layout = checked.schema, checked.block_layout
+        self.schema = checked.schema
         self.batch_size = parse_int("batch_size", batch_size, 1)
         self.beta = beta
         self._prioritized = prioritized
@@ -100,7 +100,7 @@ class ReplayServer:
         if size > parse_int("capacity", capacity, 1):
             raise ValueError(f"capacity={capacity} is less than min_size={min_size} or batch_size={self.batch_size}")
         if prefetch is None:
-            fitting = BLOCK_BYTES // (self._layout.row_bytes * self.batch_size)
+            fitting = CALL_BYTES // (8 * checked.drawn_words * self.batch_size)
             prefetch = max(min(fitting, MOST_PREFETCHED[prioritized]), 1)
         batches = parse_int("prefetch", prefetch, 1)
         limiter = samples_per_insert, size, batches * self.batch_size
@@ -122,7 +122,7 @@ class ReplayServer:
             self._parts[0] = partial(link.end_actor, self.actor, process, 0.0, self._session)
             self._updates: deque[Any] = deque()
             self._own_inserter = Inserter(self.actor, self.schema)
-            self._prefetcher = Prefetcher(self.actor, self._layout, self.batch_size, batches)
+            self._prefetcher = Prefetcher(self.actor, self.schema, checked.drawn_words, self.batch_size, batches)
             if restore is not None:
                 self.restore(restore)
         except BaseException:

@@ -14,25 +14,27 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from vecenvs.backends.ray.actor import ActorLocation, here
-from vecenvs.replay.blocks import Block
 from vecenvs.replay.buffer import ReplayBuffer
 from vecenvs.replay.limiter import RateLimiter
 from vecenvs.replay.link import run_call
-from vecenvs.replay.prefetcher import SharedBlocks, open_shared_blocks
+from vecenvs.replay.prefetcher import Shape, open_shared_rows
 from vecenvs.replay.schema import Rows
 from vecenvs.replay.throttle import InsertThrottle
 from vecenvs.transport.memory import Address
 
 
 class SampleRequest(NamedTuple):
-    """A request for up to `batches` batches. The block is written to `out`, or is the answer if that is None."""
+    """A request for up to `batches` batches. The rows are written to `out`, or are the answer if that is None."""
 
     batch_size: int
     batches: int
     beta: float
-    out: Block | None
-    answer: asyncio.Future[tuple[int, Block | int]]
+    out: Rows | None
+    answer: asyncio.Future[tuple[int, Rows | int]]
 
 
 class ServerActor:
@@ -54,7 +56,7 @@ class ServerActor:
         self._weights: list[Any] = []
         self._inserts: deque[tuple[Rows, asyncio.Future[None]]] = deque()
         self._requests: deque[SampleRequest] = deque()
-        self._blocks: SharedBlocks | None = None  # the learner's memory
+        self._memory: NDArray[np.uint64] | None = None  # the learner's memory
         self._generation = 0  # counts restores
         self._throttle = InsertThrottle()
         self._scheduled = False  # whether `_run_scheduled` will be called
@@ -85,28 +87,28 @@ class ServerActor:
         self.limiter.inserted(self.buffer.add_rows(rows))
         self._process_queues()
 
-    async def open_memory(self, address: Address, token: bytes, size: int) -> str:
+    async def open_memory(self, address: Address, token: bytes, shape: Shape) -> str:
         """Open the learner's memory; return "" or why that failed."""
         try:
-            self._blocks = open_shared_blocks(address, token, size)
+            self._memory = open_shared_rows(address, token, shape)
         except (OSError, ValueError) as exc:
             return f"{type(exc).__name__}: {exc}"
         return ""
 
-    async def sample(self, batch_size: int, batches: int, beta: float, index: int) -> tuple[int, Block | int]:
+    async def sample(self, batch_size: int, batches: int, beta: float, index: int) -> tuple[int, Rows | int]:
         """Draw as many batches as the limiter allows, from 1 to `batches`.
 
         Args:
             batch_size: the number of rows of one batch.
             batches: the largest number of batches.
             beta: as in `ReplayBuffer.sample`.
-            index: the place of the block in the learner's memory.
+            index: the place of the rows in the learner's memory.
 
         Returns:
-            The number of restores before, and the number of rows if the block is in that memory, else the block.
+            The number of restores before, and the number of rows if they are in that memory, else the rows.
         """
-        out = None if self._blocks is None else self._blocks[index]
-        answer: asyncio.Future[tuple[int, Block | int]] = asyncio.get_running_loop().create_future()
+        out = None if self._memory is None else self._memory[index]
+        answer: asyncio.Future[tuple[int, Rows | int]] = asyncio.get_running_loop().create_future()
         self._requests.append(SampleRequest(batch_size, batches, beta, out, answer))
         self._process_queues()
         return await answer
@@ -164,9 +166,9 @@ class ServerActor:
             return False
         self._requests.popleft()
         batches, begun = int(min(batches, allowed)), time.monotonic()
-        block = self.buffer.sample_block(batch_size, batches, beta=beta, out=out)
-        answer.set_result((self._generation, block if out is None else batch_size * batches))
-        self.limiter.sampled(batch_size * batches)
+        rows = self.buffer.sample_rows(batch_size, batches, beta=beta, out=out)
+        answer.set_result((self._generation, rows if out is None else len(rows)))
+        self.limiter.sampled(len(rows))
         now = time.monotonic()
         self._throttle.add_sample(now, now - begun)
         return True
