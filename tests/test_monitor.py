@@ -7,6 +7,7 @@ import fcntl
 import json
 import pickle
 import re
+import subprocess
 import sys
 import threading
 import types
@@ -572,3 +573,27 @@ def test_a_monitor_without_file_pickles():
     for copy in (pickle.loads(pickle.dumps(env)), cloudpickle.loads(cloudpickle.dumps(env))):
         copy.step(0)
         assert copy.step(0)[4]["episode"]["r"] == 6.5
+
+    @pytest.mark.timeout(60)
+    def test_another_process_writes_it(self, tmp_path):
+        """Its rows are not lost: a new file would be written over it. Once it has ended nobody minds."""
+        program = (
+            "import sys; from vecenvs.wrappers.results_writer import ResultsWriter as W\n"
+            "w = W(sys.argv[1], {'t_start': 1.0}); w.write_row(dict(r=1.0, l=1, t=1.0)); print(flush=True); input()"
+        )
+        arguments = [sys.executable, "-c", program, str(tmp_path)]
+        with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout is not None
+            other.stdout.readline()
+            with pytest.raises(ValueError, match="written by another process that runs"):
+                Monitor(Script(), tmp_path)
+            env = Monitor(Script(), tmp_path, override_existing=False)
+            play(env)
+            env.close()
+            assert load_results(tmp_path).r.tolist() == [1.0, 6.5]
+            other.kill()
+        env = Monitor(Script(), tmp_path)
+        Monitor(Script(), tmp_path).close()  # in one process the last one made has the file, as in SB3
+        play(env)
+        env.close()
+        assert len((tmp_path / "monitor.csv").read_text().splitlines()) == 3

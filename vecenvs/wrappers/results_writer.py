@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import sys
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from vecenvs.arguments import check_path, parse_path
 from vecenvs.wrappers.results import EXT, read_monitor_file
 
+if sys.platform != "win32":
+    import fcntl
+
 _FIELDS = ("r", "l", "t")
+_LARGEST = 1 << 16  # bytes of a row that is written at once
+_writers: dict[int, weakref.WeakSet[ResultsWriter]] = {}  # that are open, by process: a fork has copies
 
 
 class ResultsWriter:
@@ -29,7 +36,7 @@ class ResultsWriter:
         t_start: the time from which the file's `t` counts: the header's, or that of the file appended to.
 
     Raises:
-        ValueError: the file to append to has other columns.
+        ValueError: the file to append to has other columns; or, with `override_existing`, another process writes it.
         LoadMonitorResultsError: the file to append to is malformed.
     """
 
@@ -44,23 +51,30 @@ class ResultsWriter:
         self.t_start = float(header["t_start"])
         fields = (*_FIELDS, *extra_keys)
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
-        if override_existing:
-            with open(self.path, "w"):
-                pass
-        # Opened to append, always, so that it does not write over rows that other processes append.
-        self._file = open(self.path, "a", encoding="utf-8", newline="")  # noqa: SIM115 - until close()
+        # Opened to append, always, and each row is one write, so that nothing comes between rows of several processes.
+        self._file = open(self.path, "a", encoding="utf-8", newline="", buffering=_LARGEST)  # noqa: SIM115 - until close()
         self._rows = csv.DictWriter(self._file, fieldnames=fields)
         try:
-            with _locked(self._file):
-                if os.path.getsize(self.path):
-                    self._continue(fields)
-                else:
-                    self._file.write(f"#{json.dumps(dict(header))}\n")
-                    self._rows.writeheader()
-                self._file.flush()
+            alone = _lock_alone(self._file)
+            if override_existing:
+                if not alone and not any(each.path == self.path for each in _writers.get(os.getpid(), ())):
+                    raise ValueError(
+                        f"{self.path!r} is written by another process that runs: close what writes it, give each "
+                        "process another filename (make_vec_env: monitor_dir or start_index), or append, with "
+                        "override_existing=False"
+                    )
+                self._file.truncate(0)
+            if os.path.getsize(self.path):
+                self._continue(fields, alone)
+            else:
+                self._file.write(f"#{json.dumps(dict(header))}\n")
+                self._rows.writeheader()
+            self._file.flush()
+            _share_lock(self._file)
         except BaseException:
             self._file.close()
             raise
+        _writers.setdefault(os.getpid(), weakref.WeakSet()).add(self)
 
     def write_row(self, episode: Mapping[str, Any]) -> None:
         """Write one row.
@@ -68,16 +82,16 @@ class ResultsWriter:
         Args:
             episode: the value of each column.
         """
-        with _locked(self._file):
-            self._rows.writerow(episode)
-            self._file.flush()
+        self._rows.writerow(episode)
+        self._file.flush()
 
     def close(self) -> None:
         """Close the file. May be called again."""
         self._file.close()
+        _writers.get(os.getpid(), weakref.WeakSet()).discard(self)
 
-    def _continue(self, fields: tuple[str, ...]) -> None:
-        """Take the `t_start` of the existing file; remove a last row that was cut short."""
+    def _continue(self, fields: tuple[str, ...], alone: bool) -> None:
+        """Take the `t_start` of the existing file; if `alone`, remove a last row that was cut short."""
         found = read_monitor_file(self.path)
         if found.names != fields:
             raise ValueError(
@@ -85,6 +99,8 @@ class ResultsWriter:
                 f"{', '.join(fields)}. Give another filename, the same keywords, or override_existing=True"
             )
         self.t_start = float(found.header["t_start"])
+        if not alone:
+            return
         self._file.truncate(found.whole)
         with open(self.path, "rb") as file:
             file.seek(-1, os.SEEK_END)
@@ -92,20 +108,25 @@ class ResultsWriter:
                 self._file.write("\n")
 
 
-@contextmanager
-def _locked(file: TextIO) -> Iterator[None]:
-    """Lock the file against other processes that append to it: they would find half a row, and remove it."""
+def _lock_alone(file: TextIO) -> bool:
+    """Lock the file, and return True, if no other writer has it; else wait until others can have it, too."""
+    if sys.platform == "win32":
+        return True
     try:
-        import fcntl
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        fcntl.flock(file, fcntl.LOCK_SH)  # its header is complete then
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True
 
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except (ImportError, OSError):  # Windows, or a file system without locks; one writer per file needs none
-        yield
-        return
-    try:
-        yield
-    finally:
-        fcntl.flock(file, fcntl.LOCK_UN)
+
+def _share_lock(file: TextIO) -> None:
+    """Let others append from now on. As long as this one is open they see that it is written."""
+    if sys.platform != "win32":
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_SH)
 
 
 def monitor_path(filename: str | os.PathLike[str]) -> str:
