@@ -5,31 +5,15 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from vecenvs import env_calls
 from vecenvs.env_calls import name_for
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv
 
-
-class Host(Protocol):
-    """What a batched env is asked about its envs."""
-
-    env: Any
-    num_envs: int
-
-    def read_all(self, name: str) -> Any:
-        """Return an attribute of all envs: an array or a list, one item for each."""
-
-    def write(self, index: int, name: str, value: Any) -> None:
-        """Write env `index`'s item of an attribute."""
-
-    def is_wrapped(self, names: Sequence[tuple[str, str]]) -> bool:
-        """Tell whether a wrapper around the batched env is of one of these classes."""
-
-    def render_all(self) -> Sequence[Any]:
-        """Return the pictures of all envs, None for each that has none."""
+if TYPE_CHECKING:
+    from vecenvs.worker.hosts.batched_host import BatchedHost
 
 
 class Part(abc.ABC):
@@ -43,7 +27,7 @@ class Part(abc.ABC):
 class HostCall:
     """One call of a function for some envs of a host, which is asked once for what all its envs have."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: BatchedHost) -> None:
         self.host = host
         self._left: dict[tuple[str, str], dict[int, Any]] = {}
 
