@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from vecenvs.arguments import parse_int, split
 from vecenvs.batched import Batched, width
 from vecenvs.errors import VecEnvError, describe_indices
+from vecenvs.pool.subsets import Part
 
 _SHOWN = 4  # hosts in an error
 
@@ -94,29 +95,18 @@ class Hosts:
             min(groups, key=len).extend(slots)
         return [np.array(group, dtype=np.int64) for group in groups]
 
-    def groups_of(self, slots: Sequence[int]) -> dict[int, list[int]]:
-        """Return, for those of `slots` in batched envs, the slots that lie in one of them, by its first slot."""
-        found: dict[int, list[int]] = {}
-        for slot in slots:
-            host = self.host_of(slot)
-            if host is not None:
-                found.setdefault(host.start, []).append(slot)
-        return found
-
     def host_of(self, slot: int) -> range | None:
         """Return the slots of the batched env that steps this one; None for a single env."""
         position = bisect.bisect_right(self._starts, slot) - 1
         return self.batched[position] if position >= 0 and slot in self.batched[position] else None
 
-    def check_whole(self, what: str, slots: Sequence[int]) -> None:
-        """Raise VecEnvError if `slots` has some of the envs of a batched env, but not all."""
-        if len(slots) == self.num_envs or not self.batched:
-            return
-        for group in self.groups_of(slots).values():
-            host = self.host_of(group[0])
-            if host is not None and len(group) < len(host):
+    def check_whole(self, what: str, parts: Sequence[Part]) -> None:
+        """Raise VecEnvError if a part, which is one worker's, has some of the envs of a batched env, but not all."""
+        for part in parts if self.batched else ():
+            host = self.host_of(part.slots[0])
+            if host is not None and len(part.slots) < len(host):
                 raise VecEnvError(
-                    f"{what} for envs {describe_indices(sorted(group))}: envs {describe_indices(host)} are one batched "
+                    f"{what} for envs {describe_indices(part.slots)}: envs {describe_indices(host)} are one batched "
                     "env, which steps all its envs at once: name all of them or none"
                 )
 

@@ -108,7 +108,7 @@ class PoolVecEnv(PoolBase):
     def send(self, actions: Any, indices: Indices = None) -> None:
         subset = self._parse_slots("send", indices)
         self._check_free("send", subset.bits)
-        self._hosts.check_whole("send", subset.slots)
+        self._hosts.check_whole("send", subset.parts)
         columns = self._batch.actions
         if not columns.take_rows(actions, subset.array):
             columns.assign(self._parse_actions(actions, len(subset.slots)), subset.array)
