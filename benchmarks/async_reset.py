@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import multiprocessing
 import statistics
 import time
@@ -33,12 +32,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from shared import RESULTS, about, write
 
 from vecenvs import SubprocVecEnv, VecEnv
-from vecenvs.bench.machine import facts, versions
-from vecenvs.cpus import usable_cores
 
-RESULTS = Path(__file__).parent / "results"
 TARGET = 0.9
 HALF, LOCK_STEP = "half batches send/recv", "lock-step step"
 WARM_UP = 0.25  # of the time measured
@@ -221,13 +218,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         "uneven": (UNEVEN, given.uneven_envs, sides_of_uneven(given.uneven_envs)),
     }
     command = f"python benchmarks/async_reset.py --seconds {given.seconds:g} --rounds {given.rounds}"
-    record: dict[str, Any] = {"command": command, "machine": facts(usable_cores()), "versions": versions()}
+    record = about(command)
     for name, (pace, n, sides) in wanted.items():
         if given.only in (None, name):
             record[name] = measure(name, pace, n, sides, given.seconds, given.rounds)
             show(record[name])
-    given.json.parent.mkdir(parents=True, exist_ok=True)
-    given.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write(given.json, record)
     if "resets" in record:
         best = [name for name, found in record["resets"]["sides"].items() if found["share"] >= TARGET]
         print(f"\nat or above {TARGET} of the ceiling in `resets`: {'; '.join(best) or 'none'}")

@@ -17,7 +17,6 @@ Every row counts, on both sides. A measurement takes as many rounds as fit into 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,11 +26,8 @@ import batched_hosts
 import batched_native
 from batched_tables import PAGES
 from scaling_tables import write_docs
+from shared import RESULTS, about, load, write
 
-from vecenvs.bench.machine import facts, versions
-from vecenvs.cpus import usable_cores
-
-RESULTS = Path(__file__).parent / "results" / "batched.json"
 MINUTES = {"native": 5.0, "envpool": 4.0, "mpi": 3.0, "ray": 3.0}
 HERE = ("native", "envpool")
 
@@ -73,10 +69,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, help="for each measurement")
     parser.add_argument("--rounds", type=int, default=9, help="at most")
     parser.add_argument("--seconds", type=float, default=0.3, help="per reading")
-    parser.add_argument("--json", type=Path, default=RESULTS, help="file for the readings")
+    parser.add_argument("--json", type=Path, default=RESULTS / "batched.json", help="file for the readings")
     parser.add_argument("--docs", action="store_true", help="write the section of docs/benchmarks.md from the file")
     args = parser.parse_args(argv)
-    record: dict[str, Any] = json.loads(args.json.read_text(encoding="utf-8")) if args.json.exists() else {}
+    record = load(args.json)
     if args.docs:
         write_docs(record, PAGES)
         return
@@ -84,11 +80,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         minutes = MINUTES[name] if args.minutes is None else args.minutes
         command = f"python benchmarks/batched.py --only {name} --minutes {minutes:g} --seconds {args.seconds:g}"
         print(f"== {name}", flush=True)
-        about = {"command": command, "machine": facts(usable_cores()), "versions": versions()}
+        head = about(command)
         for cell, found in native(args, minutes) if name == "native" else envpool(args, minutes, name):
-            record.setdefault(name, {})[cell] = {**about, **found}
-            args.json.parent.mkdir(parents=True, exist_ok=True)
-            args.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+            record.setdefault(name, {})[cell] = {**head, **found}
+            write(args.json, record)
 
 
 if __name__ == "__main__":

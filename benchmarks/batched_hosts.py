@@ -17,18 +17,15 @@ from typing import Any
 
 import batched_envpool
 from batched_envpool import WORKERS, Cell
+from shared import RAY_ENVIRONMENT, ROOT
 
-ROOT = Path(__file__).parents[1]
 FIRST, SECOND = "10.213.77.1", "10.213.77.2"  # the hosts' addresses
 HEAD = f"{FIRST}:6379"
 OPTIONS: dict[str, Any] = {"num_workers": WORKERS, "autoreset": "next_step", "placement": "spread"}
 ENVIRONMENT = {
     "PYTHONPATH": str(ROOT),
     "VECENVS_TEST_JOB": "benchmark",  # hosts.mpirun_args passes both on
-    "RAY_worker_niceness": "0",  # Ray runs its workers at low priority by default
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_AUTH_MODE": "disabled",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    **RAY_ENVIRONMENT,
 }
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from scaling_tables import markdown, spread
+from scaling_tables import spread
+from shared import table
 
 _INTRO = """## Batched envs
 
@@ -42,11 +43,11 @@ def native(record: Record) -> Iterator[str]:
     limits = {size: {name: share["limit"] for name, share in cells[size]["shares"].items()} for size in sizes}
     shares = [[name, *(_entry(limits[size], name) for size in sizes)] for name in names]
     yield _NATIVE
-    yield markdown(["", *(f"{size} envs" for size in sizes)], shares)
+    yield table(["", *(f"{size} envs" for size in sizes)], shares)
     engines = dict.fromkeys(name for size in sizes for name in cells[size]["rows_per_env"])
     memory = [[name, *(_rows(cells[size]["rows_per_env"], name) for size in sizes)] for name in engines]
     yield _MEMORY
-    yield markdown(["", *(f"{size} envs" for size in sizes)], memory)
+    yield table(["", *(f"{size} envs" for size in sizes)], memory)
 
 
 def envpool(record: Record) -> Iterator[str]:
@@ -61,7 +62,7 @@ def envpool(record: Record) -> Iterator[str]:
         return
     engines = dict.fromkeys(name for shares in found.values() for name in shares)
     yield _ENVPOOL
-    yield markdown(
+    yield table(
         ["", *engines],
         [
             [f"{env}, {num_envs} envs", *(_entry(shares, name) for name in engines)]

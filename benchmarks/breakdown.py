@@ -22,8 +22,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.loop_contestants import LockStepContestant, LoopContestant
+from benchmarks.shared import about, write
 from benchmarks.stand_ins import record
-from vecenvs.bench import machine, mpi_job, report
+from vecenvs.bench import mpi_job, report
 from vecenvs.bench.contest import LIMIT, Contestant, Turn
 from vecenvs.bench.contestants import Backend, MakesVec, VecContestant, choose, from_env_fn
 from vecenvs.bench.measurement import measure
@@ -166,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("env", metavar="ENV")
     parser.add_argument("--num-envs", metavar="N", type=int, nargs="+", default=[8, 64])
-    parser.add_argument("--backends", metavar="BACKEND", nargs="+", help="default: every installed one")
+    parser.add_argument("--backends", metavar="BACKEND", nargs="+", help="default: dummy subproc subproc:caller")
     parser.add_argument("--seconds", metavar="S", type=float, default=1.0, help="per reading")
     parser.add_argument("--repeats", metavar="R", type=int, default=5, help="rounds")
     parser.add_argument("--env-kwargs", metavar="JSON", type=json.loads, default={}, help="for gym.make")
@@ -191,9 +192,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not found:
         print("\n".join(["no breakdown: no round has all of its readings", *notes]))
     if args.json is not None:
-        facts = {"env": args.env, **numbers, "machine": machine.facts(cores), "versions": machine.versions()}
-        record_of_all = {**facts, "breakdown": [asdict(part) for part in found]}
-        args.json.write_text(json.dumps(record_of_all, indent=1) + "\n", encoding="utf-8")
+        head = about(f"python -m benchmarks.breakdown {args.env}")
+        write(args.json, {**head, "env": args.env, **numbers, "breakdown": [asdict(part) for part in found]})
 
 
 if __name__ == "__main__":

@@ -10,10 +10,8 @@ the measured figures.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import gc
-import json
 import statistics
 import subprocess
 import sys
@@ -21,19 +19,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import psutil
 from gymnasium.vector import AsyncVectorEnv
+from shared import RESULTS, Promise, about, load, parser, promises, write
 
 from vecenvs import SubprocVecEnv
 from vecenvs.bench.child import Child
-from vecenvs.bench.machine import facts, versions
 from vecenvs.bench.workloads import workload
-from vecenvs.cpus import usable_cores
 
-RESULTS = Path(__file__).parent / "results"
 BEST = ("subproc", "subproc:caller")
 VIEWS = "subproc:caller,copy=false"  # it matters where a row has 100 KB
 
@@ -45,21 +40,6 @@ class Shares:
     env: str
     num_envs: tuple[int, ...]
     backends: tuple[str, ...] = ("dummy", *BEST)
-
-
-@dataclass(frozen=True)
-class Promise:
-    """A promised figure of a measurement, which is at least or, without `least`, at most `bound`."""
-
-    what: str
-    measurement: str
-    figure: Callable[[dict[str, Any]], float]
-    bound: float
-    least: bool = True
-
-    def kept(self, value: float) -> bool:
-        """Return whether the promise is kept."""
-        return value >= self.bound if self.least else value <= self.bound
 
 
 SHARES = {
@@ -172,29 +152,10 @@ def _resident() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def summarise() -> str:
-    """Return a table of the promises beside the measured figures."""
-    lines = ["| | promised | measured | |", "|---|---|---|---|"]
-    for promise in PROMISES:
-        path = RESULTS / f"{promise.measurement}.json"
-        sign = ">=" if promise.least else "<="
-        if not path.exists():
-            lines.append(f"| {promise.what} | {sign} {promise.bound:.2f} | not yet | |")
-            continue
-        value = promise.figure(json.loads(path.read_text(encoding="utf-8")))
-        kept = "kept" if promise.kept(value) else "**missed**"
-        lines.append(f"| {promise.what} | {sign} {promise.bound:.2f} | {value:.2f} | {kept} |")
-    return "\n".join(lines) + "\n"
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, then print and write the summary."""
     names = [*SHARES, "startup", "memory"]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=names, default=names)
-    parser.add_argument("--seconds", type=float, default=2.0, help="per reading")
-    parser.add_argument("--repeats", type=int, default=7, help="rounds")
-    args = parser.parse_args(argv)
+    args = parser(__doc__, names, seconds=2.0, repeats=7).parse_args(argv)
     RESULTS.mkdir(exist_ok=True)
     for name in args.only:
         print(f"== {name}", flush=True)
@@ -202,10 +163,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             measure_shares(name, args.seconds, args.repeats)
             continue
         found = measure_startup(args.repeats) if name == "startup" else measure_memory()
-        header = {"command": f"python benchmarks/core.py --only {name} --repeats {args.repeats}"}
-        record = {**header, "machine": facts(usable_cores()), "versions": versions(), **found}
-        (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    summary = summarise()
+        head = about(f"python benchmarks/core.py --only {name} --repeats {args.repeats}")
+        write(RESULTS / f"{name}.json", {**head, **found})
+    summary = promises(one.row({name: load(RESULTS / f"{name}.json") for name in names}) for one in PROMISES) + "\n"
     (RESULTS / "summary.md").write_text(summary, encoding="utf-8")
     print(summary, end="")
 

@@ -32,16 +32,14 @@ import psutil
 from hosts_model import FLOATS, GRID, IMAGE, PROMISE, QUANTITIES, Cell, cell_of, errors, fit_all, result
 from hosts_tables import PAGES
 from scaling_tables import write_docs
+from shared import RESULTS, ROOT, about, load, write
 
 from vecenvs.backends.mpi import MpiVecEnv
 from vecenvs.backends.mpi.job import worker_ranks
-from vecenvs.bench.machine import facts, versions
 from vecenvs.bench.workloads import Synthetic, workload
-from vecenvs.cpus import usable_cores
 from vecenvs.transport import leaders
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks/results/hosts.json"
+RECORD = RESULTS / "hosts.json"
 SLEEP = 2e-3  # seconds that each worker's envs sleep in a step
 WITH_LEADER, WITHOUT = 1, 10**9  # workers of a node from which on it has a leader
 SPACES = {
@@ -192,14 +190,13 @@ def main() -> None:
     if args.found is not None:
         as_rank_0(args)
     elif args.docs or args.check:
-        record = json.loads(RESULTS.read_text(encoding="utf-8"))
+        record = load(RECORD)
         write_docs(record, PAGES) if args.docs else check(record)
     else:
         command = f"python benchmarks/hosts.py --rounds {args.rounds} --seconds {args.seconds:g}"
-        header = {"command": command, "machine": facts(usable_cores()), "versions": versions()}
-        record = {**header, **launch(args)}
+        record = {**about(command), **launch(args)}
         if not args.only:
-            RESULTS.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+            write(RECORD, record)
             check(record)
 
 

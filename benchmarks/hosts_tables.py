@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hosts_model import FLOATS, IMAGE, PROMISE, QUANTITIES, NodeCosts, cell_of, errors, fit_all
-from scaling_tables import markdown
+from shared import table
 
 from vecenvs.bench.report import nbytes
 
@@ -38,7 +38,7 @@ def growth(record: dict[str, Any]) -> str:
         rows.append(line)
     heading = ["nodes", "workers of each", *NAMES.values(), "bytes", "connections: the caller", "whole step"]
     load = record["machine"]["load_before"]
-    return f"{markdown(heading, rows)}\n\nThe load of the machine when the measurement began: {load}."
+    return f"{table(heading, rows)}\n\nThe load of the machine when the measurement began: {load}."
 
 
 def constants(record: dict[str, Any]) -> str:
@@ -51,7 +51,7 @@ def constants(record: dict[str, Any]) -> str:
     for text, fitted in (("worst error, cells of the fit", True), ("worst error, predicted cells", False)):
         worst = [max(map(abs, errors(record["results"], costs[n], n, fitted=fitted).values())) for n in QUANTITIES]
         rows.append([text, *(f"{each:.0%}" for each in worst)])
-    return markdown(["in steps of one CartPole", *NAMES.values()], rows)
+    return table(["in steps of one CartPole", *NAMES.values()], rows)
 
 
 def predictions(record: dict[str, Any]) -> str:
@@ -66,7 +66,7 @@ def predictions(record: dict[str, Any]) -> str:
         what = "fit" if cell.fitted else "prediction"
         where = [f"{cell.nodes} x {cell.workers}", str(cell.envs), ROWS[cell.row_bytes]]
         rows.append([*where, what, f"{model:.0f}", f"{measured:.0f}", f"{model / measured - 1:+.0%}"])
-    return markdown(["nodes x workers", "envs", "rows", "", "model", "measured", "error"], rows)
+    return table(["nodes x workers", "envs", "rows", "", "model", "measured", "error"], rows)
 
 
 def plan(record: dict[str, Any]) -> str:
@@ -89,7 +89,7 @@ def plan(record: dict[str, Any]) -> str:
         "leader, of the envs' time",
     ]
     heading += ["nodes that one caller serves", "callers for 10^6 envs", "bytes per step and caller", "what ends first"]
-    return markdown(heading, rows)
+    return table(heading, rows)
 
 
 def promise(record: dict[str, Any]) -> str:
@@ -100,7 +100,7 @@ def promise(record: dict[str, Any]) -> str:
     for cell in (cell for cell in of if cell.envs == PROMISE[1].envs):
         how = "a leader on each node" if cell.leaders else "a connection for each worker"
         rows.append([str(cell.nodes), str(cell.workers), how, f"{of[cell] / alone:.2f}"])
-    return markdown(["nodes", "workers of each", "reached by", "the caller's CPU"], rows)
+    return table(["nodes", "workers of each", "reached by", "the caller's CPU"], rows)
 
 
 class Needs:

@@ -28,20 +28,20 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import shared
+from shared import RESULTS, ROOT, about, load, promises, write
 
 from vecenvs.bench.contest import LIMIT, Turn, contest
 from vecenvs.bench.contestants import Backend, VecContestant, VecStepper, from_env_fn
 from vecenvs.bench.limit import BareLoops
-from vecenvs.bench.machine import facts, versions
 from vecenvs.bench.report import Spread, share_of
 from vecenvs.bench.workloads import Workload, workload
 from vecenvs.cpus import usable_cores
 
-ROOT = Path(__file__).parents[1]
-RESULT = ROOT / "benchmarks/results/mpi.json"
+RECORD = RESULTS / "mpi.json"
 PROMISES = {  # env, number of envs, figure, bound
     "one-node": [("CartPole-v1", 64, "over subproc", 0.95), ("spin:100us", 8, "over subproc", 0.95)],
-    "one-node-packed": [("CartPole-v1", 64, "", 0.0), ("spin:100us", 8, "", 0.0)],
+    "one-node-packed": [("CartPole-v1", 64, "share", 0.0), ("spin:100us", 8, "share", 0.0)],
     "two-hosts": [("spin:100us", 64, "share", 0.85)],
     "idle": [("CartPole-v1", 8, "idle", 0.02)],
 }
@@ -172,22 +172,16 @@ def launch(name: str, args: argparse.Namespace, folder: Path) -> list[dict[str, 
 
 def show(name: str, found: Sequence[dict[str, Any]]) -> None:
     """Print the measured figures beside the promised ones."""
-    for row, (env, num_envs, figure, bound) in zip(found, PROMISES[name], strict=True):
-        spread = row[figure or "share"]
-        text = f"{name:16} {env} n={num_envs}: {figure or 'share'} {spread['median']:.3f}"
-        text += f" ({spread['min']:.3f} to {spread['max']:.3f})"
-        if figure:
-            kept = spread["median"] <= bound if figure == "idle" else spread["median"] >= bound
-            text += f", promised {'<=' if figure == 'idle' else '>='} {bound:.2f}: {'kept' if kept else 'MISSED'}"
-        print(text, flush=True)
+    rows = [
+        (f"{name}, {env} n={n}: {figure}", bound, figure != "idle", (Spread(**row[figure]), ""))
+        for row, (env, n, figure, bound) in zip(found, PROMISES[name], strict=True)
+    ]
+    print(promises(rows), flush=True)
 
 
 def main() -> None:
     """Measure, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=PROMISES, default=[*PROMISES])
-    parser.add_argument("--seconds", type=float, default=1.0, help="per reading")
-    parser.add_argument("--repeats", type=int, default=7, help="rounds")
+    parser = shared.parser(__doc__, PROMISES, seconds=1.0, repeats=7)
     parser.add_argument("--idle-seconds", type=float, default=5.0, help="how long rank 0 computes")
     parser.add_argument("--transport", choices=["messages"], help="other than MpiVecEnv's choice; not kept")
     parser.add_argument("--rank-0", choices=PROMISES, help=argparse.SUPPRESS)
@@ -196,16 +190,15 @@ def main() -> None:
     if args.rank_0:
         as_rank_0(args.rank_0, args)
         return
-    record = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
+    record = load(RECORD)
     for name in args.only:
         print(f"== {name}", flush=True)
         command = f"python benchmarks/mpi.py --only {name} --seconds {args.seconds:g} --repeats {args.repeats}"
-        about = {"command": command, "machine": facts(usable_cores()), "versions": versions()}
         with tempfile.TemporaryDirectory() as folder:
-            record[name] = {**about, "results": launch(name, args, Path(folder))}
+            record[name] = {**about(command), "results": launch(name, args, Path(folder))}
         show(name, record[name]["results"])
         if not args.transport:
-            RESULT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+            write(RECORD, record)
 
 
 if __name__ == "__main__":

@@ -10,22 +10,18 @@ step counts for machines with a core for each process only.
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from shared import RESULTS, about, write
 
 from vecenvs import VecEnv
-from vecenvs.bench.machine import facts, versions
 from vecenvs.bench.workloads import workload
-from vecenvs.cpus import usable_cores
 from vecenvs.transport import leaders
 
-RESULTS = Path(__file__).parent / "results"
 ENVS, WORKERS, ROUNDS, STEPS = 64, (1, 2, 4, 8, 16), 5, 100
 ON_RAY = sys.argv[1:] == ["ray"]
 ALWAYS, NEVER = 1, 10**9  # workers of a node from which on it has a leader
@@ -73,9 +69,8 @@ def main() -> None:
         medians = {name: statistics.median(reading[name] for reading in readings) for name in readings[0]}
         results.append({"workers": workers, "leader": least == ALWAYS, "envs": ENVS, **medians})
     path = RESULTS / ("nodes_ray.json" if ON_RAY else "nodes.json")
-    path.write_text(
-        json.dumps({"machine": facts(usable_cores()), "versions": versions(), "results": results}, indent=2) + "\n"
-    )
+    command = "python benchmarks/nodes.py ray" if ON_RAY else "python -m vecenvs.mpi -n 2 benchmarks/nodes.py"
+    write(path, {**about(command), "results": results})
     alone = next(each for each in results if each["workers"] == 1 and not each["leader"])
     for each in results:
         ratios = " ".join(f"{name} {each[name] / alone[name]:.2f}" for name in ("caller", "step"))

@@ -14,7 +14,6 @@ Shares are of the limit of `python -m vecenvs bench`: see README.md. (A file cal
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -25,28 +24,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import shared
+from shared import RAY_ENVIRONMENT, RESULTS, Promise, about, load, promises, write
 
 from vecenvs import SubprocVecEnv
 from vecenvs.backends.ray import RayVecEnv
 from vecenvs.bench.contest import LIMIT, Stepper, contest
 from vecenvs.bench.contestants import VecStepper, draw_actions
 from vecenvs.bench.limit import BareLoops
-from vecenvs.bench.machine import facts, versions
 from vecenvs.bench.report import Spread, rows
 from vecenvs.bench.workloads import Workload, workload
 from vecenvs.cpus import usable_cores
 
-RESULTS = Path(__file__).parent / "results" / "on_ray.json"
 TIANSHOU = "tianshou RayVectorEnv"
 CORES = usable_cores()
 WORKERS = max(2, CORES)
-# Ray's daemons read this when they start. Ray runs its workers at low priority by default.
-ENVIRONMENT = {
-    "RAY_worker_niceness": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_AUTH_MODE": "disabled",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-}
 THERE = {"num_cpus": 1, "resources": {"there": 0.01}}
 
 Record = dict[str, Any]
@@ -217,27 +209,6 @@ MEASUREMENTS: dict[str, Callable[[argparse.Namespace], Record]] = {
 }
 
 
-@dataclass(frozen=True)
-class Promise:
-    """A promised figure, whose median is at least or, without `least`, at most `bound`."""
-
-    what: str
-    measurement: str
-    figure: Callable[[Record], dict[str, float]]
-    bound: float
-    least: bool = True
-
-    def line(self, measured: Record) -> str:
-        """Return the promise beside the measured figure, in one line."""
-        bound = f"{'>=' if self.least else '<='} {self.bound:.2f}"
-        try:
-            figure = self.figure(measured[self.measurement])
-        except KeyError:
-            return f"{self.what:56} {bound}   not measured"
-        kept = figure["median"] >= self.bound if self.least else figure["median"] <= self.bound
-        return f"{self.what:56} {bound}   {shown(figure, 3)}   {'kept' if kept else 'MISSED'}"
-
-
 PROMISES = [
     Promise("same node, CartPole n=64: ray / subproc", "cartpole", lambda found: found["ray / subproc"], 0.95),
     Promise("same node, 100 us n=8: ray / subproc", "spin", lambda found: found["ray / subproc"], 0.95),
@@ -259,25 +230,18 @@ PROMISES = [
 
 def main() -> None:
     """Measure, write the results, and print the promises beside the measured figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=MEASUREMENTS, default=[*MEASUREMENTS])
-    parser.add_argument("--seconds", type=float, default=1.0, help="per reading")
-    parser.add_argument("--repeats", type=int, default=5, help="rounds")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file for the readings")
+    parser = shared.parser(__doc__, MEASUREMENTS, seconds=1.0, repeats=5)
+    parser.add_argument("--results", type=Path, default=RESULTS / "on_ray.json", help="file for the readings")
     args = parser.parse_args()
 
-    os.environ.update(ENVIRONMENT)
-    measured: Record = json.loads(args.results.read_text(encoding="utf-8")) if args.results.exists() else {}
+    os.environ.update(RAY_ENVIRONMENT)
+    measured = load(args.results)
     for name in args.only:
         print(f"== {name}", flush=True)
         command = f"python benchmarks/on_ray.py --only {name} --seconds {args.seconds:g} --repeats {args.repeats}"
-        about = {"command": command, "machine": facts(CORES), "versions": versions("tianshou")}
-        measured[name] = {**about, **MEASUREMENTS[name](args)}
-        args.results.parent.mkdir(parents=True, exist_ok=True)
-        args.results.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
-    print()
-    for promise in PROMISES:
-        print(promise.line(measured))
+        measured[name] = {**about(command, "tianshou"), **MEASUREMENTS[name](args)}
+        write(args.results, measured)
+    print(f"\n{promises(promise.row(measured) for promise in PROMISES)}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ Sides take turns in rounds. A figure is the median over the rounds of the ratio 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import time
@@ -30,15 +29,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import psutil
+import shared
+from shared import RAY_ENVIRONMENT, RESULTS, about, load, write
 
 from vecenvs import make_vec_env
-from vecenvs.bench.machine import facts, versions
-from vecenvs.cpus import usable_cores
 from vecenvs.replay import Explorer, ReplayServer
 
-RESULTS = Path(__file__).parent / "results"
-# Ray's daemons read this when they start. Ray runs its workers at low priority by default.
-os.environ.update(RAY_worker_niceness="0", RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled")
+os.environ.update(RAY_ENVIRONMENT)
 CAPACITY, BATCH, FRAGMENT = 100_000, 256, 256
 SIZES = (64, FRAGMENT, 1024)  # of fragments
 WARM_UP = 0.25  # of the time measured
@@ -160,7 +157,7 @@ def insertion(args: argparse.Namespace) -> dict[str, Any]:
         return len(single)
 
     try:
-        for _ in range(args.rounds):
+        for _ in range(args.repeats):
             sides["one call per transition"].append(rate(one_by_one, args.seconds))
             for size in SIZES:
                 parts = fragments(columns, size)
@@ -191,7 +188,7 @@ def sampling(args: argparse.Namespace) -> dict[str, Any]:
 
     sides: dict[str, list[float]] = {"server": [], "cpprb": []}
     try:
-        for _ in range(args.rounds):
+        for _ in range(args.repeats):
             sides["cpprb"].append(rate(lambda: len([direct.sample(BATCH)]), args.seconds))
             sides["server"].append(rate(lambda: len([replay.sample()]), args.seconds))
     finally:
@@ -232,7 +229,7 @@ def contention(args: argparse.Namespace) -> dict[str, Any]:
                     time.sleep(pause)
                 return 1
 
-            for _ in range(args.rounds):
+            for _ in range(args.repeats):
                 sides["alone"].append(rate(step, args.seconds))
                 running = pump.run.remote((1 + 2 * WARM_UP) * args.seconds)
                 rate(step, WARM_UP * args.seconds)  # the inserter has begun by now
@@ -300,26 +297,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Measure, and write the results."""
     import ray
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=MEASUREMENTS, default=[*MEASUREMENTS])
-    parser.add_argument("--seconds", type=float, default=1.0, help="per reading")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser = shared.parser(__doc__, MEASUREMENTS, seconds=1.0, repeats=7)
     parser.add_argument("--pin", action="store_true", help="contention: the server on a core of its own")
     parser.add_argument("--json", type=Path, default=RESULTS / "replay.json")
     args = parser.parse_args(argv)
-    record = json.loads(args.json.read_text(encoding="utf-8")) if args.json.exists() else {}
+    record = load(args.json)
     ray.init(address="local", include_dashboard=False, logging_level="error")
     try:
         for name in args.only:
             print(f"== {name}", flush=True)
-            command = f"python benchmarks/replay.py --only {name} --seconds {args.seconds:g} --rounds {args.rounds}"
+            command = f"python benchmarks/replay.py --only {name} --seconds {args.seconds:g} --repeats {args.repeats}"
             command += " --pin" if args.pin else ""
-            about = {"command": command, "machine": facts(usable_cores()), "versions": versions("cpprb")}
-            record[name] = {**about, "results": MEASUREMENTS[name](args)}
+            record[name] = {**about(command, "cpprb"), "results": MEASUREMENTS[name](args)}
             show(record[name]["results"])
     finally:
         ray.shutdown()
-    args.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write(args.json, record)
 
 
 if __name__ == "__main__":

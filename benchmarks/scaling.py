@@ -27,24 +27,25 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import shared
 from loop_contestants import LoopContestant
 from scaling_contestants import Made, Sized, Spmd
 from scaling_model import Costs, Sample, fit
 from scaling_samples import caller_sample, step_sample
 from scaling_tables import write_docs
+from shared import RAY_ENVIRONMENT, RESULTS, about, load, write
 
 from vecenvs import SubprocVecEnv
 from vecenvs.bench.contest import LIMIT, Contestant, contest
 from vecenvs.bench.contestants import VecContestant, from_env_fn, parse
 from vecenvs.bench.limit import BareLoops
-from vecenvs.bench.machine import facts, versions
 from vecenvs.bench.monitored import from_make_vec_env, monitored
 from vecenvs.bench.report import Spread, rows, share_of
 from vecenvs.bench.weigh import weigh
 from vecenvs.bench.workloads import Workload, workload
 from vecenvs.cpus import usable_cores
 
-RESULTS = Path(__file__).parent / "results" / "scaling.json"
+RECORD = RESULTS / "scaling.json"
 SIZES = (64, 256, 1024, 4096)
 ENGINES = ("dummy", "subproc", "subproc:caller")
 FLOATS, IMAGES = ("spin:0us", 16), ("rows:84x84x4", 84 * 84 * 4)  # envs that cost nothing, and the bytes of their rows
@@ -176,7 +177,7 @@ def as_rank_0(args: argparse.Namespace) -> dict[str, Any]:
 
 def measure_ray(args: argparse.Namespace) -> dict[str, Any]:
     """Measure messages to actors, on a local Ray."""
-    os.environ.update(RAY_worker_niceness="0", RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled")
+    os.environ.update(RAY_ENVIRONMENT)
     import ray
 
     from vecenvs.backends.ray import RayVecEnv
@@ -240,10 +241,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS])
-    parser.add_argument("--seconds", type=float, default=0.5, help="per reading")
-    parser.add_argument("--repeats", type=int, default=5, help="rounds of flat and callers")
+    parser = shared.parser(__doc__, PARTS, seconds=0.5, repeats=5)
     parser.add_argument("--docs", action="store_true", help="write the tables of docs/ from the results in the file")
     parser.add_argument("--rank-0", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
@@ -251,21 +249,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         args.rank_0.write_text(json.dumps(as_rank_0(args)), encoding="utf-8")
         return
     if args.docs:
-        write_docs(json.loads(RESULTS.read_text(encoding="utf-8")))
+        write_docs(load(RECORD))
         return
     for name in args.only:
         print(f"== {name}", flush=True)
         command = f"python benchmarks/scaling.py --only {name} --seconds {args.seconds:g} --repeats {args.repeats}"
-        header = {"command": command, "machine": facts(usable_cores()), "versions": versions()}
+        part = about(command)
         try:
-            part = {**header, **PARTS[name](args)}
+            part |= PARTS[name](args)
         except ImportError as error:
-            part = {**header, "missing": str(error)}
+            part["missing"] = str(error)
             print(f"   not measured: {error}")
-        record = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-        record[name] = part
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write(RECORD, {**load(RECORD), name: part})
 
 
 if __name__ == "__main__":

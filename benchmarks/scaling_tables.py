@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
+import shared
 from scaling_model import Costs
+from shared import table, write_sections
 
-from vecenvs.bench.report import nbytes
+from vecenvs.bench.report import Spread, nbytes
 
-DOCS = Path(__file__).parents[1] / "docs"
-BEGIN, END = "<!-- {}: begin -->", "<!-- {}: end -->"
 TRANSPORTS = {"shm": "shared memory", "mpi": "messages (MPI)", "ray": "messages (Ray)"}
 PER_WORKER = 16
 FLOATS, IMAGE = 16, 84 * 84 * 4
@@ -22,26 +21,12 @@ Table = Callable[[dict[str, Any]], str]
 def write_docs(record: dict[str, Any], pages: Mapping[str, Mapping[str, Table]] | None = None) -> None:
     """Write each table of `pages`, by default PAGES, between its marks."""
     for page, tables in (PAGES if pages is None else pages).items():
-        path = DOCS / page
-        text = path.read_text(encoding="utf-8")
-        for name, table in tables.items():
-            begin, end = BEGIN.format(name), END.format(name)
-            head, mark, rest = text.partition(begin)
-            _, found, tail = rest.partition(end)
-            if not mark or not found:
-                raise SystemExit(f"{path} has no place for the table {name!r}: {begin} ... {end}")
-            text = f"{head}{begin}\n{table(record)}\n{end}{tail}"
-        path.write_text(text, encoding="utf-8")
-
-
-def markdown(heading: list[str], rows: list[list[str]]) -> str:
-    """Return a Markdown table."""
-    return "\n".join("| " + " | ".join(row) + " |" for row in [heading, ["---"] * len(heading), *rows])
+        write_sections(shared.DOCS / page, {name: made(record) for name, made in tables.items()})
 
 
 def spread(value: dict[str, float]) -> str:
     """Format a median with its range."""
-    return f"{value['median']:.2f} ({value['min']:.2f}..{value['max']:.2f})"
+    return shared.spread(Spread(**value))
 
 
 def flat(record: dict[str, Any]) -> str:
@@ -57,7 +42,7 @@ def flat(record: dict[str, Any]) -> str:
         *(f"{n} envs" for n in sizes[1:]),
         f"{sizes[-1]}, over the bare loop's",
     ]
-    return markdown(heading, rows)
+    return table(heading, rows)
 
 
 def per_env(record: dict[str, Any]) -> str:
@@ -73,7 +58,7 @@ def per_env(record: dict[str, Any]) -> str:
         startup = _slope(results, engine, few, many, lambda row: row["startup"]["median"]) / bare
         memory = _slope(results, engine, few, many, lambda row: row["memory"]["total"])
         rows.append([engine, f"{startup:.2f}", nbytes(memory)])
-    return markdown(
+    return table(
         ["each further env", "start-up, making and resetting it bare = 1", "memory, the env's own included"], rows
     )
 
@@ -96,7 +81,7 @@ def constants(record: dict[str, Any]) -> str:
     rows.append(
         ["the model's worst error for the caller", *(f"{record[name]['worst_error_of_caller']:.0%}" for name in there)]
     )
-    return markdown(["in steps of one CartPole", *(TRANSPORTS[name] for name in there)], rows)
+    return table(["in steps of one CartPole", *(TRANSPORTS[name] for name in there)], rows)
 
 
 def limits(record: dict[str, Any]) -> str:
@@ -112,7 +97,7 @@ def limits(record: dict[str, Any]) -> str:
                 cells += [_workers(costs[name].workers_at(level, env, PER_WORKER, row_bytes)) for level in LEVELS]
             rows.append([f"{factor} CartPole{'s' * (factor > 1)}", text, *cells])
     heading = [f"{TRANSPORTS[name]}, {level:.0%}" for name in there for level in LEVELS]
-    return markdown(["an env's step costs", "its row", *heading], rows)
+    return table(["an env's step costs", "its row", *heading], rows)
 
 
 def checks(record: dict[str, Any]) -> str:
@@ -122,7 +107,7 @@ def checks(record: dict[str, Any]) -> str:
         for found in record.get(name, {}).get("checks", []):
             envs = f"{found['env']}, {found['num_envs']} envs, {found['workers']} worker{'s' * (found['workers'] > 1)}"
             rows.append([text, envs, f"{found['predicted_share']:.2f}", spread(found["share"])])
-    return markdown(["", "", "the model's share of the workers' cores", "measured"], rows)
+    return table(["", "", "the model's share of the workers' cores", "measured"], rows)
 
 
 def callers(record: dict[str, Any]) -> str:
@@ -132,7 +117,7 @@ def callers(record: dict[str, Any]) -> str:
     cell = {(row["env"], row["contestant"]): spread(row["share"]) for row in results}
     contestants = list(dict.fromkeys(row["contestant"] for row in results))
     rows = [[_what(env), str(n), *(cell[env, name] for name in contestants)] for env, n in envs]
-    return markdown(["env", "envs in all", *contestants], rows)
+    return table(["env", "envs in all", *contestants], rows)
 
 
 def _what(env: str) -> str:
@@ -167,7 +152,7 @@ def auto(record: dict[str, Any]) -> str:
     engines = [name for name in dict.fromkeys(row["engine"] for row in results) if name != "dummy"]
     envs = list(dict.fromkeys((row["env"], row["num_envs"]) for row in results))
     rows = [[_what(env), str(n), *(spread(cell[env, n, engine]) for engine in engines)] for env, n in envs]
-    return markdown(["env", "envs", *engines], rows)
+    return table(["env", "envs", *engines], rows)
 
 
 PAGES = {

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import statistics
 import subprocess
 import sys
@@ -97,14 +96,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     if given.one:
         print(time_one(*given.one, given.num_envs))
         return
-    from vecenvs.bench.machine import facts, versions
-    from vecenvs.cpus import usable_cores
+    from shared import about, write  # not at the top, where it would count
 
-    command = f"python benchmarks/startup.py --num-envs {given.num_envs} --rounds {given.rounds}"
-    header = {"command": command, "machine": facts(usable_cores()), "versions": versions()}
-    given.json.parent.mkdir(parents=True, exist_ok=True)
+    head = about(f"python benchmarks/startup.py --num-envs {given.num_envs} --rounds {given.rounds}")
     for records in measure(given.num_envs, given.rounds):  # an interruption keeps the rounds so far
-        given.json.write_text(json.dumps({**header, "num_envs": given.num_envs, "sides": records}, indent=1) + "\n")
+        write(given.json, {**head, "num_envs": given.num_envs, "sides": records})
     show(records)
 
 

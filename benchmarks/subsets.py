@@ -13,7 +13,6 @@ a share of the limit: half of the rate of bare loops on all cores.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -21,17 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from shared import RESULTS, about, write
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.bench.contest import run_for
 from vecenvs.bench.learner import GroupsStepper
 from vecenvs.bench.limit import BareLoops
-from vecenvs.bench.machine import facts, versions
 from vecenvs.bench.workloads import iterations_for, workload
 from vecenvs.cpus import usable_cores
 from vecenvs.vec_env import VecEnv
 
-RESULTS = Path(__file__).parent / "results"
 ENGINES: dict[str, Callable[[Sequence[Any]], VecEnv]] = {
     "dummy": DummyVecEnv,
     "subproc": lambda fns: SubprocVecEnv(fns, start_method="fork"),
@@ -173,16 +171,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     learner = measure_learner(args.seconds, args.rounds)
     print(f"halves beside a learner: {learner['median']:.2f} of the limit")
     record = {
-        "command": f"python benchmarks/subsets.py --seconds {args.seconds:g} --rounds {args.rounds}",
+        **about(f"python benchmarks/subsets.py --seconds {args.seconds:g} --rounds {args.rounds}"),
         "env": args.env,
         "num_envs": args.num_envs,
-        "machine": facts(usable_cores()),
-        "versions": versions(),
         "results": results,
         "learner": learner,
     }
-    args.json.parent.mkdir(parents=True, exist_ok=True)
-    args.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write(args.json, record)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import statistics
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -29,15 +28,13 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from shared import RESULTS, about, write
 
 from vecenvs import DummyVecEnv, SubprocVecEnv, VecEnv
 from vecenvs.bench.child import Child
 from vecenvs.bench.contest import run_for, warmup_for
-from vecenvs.bench.machine import facts, versions
-from vecenvs.cpus import usable_cores
 from vecenvs.views import as_gymnasium, as_pfrl, as_sb3, from_gymnasium
 
-RESULTS = Path(__file__).parent / "results"
 INFO_ATTRS = ("_elapsed_steps", "unwrapped.gravity", "unwrapped.length")
 
 Make = Callable[[], Any]
@@ -191,7 +188,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     given = parser.parse_args(argv)
     options = f"--seconds {given.seconds:g} --turns {given.turns} --repeats {given.repeats}"
     command = f"python benchmarks/views.py {options}"
-    record: dict[str, Any] = {"command": command, "machine": facts(usable_cores()), "versions": versions()}
+    record = about(command)
     for part in given.only:
         groups, num_envs = parts[part]
         record[part] = {"num_envs": num_envs, "groups": {}}
@@ -200,7 +197,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             show(f"{part}: {name}", found)
     path = given.json or (RESULTS / "views.json" if set(given.only) == set(parts) else None)
     if path is not None:
-        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write(path, record)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ import pytest
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 with pytest.MonkeyPatch.context() as patch:  # its scripts import each other
     patch.syspath_prepend(str(BENCHMARKS))
-    model, tables, scaling_tables = map(import_module, ("hosts_model", "hosts_tables", "scaling_tables"))
+    names = ("hosts_model", "hosts_tables", "scaling_tables", "shared")
+    model, tables, scaling_tables, shared = map(import_module, names)
 
 COSTS = model.NodeCosts(3e-5, 5e-5, 4e-6, 6e-8, 5e-11)
 WRONG = model.Cell(6, 8, 192)  # a cell that the model predicts, measured as twice as much
@@ -58,8 +59,8 @@ def test_a_caller_of_more_expensive_envs_serves_more_nodes() -> None:
 
 
 def test_tables_are_written_where_the_page_has_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "scaling.md").write_text((scaling_tables.DOCS / "scaling.md").read_text(encoding="utf-8"))
-    monkeypatch.setattr(scaling_tables, "DOCS", tmp_path)
+    (tmp_path / "scaling.md").write_text((shared.DOCS / "scaling.md").read_text(encoding="utf-8"))
+    monkeypatch.setattr(shared, "DOCS", tmp_path)
     scaling_tables.write_docs(record(), tables.PAGES)
     written = (tmp_path / "scaling.md").read_text()
     for said in ("| 6 x 8 | 192 | 4 floats | prediction | 53 | 107 | -50% |", "| worst error, predicted cells | 50% |"):

@@ -22,7 +22,7 @@ lineup = import_module("benchmarks.peers.lineup")
 pages = import_module("benchmarks.peers.page")
 peers_turns = import_module("benchmarks.peers.turns")
 run = import_module("benchmarks.stack.run")
-sections = import_module("benchmarks.stack.page")
+sections = import_module("benchmarks.shared")
 stack_figures = import_module("benchmarks.stack.figures")
 stack_grid = import_module("benchmarks.stack.grid")
 

@@ -14,7 +14,8 @@ from vecenvs.bench.workloads import workload
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 with pytest.MonkeyPatch.context() as patch:  # its scripts import each other
     patch.syspath_prepend(str(BENCHMARKS))
-    model, sampling, tables = map(import_module, ("scaling_model", "scaling_samples", "scaling_tables"))
+    names = ("scaling_model", "scaling_samples", "scaling_tables", "shared")
+    model, sampling, tables, shared = map(import_module, names)
 
 COSTS = model.Costs(3e-6, 2e-6, 1e-7, 5e-11, 4e-7, 1e-10, 8e-6)
 
@@ -130,7 +131,7 @@ class TestTables:
 
     def test_written_between_the_marks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pages(tmp_path)
-        monkeypatch.setattr(tables, "DOCS", tmp_path)
+        monkeypatch.setattr(shared, "DOCS", tmp_path)
         tables.write_docs(RECORD)
         written = "".join((tmp_path / page).read_text() for page in tables.PAGES)
         assert "old" not in written
@@ -149,13 +150,13 @@ class TestTables:
     def test_a_missing_mark_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.pages(tmp_path)
         (tmp_path / "tuning.md").write_text("nothing")
-        monkeypatch.setattr(tables, "DOCS", tmp_path)
-        with pytest.raises(SystemExit, match="tuning.md has no place for the table 'auto'"):
+        monkeypatch.setattr(shared, "DOCS", tmp_path)
+        with pytest.raises(SystemExit, match="tuning.md: the page has no place for the section: <!-- auto: begin -->"):
             tables.write_docs(RECORD)
 
     def test_the_pages_have_a_place_for_each(self) -> None:
         for page, names in tables.PAGES.items():
-            text = (tables.DOCS / page).read_text(encoding="utf-8")
+            text = (shared.DOCS / page).read_text(encoding="utf-8")
             for name in names:
-                assert tables.BEGIN.format(name) in text
-                assert tables.END.format(name) in text
+                assert f"<!-- {name}: begin -->" in text
+                assert f"<!-- {name}: end -->" in text

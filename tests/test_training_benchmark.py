@@ -203,7 +203,7 @@ def test_the_parts_of_a_step(tmp_path: Path) -> None:
     for one in readings:
         assert one["step"] > max(one["to the worker"], one["first env"], one["back"]) > 0
         assert 0 <= one["asleep"] <= 1
-    assert parts.table({"readings": readings}).count("\n") == 1 + len(readings)
+    assert parts.table_of({"readings": readings}).count("\n") == 1 + len(readings)
 
 
 class TestFigures:

@@ -20,9 +20,9 @@ from benchmarks.peers.figures import best, over_peer, share
 from benchmarks.peers.grid import AXES, CELLS
 from benchmarks.peers.lineup import CONTESTANTS
 from benchmarks.peers.turns import measure
+from benchmarks.shared import spread
 from benchmarks.stack import figures, run
 from benchmarks.stack.contestants import lineup
-from benchmarks.stack.page import spread
 
 
 def summary(record: figures.CellRecord) -> str:

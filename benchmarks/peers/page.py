@@ -8,9 +8,10 @@ from typing import Any
 from benchmarks.peers.figures import best, over_peer, promised_figure, value
 from benchmarks.peers.grid import AXES, PROMISES, cell
 from benchmarks.peers.lineup import CONTESTANTS
+from benchmarks.shared import promises, section_of, spread, table
 from benchmarks.stack.figures import CellRecord, Cells, complete, failures
 from benchmarks.stack.grid import Axis
-from benchmarks.stack.page import names_of, promises, reasons, runs_of, section_of, spread, table
+from benchmarks.stack.page import names_of, reasons, runs_of
 from vecenvs.bench.report import Spread
 
 _NAMES = [found.name for found in CONTESTANTS]
@@ -49,10 +50,10 @@ def page(data: Mapping[str, Any], record: str, link: str, charts: Mapping[str, s
     cells = complete(data)
     parts = [_INTRO.format(record=record, link=link, **kept), *_conditions(data, cells)]
     for axis, there in axes_of(cells):
-        parts += [f"## {axis.title}\n", axis.text + "\n", _table(there)]
+        parts += [f"## {axis.title}\n", axis.text + "\n", _table(there) + "\n"]
         parts += [f"![{axis.title}]({charts[axis.name]})\n"] if axis.name in charts else []
         parts += filter(None, [reasons(there, lambda key, _: cell(key).title)])
-    parts += ["## Settings\n", table(["contestant", "setting"], _settings(cells))]
+    parts += ["## Settings\n", table(["contestant", "setting"], _settings(cells)), ""]
     return "\n".join(parts)
 
 

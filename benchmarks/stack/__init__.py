@@ -5,5 +5,5 @@ grid         cells and the axes that they lie on
 processes    a process per library, in which it takes its turns; serve: its program
 run          cells measured into a file, as far as a budget of time allows; the command line
 figures      what readings say: medians over the rounds, and ratios round by round
-page         tables, and the sections of a page that different programs write
+page         what tables of several cells need
 """

@@ -20,10 +20,10 @@ from typing import Any
 
 import psutil
 
+from benchmarks.shared import RAY_ENVIRONMENT, ROOT
 from benchmarks.stack.contestants import Contestant
 from vecenvs.cpus import usable_cores
 
-ROOT = Path(__file__).parents[2]
 START = 90.0  # seconds for a process to connect, after it has imported its library
 TIMEOUT = 60.0  # seconds for a turn besides the measured time, to start and close envs
 SLOW_TIMEOUT = 150.0  # the same for contestants that start slowly
@@ -149,7 +149,5 @@ def _program(family: str) -> list[str]:
 
 def _environment(folders: Sequence[Path]) -> dict[str, str]:
     path = os.pathsep.join(filter(None, [*map(str, folders), str(ROOT), os.environ.get("PYTHONPATH")]))
-    # Ray runs its workers at low priority by default.
-    ray = {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    return {**os.environ, **ray, **threads, "PYTHONPATH": path}
+    return {**os.environ, **RAY_ENVIRONMENT, **threads, "PYTHONPATH": path}

@@ -7,7 +7,6 @@ cells that are complete are not measured again without `--again`.
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 import time
@@ -18,15 +17,13 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+from benchmarks.shared import DOCS, RESULTS, ROOT, about, load, write
 from benchmarks.stack import figures, grid
 from benchmarks.stack.contestants import Contestant
-from benchmarks.stack.processes import FOLDERS, ROOT, Processes
-from vecenvs.bench import report
-from vecenvs.bench.machine import facts, versions
+from benchmarks.stack.processes import FOLDERS, Processes
 from vecenvs.bench.workloads import BadRequest
-from vecenvs.cpus import usable_cores
 
-PAGE = ROOT / "docs/benchmarks.md"
+PAGE = DOCS / "benchmarks.md"
 LIBRARIES = ("torch", "tianshou", "torchrl", "pufferlib", "envpool")
 QUICK_SECONDS = 0.2
 
@@ -88,9 +85,7 @@ class Run:
 
     def __init__(self, suite: Suite, args: argparse.Namespace) -> None:
         self.suite, self.args = suite, args
-        self.data: dict[str, Any] = {"format": 1, "runs": [], "cells": {}}
-        if args.record.exists():
-            self.data = json.loads(args.record.read_text(encoding="utf-8"))
+        self.data = load(args.record) or {"format": 1, "runs": [], "cells": {}}
 
     def todo(self) -> list[tuple[Any, list[Contestant]]]:
         """Return the cells that are asked for and not in the file, with their contestants."""
@@ -129,14 +124,14 @@ class Run:
 
     def _keep(self, key: str, record: Mapping[str, Any], *, complete: bool) -> None:
         self.data["cells"][key] = {"run": len(self.data["runs"]) - 1, "complete": complete, **record}
-        self.args.record.parent.mkdir(parents=True, exist_ok=True)
-        report.write(self.args.record, self.data)
+        write(self.args.record, self.data)
 
 
 def _header(command: str) -> dict[str, Any]:
     places = [str(folder) for folders in FOLDERS.values() for folder in folders]
-    apart = {found.name: found.version for found in distributions(path=places)}
-    return {"command": command, "machine": facts(usable_cores()), "versions": versions(*LIBRARIES) | apart}
+    head = about(command, *LIBRARIES)
+    head["versions"] |= {found.name: found.version for found in distributions(path=places)}
+    return head
 
 
 def parser(suite: Suite) -> argparse.ArgumentParser:
@@ -169,7 +164,7 @@ def main(suite: Suite, argv: Sequence[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as by Ctrl-C: nothing is left running
     args.argv = list(sys.argv[1:] if argv is None else argv)
     aside = ROOT / "demo" / suite.name if args.quick or args.contestants else None
-    args.record = args.record or (aside or ROOT / "benchmarks/results") / f"{suite.name}.json"
+    args.record = args.record or (aside or RESULTS) / f"{suite.name}.json"
     args.to = args.to or (aside / PAGE.name if aside else PAGE)
     run = Run(suite, args)
     try:
@@ -180,7 +175,7 @@ def main(suite: Suite, argv: Sequence[str] | None = None) -> None:
             if run.data["cells"]:
                 args.to.parent.mkdir(parents=True, exist_ok=True)
                 suite.write_page(run.data, args.record, args.to)
-                print(suite.promises(figures.complete(run.data)), end="")
+                print(suite.promises(figures.complete(run.data)))
     except BadRequest as error:
         sys.exit(f"benchmarks.{suite.name}: {error}")
     except KeyboardInterrupt:

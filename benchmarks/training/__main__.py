@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.shared import with_section
 from benchmarks.stack import run
 from benchmarks.stack.figures import CellRecord, complete, failures
-from benchmarks.stack.page import with_section
 from benchmarks.training import charts, page
 from benchmarks.training.contestants import lineup
 from benchmarks.training.figures import base_of, rate, relative, step_time

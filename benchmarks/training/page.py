@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.shared import promises, spread, table
 from benchmarks.stack.contestants import OURS
 from benchmarks.stack.figures import CellRecord, Cells, Value, average, complete, failures, relative_to
-from benchmarks.stack.page import names_of, promises, runs_of, spread, table
+from benchmarks.stack.page import names_of, runs_of
 from benchmarks.training.contestants import CONTESTANTS, contestant
 from benchmarks.training.figures import base_of, idle_cpu, rate, relative, step_time
 from benchmarks.training.grid import ENVS, GAPS, MEASUREMENTS, OWN, SB3
@@ -77,7 +78,7 @@ def _rates(cells: Cells) -> Iterator[str]:
     for name in contestants_of(cells):
         ratios = [relative(record, name, rate) for record in cells.values()]
         rows.append([name, *("-" if ratio is None else spread(ratio) for ratio in ratios)])
-    yield table(["", *map(title_of, cells.values())], rows)
+    yield table(["", *map(title_of, cells.values())], rows) + "\n"
 
 
 def _steps(cells: Cells) -> Iterator[str]:
@@ -88,7 +89,7 @@ def _steps(cells: Cells) -> Iterator[str]:
     for name in contestants_of(cells):
         found = [average(record, name, step_time(gap)) for record, gap in columns]
         rows.append([name, *("-" if one is None else f"{one:,.0f}" for one in found)])
-    yield table(["", *(f"{title_of(record)}, {gap} us" for record, gap in columns)], rows)
+    yield table(["", *(f"{title_of(record)}, {gap} us" for record, gap in columns)], rows) + "\n"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import resource
 import statistics
@@ -31,19 +30,16 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
+from benchmarks.shared import DOCS, RESULTS, load, table, write, write_sections
 from benchmarks.training.contestants import Driven
 from benchmarks.training.grid import ENVS
 from benchmarks.training.phases import clock
 from vecenvs import SubprocVecEnv
 from vecenvs.bench.machine import facts, versions
-from vecenvs.bench.report import to_json
 from vecenvs.bench.workloads import Workload
 from vecenvs.cpus import allowed_cpus
 
-ROOT = Path(__file__).parents[2]
-RECORD = ROOT / "benchmarks/results/parts.json"
-PAGE = ROOT / "docs/scaling.md"
-BEGIN, END = "<!-- parts: begin -->", "<!-- parts: end -->"
+RECORD = RESULTS / "parts.json"
 GAPS = (0, 300, 1000, 5000)
 NUM_ENVS = 8
 SETTINGS = {"the caller steps half": (2, True), "the worker steps all": (1, False)}  # shards, caller_steps
@@ -151,11 +147,11 @@ def run(envs: Sequence[str], gaps: Sequence[int], rounds: int, seconds: float) -
     return {"machine": facts(len(allowed_cpus())), "versions": versions("torch"), "readings": readings}
 
 
-def table(record: dict[str, Any]) -> str:
+def table_of(record: dict[str, Any]) -> str:
     """Return the medians over the rounds as markdown."""
     names = ("step", "to the worker", "first env", "other envs", "back")
     heading = ["env", "", "worker on", "us of inference", *names, "asleep"]
-    lines = [heading, ["---"] * len(heading)]
+    rows = []
     cells: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for reading in record["readings"]:
         key = tuple(reading[name] for name in ("env", "setting", "place", "gap"))
@@ -163,15 +159,8 @@ def table(record: dict[str, Any]) -> str:
     for (env, setting, place, gap), found in cells.items():
         times = [f"{statistics.median(one[name] for one in found):,.0f}" for name in names]
         asleep = f"{statistics.median(one['asleep'] for one in found):.0%}"
-        lines.append([ENVS[env].title, setting, place, str(gap), *times, asleep])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def write_docs(record: dict[str, Any]) -> None:
-    """Write the table between its marks."""
-    head, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    tail = rest.partition(END)[2]
-    PAGE.write_text(f"{head}{BEGIN}\n{table(record)}\n{END}{tail}", encoding="utf-8")
+        rows.append([ENVS[env].title, setting, place, str(gap), *times, asleep])
+    return table(heading, rows)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -191,10 +180,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
         torch.set_num_threads(1)
         found = run(args.envs, args.gaps, args.rounds, args.seconds)
-        args.record.write_text(to_json(found), encoding="utf-8")
-        print(table(found))
+        write(args.record, found)
+        print(table_of(found))
     if args.record == RECORD:
-        write_docs(json.loads(RECORD.read_text(encoding="utf-8")))
+        write_sections(DOCS / "scaling.md", {"parts": table_of(load(RECORD))})
 
 
 if __name__ == "__main__":
