@@ -103,7 +103,7 @@ def test_a_leader_passes_commands_on_once_and_in_order() -> None:
     # A step of some envs is due until all of its rows have come, in however many answers.
     member.put(1000, *address(Command.STEP_SOME, SHARD))
     for slot in SHARD:
-        assert member.some_due == {1000: len(SHARD) - slot}
+        assert member.due == {1000: len(SHARD) - slot}
         up.put(1000, address(Answer.SOME_ROWS, range(slot, slot + 1))[0], encode([slot] * PIECE))
         found: list[Any] = []
         while not found:
@@ -111,7 +111,7 @@ def test_a_leader_passes_commands_on_once_and_in_order() -> None:
             assert not member.collect(found), "rows wait for those of other workers"
         ((number, at, _, data),) = found
         assert (number, at, decode(int(Answer.REPLY), data)) == (3, 1000, [slot] * PIECE)
-    assert not member.some_due
+    assert not member.due
     up.enter(1001, int(Answer.REPLY))
     assert member.collect([]), "a reply does not"
 

@@ -144,14 +144,11 @@ class Leader:
         silent = [member for member in list(self._members.values()) if not member.rings.wakes]
         if not silent:
             return None
-        return _STEPPING if any(member.all_due or member.some_due for member in silent) else _IDLE
+        return _STEPPING if any(member.due for member in silent) else _IDLE
 
     def _most_wait(self) -> float:
         """Return how long rows may be held back: not at all if no worker is stepping."""
-        members = list(self._members.values())
-        if any(member.some_due for member in members):
-            return _SOME
-        return _ALL if any(member.all_due for member in members) else 0.0
+        return min((member.patience for member in list(self._members.values()) if member.due), default=0.0)
 
 
 class _Member:
@@ -159,8 +156,8 @@ class _Member:
 
     def __init__(self, number: int, rings: Rings, size: int) -> None:
         self.rings = rings
-        self.all_due = 0  # the number of a step of all envs that is unanswered
-        self.some_due: dict[int, int] = {}  # by the number of a step of some envs: how many rows are missing
+        self.due: dict[int, int] = {}  # by the number of a step: how many rows are missing
+        self.patience = 0.0  # how long the rows of the last step may wait for those of other workers
         self._number = number
         self._size = size
         self._last = -(2**62)  # the number of the last command
@@ -171,9 +168,9 @@ class _Member:
             return
         self._last = number
         if tag == _STEP:
-            self.all_due = number
+            self.due[number], self.patience = self._size, _ALL
         elif tag & 0xFF == _STEP_SOME:
-            self.some_due[number] = len(slots_in(tag, data))
+            self.due[number], self.patience = len(slots_in(tag, data)), _SOME
         if data or not self.rings.down.enter(number, tag):
             self.rings.down.put(number, tag, data)
 
@@ -185,16 +182,12 @@ class _Member:
             number, tag, data = message
             found.append((self._number, number, tag, data or b""))
             up.take()
-            kind = tag & 0xFF
-            if kind in OF_SHARD:
-                if number == self.all_due:
-                    self.all_due = 0
-            elif kind in OF_SOME:
-                left = self.some_due.get(number, 0) - len(slots_in(tag, data))
+            if tag & 0xFF in OF_SHARD:
+                self.due.pop(number, None)
+            elif tag & 0xFF in OF_SOME:
+                left = self.due.pop(number, 0) - len(slots_in(tag, data))
                 if left > 0:
-                    self.some_due[number] = left
-                else:
-                    self.some_due.pop(number, None)
+                    self.due[number] = left
             else:
                 urgent = True
         return urgent

@@ -61,10 +61,6 @@ class NodeLink:
         """Whether the leader has hung up, or its machine has been silent for too long."""
         return self._connection.closed
 
-    def fileno(self) -> int:
-        """Return the connection's descriptor."""
-        return self._connection.fileno()
-
     def watch(self) -> tuple[int, int] | None:
         """Return a descriptor and events, as `Transport.watch`."""
         return self._connection.watch()
@@ -184,10 +180,6 @@ class NodeTransport(Transport):
 
     def watch(self) -> tuple[int, int] | None:
         return self.link.watch()
-
-    def fileno(self) -> int:
-        """Return the connection's descriptor."""
-        return self.link.fileno()
 
     def exit_status(self) -> tuple[bool, int | None]:
         """Return whether the connection has ended, which says nothing of an exit code."""

@@ -30,9 +30,9 @@ class Command(IntEnum):
 
     STEP = 1  # step every slot of the shard -> one ROWS
     STEP_SOME = 2  # step some slots, in this order; body: the rows of object leaves of their actions
-    RESET = 3  # reset some slots, in this order; body {slot: (seed, options)} for those that have some
+    RESET = 3  # reset some slots, in this order; body: their ResetArguments, or None
     AWAIT_RESET = 4  # async: report the first rows of next episodes; begin the resets that have not begun
-    CALL = 5  # body (function, slots, args, kwargs) -> REPLY with a list of results or Failures
+    CALL = 5  # body (function, slots, args, kwargs) -> REPLY with a list of results or RemoteFailures
     PREPARE = 6  # body ({slot: seed}, {slot: options}) for the next reset of each slot -> REPLY None
     RESUME = 7  # body {slot: (last row, seed)}: this worker replaces another, whose episodes are lost -> REPLY None
     CLOSE = 8  # close the envs and leave -> CLOSED
@@ -50,7 +50,7 @@ class Answer(IntEnum):
     SOME_ROWS = 33  # some slots of one command have their rows; body None or RowsBody
     REPLY = 34  # body as the command says
     MADE = 35  # body ShardSpec or RemoteFailure: unasked, the first message of every worker
-    CLOSED = 36  # body: a list of Failures, of what envs raised in close()
+    CLOSED = 36  # body: a list of RemoteFailures, of what envs raised in close()
     PROGRESS = 37  # the worker is getting on with its commands
     # From `recovery.Replacement`:
     STARTED = 38  # the new worker is ready; body: its Transport

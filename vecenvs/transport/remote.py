@@ -9,7 +9,6 @@ from __future__ import annotations
 import abc
 import socket
 import time
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -19,12 +18,11 @@ from typing import Any, NamedTuple
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError
 from vecenvs.transport import Message, Transport
-from vecenvs.transport.encoding import decode_made
 from vecenvs.transport.memory import unlink_semaphores
 from vecenvs.transport.node_link import NodeLink, NodeTransport, NoLeader
 from vecenvs.transport.pickling import dumps
 from vecenvs.transport.protocol import Command
-from vecenvs.transport.shared import BOOT_TIMEOUT, MemoryUnreachable, Names, SharedBatchColumns, SharedTransport
+from vecenvs.transport.shared import BOOT_TIMEOUT, MemoryUnreachable, Names, SharedTransport
 from vecenvs.transport.spinning import Spin
 from vecenvs.transport.tcp import CAUSE_TIMEOUT, Invitation, Listener, TcpConnection
 
@@ -43,36 +41,25 @@ class TcpSpec(NamedTuple):
     info_attrs: tuple[str, ...]
 
 
-class RemoteTransport(Transport):
+class RemoteTransport(SharedTransport):
     """The caller's end of one worker, on any machine. `wanted` is "auto", or "messages" for a connection everywhere.
 
     `way` is "shared" or "messages" once the worker is attached, and `why` says why it is not "shared". The caller
     listens at `port`, or at any free port if that is 0.
 
-    A subclass launches the process, and has its boot channel (see `shared`): `boot_send`, `boot_get`, `exit_status`,
-    `stop`, and what is abstract below.
+    A subclass adds what one of SharedTransport does, and what is abstract below.
     """
 
     def __init__(self, shard: range, names: Names, wanted: str, port: int) -> None:
-        self.shard = shard
+        super().__init__(shard, names)
         self.way = "none yet"
         self.why = ""
         self.problem = ""  # why it could not connect
-        self._names = names
         self._wanted = wanted
         self._port = port
-        self._made: Message | None = None
-        self._link: _Rings | NodeTransport | None = None
+        self._node: NodeTransport | None = None  # the connection, where there are no rings
         self._has_leader = False
         self._disconnected = 0.0  # when the connection was first seen to have ended
-
-    @abc.abstractmethod
-    def boot_send(self, data: bytes) -> None:
-        """Send a message over the boot channel. ConnectionError if the worker is gone."""
-
-    @abc.abstractmethod
-    def boot_get(self, timeout: float | None) -> bytes | bytearray | None:
-        """Return the next message of the boot channel; None if there is none in time, or the worker is gone."""
 
     @abc.abstractmethod
     def why_not_shared(self) -> str:
@@ -104,62 +91,58 @@ class RemoteTransport(Transport):
 
     def attach(self, batch: BatchColumns) -> None:
         self.why = ASKED_FOR if self._wanted == "messages" else self.why_not_shared()
-        if not self.why and isinstance(batch, SharedBatchColumns):
-            rings = _Rings(self, self._names, self.spins())
+        self._spin = self.spins()
+        if not self.why:
             try:
-                rings.attach(batch)
-                self._link, self.way, self.wakes = rings, "shared", rings.wakes
+                super().attach(batch)
+                self.way = "shared"
                 return
             except MemoryUnreachable as exc:
                 self.why = f"on the caller's node, but {exc}"
         try:
-            node = self._join(batch)
+            self._has_leader = self._join(batch)
         except NoLeader as exc:
-            node, self.why = None, f"{self.why}, and {exc}"
-        self._has_leader = node is not None
-        if node is None:
+            self.why = f"{self.why}, and {exc}"
+        if not self._has_leader:
             connection = self.connect(partial(TcpSpec, n=batch.n, info_attrs=batch.info_attrs))
-            node = NodeLink(TcpConnection(connection), batch)
-            self._link = node.join(self.shard)
+            self._node = NodeLink(TcpConnection(connection), batch).join(self._shard)
         self.way = "messages"
 
     def put(self, number: int, tag: int, body: object = None) -> None:
-        if self._link is None:
-            raise BrokenPipeError("a command for a worker that is not attached")
         if tag == _CLOSE:
             self.expect_disconnect()
-        self._link.put(number, tag, body)
+        if self._node is None:
+            super().put(number, tag, body)
+        else:
+            self._node.put(number, tag, body)
 
     def send_rest(self) -> bool:
-        return self._link is not None and self._link.send_rest()
+        return super().send_rest() if self._node is None else self._node.send_rest()
 
     def get(self, timeout: float | None) -> Message | None:
-        if self._link is not None:
-            return self._link.get(timeout)
-        if self._made is None:
-            data = self.boot_get(timeout)
-            self._made = None if data is None else decode_made(data, self.shard.start)
-        return self._made
+        return super().get(timeout) if self._node is None else self._node.get(timeout)
 
     def take(self) -> None:
-        if self._link is not None:
-            self._link.take()
+        if self._node is not None:
+            self._node.take()
 
     def work(self) -> bool:
-        return self._link is not None and self._link.work()
+        return self._node is not None and self._node.work()
 
     def watch(self) -> tuple[int, int] | None:
-        return None if self._link is None else self._link.watch()
-
-    def is_on(self, cpu: int) -> bool:
-        return self._link is not None and self._link.is_on(cpu)
+        return None if self._node is None else self._node.watch()
 
     def expect_disconnect(self) -> None:
         """Note that the worker is told to close, so the end of its connection is no loss."""
 
     def disconnected(self) -> bool:
         """Tell whether the worker's connection has ended."""
-        return isinstance(self._link, NodeTransport) and self._link.exit_status()[0]
+        return self._node is not None and self._node.exit_status()[0]
+
+    @property
+    def attached(self) -> bool:
+        """Whether the worker has rings or a connection."""
+        return self._node is not None or self._down is not None
 
     def disconnected_for_long(self) -> bool:
         """Tell whether its engine has had the time to say why the worker's connection has ended, and has not."""
@@ -170,26 +153,26 @@ class RemoteTransport(Transport):
 
     def close_link(self) -> None:
         """Close the connection, if there is one, and unlink the worker's semaphores. Repeatable."""
-        if self._link is not None:
-            self._link.stop(0.0)
+        if self._node is not None:
+            self._node.stop(0.0)
         unlink_semaphores(self._names)
 
-    def _join(self, batch: BatchColumns) -> NodeLink | None:
-        """Have the leader of the worker's node serve it. None if there is none, NoLeader if they share no memory."""
+    def _join(self, batch: BatchColumns) -> bool:
+        """Have the leader of the worker's node serve it. False if there is none, NoLeader if they share no memory."""
         node = self.node_link(batch)
         if node is None:
-            return None
-        self._link, spec = node.open(self.shard, self._names, self.spins()[1])
+            return False
+        self._node, spec = node.open(self._shard, self._names, self._spin[1])
         try:
             self.boot_send(dumps(spec))
             problem = self._boot_answer()
         finally:
             if not node.closed:
-                node.tell("opened", self._link.member)
+                node.tell("opened", self._node.member)
         if not problem:
-            return node
-        self._link.stop(0.0)
-        self._link = None
+            return True
+        self._node.stop(0.0)
+        self._node = None
         raise NoLeader(f"cannot open the memory of its node's leader: {problem}")
 
     def connect(self, spec: Callable[[Invitation], Any]) -> socket.socket:
@@ -232,26 +215,6 @@ class RemoteTransport(Transport):
             f"the worker{self.where} cannot connect to this process at {host}, port {port} ({problem}), and it does "
             f"not share its memory ({self.why}). Open {which} to the worker's machine; {self.about_address()}"
         )
-
-
-class _Rings(SharedTransport):
-    """The rings of a worker whose process and boot channel a RemoteTransport has."""
-
-    def __init__(self, owner: RemoteTransport, names: Names, spin: tuple[Spin, Spin]) -> None:
-        super().__init__(owner.shard, names, spin)
-        self._owner: RemoteTransport = weakref.proxy(owner)  # which holds this: its memory is to go with it
-
-    def boot_send(self, data: bytes) -> None:
-        self._owner.boot_send(data)
-
-    def boot_get(self, timeout: float | None) -> bytes | bytearray | None:
-        return self._owner.boot_get(timeout)
-
-    def exit_status(self) -> tuple[bool, int | None]:
-        return self._owner.exit_status()
-
-    def stop(self, grace: float) -> None:
-        """Do nothing: the process is its owner's."""
 
 
 def describe_all(transports: Iterable[Transport]) -> dict[str, Any]:

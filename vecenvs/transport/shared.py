@@ -159,7 +159,6 @@ class SharedTransport(Transport):
             raise TypeError("a worker in another process needs a SharedBatchColumns")
         rings = Rings(batch, self._shard, self._names, self._spin)  # `stop` forgets the names, too: after a Ctrl-C here
         try:
-            self._pid = rings.pid
             self.boot_send(dumps(rings.spec))
             problem = self.boot_get(BOOT_TIMEOUT)
         finally:
@@ -168,7 +167,7 @@ class SharedTransport(Transport):
             raise BrokenPipeError("the worker is gone, or has not opened the shared memory in time")
         if problem:
             raise MemoryUnreachable(f"the worker cannot open the caller's shared memory ({bytes(problem).decode()})")
-        self.wakes = rings.wakes
+        self.wakes, self._pid = rings.wakes, rings.pid
         self._down, self._up, self._unsent = rings.down, rings.up, rings.down.unsent
         self.take = rings.up.take  # type: ignore[method-assign]  # called for every worker and step
 

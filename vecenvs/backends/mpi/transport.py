@@ -9,7 +9,7 @@ from typing import Any
 
 from vecenvs.backends.mpi.ranks import LaunchedWorker
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.transport.node_link import NodeLink, NodeTransport
+from vecenvs.transport.node_link import NodeLink
 from vecenvs.transport.remote import OTHER_NODE, RemoteTransport
 from vecenvs.transport.shared import Names
 from vecenvs.transport.spinning import Spin
@@ -69,8 +69,8 @@ class RankTransport(RemoteTransport):
 
     def attach(self, batch: BatchColumns) -> None:
         super().attach(batch)
-        if isinstance(self._link, NodeTransport):
-            self._launched.note_connected(self._link.fileno())
+        if (watched := self.watch()) is not None:
+            self._launched.note_connected(watched[0])
 
     def expect_disconnect(self) -> None:
         self._launched.expect_disconnect()
@@ -80,12 +80,12 @@ class RankTransport(RemoteTransport):
         gone, exitcode = launched.exit_status()
         if gone:
             return True, exitcode
-        if isinstance(self._link, NodeTransport) and self.disconnected():
+        if self.disconnected():
             launched.ranks.ping_host(launched.peer.host)  # its rank says more, unless it is gone as well
             gone = self.disconnected_for_long()
             if gone:
                 launched.note_lost()
-        elif self._link is None and self._made is not None:
+        elif not self.attached and self._made is not None:
             gone = launched.ranks.is_out_of_reach(launched.peer)
         return gone, None
 

@@ -90,7 +90,7 @@ class ActorEnd(RemoteTransport):
         if not self._session.alive():
             self._last_words = "the connection to Ray has been closed"
             return True
-        if self._link is None:
+        if not self.attached:
             self._last_words = last_words_of(self._answering)
             return bool(self._last_words)
         # Ray hears of a death later than the connection does.
@@ -114,7 +114,7 @@ class ActorEnd(RemoteTransport):
         self.stopped = True
         import ray
 
-        idle = self._link is None and has_ended(self._answering)
+        idle = not self.attached and has_ended(self._answering)
         if grace or idle:  # otherwise it is known, or presumed, to hang
             self._actor.leave.remote()
             if ray.wait([self._actor.__ray_terminate__.remote()], timeout=max(grace, CLOSE_TIMEOUT))[0]:
