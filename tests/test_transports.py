@@ -122,18 +122,16 @@ def test_a_worker_that_is_to_close_writes_no_rows() -> None:
     batch, worker = (BatchColumns(spaces.Box(0, 1, (1,)), spaces.Discrete(2), 2, Allocator()) for _ in range(2))
     with closing(Channel(theirs)) as channel:
         link = NodeLink(tcp.TcpConnection(ours), batch)
-        transport, answers = link.join(SHARD), Frames.of_answers(worker, {FIRST_MEMBER: SHARD})
-        answer = FIRST_MEMBER, 1, int(Answer.ROWS), b""
-        worker.rewards[:] = 1.0
-        channel.send_bytes(answers.pack([answer]))
-        assert transport.get(5) == (1, Answer.ROWS, None)
-        transport.take()
-        transport.put(2, int(Command.CLOSE))
-        worker.rewards[:] = 2.0
-        channel.send_bytes(answers.pack([answer]))
-        assert transport.get(5) == (1, Answer.ROWS, None)
+        _, number, inbox = link.join(SHARD)
+        answers = Frames.of_answers(worker, {FIRST_MEMBER: SHARD})
+        for row in (1.0, 2.0):
+            worker.rewards[:] = row
+            channel.send_bytes(answers.pack([(FIRST_MEMBER, 1, int(Answer.ROWS), b"")]))
+            link.receive(5, inbox)
+            assert inbox.popleft() == (1, Answer.ROWS, None)
+            link.put((number, 2, int(Command.CLOSE), b""))
         assert batch.rewards.tolist() == [1.0, 1.0]
-        transport.stop(0)
+        link.remove(number)
 
 
 class Endless(LocalTransport):

@@ -9,12 +9,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.errors import VecEnvError
-from vecenvs.transport import Message, Transport
-from vecenvs.transport.encoding import decode, encode
+from vecenvs.transport.encoding import decode
 from vecenvs.transport.frames import Entry, Frames
 from vecenvs.transport.pickling import dumps
-from vecenvs.transport.protocol import Command
+from vecenvs.transport.protocol import Command, Message
 from vecenvs.transport.shared import BOOT_TIMEOUT, Names, RingsSpec
 from vecenvs.transport.spinning import Spin
 from vecenvs.transport.tcp import Invitation, TcpConnection
@@ -38,6 +36,14 @@ class LeaderSpec(NamedTuple):
     info_attrs: tuple[str, ...]
     wake: str  # the name of the semaphore that its workers release
     members: int  # how many workers it is to have at first; those after them do not wake it
+
+
+class Member(NamedTuple):
+    """One worker of a connection: its number there, and its answers that have come."""
+
+    link: NodeLink
+    number: int
+    inbox: deque[Message]
 
 
 class NodeLink:
@@ -65,35 +71,34 @@ class NodeLink:
         """Return a descriptor and events, as `Transport.watch`."""
         return self._connection.watch()
 
-    def join(self, shard: range) -> NodeTransport:
-        """Return the end of another worker."""
-        member = next(self._members)
-        self._shards[member] = shard
-        self._inboxes[member] = inbox = deque[Message]()
-        return NodeTransport(self, member, inbox)
+    def join(self, shard: range) -> Member:
+        """Return another worker of this connection."""
+        number = next(self._members)
+        self._shards[number] = shard
+        self._inboxes[number] = inbox = deque[Message]()
+        return Member(self, number, inbox)
 
-    def open(self, shard: range, names: Names, spin: Spin) -> tuple[NodeTransport, RingsSpec]:
-        """Have the leader make the rings of a worker.
+    def open(self, shard: range, names: Names, spin: Spin) -> tuple[Member, RingsSpec]:
+        """Have the leader make the rings of another worker.
 
         Returns:
-            The worker's end, and what the worker needs to open the rings.
+            The worker, and what it needs to open the rings.
 
         Raises:
             NoLeader: the leader cannot make them.
             BrokenPipeError: the leader is gone.
         """
-        worker = self.join(shard)
-        self.tell("open", worker.member, shard, names, spin)
-        answer = worker.get(BOOT_TIMEOUT)
-        if answer is None:
-            self.remove(worker.member)
+        member = self.join(shard)
+        self.tell("open", member.number, shard, names, spin)
+        self.receive(BOOT_TIMEOUT, member.inbox)
+        if not member.inbox:
+            self.remove(member.number)
             raise BrokenPipeError("the leader of its node is gone, or does not answer")
-        worker.take()
-        spec = answer[2]
+        spec = member.inbox.popleft()[2]
         if not isinstance(spec, RingsSpec):
-            self.remove(worker.member)
+            self.remove(member.number)
             raise NoLeader(f"its node's leader has no memory for it: {spec}")
-        return worker, spec
+        return member, spec
 
     def tell(self, *what: Any) -> None:
         """Tell the leader something about its members: see `Leader`."""
@@ -146,44 +151,3 @@ class NodeLink:
         """Hang up, and end the leader. Repeatable."""
         self._connection.close()
         self._stop()
-
-
-class NodeTransport(Transport):
-    """The caller's end of one worker: number `member` of those that share a connection."""
-
-    def __init__(self, link: NodeLink, member: int, inbox: deque[Message]) -> None:
-        self.link = link
-        self.member = member
-        self._inbox = inbox
-
-    def attach(self, batch: BatchColumns) -> None:
-        raise VecEnvError("the columns are those of the worker's NodeLink")
-
-    def put(self, number: int, tag: int, body: object = None) -> None:
-        self.link.put((self.member, number, int(tag), b"" if body is None else encode(body)))
-
-    def send_rest(self) -> bool:
-        self.link.flush()
-        return False
-
-    def get(self, timeout: float | None) -> Message | None:
-        inbox = self._inbox
-        if not inbox:
-            self.link.receive(timeout, inbox)
-        return inbox[0] if inbox else None
-
-    def take(self) -> None:
-        self._inbox.popleft()
-
-    def work(self) -> bool:
-        return bool(self._inbox)  # which came with another worker's answer, so that `watch` does not show it
-
-    def watch(self) -> tuple[int, int] | None:
-        return self.link.watch()
-
-    def exit_status(self) -> tuple[bool, int | None]:
-        """Return whether the connection has ended, which says nothing of an exit code."""
-        return self.link.closed, None
-
-    def stop(self, grace: float) -> None:
-        self.link.remove(self.member)

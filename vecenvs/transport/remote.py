@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError
 from vecenvs.transport import Message, Transport
+from vecenvs.transport.encoding import encode
 from vecenvs.transport.memory import unlink_semaphores
-from vecenvs.transport.node_link import NodeLink, NodeTransport, NoLeader
+from vecenvs.transport.node_link import Member, NodeLink, NoLeader
 from vecenvs.transport.pickling import dumps
 from vecenvs.transport.protocol import Command
 from vecenvs.transport.shared import BOOT_TIMEOUT, MemoryUnreachable, Names, SharedTransport
@@ -57,7 +58,7 @@ class RemoteTransport(SharedTransport):
         self.problem = ""  # why it could not connect
         self._wanted = wanted
         self._port = port
-        self._node: NodeTransport | None = None  # the connection, where there are no rings
+        self._member: Member | None = None  # of a connection, where there are no rings
         self._has_leader = False
         self._disconnected = 0.0  # when the connection was first seen to have ended
 
@@ -105,44 +106,54 @@ class RemoteTransport(SharedTransport):
             self.why = f"{self.why}, and {exc}"
         if not self._has_leader:
             connection = self.connect(partial(TcpSpec, n=batch.n, info_attrs=batch.info_attrs))
-            self._node = NodeLink(TcpConnection(connection), batch).join(self._shard)
+            self._member = NodeLink(TcpConnection(connection), batch).join(self._shard)
         self.way = "messages"
 
     def put(self, number: int, tag: int, body: object = None) -> None:
         if tag == _CLOSE:
             self.expect_disconnect()
-        if self._node is None:
+        if self._member is None:
             super().put(number, tag, body)
-        else:
-            self._node.put(number, tag, body)
+            return
+        link, member, _ = self._member
+        link.put((member, number, int(tag), b"" if body is None else encode(body)))
 
     def send_rest(self) -> bool:
-        return super().send_rest() if self._node is None else self._node.send_rest()
+        if self._member is None:
+            return super().send_rest()
+        self._member.link.flush()
+        return False
 
     def get(self, timeout: float | None) -> Message | None:
-        return super().get(timeout) if self._node is None else self._node.get(timeout)
+        if self._member is None:
+            return super().get(timeout)
+        link, _, inbox = self._member
+        if not inbox:
+            link.receive(timeout, inbox)
+        return inbox[0] if inbox else None
 
     def take(self) -> None:
-        if self._node is not None:
-            self._node.take()
+        if self._member is not None:
+            self._member.inbox.popleft()
 
     def work(self) -> bool:
-        return self._node is not None and self._node.work()
+        # What came with another worker's answer, so that `watch` does not show it.
+        return self._member is not None and bool(self._member.inbox)
 
     def watch(self) -> tuple[int, int] | None:
-        return None if self._node is None else self._node.watch()
+        return None if self._member is None else self._member.link.watch()
 
     def expect_disconnect(self) -> None:
         """Note that the worker is told to close, so the end of its connection is no loss."""
 
     def disconnected(self) -> bool:
         """Tell whether the worker's connection has ended."""
-        return self._node is not None and self._node.exit_status()[0]
+        return self._member is not None and self._member.link.closed
 
     @property
     def attached(self) -> bool:
         """Whether the worker has rings or a connection."""
-        return self._node is not None or self._down is not None
+        return self._member is not None or self._down is not None
 
     def disconnected_for_long(self) -> bool:
         """Tell whether its engine has had the time to say why the worker's connection has ended, and has not."""
@@ -153,26 +164,26 @@ class RemoteTransport(SharedTransport):
 
     def close_link(self) -> None:
         """Close the connection, if there is one, and unlink the worker's semaphores. Repeatable."""
-        if self._node is not None:
-            self._node.stop(0.0)
+        if self._member is not None:
+            self._member.link.remove(self._member.number)
         unlink_semaphores(self._names)
 
     def _join(self, batch: BatchColumns) -> bool:
         """Have the leader of the worker's node serve it. False if there is none, NoLeader if they share no memory."""
-        node = self.node_link(batch)
-        if node is None:
+        link = self.node_link(batch)
+        if link is None:
             return False
-        self._node, spec = node.open(self._shard, self._names, self._spin[1])
+        self._member, spec = link.open(self._shard, self._names, self._spin[1])
         try:
             self.boot_send(dumps(spec))
             problem = self._boot_answer()
         finally:
-            if not node.closed:
-                node.tell("opened", self._node.member)
+            if not link.closed:
+                link.tell("opened", self._member.number)
         if not problem:
             return True
-        self._node.stop(0.0)
-        self._node = None
+        link.remove(self._member.number)
+        self._member = None
         raise NoLeader(f"cannot open the memory of its node's leader: {problem}")
 
     def connect(self, spec: Callable[[Invitation], Any]) -> socket.socket:

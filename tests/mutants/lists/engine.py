@@ -124,7 +124,7 @@ FAULTS = [
         "tests/test_leader.py",
     ),
     Fault("transport/leader.py", "always=True)", "always=False)", NODE),
-    Fault("transport/node_link.py", "        self._inbox.popleft()\n", "        self._inbox.pop()\n", NODE),
+    Fault("transport/remote.py", "_member.inbox.popleft()\n", "_member.inbox.pop()\n", NODE),
     Fault("transport/frames.py", "len(places), *array", "len(self._shards), *array", "tests/test_packed.py"),
     Fault("transport/frames.py", "batch.info_numbers, (batch.info", "(), (batch.info", "tests/test_packed.py"),
     Fault(
