@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from mpi4py import MPI
 
 from tests.bytecodes import interrupted
-from vecenvs.backends.mpi import nonblocking, ranks
+from vecenvs.backends.mpi import launched_worker, nonblocking, ranks
 from vecenvs.transport.pickling import dumps
 
 FILES = {nonblocking.__file__, ranks.__file__}
@@ -16,7 +16,7 @@ SIZES = (0, 10, 100_000)  # the last one is more than MPI sends at once
 def receive(comm, after):
     """Receive messages while being interrupted again and again; tell whether one comes within `after` bytecodes."""
     peers = ranks.WorkerRanks(MPI, comm, 1.0)
-    launched = peers._launched[NUMBER] = ranks.LaunchedWorker(
+    launched = peers._launched[NUMBER] = launched_worker.LaunchedWorker(
         peers, NUMBER, SimpleNamespace(rank=0, host="here"), range(0)
     )
     sender = nonblocking.NonblockingComm(MPI, comm, MPI.ANY_SOURCE)

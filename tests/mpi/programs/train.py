@@ -57,7 +57,7 @@ def main():
     evaluation.close()
     if "fail" in sys.argv:
         raise ZeroDivisionError("the script's own mistake")
-    used = train._used.values()
+    used = train._places.used.values()
     print(
         "all is equal",
         train.stats()["num_workers"],

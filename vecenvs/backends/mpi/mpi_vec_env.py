@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vecenvs.arguments import check_choice, check_env_fns, parse_int, parse_timeout
-from vecenvs.backends.mpi.hosting import LaunchRequest, LeaderRequest
+from vecenvs.backends.mpi.hosting import LaunchRequest
 from vecenvs.backends.mpi.job import worker_ranks
-from vecenvs.backends.mpi.nodes import Peer
-from vecenvs.backends.mpi.ranks import WorkerRanks
-from vecenvs.backends.mpi.transport import RankTransport
+from vecenvs.backends.mpi.transport import Places, RankTransport
 from vecenvs.pool.hosts import Hosts
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
 from vecenvs.transport.leaders import Leaders
 from vecenvs.transport.memory import check_system
 from vecenvs.transport.pickling import PickledFns
-from vecenvs.transport.remote import ASKED_FOR, TRANSPORTS, describe_all
+from vecenvs.transport.remote import TRANSPORTS, describe_all
 from vecenvs.transport.shared import Names
-from vecenvs.transport.spinning import NEVER, Spin, spins
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -87,11 +83,10 @@ class MpiVecEnv(PoolVecEnv):
         if num_workers is not None:
             parse_int("num_workers", num_workers, 1)
         self._comm = comm
-        self._transport, self._address, self._port = transport, address, parse_int("port", port, 0)
+        self._reached_by = transport, address, parse_int("port", port, 0)
         # The longest that all ranks may take to come here, if the user has set a limit.
         limit = parse_timeout(common.get("start_timeout"), "start_timeout")
         self._limit = {} if limit is None else {"patience": limit}
-        self._used: dict[int, Peer] = {}
         super().__init__(env_fns, num_workers, **common)
         self._ranks.vec_envs.add(self)
 
@@ -100,31 +95,29 @@ class MpiVecEnv(PoolVecEnv):
         # others may have none, and must not end while it waits for them.
         self._ranks = worker_ranks(self._comm, **self._limit)
         check_env_fns(env_fns)
-        by_messages = partial(_by_messages, self._used, everywhere=self._transport == "messages")
-        start_leader = partial(_start_leader, self._ranks, by_messages, self._transport, self._address, self._port)
-        self._leaders = Leaders(lambda: [peer.node for peer in by_messages()], start_leader)
+        self._places = places = Places(self._ranks, *self._reached_by)
+        self._leaders = Leaders(places.nodes_by_messages, places.start_leader)
         return Hosts(env_fns).default_workers(len(self._ranks.peers)) if num_workers is None else num_workers
 
     def _launch(self, worker: int, shard: range) -> Transport:
-        self._used.pop(worker, None)
+        used = self._places.used
+        used.pop(worker, None)
         env_fns = PickledFns(self._hosts.functions_of(shard), shard.start)
         names = Names.new(self._wake)
         while True:
             for each in range(len(self._shards)):  # so that it is known how many are to share a node
-                if each not in self._used:
-                    self._used[each] = self._ranks.least_busy(list(self._used.values()), spread=self._spread)
-            peer = self._used[worker]
-            shared = names if self._transport == "auto" and peer.shares else None
-            cores = self._ranks.cores(peer.node) // sum(other.node == peer.node for other in self._used.values())
+                if each not in used:
+                    used[each] = self._ranks.least_busy(list(used.values()), spread=self._spread)
+            peer = used[worker]
+            shared = None if self._places.by_messages(peer) else names
+            cores = self._ranks.cores(peer.node) // sum(other.node == peer.node for other in used.values())
             request = LaunchRequest(env_fns, shard.start, self.autoreset, shared, list(sys.path), os.getpid(), cores)
             try:
                 launched = self._ranks.launch(peer, request)
                 break
             except BrokenPipeError:  # this rank is gone, and from now on known to be
-                del self._used[worker]
-        find_spins = partial(_spins, self._ranks, self._used, peer)
-        find_node = partial(self._leaders.link, peer.node)
-        return RankTransport(launched, names, find_spins, self._transport, self._address, self._port, find_node)
+                del used[worker]
+        return RankTransport(launched, names, self._places, self._leaders)
 
     def _engine_stats(self) -> dict[str, Any]:
         """Return how the workers are reached.
@@ -134,33 +127,3 @@ class MpiVecEnv(PoolVecEnv):
             (the rank's), transport, why and gathered (whether it shares its node's connection).
         """
         return describe_all(self._workers.launched.values())
-
-
-def _by_messages(used: Mapping[int, Peer], *, everywhere: bool) -> list[Peer]:
-    """Return the rank of each worker that is reached by messages."""
-    return [peer for peer in used.values() if everywhere or not peer.shares]
-
-
-def _start_leader(
-    ranks: WorkerRanks,
-    by_messages: Callable[[], Iterable[Peer]],
-    transport: str,
-    address: str | None,
-    port: int,
-    node: int,
-) -> RankTransport:
-    """Have a rank launch the leader of its node."""
-    peer = next(peer for peer in by_messages() if peer.node == node)
-    launched = ranks.launch(peer, LeaderRequest(list(sys.path)))
-    leader = RankTransport(launched, Names.new(""), lambda: (NEVER, NEVER), "messages", address, port)
-    leader.why = ASKED_FOR if transport == "messages" else leader.why_not_shared()  # for an error
-    return leader
-
-
-def _spins(ranks: WorkerRanks, used: Mapping[int, Peer], peer: Peer) -> tuple[Spin, Spin]:
-    """Return how long a worker of this rank, and its caller or its node's leader, try a semaphore before they sleep."""
-    here = [other for other in used.values() if other.node == peer.node]
-    spare = ranks.cores(peer.node) - len(here)
-    if spare < 0 or here.count(peer) > len(peer.cpus):
-        return NEVER, NEVER
-    return spins(spare)

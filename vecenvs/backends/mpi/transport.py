@@ -3,40 +3,68 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+import sys
 from contextlib import suppress
 from typing import Any
 
-from vecenvs.backends.mpi.ranks import LaunchedWorker
+from vecenvs.backends.mpi.hosting import LeaderRequest
+from vecenvs.backends.mpi.launched_worker import LaunchedWorker
+from vecenvs.backends.mpi.nodes import Peer
+from vecenvs.backends.mpi.ranks import WorkerRanks
 from vecenvs.batch.batch_columns import BatchColumns
+from vecenvs.transport.leaders import Leaders
 from vecenvs.transport.node_link import NodeLink
-from vecenvs.transport.remote import OTHER_NODE, RemoteTransport
+from vecenvs.transport.remote import ASKED_FOR, OTHER_NODE, RemoteTransport
 from vecenvs.transport.shared import Names
-from vecenvs.transport.spinning import Spin
+from vecenvs.transport.spinning import NEVER, Spin, spins
+
+
+class Places:
+    """The rank of each worker of one VecEnv, those not launched yet included, and how the caller reaches them.
+
+    `transport` and `port` are as in `RemoteTransport`. `address` is an IP address of this machine to which workers
+    connect; None for the one on the route to their host.
+    """
+
+    def __init__(self, ranks: WorkerRanks, transport: str, address: str | None, port: int) -> None:
+        self.used: dict[int, Peer] = {}
+        self.transport = transport
+        self.address = address
+        self.port = port
+        self._ranks = ranks
+
+    def by_messages(self, peer: Peer) -> bool:
+        """Tell whether the workers of a rank are reached by messages."""
+        return self.transport == "messages" or not peer.shares
+
+    def nodes_by_messages(self) -> list[int]:
+        """Return the node of each worker that is reached by messages."""
+        return [peer.node for peer in self.used.values() if self.by_messages(peer)]
+
+    def start_leader(self, node: int) -> RankTransport:
+        """Have a rank launch the leader of its node."""
+        peer = next(peer for peer in self.used.values() if peer.node == node and self.by_messages(peer))
+        leader = RankTransport(self._ranks.launch(peer, LeaderRequest(list(sys.path))), Names.new(""), self)
+        leader.why = ASKED_FOR if self.transport == "messages" else leader.why_not_shared()  # for an error
+        return leader
+
+    def spins(self, peer: Peer) -> tuple[Spin, Spin]:
+        """Return how long a worker of a rank, and its caller or leader, try a semaphore before they sleep."""
+        here = [other for other in self.used.values() if other.node == peer.node]
+        spare = self._ranks.cores(peer.node) - len(here)
+        if spare < 0 or here.count(peer) > len(peer.cpus):
+            return NEVER, NEVER
+        return spins(spare)
 
 
 class RankTransport(RemoteTransport):
-    """A worker whose boot channel is MPI, by way of its rank.
+    """A worker whose boot channel is MPI, by way of its rank; or a leader, without `leaders`."""
 
-    `address` is an IP address of this machine to which workers connect; None for the one on the route to their host.
-    `find_spins` and `find_node` are called when all workers have been placed.
-    """
-
-    def __init__(
-        self,
-        launched: LaunchedWorker,
-        names: Names,
-        find_spins: Callable[[], tuple[Spin, Spin]],
-        wanted: str,
-        address: str | None,
-        port: int,
-        find_node: Callable[[BatchColumns], NodeLink | None] = lambda _: None,
-    ) -> None:
-        super().__init__(launched.slots, names, wanted, port)
+    def __init__(self, launched: LaunchedWorker, names: Names, places: Places, leaders: Leaders | None = None) -> None:
+        super().__init__(launched.slots, names, places.transport, places.port)
         self._launched = launched
-        self._find_spins = find_spins
-        self._address = address
-        self._find_node = find_node
+        self._places = places
+        self._leaders = leaders
         self.where = launched.where
 
     def boot_send(self, data: bytes) -> None:
@@ -52,16 +80,16 @@ class RankTransport(RemoteTransport):
         return "its rank cannot open the caller's shared memory" if peer.same_node else OTHER_NODE
 
     def spins(self) -> tuple[Spin, Spin]:
-        return self._find_spins()
+        return self._places.spins(self._launched.peer)
 
     def address(self) -> str:
-        return self._address or address_towards(self._launched.peer.host)
+        return self._places.address or address_towards(self._launched.peer.host)
 
     def about_address(self) -> str:
         return "address= chooses another IP address of rank 0's host, on a network that all nodes reach"
 
     def node_link(self, batch: BatchColumns) -> NodeLink | None:
-        return self._find_node(batch)
+        return None if self._leaders is None else self._leaders.link(self._launched.peer.node, batch)
 
     def place(self) -> dict[str, Any]:
         peer = self._launched.peer
