@@ -142,12 +142,8 @@ class NodeLink:
             return
         self._closing.discard(member)
         if not self._inboxes:
-            self.close()
+            self._connection.close()
+            self._stop()
         elif not self.closed:
             self.tell("remove", member)
             self.flush()
-
-    def close(self) -> None:
-        """Hang up, and end the leader. Repeatable."""
-        self._connection.close()
-        self._stop()

@@ -17,8 +17,7 @@ from vecenvs.transport.spinning import Spin, spins
 
 if TYPE_CHECKING:
     from vecenvs.backends.ray.actor import ActorLocation
-    from vecenvs.backends.ray.leader import LeaderTransport
-    from vecenvs.backends.ray.transport import ActorTransport
+    from vecenvs.backends.ray.transport import ActorTransport, LeaderTransport
 
 MOVE, WAIT = ON_LOST_NODE = ("move", "wait")
 

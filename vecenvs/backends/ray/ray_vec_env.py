@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from vecenvs.arguments import check_choice, check_env_fns, listed, parse_int, parse_limit
 from vecenvs.backends.ray.actors import MOVE, ON_LOST_NODE, Actors
 from vecenvs.backends.ray.cluster import Session, check_init_kwargs, check_ray, room_for_workers
-from vecenvs.backends.ray.leader import start_leader
 from vecenvs.backends.ray.placement import Request, check_options
-from vecenvs.backends.ray.transport import ActorTransport
+from vecenvs.backends.ray.transport import ActorTransport, start_leader
 from vecenvs.cpus import usable_cores
 from vecenvs.errors import describe_indices
 from vecenvs.pool.hosts import Hosts

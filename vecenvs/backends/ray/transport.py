@@ -1,13 +1,14 @@
-"""The caller's end of a worker's actor, and what it does without a place of its own."""
+"""The caller's ends of the actors of workers, which may do without a place of their own, and of leaders."""
 
 from __future__ import annotations
 
 import logging
 import math
+import time
 from contextlib import suppress
 from typing import Any
 
-from vecenvs.backends.ray.actor import EnvActor
+from vecenvs.backends.ray.actor import EnvActor, LeaderActor
 from vecenvs.backends.ray.actor_end import ActorEnd, forget_frames
 from vecenvs.backends.ray.actors import WAIT, Actors
 from vecenvs.backends.ray.placement import NoPlace, PendingActor
@@ -18,6 +19,7 @@ from vecenvs.transport.leaders import Leaders
 from vecenvs.transport.node_link import NodeLink
 from vecenvs.transport.pickling import PickledFns
 from vecenvs.transport.protocol import Command
+from vecenvs.transport.remote import ASKED_FOR, OTHER_NODE
 from vecenvs.transport.shared import Names
 
 PLACE_TIMEOUT = 10.0  # seconds for a worker to find a place of its own, and its process to start, if it can do without
@@ -129,3 +131,22 @@ class ActorTransport(ActorEnd):
     def _share(self) -> None:
         self._accommodating = False
         self._start(PendingActor(self._actors.elsewhere(), EnvActor, self._arguments, self._who))
+
+
+class LeaderTransport(ActorEnd):
+    """The actor of a node's leader."""
+
+    def __init__(self, actors: Actors, node: str) -> None:
+        super().__init__(actors, f"the leader of node {node[:8]}", range(0), None, Names.new(""))
+        self.why = ASKED_FOR if actors.transport == "messages" else OTHER_NODE  # for an error
+        self._start(PendingActor(actors.request.for_leader(node), LeaderActor, (), self._who))
+
+
+def start_leader(actors: Actors, node: str) -> LeaderTransport:
+    """Start the leader of a node, in place of the one that it has had."""
+    before = actors.leaders.pop(node, None)
+    if before is not None:
+        before.stop(0.0)
+        before.reap(time.monotonic())
+    leader = actors.leaders[node] = LeaderTransport(actors, node)
+    return leader
