@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import multiprocessing
 import os
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 START_METHODS = ("fork", "forkserver", "spawn")
 WORKER = "vecenvs-worker-"  # and its number: what the process of a worker is called
 REMEDY = ", or use start_method='fork'"  # for env functions that cannot be pickled
+_NO_SOCKET = "multiprocessing's fork server has no place for its socket"
+_TMPDIR = "set TMPDIR to a directory that can be written to, of at most 70 characters, or use start_method='spawn'"
 UNKNOWN = 255  # the exit code of a process that other code has waited for
 
 
@@ -161,9 +164,14 @@ class ProcessTransport(SharedTransport):
                 f"multiprocessing's fork server has ended as it started: {GUARD}. If it has, what the server has "
                 "printed may tell why"
             ) from exc
-        except BaseException:  # a Ctrl-C held back until now, say
+        except BaseException as exc:  # a Ctrl-C held back until now, say
             theirs.close()
             self.stop(0.0)
+            served = context.get_start_method() == "forkserver"
+            if served and isinstance(exc, OSError) and exc.errno in (None, errno.ENOENT, errno.EACCES):
+                raise VecEnvError(
+                    f"multiprocessing's fork server has no place for its socket ({exc}): {_TMPDIR}"
+                ) from exc
             raise
 
     def boot_send(self, data: bytes) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import errno
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -42,7 +41,7 @@ from vecenvs.pool.subsets import Subsets, slots_in
 from vecenvs.pool.waiting import Waiting
 from vecenvs.pool.workers import CLOSE_GRACE, EXIT_GRACE, Workers
 from vecenvs.transport import Transport
-from vecenvs.transport.memory import new_name, unlink_semaphores
+from vecenvs.transport.memory import SCARCE, new_name, unlink_semaphores
 from vecenvs.transport.protocol import Command, RemoteFailure
 from vecenvs.transport.shared import SharedBatchColumns
 from vecenvs.vec_env import VecEnv, described
@@ -50,8 +49,6 @@ from vecenvs.worker.autoreset import AUTORESET_MODES
 
 EnvFn = Callable[[], "Env[Any, Any]"]
 
-# Errors of a system that has no more descriptors, processes, memory or room.
-_SCARCE = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EFBIG, errno.EROFS}
 _REPORTS = 4  # from each worker in `step_timeout` seconds, at least
 
 
@@ -193,7 +190,7 @@ class PoolBase(VecEnv):
                 unlink_semaphores([self._wake])  # a Ctrl-C may come when it stands and nothing refers to it yet
             else:
                 batch.forget()
-            if isinstance(exc, MemoryError) or (isinstance(exc, OSError) and exc.errno in _SCARCE):
+            if isinstance(exc, MemoryError) or (isinstance(exc, OSError) and exc.errno in SCARCE):
                 raise VecEnvError(
                     f"the system does not give {called.__name__} what {n} envs in {len(self._shards)} workers need "
                     f"({exc}): take fewer, or raise its limits (ulimit -n for open files, -u for processes, -v for "

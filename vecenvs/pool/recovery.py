@@ -14,12 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.errors import BackendUnavailable, EnvError, SpaceMismatch, VecEnvError, WorkerDied
+from vecenvs.errors import BackendUnavailable, EnvError, SpaceMismatch, VecEnvError, WorkerDied, describe_indices
 from vecenvs.pool.workers import StartClock, Workers, envs_of
 from vecenvs.transport import Message, Transport
+from vecenvs.transport.memory import SCARCE
 from vecenvs.transport.protocol import Answer, Command
 
 PAUSE = 0.2  # seconds between a start that has failed and the next one
+_TRIES = 5  # starts that fail for want of memory or room, each after twice the pause, until a call raises
 
 FirstCommands = Callable[[int, int], list[tuple[Command, Any]]]
 
@@ -38,6 +40,7 @@ class Recovery:
         self.last: tuple[int | None, str] = None, ""  # exit code and place of the last worker that was replaced
         self._workers = workers
         self._batch = batch
+        self._scarce = [0] * len(workers.shards)  # starts of each worker that have failed for want of memory or room
         self._first_commands = weakref.WeakMethod(first_commands)  # no cycle: an unused VecEnv is freed at once
 
     def died(self, worker: int) -> Exception | None:
@@ -60,20 +63,36 @@ class Recovery:
 
     def started(self, worker: int, transport: Transport) -> None:
         """Put a new worker in place: it has been sent its first commands, and those that were unanswered."""
+        self._scarce[worker] = 0
         self._workers.transports[worker] = transport
         self._workers.find_connections()
 
     def failed(self, worker: int, why: Exception) -> Exception | None:
         """Try a failed start once more; return the error if that is pointless or no restart is left."""
         if isinstance(why, Interrupted):  # not the worker's fault
-            self.left += 1
-            self.restarts -= 1
+            self._uncount()
+        elif isinstance(why, OSError) and why.errno in SCARCE:
+            self._uncount()
+            self._scarce[worker] += 1
+            self._replace(worker, PAUSE * 2.0 ** self._scarce[worker])
+            if self._scarce[worker] == _TRIES:
+                self._scarce[worker] = 0
+                slots = describe_indices(self._workers.shards[worker])
+                raise VecEnvError(
+                    f"worker {worker} with envs {slots} has ended, and the system does not give another one what it "
+                    f"needs ({why}): make room, and wait again for their rows, which tries again, or close()"
+                )
+            return None
         elif isinstance(why, (EnvError, SpaceMismatch, BackendUnavailable)):  # it would fail again
             return why
         elif not self.left:
             return why.but("spent") if isinstance(why, WorkerDied) else why
         self._replace(worker, PAUSE)
         return None
+
+    def _uncount(self) -> None:
+        self.left += 1
+        self.restarts -= 1
 
     def _replace(self, worker: int, pause: float) -> None:
         first_commands = self._first_commands()

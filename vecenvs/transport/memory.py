@@ -26,6 +26,8 @@ _MAX = _multiprocessing.SemLock.SEM_VALUE_MAX
 
 TAG = "VECENVS_TAG"
 """The environment variable with which programs tell their semaphores from others: 8 characters, for macOS's sake."""
+SCARCE = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EFBIG, errno.EROFS}
+"""Errors of a system that has no more descriptors, processes, memory or room."""
 _LARGE = 64 << 20  # bytes; less than that is not worth a look at what is free
 
 
@@ -85,6 +87,12 @@ class Segment:
         # Also runs where an exception keeps the caller from it.
         self.forget = weakref.finalize(self, _close, files[0], None if unlinked else path, os.getpid())
         files[0].truncate(size)
+        if not unlinked and hasattr(os, "posix_fallocate"):  # else a full disk would be a SIGBUS, in any process
+            try:
+                os.posix_fallocate(files[0].fileno(), 0, size)
+            except OSError as exc:
+                if exc.errno in SCARCE:
+                    raise OSError(exc.errno, f"{exc.strerror}, for shared memory, here the file {path}") from None
         self.buffer = memoryview(mmap.mmap(files[0].fileno(), size))
 
 
@@ -141,7 +149,10 @@ class Semaphore:
             try:
                 self._lock = _multiprocessing.SemLock(_SEMAPHORE, 0, _MAX, self.name, False)
             except OSError as exc:
-                raise OSError(exc.errno, f"{exc.strerror}, for a semaphore, on Linux a file in /dev/shm") from None
+                what = f"{exc.strerror}, for a semaphore, on Linux a file in /dev/shm"
+                if exc.errno in (errno.ENOENT, errno.EACCES, errno.ENOSYS):
+                    raise BackendUnavailable(f"{what}: mount a tmpfs there, or use backend='dummy'") from exc
+                raise OSError(exc.errno, what) from None
         else:
             self._lock = _multiprocessing.SemLock._rebuild(0, _SEMAPHORE, _MAX, name)  # noqa: SLF001  the only way to open one
         self.acquire = self._lock.acquire
