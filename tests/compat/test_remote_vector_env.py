@@ -383,9 +383,7 @@ def test_bad_arguments(arguments: dict[str, Any], error: type[Exception]) -> Non
 
 
 @pytest.mark.parametrize("cls", [RemoteVectorEnv, RemoteBaseEnv])
-def test_unknown_and_missing_arguments_are_those_of_the_class_called(cls: Any) -> None:
-    with pytest.raises(TypeError, match=rf"^{cls.__name__}: missing .*'num_envs'. It takes make_env, num_envs, multia"):
-        cls(CountingEnv)
+def test_unknown_arguments_are_those_of_the_class_called(cls: Any) -> None:
     usual = (CountingEnv, 2, False, 0)
     with pytest.raises(
         TypeError, match=f"^{cls.__name__} with backend 'subproc' has no argument 'fast': it has make_e"

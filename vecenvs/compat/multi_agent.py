@@ -90,17 +90,9 @@ class MultiAgentAdapter(gym.Env[ByAgent, ByAgent]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ByAgent, dict[str, Any]]:
-        """Reset the env.
+        """Return the first observation of each agent, and an info with an AgentRow: rewards 0, flags of `"__all__"`.
 
-        Args:
-            seed: the seed; None for none.
-            options: the options; None for none.
-
-        Returns:
-            The first observation of each agent, and an info with an AgentRow: rewards of 0, flags of `"__all__"` only.
-
-        Raises:
-            TypeError: the env takes no options, or returned something else than its contract says.
+        TypeError if the env takes no options, or returns something else than its contract says.
         """
         result = call_reset(self.inner, self._takes_seed, seed, options)
         obs, infos = result if isinstance(result, tuple) else (result, {})
@@ -114,17 +106,9 @@ class MultiAgentAdapter(gym.Env[ByAgent, ByAgent]):
         return obs, {AGENTS: row}
 
     def step(self, action: ByAgent) -> tuple[ByAgent, float, bool, bool, dict[str, Any]]:
-        """Step the env.
+        """Return each agent's observation, the sum of rewards, the flags of `"__all__"`, and an info with an AgentRow.
 
-        Args:
-            action: the action of each agent.
-
-        Returns:
-            The observation of each agent, the sum of the rewards, both flags of `"__all__"`, and an info with an
-            AgentRow.
-
-        Raises:
-            TypeError: the env returned something else than its contract says.
+        TypeError if the env returns something else than its contract says.
         """
         result = self.inner.step(action)
         if not isinstance(result, tuple) or len(result) not in (4, 5):

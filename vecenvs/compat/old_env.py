@@ -26,34 +26,13 @@ class OldEnvAdapter:
         self._takes_seed = takes_seed(inner)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset the env.
-
-        Args:
-            seed: the seed; None for none.
-            options: the options; None for none.
-
-        Returns:
-            The first observation, and the info: {} if the env returns none.
-
-        Raises:
-            TypeError: the env's `reset` takes no options.
-        """
+        """Reset the env; the info is {} if the env returns none. TypeError if its `reset` takes no options."""
         result = call_reset(self.inner, self._takes_seed, seed, options)
         with_info = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)
         return (result[0], result[1]) if with_info else (result, {})
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step the env.
-
-        Args:
-            action: the action.
-
-        Returns:
-            Observation, reward, terminated, truncated and info, as in Gymnasium.
-
-        Raises:
-            TypeError: the env returned neither four nor five values.
-        """
+        """Step the env, as in Gymnasium. TypeError if it returns neither four nor five values."""
         result = self.inner.step(action)
         if not isinstance(result, tuple) or len(result) not in (4, 5):
             raise TypeError(f"{type(self.inner).__name__}.step() must return four or five values, not {result!r}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -34,19 +33,7 @@ _ONE_PROCESS_EACH = ("subproc", "ray")
 _SETTLED = ("env_fns", "autoreset")  # arguments of a backend that callers cannot choose here
 
 
-class _Called:
-    """Name the class that was called, not its base with the constructor, in errors about missing arguments."""
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        takes = inspect.signature(cls.__init__)
-        try:
-            takes.bind(None, *args, **kwargs)
-        except TypeError as exc:
-            raise TypeError(f"{cls.__name__}: {exc}. It takes {', '.join([*takes.parameters][1:])}") from None
-        return super().__new__(cls)
-
-
-class RemoteEnvs(_Called):
+class RemoteEnvs:
     """RLlib's interface, except for `poll`, whose result differs between its two classes.
 
     The constructor starts a reset of all envs; `poll` returns their first rows.

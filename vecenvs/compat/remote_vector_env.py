@@ -59,18 +59,11 @@ class RemoteBaseEnv(RemoteEnvs):
     """RLlib's later class, in its form for Gymnasium: `poll` returns six dicts. `RemoteEnvs` has its arguments."""
 
     def poll(self) -> SixDicts:
-        """Return the rows that are ready.
-
-        Waits for the first row, and for more until `remote_env_batch_wait_ms` after the call, or until all are there.
+        """Return the rows that are ready, as `RemoteVectorEnv.poll` does.
 
         Returns:
             Observations, rewards, terminateds, truncateds, infos and off-policy actions (always empty), each a dict env
             id -> agent id -> value.
-
-        Raises:
-            NotSteppingError: no env has a command.
-            EnvError: an env raised, after the rows before it were returned. It needs `try_reset`; the others do not.
-            WorkerDied: a worker ended, after the rows before that were returned.
         """
         rows = self._poll()
         return (

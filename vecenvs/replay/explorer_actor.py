@@ -56,16 +56,7 @@ class ExplorerActor:
     def make(
         self, functions: bytes, paths: Sequence[str], arguments: dict[str, Any]
     ) -> tuple[Any, Any] | ExplorerFailure:
-        """Make VecEnv and policy.
-
-        Args:
-            functions: the pickled pair of functions that make them.
-            paths: the caller's `sys.path`, added at the end of this one.
-            arguments: the arguments of Explorer.
-
-        Returns:
-            The observation and action space, or what failed.
-        """
+        """Make VecEnv and policy by a pickled pair of functions, and an Explorer; return the spaces, or what failed."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # after Ctrl-C the caller stops its explorers
         sys.path.extend(path for path in paths if path not in sys.path)
         limit_threads()

@@ -31,7 +31,7 @@ class NStep:
         last = np.minimum(steps + n - 1, ends[np.searchsorted(ends, steps)])
         count = int(np.searchsorted(last, len(run)))
         self._waiting, self._cuts = run[count:].copy(), cuts[count:]
-        return self._joined(run, last[:count])
+        return self._n_step_rows(run, last[:count])
 
     def end(self) -> Rows:
         """End the episode after the last added row; return the remaining transitions."""
@@ -39,7 +39,7 @@ class NStep:
             self._cuts[-1] = True
         return self.add(self._schema.empty(0), self._cuts[:0])
 
-    def _joined(self, run: Rows, last: Array) -> Rows:
+    def _n_step_rows(self, run: Rows, last: Array) -> Rows:
         """Return the first rows of a run as n-step rows; `last` has the number of the last step of each."""
         rows: Rows = run[: len(last)].copy()
         if not len(rows):

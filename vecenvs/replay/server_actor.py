@@ -66,15 +66,7 @@ class ServerActor:
         return here()
 
     async def insert(self, rows: Rows, known: int) -> tuple[int, list[Any]]:
-        """Store a fragment as soon as the limiter allows it.
-
-        Args:
-            rows: the fragment.
-            known: the version of the weights that the caller has.
-
-        Returns:
-            The version of the weights here, and a list with a reference to them, empty if that version is `known`.
-        """
+        """Store a fragment when the limiter allows it; return the weights' version, and unless `known` a reference."""
         self.buffer.schema.check_rows(rows)
         done = asyncio.get_running_loop().create_future()
         self._inserts.append((rows, done))
@@ -96,16 +88,10 @@ class ServerActor:
         return ""
 
     async def sample(self, batch_size: int, batches: int, beta: float, index: int) -> tuple[int, Rows | int]:
-        """Draw as many batches as the limiter allows, from 1 to `batches`.
-
-        Args:
-            batch_size: the number of rows of one batch.
-            batches: the largest number of batches.
-            beta: as in `ReplayBuffer.sample`.
-            index: the place of the rows in the learner's memory.
+        """Draw up to `batches` batches, into the learner's memory if it is open, when the limiter allows it.
 
         Returns:
-            The number of restores before, and the number of rows if they are in that memory, else the rows.
+            The number of restores before, and the number of rows in that memory at `index`, else the rows.
         """
         out = None if self._memory is None else self._memory[index]
         answer: asyncio.Future[tuple[int, Rows | int]] = asyncio.get_running_loop().create_future()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import operator
+from functools import partial
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
@@ -14,27 +15,15 @@ from numpy.typing import NDArray
 from vecenvs.arguments import parse_number
 
 
-@dataclass(frozen=True)
-class _Scale:
-    factor: float
-
-    def __call__(self, reward: Any) -> Any:
-        return self.factor * reward
-
-
 def _sign(reward: SupportsFloat) -> float:
     value = float(reward)
     return 1.0 if value > 0 else -1.0 if value < 0 else value  # 0 and NaN stay
 
 
-class _Clip:
-    def __init__(self, space: gym.spaces.Box) -> None:
-        self.low, self.high = space.low, space.high
-
-    def __call__(self, action: NDArray[Any]) -> NDArray[Any]:
-        # The two ufuncs cost a third of np.clip on the few numbers of an action.
-        clipped: NDArray[Any] = np.minimum(np.maximum(action, self.low), self.high)
-        return clipped
+def _clipped(low: NDArray[Any], high: NDArray[Any], action: NDArray[Any]) -> NDArray[Any]:
+    # The two ufuncs cost a third of np.clip on the few numbers of an action.
+    clipped: NDArray[Any] = np.minimum(np.maximum(action, low), high)
+    return clipped
 
 
 def check_scale(scale: Any) -> float:
@@ -60,7 +49,7 @@ def scale_reward(env: gym.Env[Any, Any], scale: float) -> gym.Env[Any, Any]:
         ValueError: `scale` is not finite.
     """
     factor = check_scale(scale)
-    return env if factor == 1 else TransformReward(env, _Scale(factor))
+    return env if factor == 1 else TransformReward(env, partial(operator.mul, factor))
 
 
 def clip_reward(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
@@ -90,4 +79,4 @@ def clip_action(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     space = env.action_space
     if not isinstance(space, gym.spaces.Box) or not (np.isfinite(space.low).any() or np.isfinite(space.high).any()):
         return env
-    return TransformAction(env, _Clip(space), space)
+    return TransformAction(env, partial(_clipped, space.low, space.high), space)

@@ -55,7 +55,7 @@ class MergeOverRanks:
         """Do what `Merger.merge` says, by one small message per rank."""
         total: Moments = (np.zeros_like(mean), np.zeros_like(var), 0.0)
         for theirs in self._comm.allgather((mean, var, count)):  # in the order of ranks, so that all get the same bits
-            total = joined(total, theirs)
+            total = merge_moments(total, theirs)
         return total
 
 
@@ -80,7 +80,7 @@ class Statistics:
             if self._merger is None:
                 self.rms.update_from_moments(*moments)  # type: ignore[no-untyped-call]
             else:
-                self._waiting = joined(self._waiting, moments)
+                self._waiting = merge_moments(self._waiting, moments)
 
     def flush(self) -> None:
         """Add the values that wait on all ranks: every rank must call this equally often."""
@@ -126,7 +126,7 @@ class Statistics:
         self.share(rms)
 
 
-def joined(first: Moments, second: Moments) -> Moments:
+def merge_moments(first: Moments, second: Moments) -> Moments:
     """Return the moments of two batches together."""
     if not first[2] or not second[2]:
         return first if first[2] else second

@@ -78,7 +78,7 @@ class VecTorch(VecTensors):
     def _converted(self, arrays: list[NDArray[Any]]) -> list[Any]:
         tensors = [self._torch.from_numpy(array) for array in arrays]
         if self._staging is not None:
-            return self._staging.copied(tensors, self.num_envs)
+            return self._staging.copy_all(tensors, self.num_envs)
         return tensors if self.device.type == "cpu" else [tensor.to(self.device) for tensor in tensors]
 
 
@@ -92,7 +92,7 @@ class Staging:
         self._buffers: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
         self._events: list[Any] = [None, None]
 
-    def copied(self, tensors: list[Any], most: int) -> list[Any]:
+    def copy_all(self, tensors: list[Any], most: int) -> list[Any]:
         """Return copies on the device. `most` is the largest number of rows that will ever come."""
         self._turn ^= 1
         if self._events[self._turn] is not None:

@@ -31,14 +31,14 @@ class BatchConverter:
         leaves = self.layout.leaves
         return self.layout.unflatten([tuple(p) if leaf.is_object else p for p, leaf in zip(parts, leaves, strict=True)])
 
-    def patched(self, batch: Any, indices: Any, rows: Any) -> Any:
+    def replace_rows(self, batch: Any, indices: Any, rows: Any) -> Any:
         """Return a copy of a VecEnv's batch in which the rows at `indices` are replaced by `rows`."""
         parts: list[Array] = [part.copy() for part in self.layout.flatten(batch)]
         for part, row in zip(parts, self.layout.flatten(rows), strict=True):
             part[indices] = row
         return self.layout.unflatten(parts)
 
-    def copied(self, batch: Any) -> Any:
+    def copy_all(self, batch: Any) -> Any:
         """Return a copy of a VecEnv's batch, a deep one of its objects."""
         if self.same and self.layout.is_flat:
             return batch.copy()

@@ -25,24 +25,12 @@ class PendingReset:
     errors: list[EnvError] = field(default_factory=list)
 
     def receive(self, vec: VecEnv, deadline: float | None) -> Any:
-        """Wait for the missing rows.
-
-        Args:
-            vec: the VecEnv.
-            deadline: the latest time to return, by `time.monotonic`, in seconds; None for no limit.
-
-        Returns:
-            The first observations, a batch of one row for each of `indices`, in their order.
-
-        Raises:
-            StepTimeout: the deadline has passed. The next call continues with the rows received so far.
-            EnvError: envs raised. It is that of the first of them, and comes after all envs have answered.
-        """
+        """Wait until `deadline` (by `time.monotonic`) for the missing rows; return those of `indices`, in order."""
         while (missing := self._missing()) > 0:
             timeout = None if deadline is None else max(deadline - time.monotonic(), 0.0)
             try:
                 self.batches.append(vec.recv(missing, timeout=timeout))
-            except EnvError as error:
+            except EnvError as error:  # raised after all envs have answered
                 self.errors.append(error)
         if self.errors:
             self.errors.sort(key=lambda error: error.index)

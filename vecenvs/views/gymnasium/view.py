@@ -188,8 +188,8 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
 
     def _finish_reset(self, reset: PendingReset, rows: Any) -> tuple[Any, dict[str, Any]]:
         if len(reset.indices) < self.num_envs:
-            rows = self._observations.patched(self._last, reset.indices, rows)
-        self._last = self._observations.copied(rows)
+            rows = self._observations.replace_rows(self._last, reset.indices, rows)
+        self._last = self._observations.copy_all(rows)
         if self._ended is not None:
             self._ended[reset.indices] = False
         return self._observations.to_gymnasium(rows), self._infos.of_reset(reset.indices)
@@ -265,7 +265,7 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
             self._pending = self._last = None
             raise
         self._pending = None
-        self._last = self._observations.copied(observations)
+        self._last = self._observations.copy_all(observations)
         if self.autoreset_mode is AutoresetMode.DISABLED:
             self._ended = dones
         terminated, truncated = vec.terminated, vec.truncated
@@ -302,7 +302,7 @@ class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl 
     def _keep(self, batch: Batch) -> None:
         if self._last is None:
             return
-        self._last = self._observations.patched(self._last, batch.indices, batch.obs)
+        self._last = self._observations.replace_rows(self._last, batch.indices, batch.obs)
         if self.autoreset_mode is AutoresetMode.DISABLED:
             if self._ended is None:
                 self._ended = np.zeros(self.num_envs, dtype=bool)
