@@ -128,6 +128,18 @@ def test_a_ray_of_its_own_has_a_token() -> None:
         assert here.token.exists()
 
 
+def test_the_note_of_a_ray_that_has_crashed() -> None:
+    """Ray itself would look for it for minutes."""
+    with machine(RAY_AUTH_MODE="disabled") as here:
+        note = here.home / "ray" / "ray_current_cluster"
+        note.parent.mkdir()
+        note.write_text(f"127.0.0.1:{free_port()}")
+        written = here.run()
+        assert f"vecenvs: {note} names a Ray that has gone" in written, written
+        assert written.count("vecenvs: started a Ray at ") == 1, written
+        assert "nodes: 1" in written
+
+
 def test_a_cluster_without_authentication() -> None:
     """As `ray start` begins one where there is no token. It writes none."""
     with machine() as here:

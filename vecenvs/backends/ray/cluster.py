@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from vecenvs.cpus import usable_cores
@@ -105,6 +106,9 @@ def connect(num_workers: int | None, kwargs: dict[str, Any]) -> bool:
     try:
         if address is not None:
             _knock(str(address))
+        elif _is_stale(note := _address_file(kwargs)):
+            _log.warning("%s names a Ray that has gone: this program starts one of its own", note)
+            kwargs = {**kwargs, "address": "local"}
         up = True
         return _init(quiet, kwargs, num_workers)
     except (ConnectionError, ray.exceptions.AuthenticationError) as exc:
@@ -148,6 +152,26 @@ def _init(quiet: dict[str, Any], kwargs: dict[str, Any], num_workers: int | None
         for name in added:
             del os.environ[name]
     return True
+
+
+def _address_file(kwargs: Mapping[str, Any]) -> Path:
+    """Return the file in which `ray start` notes where its cluster is."""
+    folder = kwargs.get("_temp_dir")
+    if folder is None:
+        temporary = os.environ.get("TMPDIR", "/tmp") if sys.platform == "linux" else "/tmp"
+        folder = Path(os.environ.get("RAY_TMPDIR", temporary), "ray")
+    return Path(folder, "ray_current_cluster")
+
+
+def _is_stale(note: Path) -> bool:
+    """Tell whether nothing listens at the address in a file, left by a Ray that crashed. Ray would try for minutes."""
+    try:
+        _knock(note.read_text(encoding="utf-8").strip())
+    except ConnectionError:
+        return True
+    except (OSError, UnicodeDecodeError):  # none is noted
+        return False
+    return False
 
 
 def _knock(address: str) -> None:
