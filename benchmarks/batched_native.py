@@ -18,7 +18,8 @@ from vecenvs.bench.child import Child
 from vecenvs.bench.contest import LIMIT, Stepper, Turn, contest
 from vecenvs.bench.contestants import Backend, MakesVec, VecContestant, VecStepper, draw_actions, parse
 from vecenvs.bench.limit import BareLoops, BatchedLoop
-from vecenvs.bench.native import NativeEnv, from_make_vec_env, native
+from vecenvs.bench.monitored import from_make_vec_env
+from vecenvs.bench.native import NativeEnv, native
 from vecenvs.bench.report import rows
 from vecenvs.bench.weigh import footprint
 from vecenvs.bench.workloads import workload
@@ -28,6 +29,7 @@ from vecenvs.views import as_gymnasium
 SIZES = (1024, 4096, 65536)
 ENGINES = ("dummy", "dummy:copy=false", "subproc:w=2", "subproc:w=2,caller")
 ROW = 4 * 4 + 4 + 2  # bytes
+CARTPOLE = workload("CartPole-v1")
 
 
 class Bare:
@@ -62,8 +64,8 @@ class ThroughGymnasium(VecContestant):
 
 def measure(num_envs: int, seconds: float, rounds: Iterable[int]) -> dict[str, Any]:
     """Measure all sides by turns, and then what each takes in memory."""
-    env = native(workload("CartPole-v1"), "CartPole-v1")
-    make_vec, cores = from_make_vec_env(env), usable_cores()
+    env = native(CARTPOLE, "CartPole-v1")
+    make_vec, cores = from_make_vec_env(CARTPOLE, vectorization="native"), usable_cores()
     sides: list[Any] = [Bare(env)]
     for backend in map(parse, ENGINES):
         sides += [VecContestant(backend, make_vec, rows=True), ThroughGymnasium(backend, make_vec)]
@@ -130,7 +132,7 @@ def memory(env: NativeEnv, num_envs: int) -> dict[str, float]:
     """Return the rows per env that each engine takes in the caller."""
     children: dict[str, Any] = {"bare": (weigh_bare, env, num_envs)}
     for backend in map(parse, ENGINES):
-        children[backend.name] = (weigh, from_make_vec_env(env), backend, num_envs)
+        children[backend.name] = (weigh, from_make_vec_env(CARTPOLE, vectorization="native"), backend, num_envs)
     found = {}
     for name, what in children.items():
         child = Child(*what)

@@ -16,6 +16,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,10 @@ from shared import RESULTS, about, write
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.bench.contest import run_for
-from vecenvs.bench.learner import GroupsStepper
+from vecenvs.bench.contestants import draw_actions
+from vecenvs.bench.learner import rows_of
 from vecenvs.bench.limit import BareLoops
-from vecenvs.bench.workloads import iterations_for, workload
+from vecenvs.bench.workloads import iterations_for, spin, workload
 from vecenvs.cpus import usable_cores
 from vecenvs.vec_env import VecEnv
 
@@ -106,6 +108,35 @@ class Sides:
                 vec.reset(mask)
             resets += RESETS * len(self.masks)
         return resets
+
+
+class GroupsStepper:
+    """Compute on one group of the envs while the others are being stepped: groups in rotation (`VecEnv.groups`).
+
+    The program computes for `iterations` of `spin` per batch of all rows.
+    """
+
+    def __init__(self, vec: Any, iterations: int, count: int) -> None:
+        self._vec = vec
+        self._iterations = iterations // count
+        self._groups = vec.groups(count)
+        self._actions = cycle(
+            [rows_of(actions, group) for group in self._groups]
+            for actions in draw_actions(vec.action_space, vec.num_envs)
+        )
+        for group, actions in zip(self._groups, next(self._actions), strict=True):
+            vec.send(actions, group)
+
+    def step(self, count: int) -> int:
+        """Take all groups `count` times; return how many of their rows are transitions."""
+        vec, made = self._vec, 0
+        for given in islice(self._actions, count):
+            for group, actions in zip(self._groups, given, strict=True):
+                batch = vec.recv(indices=group)
+                spin(self._iterations)
+                vec.send(actions, group)
+                made += int(np.count_nonzero(batch.active))
+        return made
 
 
 def measure_learner(seconds: float, rounds: int) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def check_env_fns(env_fns: Any) -> None:
             raise TypeError(f"env_fns[{i}] is {env_fn!r}: {way}")
 
 
-def arguments_of(cls: type, *, eval_str: bool = False) -> dict[str, inspect.Parameter]:
+def arguments_of(cls: type) -> dict[str, inspect.Parameter]:
     """Return the named parameters of a class's constructor, and of its bases' while each one passes `**kwargs` on.
 
     Those of bases are keyword arguments.
@@ -90,17 +90,13 @@ def arguments_of(cls: type, *, eval_str: bool = False) -> dict[str, inspect.Para
     for base in cls.__mro__:
         if "__init__" not in vars(base):
             continue
-        init: Any = vars(base)["__init__"]
-        _, *parameters = inspect.signature(init).parameters.values()
+        _, *parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
         of_base = bool(found)
         for parameter in parameters:
             named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
             if named and parameter.name not in found:
                 kind = parameter.KEYWORD_ONLY if of_base else parameter.kind
-                annotation = parameter.annotation
-                if eval_str:  # not **kwargs', whose type is there for type checkers only
-                    annotation = eval(annotation, init.__globals__)  # noqa: S307
-                found[parameter.name] = parameter.replace(annotation=annotation, kind=kind)
+                found[parameter.name] = parameter.replace(kind=kind)
         if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters):
             break
     return found

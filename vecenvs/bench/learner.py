@@ -76,35 +76,6 @@ class HalvesStepper:
         self._vec.close()
 
 
-class GroupsStepper:
-    """Compute on one group of the envs while the others are being stepped: groups in rotation (`VecEnv.groups`).
-
-    The program computes for `iterations` of `spin` per batch of all rows.
-    """
-
-    def __init__(self, vec: Any, iterations: int, count: int) -> None:
-        self._vec = vec
-        self._iterations = iterations // count
-        self._groups = vec.groups(count)
-        self._actions = cycle(
-            [rows_of(actions, group) for group in self._groups]
-            for actions in draw_actions(vec.action_space, vec.num_envs)
-        )
-        for group, actions in zip(self._groups, next(self._actions), strict=True):
-            vec.send(actions, group)
-
-    def step(self, count: int) -> int:
-        """Take all groups `count` times; return how many of their rows are transitions."""
-        vec, made = self._vec, 0
-        for given in islice(self._actions, count):
-            for group, actions in zip(self._groups, given, strict=True):
-                batch = vec.recv(indices=group)
-                spin(self._iterations)
-                vec.send(actions, group)
-                made += int(np.count_nonzero(batch.active))
-        return made
-
-
 def rows_of(batch: Any, indices: NDArray[np.int64]) -> Any:
     """Return some rows of a batch of actions, which is an array, a list, or a dict or tuple of these."""
     if isinstance(batch, dict):

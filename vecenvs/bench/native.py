@@ -1,4 +1,4 @@
-"""Envs that come batched, for the bare loops and for the contestants of `bench --vectorization native`."""
+"""Envs that come batched, for the bare loops of `bench --vectorization native`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from vecenvs.bench.contestants import Backend, MakesVec
 from vecenvs.bench.workloads import BadRequest, GymEnv, Workload
-from vecenvs.make.make_vec_env import make_vec_env
 
 
 @dataclass(frozen=True)
@@ -37,19 +35,3 @@ def native(workload: Workload, name: str) -> NativeEnv:
     if not isinstance(workload, GymEnv) or workload.spec.vector_entry_point is None:
         raise BadRequest(f"{name} has no vector_entry_point: leave out --vectorization")
     return NativeEnv(workload.spec, workload.kwargs)
-
-
-def from_make_vec_env(env: NativeEnv) -> MakesVec:
-    """Return a function which makes VecEnvs with one batched env per worker."""
-
-    def make(num_envs: int, backend: Backend) -> Any:
-        return make_vec_env(
-            env.spec,
-            num_envs=num_envs,
-            env_kwargs=env.kwargs,
-            backend=backend.backend,
-            vectorization="native",
-            **backend.options,
-        )
-
-    return make

@@ -25,19 +25,22 @@ def seed(text: str) -> int:
     return int(text)
 
 
-def seconds(text: str) -> float:
-    """Parse a number of seconds above 0."""
-    return _above_zero(text, "seconds")
+def number_of(unit: str, *, or_zero: bool = False) -> Callable[[str], float]:
+    """Return a type for a number of this unit above 0, or also 0."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not (0 < value < float("inf") or (or_zero and value == 0)):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number of {unit} above 0")
+        return value
+
+    return parse
 
 
-def milliseconds(text: str) -> float:
-    """Parse a number of milliseconds above 0."""
-    return _above_zero(text, "milliseconds")
-
-
-def microseconds(text: str) -> float:
-    """Parse a number of microseconds of at least 0."""
-    return 0.0 if text == "0" else _above_zero(text, "microseconds")
+SECONDS = number_of("seconds")
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -68,13 +71,3 @@ def output_ending_in(*suffixes: str) -> Callable[[str], Path]:
         return output(text)
 
     return parse
-
-
-def _above_zero(text: str, unit: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of {unit} above 0")
-    return value

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vecenvs.cli import INTERRUPTED, UsageError
-from vecenvs.cli._arguments import PICTURES, count, json_object, output, output_ending_in, seconds
+from vecenvs.cli._arguments import PICTURES, SECONDS, count, json_object, output, output_ending_in
 
 if TYPE_CHECKING:
     from vecenvs.bench.measurement import Measurement
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("env", metavar="ENV", help="env id, package.module:name, or synthetic workload")
     parser.add_argument("--num-envs", metavar="N", type=count, nargs="+", help="default: 8 64, native 1024 4096")
     parser.add_argument("--backends", metavar="BACKEND", nargs="+", help="default: dummy subproc subproc:caller")
-    parser.add_argument("--seconds", metavar="S", type=seconds, default=1.0, help="per reading (default: 1)")
+    parser.add_argument("--seconds", metavar="S", type=SECONDS, default=1.0, help="per reading (default: 1)")
     parser.add_argument("--repeats", metavar="R", type=count, default=5, help="rounds (default: 5)")
     parser.add_argument("--env-kwargs", metavar="JSON", type=json_object, default={}, help="for the env's constructor")
     parser.add_argument("--monitor", action="store_true", help="wrap the envs as make_vec_env does, Monitor included")
@@ -84,8 +84,8 @@ def run(args: argparse.Namespace) -> int:
         facts = machine.facts(cores)
         env_fn: workloads.Workload | native.NativeEnv
         if args.native:
-            batched = native.native(workload, args.env)
-            env_fn, make_vec = batched, native.from_make_vec_env(batched)
+            env_fn = native.native(workload, args.env)
+            make_vec = monitored.from_make_vec_env(workload, vectorization="native")
         elif args.monitor:
             env_fn, make_vec = monitored.monitored(workload), monitored.from_make_vec_env(workload)
         else:

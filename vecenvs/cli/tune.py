@@ -20,7 +20,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from vecenvs.cli import INTERRUPTED, UsageError
-from vecenvs.cli._arguments import count, json_object, microseconds, milliseconds, output, seconds
+from vecenvs.cli._arguments import SECONDS, count, json_object, number_of, output
 
 if TYPE_CHECKING:
     from vecenvs.bench.tuning import Search
@@ -38,12 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     between.add_argument(
         "--gap-us",
         metavar="US",
-        type=microseconds,
+        type=number_of("microseconds", or_zero=True),
         default=300.0,
         help="your program's CPU time per step (default: 300)",
     )
-    between.add_argument("--learner-ms", metavar="MS", type=milliseconds, help="your program's CPU time per N rows")
-    parser.add_argument("--budget", metavar="S", type=seconds, default=45.0, help="seconds to spend (default: 45)")
+    between.add_argument(
+        "--learner-ms", metavar="MS", type=number_of("milliseconds"), help="your program's CPU time per N rows"
+    )
+    parser.add_argument("--budget", metavar="S", type=SECONDS, default=45.0, help="seconds to spend (default: 45)")
     parser.add_argument("--env-kwargs", metavar="JSON", type=json_object, default={}, help="for the env's constructor")
     parser.add_argument("--json", metavar="FILE", type=output, help="write every reading to FILE")
 

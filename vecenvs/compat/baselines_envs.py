@@ -10,7 +10,6 @@ import importlib
 import importlib.util
 import os
 import random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -105,15 +104,11 @@ def make_env(
         env_kwargs={**state, **(env_kwargs or {})},
         module=env_id.rpartition(":")[0],
         flatten=flatten_dict_observations,
-        wrappers=(),
         reward_scale=check_scale(reward_scale),
         monitor_dir=None if logger_dir is None else os.path.abspath(logger_dir),
-        monitor_kwargs={},
         seed=None if seed is None else parse_int("seed", seed, 0),
         mpi_rank=mpi_rank,
-        initializer=None,
         home=("", 0),
-        begun=time.time(),
     )
     env = EnvFn(recipe, source, subrank)()
     return env if seed is None else FirstSeed(env, seed + subrank)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
@@ -30,17 +31,17 @@ class Recipe:
 
     preprocessing: Preprocessing
     env_kwargs: Mapping[str, Any]
-    module: str
-    flatten: bool
-    wrappers: tuple[Wrap, ...]
-    reward_scale: float
-    monitor_dir: str | None
-    monitor_kwargs: Mapping[str, Any]
-    seed: int | None
-    mpi_rank: int
-    initializer: Callable[..., Any] | None
-    home: tuple[str, int]
-    begun: float
+    module: str = ""
+    flatten: bool = True
+    wrappers: tuple[Wrap, ...] = ()
+    reward_scale: float = 1.0
+    monitor_dir: str | None = None
+    monitor_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    mpi_rank: int = 0
+    initializer: Callable[..., Any] | None = None
+    home: tuple[str, int] = field(default_factory=lambda: this_process())
+    begun: float = field(default_factory=time.time)
 
 
 @dataclass(frozen=True)

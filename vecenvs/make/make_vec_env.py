@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +22,7 @@ from vecenvs.arguments import (
 from vecenvs.backends import BACKENDS, backend_class, unknown_backend
 from vecenvs.backends.auto import choose, is_cheap
 from vecenvs.cpus import worker_cores
-from vecenvs.make.env_fn import EnvFn, Recipe, Wrap, this_process
+from vecenvs.make.env_fn import EnvFn, Recipe, Wrap
 from vecenvs.make.env_types import check_env_type, find_spec
 from vecenvs.make.native import check_single, mode_of, native_fns, wants_native
 from vecenvs.make.preprocessing import Source, check_game, preprocessing
@@ -178,8 +177,6 @@ def make_vec_env(
             seed=base,
             mpi_rank=mpi_rank,
             initializer=_initializer(initializer),
-            home=this_process(),
-            begun=time.time(),
         )
         env_fns = [EnvFn(recipe, source, start_index + i) for i, source in enumerate(sources)]
 
