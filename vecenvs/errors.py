@@ -180,7 +180,7 @@ class StepTimeout(VecEnvError, TimeoutError):
 
 
 class StartTimeout(VecEnvError, TimeoutError):
-    """Raised when a worker has not made its envs within `start_timeout` seconds.
+    """Raised when a worker has not made its envs within `start_timeout` seconds, or not ended their first reset.
 
     Attributes:
         worker: the number of the worker.
@@ -188,13 +188,17 @@ class StartTimeout(VecEnvError, TimeoutError):
         seconds: the time limit.
     """
 
-    def __init__(self, worker: int, indices: Sequence[int], seconds: float, where: str = "") -> None:
+    def __init__(
+        self, worker: int, indices: Sequence[int], seconds: float, where: str = "", what: str = "made"
+    ) -> None:
         self.worker = worker
         self.indices = tuple(indices)
         self.seconds = seconds
         super().__init__(
             f"worker {worker}{where} did not start within {seconds:g} s: envs {describe_indices(self.indices)} have "
-            "not been made. Give a longer start_timeout if they need it, or find out what they wait for"
+            f"not been {what}. Give a longer start_timeout if they need it, or find out what they wait for. Envs that "
+            "use JAX, CUDA or threads do so for ever in a fork of a process that has used these, too: "
+            "start_method='forkserver'"
         )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import gc
+import logging
 import multiprocessing
 import os
+import sys
 import weakref
 from collections.abc import Iterable, Sequence
 from multiprocessing import process
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
     from vecenvs.pool.pool_base import CommonArguments
 
+_log = logging.getLogger("vecenvs")
+
 START_METHODS = ("fork", "forkserver", "spawn")
 WORKER = "vecenvs-worker-"  # and its number: what the process of a worker is called
 REMEDY = ", or use start_method='fork'"  # for env functions that cannot be pickled
@@ -46,7 +50,8 @@ class SubprocVecEnv(PoolVecEnv):
     Args:
         env_fns: functions that make one env each.
         num_workers: by default one per usable core, at most one per env. A batched env has a worker of its own.
-        start_method: "fork", "forkserver", "spawn" or None for Python's default.
+        start_method: "fork", "forkserver", "spawn" or None for Python's default. Where that is "fork" and this process
+            has used JAX or CUDA, which do not work in a fork, None is "forkserver"; a line in the log says so.
         caller_steps: whether the calling process steps the last shard itself while the workers step theirs (it counts
             in `num_workers`, and takes all batched envs that are left to it): the fastest on few cores when the caller
             would only wait.
@@ -77,7 +82,7 @@ class SubprocVecEnv(PoolVecEnv):
             workers = Hosts(fns).default_workers(worker_cores())
         else:
             workers = parse_int("num_workers", num_workers)
-        self._context = multiprocessing.get_context(start_method)
+        self._context = multiprocessing.get_context(start_method or _safe_default())
         self._caller_steps = parse_flag("caller_steps", caller_steps)
         self._made_here: set[int] = set()  # see `make_envs`
         self._processes = workers - self._caller_steps
@@ -107,6 +112,16 @@ class SubprocVecEnv(PoolVecEnv):
         if self._processes > len(cpus):
             raise ValueError(f"pin_workers: {self._processes} worker processes on {len(cpus)} CPUs: use fewer workers")
         return cpus[::-1][: self._processes]
+
+
+def _safe_default() -> str | None:
+    """Return the start method for the default of Python: another one if that is fork, which libraries do not allow."""
+    bridge, cuda = sys.modules.get("jax._src.xla_bridge"), sys.modules.get("torch.cuda")
+    used = "JAX" if getattr(bridge, "_backends", None) else "CUDA" if cuda is not None and cuda.is_initialized() else ""
+    if not used or multiprocessing.get_start_method() != "fork":
+        return None
+    _log.warning("%s is in use here and does not work in a fork: workers start with start_method='forkserver'", used)
+    return "forkserver"
 
 
 class ProcessTransport(SharedTransport):

@@ -78,6 +78,7 @@ class Answers:
             rows = self._readable(worker, slots, body)
             self._batch.observations.take_objects(rows_of(slots), rows.objects)
             extras = {extra.slot: extra for extra in rows.extras}
+        commands.without_rows.discard(worker)
         commands.add_rows(Rows(slots, bits, extras))
         commands.mark_answered(each, bits)
 

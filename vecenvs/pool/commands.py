@@ -233,6 +233,7 @@ class Commands(Unanswered):
 
     def started(self, worker: int, transport: Transport) -> None:
         """Put a new worker in place, which is sent what is unanswered before that."""
+        self.without_rows.add(worker)
         self._sent[worker] = 0
         try:
             self.send_again(worker, transport)

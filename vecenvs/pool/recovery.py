@@ -8,13 +8,22 @@ new transport in place. After NOT_STARTED `Recovery.failed` tries once more.
 from __future__ import annotations
 
 import copy
+import logging
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.errors import BackendUnavailable, EnvError, SpaceMismatch, VecEnvError, WorkerDied, describe_indices
+from vecenvs.errors import (
+    BackendUnavailable,
+    EnvError,
+    SpaceMismatch,
+    VecEnvError,
+    WorkerDied,
+    describe_exit,
+    describe_indices,
+)
 from vecenvs.pool.workers import StartClock, Workers, envs_of
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.memory import SCARCE
@@ -22,6 +31,8 @@ from vecenvs.transport.protocol import Answer, Command
 
 PAUSE = 0.2  # seconds between a start that has failed and the next one
 _TRIES = 5  # starts that fail for want of memory or room, each after twice the pause, until a call raises
+
+_log = logging.getLogger("vecenvs")
 
 FirstCommands = Callable[[int, int], list[tuple[Command, Any]]]
 
@@ -52,12 +63,15 @@ class Recovery:
             self.left += 1  # `_replace` counts it
         elif not self.left:
             return error.but("spent") if self.restarts else error
+        else:
+            self._say(worker, f"died ({describe_exit(error.exitcode)})")
         self.last = error.exitcode, error.where
         self._replace(worker, 0.0)
         return None
 
     def late(self, worker: int) -> None:
         """Replace a worker that is over `step_timeout`."""
+        self._say(worker, "has not answered within step_timeout")
         self.last = None, self._workers.transports[worker].where
         self._replace(worker, 0.0)
 
@@ -87,8 +101,16 @@ class Recovery:
             return why
         elif not self.left:
             return why.but("spent") if isinstance(why, WorkerDied) else why
+        else:
+            self._say(worker, f"could not be replaced ({why})")
         self._replace(worker, PAUSE)
         return None
+
+    def _say(self, worker: int, how: str) -> None:
+        """Log the end of a worker that is replaced: with restarts nothing else tells of it."""
+        slots, where = describe_indices(self._workers.shards[worker]), self._workers.transports[worker].where
+        number, most = self.restarts + 1, self.restarts + self.left
+        _log.warning("worker %d%s with envs %s %s: restart %d of %d", worker, where, slots, how, number, most)
 
     def _uncount(self) -> None:
         self.left += 1

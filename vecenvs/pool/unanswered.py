@@ -72,6 +72,7 @@ class Unanswered:
         self.step_slots = 0  # the slots of a step during which the other envs are being reset
         self.step_answers = StepAnswers(shards, batch)
         self._ready: tuple[list[Rows], int] = [], 0  # with the slots of all of them
+        self.without_rows = {*range(len(shards))}  # workers that have sent no row yet
         self.orphaned = 0  # slots whose ready row is from a step that a worker's death has ended
         self.resetting: dict[int, list[Any]] = {}  # slots under an async autoreset -> the row that they repeat
         self.request: Request | None = None

@@ -9,6 +9,7 @@ from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import AlreadySteppingError, NotSteppingError, StepTimeout, describe_indices
 from vecenvs.pool.answers import Answers
 from vecenvs.pool.commands import Commands
+from vecenvs.pool.patience import Patience, says_what_for
 from vecenvs.pool.recovery import copied
 from vecenvs.pool.subsets import bits_of, slots_in
 from vecenvs.pool.timeouts import StepTimeouts
@@ -32,8 +33,10 @@ class Waiting:
         self._timeouts = StepTimeouts(step_timeout, workers.transports)
         answers = Answers(commands, workers, batch, self._timeouts)
         self._record, self._collect = answers.record, answers.collect
+        self._patience = Patience(commands, workers)
         self._next_check = 0.0
 
+    @says_what_for
     def finish_step(self, deadline: float | None, timeout: float | None) -> None:
         """Wait until every worker has stepped its shard."""
         commands = self._commands
@@ -64,6 +67,7 @@ class Waiting:
             if limit is not None and stepping and time.monotonic() >= limit:
                 self._time_out(commands.everyone, deadline, timeout, "step")
 
+    @says_what_for
     def wait_until(
         self,
         enough: Callable[[], bool],
@@ -94,7 +98,9 @@ class Waiting:
             self._workers.wait_any(workers, LIVENESS if limit is None else limit - time.monotonic())
             if not self._collect(workers):
                 self._check_alive(self._commands.busy_workers())  # also those that are not waited for
+                self._patience.look()
 
+    @says_what_for
     def await_rows(self, slots: int, deadline: float | None = None, timeout: float | None = None) -> None:
         """Wait until all of these slots have a row ready."""
         commands = self._commands
@@ -127,6 +133,7 @@ class Waiting:
         """Record what has come meanwhile from these workers; if nothing has, check that they live."""
         if not self._collect(workers):
             self._check_alive(workers)
+            self._patience.look()
 
     def await_replies(self, request: Request, deadline: float | None = None, timeout: float | None = None) -> None:
         """Wait until every worker has replied to the request."""
