@@ -49,7 +49,7 @@ def write(
         TypeError: `header` has a value that JSON does not take.
     """
     text = json.dumps({"format": kind.name, "version": kind.version, **header})
-    part = f"{os.fspath(path)}.{os.getpid()}.part"
+    part = f"{os.fsdecode(path)}.{os.getpid()}.part"
     try:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:
             for name, array in itertools.chain([(HEADER, np.frombuffer(text.encode(), np.uint8))], arrays):
@@ -78,7 +78,7 @@ class ArrayFile:
     """
 
     def __init__(self, path: str | os.PathLike[str], kind: Kind) -> None:
-        self.path, self._kind = os.fspath(path), kind
+        self.path, self._kind = os.fsdecode(path), kind
         self._file = open(path, "rb")  # noqa: SIM115 - until __exit__
         try:
             self._archive = zipfile.ZipFile(self._file)

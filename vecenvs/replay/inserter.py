@@ -42,19 +42,16 @@ class Inserter:
             TypeError: a field's dtype would lose values.
             ServerDied: the server has died. Errors of earlier fragments are raised here or by `flush`.
         """
-        self.add_rows(self.pack(transitions))
+        rows = self.pack(transitions)
+        while not self.has_room(CHECK_INTERVAL):
+            pass
+        self.send(rows)
 
     def pack(self, transitions: Mapping[str, Any]) -> Rows:
         """Pack columns by `Schema.pack`; `explorer` is this inserter's unless given."""
         if "explorer" not in transitions:
             transitions = {**transitions, "explorer": np.full(np.shape(transitions.get("reward", ())), self.explorer)}
         return self.schema.pack(transitions)
-
-    def add_rows(self, rows: Rows) -> None:
-        """Send packed rows as `add` does."""
-        while not self.has_room(CHECK_INTERVAL):
-            pass
-        self.send(rows)
 
     def send(self, rows: Rows) -> None:
         """Send packed rows without waiting; `has_room` must have returned True."""
