@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from types import FrameType
 from typing import Any
 
 import gymnasium as gym
@@ -17,11 +16,6 @@ _SEED = (
     "Gymnasium's envs are seeded by reset(seed=...): leave env.seed out, and give the seed to the VecEnv, by seed() "
     "or reset(seed=...), or to make_vec_env"
 )
-# Modules which call envs and unpack the results.
-_CALLERS = {
-    "vecenvs": ("worker.autoreset.", "worker.env_shard.", "_native.", "wrappers."),
-    "gymnasium": ("core.", "wrappers.", "utils."),
-}
 
 
 def remedy(env: Any, exc: BaseException) -> str:
@@ -32,7 +26,7 @@ def remedy(env: Any, exc: BaseException) -> str:
         text = str(exc)
         if "keyword argument" in text and any(map(_takes_no_seed, _layers(env))):
             return _WRITE.format(_RESET)
-        if "unpack" in text and (frame := _place(exc)) is not None and _unpacks_for_others(frame):
+        if "unpack" in text and not _is_in_env(exc, [*_layers(env)][-1]):
             return _WRITE.format(_STEP if "expected 5" in text else _RESET)
     except Exception:  # from a foreign __str__ or __getattr__
         return ""
@@ -61,15 +55,11 @@ def _takes_no_seed(layer: Any) -> bool:
     return not {"seed", "options"} <= parameters.keys()
 
 
-def _place(exc: BaseException) -> FrameType | None:
-    """Return the frame that raised the exception."""
+def _is_in_env(exc: BaseException, bare: Any) -> bool:
+    """Tell whether the env's own code raised this, which may have unpacked anything, rather than code that calls it."""
     trace = exc.__traceback__
-    while trace is not None and trace.tb_next is not None:
+    while trace is not None:
+        if trace.tb_frame.f_locals.get("self") is bare:
+            return True
         trace = trace.tb_next
-    return None if trace is None else trace.tb_frame
-
-
-def _unpacks_for_others(frame: FrameType) -> bool:
-    """Tell whether this code calls an env. The env's own code may have unpacked anything."""
-    package, _, module = f"{frame.f_globals.get('__name__', '')}.".partition(".")
-    return module.startswith(_CALLERS.get(package, ())) or isinstance(frame.f_locals.get("self"), gym.Wrapper)
+    return False
