@@ -98,7 +98,7 @@ class TestOutputWithoutReader:
     )
     def test_stdout(self, arguments: list[str], here: Path) -> None:
         code, err = run_unread(arguments, "stdout")
-        assert code == 141
+        assert code in ((0, 141) if "--help" in arguments else (141,))  # argparse drops what it cannot write
         assert "Error" not in err
         assert "Exception" not in err
         assert all((here / name).stat().st_size > 0 for name in ("out", "out.png") if name in arguments)

@@ -56,7 +56,7 @@ def _messages_held() -> Iterator[tuple[IO[str], IO[bytes]]]:
         The terminal behind stderr, and the file.
     """
     streams = [stream for stream in (sys.stdout, sys.stderr) if stream.isatty()]
-    with tempfile.TemporaryFile() as messages:
+    with tempfile.TemporaryFile("a+b") as messages:  # what is written goes to its end, wherever it is being read
         before = {stream: os.dup(stream.fileno()) for stream in streams}
         try:
             for stream in streams:
@@ -85,7 +85,8 @@ class _Bar:
         """Print above the bar what has been written meanwhile."""
         sys.stdout.flush()
         sys.stderr.flush()
-        found = os.pread(self._messages.fileno(), 1 << 20, self._printed)  # the writers share the file's own position
+        self._messages.seek(self._printed)
+        found = self._messages.read()
         self._printed += len(found)
         if found:
             text = found.decode(errors="replace")
