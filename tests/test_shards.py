@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import time
+from functools import partial
+from typing import Any
 
+import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
 
@@ -69,6 +73,26 @@ def test_the_caller_steps_what_is_left() -> None:
         assert pids[0] == pids[1]
         assert {*pids[2:]} == {_pid(None)}
         assert vec.step([0] * 9)[0][:, 0].tolist() == [*range(9)]
+
+
+@pytest.mark.parametrize("engine", ["dummy", "caller"])
+@pytest.mark.timeout(120)
+def test_hosts_of_one_process_take_turns(engine: str) -> None:
+    """Where the rows that are ready first are stepped again at once, the others come nevertheless."""
+    fns = batched_fns(counting_fns(7), (2, 2, 0, 2))
+    make: Any = DummyVecEnv if engine == "dummy" else partial(SubprocVecEnv, num_workers=2, caller_steps=True)
+    with make(fns) as vec:
+        vec.reset()
+        vec.send([0] * 7)
+        received = np.zeros(7, int)
+        end = time.monotonic() + 60
+        while received.min() < 3 and time.monotonic() < end:
+            indices = vec.recv(1).indices
+            received[indices] += 1
+            vec.send([0] * len(indices), indices)
+    assert received.min() >= 3
+    if engine == "dummy":
+        assert received.max() <= 4
 
 
 def test_two_hosts_in_one_process_are_two_envs() -> None:

@@ -33,7 +33,7 @@ _log = logging.getLogger("vecenvs")
 
 
 class Workers:
-    """The workers: number w steps the slots `shards[w]`. A worker in the caller's process is the last one.
+    """The workers: number w steps the slots `shards[w]`. Those in the caller's process are the last ones.
 
     `any_bounds` allows the envs' observation spaces to differ in their bounds.
     """
@@ -52,6 +52,8 @@ class Workers:
         self._connections: Sequence[Transport] = ()  # one worker of each connection
         self._any_bounds = any_bounds
         self._batch: BatchColumns | None = None
+        self._several_here = False  # whether this process has several workers, which take turns
+        self._worked = -1  # the one that was last
         self._attached = False
         self._closed = False
         self._launch = weakref.WeakMethod(launch)  # the workers outlive a VecEnv that was never closed
@@ -60,6 +62,7 @@ class Workers:
         """Launch every worker and wait until each has made its envs. Raise SpaceMismatch if their spaces differ."""
         for worker in range(len(self.shards)):
             self.transports.append(self.launch(worker))
+        self._several_here = sum(transport.in_process for transport in self.transports) > 1
         everyone = range(len(self.shards))
         self._first_made = first = self._made(0, everyone)
         self.check_spaces(0, first)
@@ -133,9 +136,9 @@ class Workers:
         seconds = min(LIVENESS, max(seconds, 0.0))
         if sum(transport.send_rest() for transport in self.transports):  # also to workers that are not waited for
             seconds = min(seconds, _ROOM)
-        transports = [self.transports[worker] for worker in workers]
-        if any(transport.work() for transport in transports):
+        if self._work(workers):
             return
+        transports = [self.transports[worker] for worker in workers]
         if len(transports) == 1:
             transports[0].get(seconds)
         elif self.wake is not None and all(transport.wakes for transport in transports):
@@ -144,6 +147,16 @@ class Workers:
             wait_for_any(watched, seconds)
         else:
             time.sleep(min(seconds, _POLL))
+
+    def _work(self, workers: Sequence[int]) -> bool:
+        """Let one of the workers in this process carry out a command, by turns; return whether it has an answer."""
+        if self._several_here:
+            workers = sorted(workers, key=lambda worker: worker <= self._worked)
+        for worker in workers:
+            if self.transports[worker].work():
+                self._worked = worker
+                return True
+        return False
 
     def reset_wake(self) -> None:
         """Reset the semaphore `wake`, before the answers of all workers are collected."""

@@ -74,9 +74,10 @@ class EnvShard:
         self._batch = batch
         self._remote = remote
         self._reader = InfoReader(batch.info_attrs, self.envs, first) if batch.info_attrs else None
-        resets = Autoreset(self.envs, first, batch, autoreset, self.flags, self.unsettled, self._reader)
-        self._autoreset, self.hold, self.resume, self.renew = resets, resets.hold, resets.resume, resets.renew
-        self._rows = RowWriter(self.envs, first, batch, resets, self.flags, self.unsettled, self._reader, remote=remote)
+        self._autoreset = Autoreset(self.envs, first, batch, autoreset, self.flags, self.unsettled, self._reader)
+        self._rows = RowWriter(
+            self.envs, first, batch, self._autoreset, self.flags, self.unsettled, self._reader, remote=remote
+        )
         self._has_objects = batch.observations.layout.has_objects
         self._objects = batch.observations.objects
         self._rewards: Any = batch.rewards[first : first + len(self.envs)].data
@@ -268,6 +269,22 @@ class EnvShard:
     def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
         """Fail all of these envs for a reason that is not known to be one env's; return the extras that say so."""
         return self._rows.fail_all(shard, why)
+
+    # The next episodes: see `Autoreset`
+
+    def hold(self, local: int, name: str, value: Any) -> None:
+        """Keep the "seed" or the "options" of the env's next reset; None takes back what was kept."""
+        self._autoreset.hold(local, name, value)
+
+    def resume(self, lost: dict[int, tuple[Any, int | None]]) -> None:
+        """Take over slots whose episodes ended with another worker."""
+        self._autoreset.resume(lost)
+
+    def renew(self, local: int, *, begun: bool = False) -> None:
+        """Take note that a function was called on the env; with `begun`, one that counts as a reset."""
+        self._autoreset.renew(local, begun=begun)
+
+    # The envs themselves
 
     def targets(self, some: Sequence[int]) -> Sequence[Any]:
         """Return these envs, on which a function is to be run."""
