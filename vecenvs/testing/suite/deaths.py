@@ -18,7 +18,7 @@ from vecenvs.testing.envs.ill import EXIT_CODE
 from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.testing.suite.interrupts import NappingEnv
 
-PROMPT = pytest.mark.timeout(40)
+PROMPT = pytest.mark.timeout(100)
 """For tests beside an env that hangs: waiting for it fails the test."""
 
 
