@@ -129,7 +129,7 @@ def test_a_worker_that_is_to_close_writes_no_rows() -> None:
             channel.send_bytes(answers.pack([(FIRST_MEMBER, 1, int(Answer.ROWS), b"")]))
             link.receive(5, inbox)
             assert inbox.popleft() == (1, Answer.ROWS, None)
-            link.put((number, 2, int(Command.CLOSE), b""))
+            link.closing.add(number)
         assert batch.rewards.tolist() == [1.0, 1.0]
         link.remove(number)
 

@@ -38,10 +38,9 @@ class Run(NamedTuple):
 class Frames:
     """Packs the frames of one direction. `shards` has the slots of each member, by its number.
 
-    A frame is its runs of entries, their bodies, and the rows that the entries are about: in `arrays`, in `numbers`,
-    the columns of infos of numbers (if an answer about a whole shard is among the entries, as many as the workers use),
-    and in `more`, arrays by name. Either end may add some to these later; they come last, so a frame that was packed
-    without them ends before them.
+    A frame is its runs of entries, their bodies, and the rows that the entries are about: in `arrays`, in as many of
+    `numbers`, the columns of infos of numbers, as the workers use, and in `more`, arrays by name. Either end may add
+    some to these later; they come last, so a frame that was packed without them ends before them.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class Frames:
                 following = member + 1, number, tag
             fields += (member, 1, number, tag, len(data))
             bodies.append(data)
-        width = self._batch.info_width if any(tag & 0xFF in OF_SHARD for tag in fields[3::_FIELDS]) else 0
+        width = self._batch.info_width if len(self._numbers) else 0
         pieces = [_HEADER.pack(len(bodies), width), struct.pack(f"={len(fields)}q", *fields), *bodies]
         places = self._places(fields, bodies, width)
         if isinstance(places, list):

@@ -12,14 +12,13 @@ from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.transport.encoding import decode
 from vecenvs.transport.frames import Entry, Frames
 from vecenvs.transport.pickling import dumps
-from vecenvs.transport.protocol import Command, Message
+from vecenvs.transport.protocol import Message
 from vecenvs.transport.shared import BOOT_TIMEOUT, Names, RingsSpec
 from vecenvs.transport.spinning import Spin
 from vecenvs.transport.tcp import Invitation, TcpConnection
 
 ABOUT_MEMBERS = 0  # the member of an entry that is for the leader itself
 FIRST_MEMBER = 1
-_CLOSE = int(Command.CLOSE)
 
 
 class NoLeader(Exception):
@@ -59,7 +58,7 @@ class NodeLink:
         self._commands, self._answers = (make(batch, self._shards) for make in (Frames.of_commands, Frames.of_answers))
         self._outbox: list[Entry] = []
         self._inboxes: dict[int, deque[Message]] = {}
-        self._closing: set[int] = set()  # members that have been told to close: nobody needs the rows of these
+        self.closing: set[int] = set()  # members that are told to close: nobody needs the rows of these
         self._members = itertools.count(FIRST_MEMBER)
 
     @property
@@ -108,8 +107,6 @@ class NodeLink:
         """Gather a command; BrokenPipeError if the other end has hung up."""
         if self._connection.hung_up:
             raise BrokenPipeError("the other end has closed the connection")
-        if entry[2] == _CLOSE:
-            self._closing.add(entry[0])
         self._outbox.append(entry)
 
     def flush(self) -> None:
@@ -125,7 +122,7 @@ class NodeLink:
         deadline = None if timeout is None else time.monotonic() + timeout
         data = self._connection.receive(timeout)
         while data is not None:
-            for members, number, tag, body in self._answers.unpack(data, rows=self._inboxes.keys() > self._closing):
+            for members, number, tag, body in self._answers.unpack(data, rows=self._inboxes.keys() > self.closing):
                 message = number, tag, decode(tag, body)
                 for member in members:
                     if member in self._inboxes:  # else it has been removed
@@ -140,7 +137,7 @@ class NodeLink:
         """Forget a worker; hang up with the last one. Repeatable."""
         if self._inboxes.pop(member, None) is None:
             return
-        self._closing.discard(member)
+        self.closing.discard(member)
         if not self._inboxes:
             self._connection.close()
             self._stop()

@@ -110,13 +110,15 @@ class RemoteTransport(SharedTransport):
         self.way = "messages"
 
     def put(self, number: int, tag: int, body: object = None) -> None:
+        member = self._member
         if tag == _CLOSE:
             self.expect_disconnect()
-        if self._member is None:
+            if member is not None:
+                member.link.closing.add(member.number)
+        if member is None:
             SharedTransport.put(self, number, tag, body)  # super() costs as much as both calls
-            return
-        link, member, _ = self._member
-        link.put((member, number, int(tag), encode(body)))
+        else:
+            member.link.put((member.number, number, int(tag), b"" if body is None else encode(body)))
 
     def send_rest(self) -> bool:
         if self._member is None:

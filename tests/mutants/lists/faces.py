@@ -54,7 +54,7 @@ FAULTS = [
     ),
     Fault("backends/mpi/rank_server.py", "        self._deadline = math.inf\n", "        self._deadline = 0.0\n", MPI),
     Fault(
-        "backends/mpi/ranks.py",
+        "backends/mpi/launched_worker.py",
         "        self.ranks.forget(self)\n        self._stopped = True",
         "        self._stopped = True",
         MPI,
