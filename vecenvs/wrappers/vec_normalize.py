@@ -18,7 +18,7 @@ from vecenvs.batch.layout import SpaceLayout
 from vecenvs.errors import ClosedError, VecEnvError
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers import vec_statistics
-from vecenvs.wrappers.vec_rows import REPEAT, TERMINAL, VecRowsWrapper, check_last, flagged, last_infos
+from vecenvs.wrappers.vec_rows import REPEAT, VecRowsWrapper, check_last, flagged, last_infos
 from vecenvs.wrappers.vec_statistics import Merger, Statistics, boxes_of, normalized_space
 
 
@@ -156,8 +156,7 @@ class VecNormalize(VecRowsWrapper):
         if self._in_use:
             ended = last_infos(batch)
             check_last(ended, self.venv.observation_space)
-            for info in ended:
-                info[TERMINAL] = self._normalized_obs(info[TERMINAL])
+            vec_statistics.normalize_last(ended, self._in_use, self.epsilon, self.clip_obs)
         if self.norm_reward:
             # From the rounded rewards, so that `step` and `recv` give the same.
             self._normalized[slots] = normalized = self._scaled(batch.rewards)
