@@ -158,27 +158,25 @@ def make_vec_env(
     mpi_rank = 0 if chosen == "mpi" else spmd_rank()
     base = None if seed is None else parse_int("seed", seed, 0) + RANK_STRIDE * mpi_rank
 
-    env_fns: Sequence[Callable[[], Any]]
-    flatten = parse_flag("flatten_dict_observations", flatten_dict_observations)
+    recipe = Recipe(
+        preprocessing=preprocessing(check_env_type(env_type, spec), _mapping("wrapper_kwargs", wrapper_kwargs)),
+        env_kwargs=_with_gamestate(env_kwargs, gamestate, env_type),
+        module=env_id.rpartition(":")[0] if isinstance(env_id, str) else "",
+        flatten=parse_flag("flatten_dict_observations", flatten_dict_observations),
+        wrappers=_wrappers(wrapper_class),
+        reward_scale=check_scale(reward_scale),
+        monitor_dir=_directory(monitor_dir),
+        monitor_kwargs=_mapping("monitor_kwargs", monitor_kwargs, _MONITOR_KWARGS),
+        seed=base,
+        mpi_rank=mpi_rank,
+        initializer=_initializer(initializer),
+    )
+    env_fns: Sequence[Callable[[], Any]] = [EnvFn(recipe, each, start_index + i) for i, each in enumerate(sources)]
     if native is not None:
         if num_workers is None and chosen != "dummy":
             num_workers = min(len(sources), worker_cores())
-        env_fns = native_fns(native, len(sources), options.get("num_workers", num_workers or 1), env_kwargs, flatten)
-    else:
-        recipe = Recipe(
-            preprocessing=preprocessing(check_env_type(env_type, spec), _mapping("wrapper_kwargs", wrapper_kwargs)),
-            env_kwargs=_with_gamestate(env_kwargs, gamestate, env_type),
-            module=env_id.rpartition(":")[0] if isinstance(env_id, str) else "",
-            flatten=flatten,
-            wrappers=_wrappers(wrapper_class),
-            reward_scale=check_scale(reward_scale),
-            monitor_dir=_directory(monitor_dir),
-            monitor_kwargs=_mapping("monitor_kwargs", monitor_kwargs, _MONITOR_KWARGS),
-            seed=base,
-            mpi_rank=mpi_rank,
-            initializer=_initializer(initializer),
-        )
-        env_fns = [EnvFn(recipe, source, start_index + i) for i, source in enumerate(sources)]
+        workers = options.get("num_workers", num_workers or 1)
+        env_fns = native_fns(native, len(sources), workers, env_kwargs, recipe.flatten)
 
     cls = backend_class(chosen)
     optional = {"num_workers": num_workers, "info_attrs": check_names("info_attrs", info_attrs) or None}
