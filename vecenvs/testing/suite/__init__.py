@@ -1,13 +1,15 @@
 """The contract of VecEnv as tests, which run unchanged on every backend.
 
 `VecEnvConformance` is for any VecEnv; `WorkerConformance` adds what holds where envs live in other processes: they may
-die, hang or be told to stop. A backend's own test file is three lines:
+die, hang or be told to stop. A backend's own test file is a few lines:
 
     class TestMine(WorkerConformance):
-        make_vec = staticmethod(lambda env_fns, **common: MyVecEnv(env_fns, num_workers=min(2, len(env_fns)), **common))
+        @staticmethod
+        def make_vec(env_fns, **common):
+            return MyVecEnv(env_fns, num_workers=Hosts(env_fns).default_workers(2), **common)
 
-Make it with two workers or more where there are as many envs, so that of four envs the first and the third belong to
-different ones, and neither to the calling process.
+Make it with two workers or more where there are as many envs, and a worker for each batched env (see `pool.hosts`), so
+that of four envs the first and the third belong to different ones, and neither to the calling process.
 """
 
 from __future__ import annotations

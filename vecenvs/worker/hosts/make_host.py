@@ -1,4 +1,4 @@
-"""Make a batched env, and find out which kind it is."""
+"""Find out which kind of host a batched env is."""
 
 from __future__ import annotations
 
