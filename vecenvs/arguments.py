@@ -13,7 +13,7 @@ import math
 import operator
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from numbers import Real
 from typing import Any
 
@@ -24,8 +24,7 @@ from gymnasium.vector import VectorEnv
 from vecenvs.batch.space_equality import same_layout
 from vecenvs.batch.values import as_array, shown
 from vecenvs.errors import NotSteppingError
-from vecenvs.transport.reset_arguments import ResetArguments
-from vecenvs.vec_env import Indices, Options, Seeds, VecEnv, way_of_several
+from vecenvs.vec_env import Indices, VecEnv, way_of_several
 
 
 def check_vec_env(taker: str, given: Any, *, tensors: bool = False) -> None:
@@ -299,68 +298,3 @@ def parse_indices(indices: Indices, n: int) -> list[int]:
         twice = sorted({i for i in found if found.count(i) > 1})
         raise ValueError(f"indices name env {', '.join(map(str, twice))} more than once")
     return found
-
-
-def parse_seeds(seed: Seeds, indices: Sequence[int]) -> dict[int, int | None]:
-    """Return the seed of each env of `indices`.
-
-    From a SeedSequence env i takes 32 bits of child i (a size that every generator in use takes), so that its seed
-    depends on its index alone. The sequence itself is not advanced.
-    """
-    if seed is None:
-        return dict.fromkeys(indices)
-    if isinstance(seed, np.random.SeedSequence):
-        return {i: _child_seed(seed, i) for i in indices}
-    if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
-        _check_seed(seed)
-        return {i: int(seed) + i for i in indices}
-    given: Any = seed
-    if isinstance(given, np.ndarray) and given.ndim == 1:
-        given = list(given)
-    if isinstance(given, Sequence) and not isinstance(given, (str, bytes)):
-        if len(given) != len(indices):
-            raise ValueError(f"{len(given)} seeds for {len(indices)} envs: give one each, or one int")
-        for item in given:
-            if item is not None:
-                _check_seed(item)
-        return {i: None if item is None else int(item) for i, item in zip(indices, given, strict=True)}
-    raise TypeError(f"seed must be an int, a list of ints, a numpy SeedSequence or None, not {seed!r}")
-
-
-def parse_reset(seed: Seeds, options: Options, indices: Sequence[int]) -> ResetArguments:
-    """Return the seeds and options of a reset of the envs `indices`; see `parse_seeds` and `parse_options`."""
-    seeds: Any = None
-    if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
-        _check_seed(seed)
-        seeds = int(seed)
-    elif seed is not None:
-        seeds = parse_seeds(seed, indices)
-    if options is None or isinstance(options, Mapping):
-        return ResetArguments(seeds, None if options is None else dict(options))
-    return ResetArguments(seeds, parse_options(options, indices), True)
-
-
-def parse_options(options: Options, indices: Sequence[int]) -> dict[int, dict[str, Any] | None]:
-    """Return the options of each env of `indices`, copied."""
-    if options is None or isinstance(options, Mapping):
-        return {i: None if options is None else dict(options) for i in indices}
-    if isinstance(options, (list, tuple)):
-        if len(options) != len(indices):
-            raise ValueError(f"{len(options)} options for {len(indices)} envs: give one mapping each, or one for all")
-        for k, item in enumerate(options):
-            if item is not None and not isinstance(item, Mapping):
-                raise TypeError(f"options[{k}] must be a mapping or None, not {item!r}")
-        return {i: None if item is None else dict(item) for i, item in zip(indices, options, strict=True)}
-    raise TypeError(f"options must be a mapping, a list of mappings or None, not {options!r}")
-
-
-def _check_seed(seed: Any) -> None:
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-        raise TypeError(f"a seed must be an int, not {seed!r}")
-    if seed < 0:
-        raise ValueError(f"a seed must not be negative, as {seed} is")
-
-
-def _child_seed(sequence: np.random.SeedSequence, index: int) -> int:
-    child = np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, index))
-    return int(child.generate_state(1)[0])

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs import env_calls
-from vecenvs.arguments import check_function, check_portion, deadline_of, parse_options, parse_reset, parse_seeds
+from vecenvs.arguments import check_function, check_portion, deadline_of
 from vecenvs.batch.actions import parse_actions
 from vecenvs.batch.batch_columns import TERMINATED, TRUNCATED
 from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, NotSteppingError
 from vecenvs.pool.commands import NO_RESETS
 from vecenvs.pool.pool_base import EnvFn, PoolBase, Result
 from vecenvs.pool.recovery import copied
+from vecenvs.pool.reset_parsing import parse_options, parse_reset, parse_seeds
 from vecenvs.pool.step_results import env_error
 from vecenvs.pool.subsets import Subset, bits_of, slots_in
 from vecenvs.transport.protocol import Command
