@@ -183,7 +183,7 @@ def test_staging(monkeypatch: pytest.MonkeyPatch) -> None:
     staging = Staging(SimpleNamespace(empty=empty, cuda=cuda), torch.device("cpu"))
     rows = [torch.arange(12.0).reshape(4, 3), torch.arange(4)]
     for k in range(4):
-        for copy, row in zip(staging.copied([row[k:] + k for row in rows], 4), rows, strict=True):
+        for copy, row in zip(staging.copy_all([row[k:] + k for row in rows], 4), rows, strict=True):
             assert torch.equal(copy, row[k:] + k)
     assert log == [(4, 3), (4,), "record", (4, 3), (4,), "record", 0, "record", 1, "record"]
 
