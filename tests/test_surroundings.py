@@ -422,6 +422,93 @@ def step_as_another_user() -> None:
         vec.step([0, 0])
 
 
+class ReplacedEnv(CountingEnv):
+    """Replaces its program at its second step."""
+
+    def step(self, action: Any) -> Any:
+        if self.steps == 1:
+            os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(60)"])
+        return super().step(action)
+
+
+@PROMPT
+@pytest.mark.parametrize("start_method", ["fork", "forkserver"])
+def test_an_env_that_becomes_another_program(start_method: str) -> None:
+    with SubprocVecEnv([CountingEnv, ReplacedEnv], 2, start_method) as vec:
+        vec.reset()
+        vec.step([0, 0])
+        with pytest.raises(WorkerDied, match="has replaced its program" if start_method == "fork" else "exit code"):
+            vec.step([0, 0])
+    with SubprocVecEnv([CountingEnv, ReplacedEnv], 2, start_method, on_failure="restart") as vec:
+        vec.reset()
+        vec.step([0, 0])
+        assert vec.step([0, 0])[3][1]["worker_restarted"]
+
+
+TWO_THREADS = """
+import sys, threading, time
+from vecenvs import SubprocVecEnv
+from vecenvs.errors import VecEnvError
+from vecenvs.testing.envs import counting_fns
+
+sys.setswitchinterval(1e-5)
+vec = SubprocVecEnv(counting_fns(4), 2, "fork", caller_steps=True)
+vec.reset()
+end, told = time.monotonic() + 2, set()
+
+def go_on():
+    while time.monotonic() < end:
+        try:
+            vec.step([0] * 4)
+        except VecEnvError as error:
+            told.add(type(error).__name__)
+
+threads = [threading.Thread(target=go_on) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(bool(told))
+"""
+
+
+@PROMPT
+def test_two_threads_in_one_vec_env() -> None:
+    """An error in one of them, or in both, and no wait without an end."""
+    command = [sys.executable, "-W", "ignore", "-c", TWO_THREADS]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=PATIENCE, check=True)
+    assert done.stdout == "True\n"
+
+
+DAEMON = """
+import sys, threading, time
+from vecenvs import SubprocVecEnv
+from vecenvs.testing.envs import counting_fns
+
+def go_on():
+    try:
+        while True:
+            vec.step([0] * 4)
+    except BaseException as error:
+        print(type(error).__name__, flush=True)
+
+vec = SubprocVecEnv(counting_fns(4), 2, "fork", caller_steps=CALLER)
+vec.reset()
+threading.Thread(target=go_on, daemon=True).start()
+time.sleep(0.2)
+"""
+
+
+@PROMPT
+@pytest.mark.parametrize("caller_steps", [False, True])
+def test_the_main_thread_ends_while_another_one_steps(caller_steps: bool) -> None:
+    """Which may end before it is told, too. Once it is, that is a ClosedError."""
+    command = [sys.executable, "-c", DAEMON.replace("CALLER", str(caller_steps))]
+    for _ in range(5):
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=PATIENCE, check=True)
+        assert done.stdout in ("", "ClosedError\n")
+
+
 if sys.platform == "linux":
 
     def test_a_program_whose_descriptors_proc_does_not_show() -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import errno
 import gc
-import logging
 import multiprocessing
 import os
-import sys
+import time
 import weakref
 from collections.abc import Iterable, Sequence
 from multiprocessing import process
@@ -26,7 +25,7 @@ from vecenvs.transport.pickling import PickledFns
 from vecenvs.transport.shared import Names, SharedTransport
 from vecenvs.transport.spinning import Spin, spins
 from vecenvs.worker import descendants, preload
-from vecenvs.worker.process import HeldSignals, child_environment
+from vecenvs.worker.process import HeldSignals, child_environment, has_hung_up
 from vecenvs.worker.serve import serve_worker
 
 if TYPE_CHECKING:
@@ -34,13 +33,12 @@ if TYPE_CHECKING:
 
     from vecenvs.pool.pool_base import CommonArguments
 
-_log = logging.getLogger("vecenvs")
-
 START_METHODS = ("fork", "forkserver", "spawn")
 WORKER = "vecenvs-worker-"  # and its number: what the process of a worker is called
 REMEDY = ", or use start_method='fork'"  # for env functions that cannot be pickled
 _NO_SOCKET = "multiprocessing's fork server has no place for its socket"
 _TMPDIR = "set TMPDIR to a directory that can be written to, of at most 70 characters, or use start_method='spawn'"
+_MOMENT = 1.0  # seconds in which a process that has hung up can be waited for, unless it goes on
 UNKNOWN = 255  # the exit code of a process that other code has waited for
 
 
@@ -82,7 +80,7 @@ class SubprocVecEnv(PoolVecEnv):
             workers = Hosts(fns).default_workers(worker_cores())
         else:
             workers = parse_int("num_workers", num_workers)
-        self._context = multiprocessing.get_context(start_method or _safe_default())
+        self._context = multiprocessing.get_context(start_method or preload.safe_default())
         self._caller_steps = parse_flag("caller_steps", caller_steps)
         self._made_here: set[int] = set()  # see `make_envs`
         self._processes = workers - self._caller_steps
@@ -112,16 +110,6 @@ class SubprocVecEnv(PoolVecEnv):
         if self._processes > len(cpus):
             raise ValueError(f"pin_workers: {self._processes} worker processes on {len(cpus)} CPUs: use fewer workers")
         return cpus[::-1][: self._processes]
-
-
-def _safe_default() -> str | None:
-    """Return the start method for the default of Python: another one if that is fork, which libraries do not allow."""
-    bridge, cuda = sys.modules.get("jax._src.xla_bridge"), sys.modules.get("torch.cuda")
-    used = "JAX" if getattr(bridge, "_backends", None) else "CUDA" if cuda is not None and cuda.is_initialized() else ""
-    if not used or multiprocessing.get_start_method() != "fork":
-        return None
-    _log.warning("%s is in use here and does not work in a fork: workers start with start_method='forkserver'", used)
-    return "forkserver"
 
 
 class ProcessTransport(SharedTransport):
@@ -224,11 +212,22 @@ class ProcessTransport(SharedTransport):
             process.join(0.1)  # a fork server may be about to tell
             self._lost = process.is_alive()
             return False
+        if not self._pipe.closed and has_hung_up(self._pipe):  # it ends, or an env has replaced its program
+            end = time.monotonic() + _MOMENT
+            while process.is_alive():  # not `join`, which would take it for one that has ended, and wait for ever
+                if time.monotonic() >= end:
+                    self.where, self._lost = " (an env has replaced its program, as os.execv does)", True
+                    process.kill()
+                    break
+                time.sleep(0.01)
+            return False
         return True
 
     def stop(self, grace: float) -> None:
         if self._stopped:
             return
+        if self._process.pid is not None:
+            self._is_alive()  # one that has replaced its program is ended by this
         self._pipe.close()
         _caller_ends.discard(self._pipe)
         unlink_semaphores(self._names)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from vecenvs.errors import StartTimeout, describe_indices
+from vecenvs.errors import StartTimeout, VecEnvError, describe_indices
 from vecenvs.pool.subsets import bits_of, slots_in
 from vecenvs.pool.unanswered import Unanswered
 from vecenvs.pool.workers import LIVENESS, LOG_EVERY, STOPPED, Workers
 
 _LONG = 5.0  # seconds of waiting from which on a Ctrl-C has a line in the log
+
+OTHER_THREAD = "another thread steps this VecEnv: use one by one thread at a time, or make two"
 
 _log = logging.getLogger("vecenvs")
 
@@ -23,9 +26,10 @@ class Patience:
 
     def __init__(self, unanswered: Unanswered, workers: Workers) -> None:
         self.began = 0.0
+        self.thread = 0  # that waits now
         self._looked = self._logged = 0.0
         self._unanswered = unanswered
-        self._workers = workers
+        self.workers = workers
 
     def look(self) -> None:
         """Log a line each LOG_EVERY seconds. Raise StartTimeout for envs whose first reset takes `start_timeout`."""
@@ -38,7 +42,7 @@ class Patience:
         if now - self._logged >= LOG_EVERY:
             self._logged = now
             self._say("still waiting")
-        if now - self.began >= self._workers.start_timeout:
+        if now - self.began >= self.workers.start_timeout:
             self._check_first_rows()
 
     def say_if_long(self) -> None:
@@ -53,21 +57,29 @@ class Patience:
     def _check_first_rows(self) -> None:
         unanswered = self._unanswered.unanswered_slots()
         for worker in self._unanswered.without_rows:
-            transport, shard = self._workers.transports[worker], self._workers.shards[worker]
+            transport, shard = self.workers.transports[worker], self.workers.shards[worker]
             if unanswered & bits_of(shard) and not transport.untimed:
-                raise StartTimeout(worker, shard, self._workers.start_timeout, transport.where, "reset")
+                raise StartTimeout(worker, shard, self.workers.start_timeout, transport.where, "reset")
 
 
-def says_what_for(wait: Callable[..., None]) -> Callable[..., None]:
-    """Have a method that waits name the envs that are missing at a Ctrl-C. Its object has a Patience, `_patience`."""
+def waits(method: Callable[..., None]) -> Callable[..., None]:
+    """Make a method of `Waiting` the wait of a call: by one thread, which `close` may end, and named at a Ctrl-C."""
 
-    @functools.wraps(wait)
-    def waits(self: Any, *args: Any, **kwargs: Any) -> None:
-        self._patience.began = 0.0
+    @functools.wraps(method)
+    def wait(self: Any, *args: Any, **kwargs: Any) -> None:
+        patience, thread = self._patience, threading.get_ident()
+        if patience.thread not in (0, thread):
+            raise VecEnvError(OTHER_THREAD)
+        patience.thread, patience.began = thread, 0.0
         try:
-            wait(self, *args, **kwargs)
+            method(self, *args, **kwargs)
         except KeyboardInterrupt:
-            self._patience.say_if_long()
+            patience.say_if_long()
             raise
+        except Exception:
+            patience.workers.check_open(0)  # what `close` has left may be anything
+            raise
+        finally:
+            patience.thread = 0
 
-    return waits
+    return wait

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.errors import AlreadySteppingError, NotSteppingError, StepTimeout, describe_indices
+from vecenvs.errors import AlreadySteppingError, NotSteppingError, StepTimeout, VecEnvError, describe_indices
 from vecenvs.pool.answers import Answers
 from vecenvs.pool.commands import Commands
-from vecenvs.pool.patience import Patience, says_what_for
+from vecenvs.pool.patience import OTHER_THREAD, Patience, waits
 from vecenvs.pool.recovery import copied
 from vecenvs.pool.subsets import bits_of, slots_in
 from vecenvs.pool.timeouts import StepTimeouts
@@ -36,7 +36,7 @@ class Waiting:
         self._patience = Patience(commands, workers)
         self._next_check = 0.0
 
-    @says_what_for
+    @waits
     def finish_step(self, deadline: float | None, timeout: float | None) -> None:
         """Wait until every worker has stepped its shard."""
         commands = self._commands
@@ -64,10 +64,12 @@ class Waiting:
                 transport.take()
                 continue
             self._look_around(list(stepping))
+            if stepping and commands.stepping is not stepping:
+                raise VecEnvError(OTHER_THREAD)
             if limit is not None and stepping and time.monotonic() >= limit:
                 self._time_out(commands.everyone, deadline, timeout, "step")
 
-    @says_what_for
+    @waits
     def wait_until(
         self,
         enough: Callable[[], bool],
@@ -100,7 +102,7 @@ class Waiting:
                 self._check_alive(self._commands.busy_workers())  # also those that are not waited for
                 self._patience.look()
 
-    @says_what_for
+    @waits
     def await_rows(self, slots: int, deadline: float | None = None, timeout: float | None = None) -> None:
         """Wait until all of these slots have a row ready."""
         commands = self._commands

@@ -75,10 +75,10 @@ class Workers:
         launch = self._launch()
         if launch is None:
             raise VecEnvError("the VecEnv of this worker has been garbage-collected")
-        self._check_open(worker)
+        self.check_open(worker)
         launched = launch(worker, self.shards[worker])
         try:
-            self._check_open(worker)
+            self.check_open(worker)
         except ClosedError:  # by another thread, meanwhile
             launched.stop(0.0)
             raise
@@ -235,7 +235,8 @@ class Workers:
         if not (by_bounds and self._any_bounds):
             raise SpaceMismatch(index, which, theirs, ours, by_bounds)
 
-    def _check_open(self, worker: int) -> None:
+    def check_open(self, worker: int) -> None:
+        """Raise ClosedError if another thread has closed the workers."""
         if self._closed:
             raise self.died(worker)
 

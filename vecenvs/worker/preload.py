@@ -7,6 +7,8 @@ seconds. The caller uses `preloading`. The fork server imports this module by na
 from __future__ import annotations
 
 import contextlib
+import logging
+import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
@@ -18,9 +20,21 @@ import threadpoolctl  # noqa: F401  which workers use
 
 from vecenvs.worker.process import signals_let_through, take_signals
 
+_log = logging.getLogger("vecenvs")
+
 MODULES = [__name__, "vecenvs.backends.subproc"]  # what the fork server imports
 DEFAULT = ["__main__"]  # multiprocessing's own list: what it has while the user has set none
 _CALLERS_PATH = "VECENVS_CALLERS_PYTHONPATH"  # set in the fork server alone, until this module is imported there
+
+
+def safe_default() -> str | None:
+    """Return the start method for the default of Python: another one if that is fork, which libraries do not allow."""
+    bridge, cuda = sys.modules.get("jax._src.xla_bridge"), sys.modules.get("torch.cuda")
+    used = "JAX" if getattr(bridge, "_backends", None) else "CUDA" if cuda is not None and cuda.is_initialized() else ""
+    if not used or multiprocessing.get_start_method() != "fork":
+        return None
+    _log.warning("%s is in use here and does not work in a fork: workers start with start_method='forkserver'", used)
+    return "forkserver"
 
 
 @contextlib.contextmanager

@@ -45,7 +45,7 @@ _alone = False  # whether the caller of this worker is known to have ended
 
 def _handle(number: int, _: object) -> None:
     """Leave a signal to the caller. Raise Terminated for SIGTERM if the caller of this worker has hung up or ended."""
-    if number == signal.SIGTERM and (_alone or _has_hung_up(_boot)):
+    if number == signal.SIGTERM and (_alone or (_boot is not None and has_hung_up(_boot))):
         signal.signal(number, signal.SIG_IGN)
         timer = threading.Timer(CLOSE_TIMEOUT, os._exit, (1,))
         timer.daemon = True
@@ -53,10 +53,10 @@ def _handle(number: int, _: object) -> None:
         raise Terminated
 
 
-def _has_hung_up(channel: HasFileno | None) -> bool:
+def has_hung_up(channel: HasFileno) -> bool:
+    """Tell whether the other end of a channel has been closed."""
     poll = select.poll()
-    if channel is not None:
-        poll.register(channel.fileno(), 0)  # which leaves POLLHUP
+    poll.register(channel.fileno(), 0)  # which leaves POLLHUP
     return bool(poll.poll(0))
 
 
@@ -219,6 +219,9 @@ def begin_worker(caller: int, names: Sequence[str], channel: HasFileno) -> None:
             signal.signal(number, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)  # so that the caller's asyncio loop does not take our signals for its own
     _boot = channel
+    os.set_inheritable(
+        channel.fileno(), False
+    )  # what comes from a fork server is: a program in our place would have it
     take_signals(sigterm=True)
     watch_caller(caller, names, channel)
 
