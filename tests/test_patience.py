@@ -105,3 +105,4 @@ def test_the_default_start_method_beside_libraries_that_do_not_fork(
         ]
     with SubprocVecEnv(counting_fns(1), 1, "fork") as vec:
         assert vec.stats()["start_method"] == "fork"
+    assert ("hang in a fork" in caplog.text) == (library != "neither")

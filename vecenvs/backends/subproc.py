@@ -80,7 +80,7 @@ class SubprocVecEnv(PoolVecEnv):
             workers = Hosts(fns).default_workers(worker_cores())
         else:
             workers = parse_int("num_workers", num_workers)
-        self._context = multiprocessing.get_context(start_method or preload.safe_default())
+        self._context = multiprocessing.get_context(preload.choose(start_method))
         self._caller_steps = parse_flag("caller_steps", caller_steps)
         self._made_here: set[int] = set()  # see `make_envs`
         self._processes = workers - self._caller_steps
