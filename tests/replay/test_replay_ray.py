@@ -237,6 +237,7 @@ class TestServer:
             ({"capacity": 5}, "capacity=5 is less than min_size=1 or batch_size=10"),
             ({"samples_per_insert": 0.0}, "samples_per_insert must be more than 0"),
             ({"prefetch": 0}, "prefetch must be"),
+            ({"batch_size": 0}, "batch_size must be at least 1"),
             ({"alpha": -1.0}, "alpha must be"),
             ({"server_options": {"name": "x"}}, "name"),
         ):

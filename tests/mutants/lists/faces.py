@@ -128,8 +128,8 @@ FAULTS = [
     Fault("wrappers/results.py", "        column[k] = value\n", "        column[k:] = value\n", MONITOR),
     Fault(
         "wrappers/results_writer.py",
-        "            self._rows.writerow(episode)\n            self._file.flush()",
-        "            self._rows.writerow(episode)",
+        "        self._rows.writerow(episode)\n        self._file.flush()",
+        "        self._rows.writerow(episode)",
         MONITOR,
     ),
     Fault(
