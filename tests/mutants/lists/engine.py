@@ -83,6 +83,13 @@ FAULTS = [
         "    atexit.unregister(_close_all)\n",
         "tests/test_workers.py tests/test_failures.py; tests/ray/test_ray_manners.py -k ends_without_closing",
     ),
+    Fault(
+        "pool/hosts.py",
+        "least = 1 if caller_steps else len(hosts)",
+        "least = 1",
+        "tests/test_shards.py",
+    ),
+    Fault("pool/hosts.py", "len(part.slots) < len(host)", "len(part.slots) < 1", BATCHED),
     Fault("pool/pool_base.py", "                self._step_results.keep_rows = True\n", "", DEATHS),
     Fault("pool/pool_vec_env.py", "extras, subset.array.copy())", "extras, subset.array)", RULES),
     Fault(
