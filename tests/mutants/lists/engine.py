@@ -111,6 +111,7 @@ FAULTS = [
         "        if self.request is not None and not found:\n            for worker in self.without_reply():",
         f"{CONTRACT} -k 'TestRules and fork or TestWorkers and fork'",
     ),
+    Fault("pool/workers.py", "                self._worked = worker\n", "", "tests/test_shards.py"),
     # transport
     Fault(
         "transport/channel.py",
