@@ -129,9 +129,39 @@ def test_a_worker_that_is_to_close_writes_no_rows() -> None:
             channel.send_bytes(answers.pack([(FIRST_MEMBER, 1, int(Answer.ROWS), b"")]))
             link.receive(5, inbox)
             assert inbox.popleft() == (1, Answer.ROWS, None)
-            link.closing.add(number)
+            link.unneeded.add(number)
         assert batch.rewards.tolist() == [1.0, 1.0]
         link.remove(number)
+
+
+@pytest.mark.parametrize("slots", [[range(2), range(2, 4), range(4, 6)], [range(4, 6), range(2), range(2, 4)]])
+@pytest.mark.parametrize("some", [False, True])
+def test_a_removed_worker_writes_no_rows(slots: list[range], some: bool) -> None:
+    """Its last frame may come after the first rows of the worker that has replaced it, on another node."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+    batch, worker = (BatchColumns(spaces.Box(0, 1, (3,)), spaces.Discrete(2), 6, Allocator()) for _ in range(2))
+    with closing(Channel(theirs)) as channel:
+        link = NodeLink(tcp.TcpConnection(ours), batch)
+        members = [link.join(each) for each in slots]
+        worker.rewards[:] = worker.observations.arrays[0][:] = 0
+        answers = Frames.of_answers(worker, {member.number: each for member, each in zip(members, slots, strict=True)})
+        worker.rewards[:] = range(1, 7)
+        worker.observations.arrays[0][:] = worker.rewards[:, None]
+        link.remove(members[1].number)
+        tags = [address(Answer.SOME_ROWS, each[1:]) if some else (int(Answer.ROWS), None) for each in slots]
+        entries = [
+            (m.number, 1, tag, encode(body) if some else b"") for m, (tag, body) in zip(members, tags, strict=True)
+        ]
+        channel.send_bytes(answers.pack(entries))
+        link.receive(5, members[0].inbox)
+        left = [slot for each in (slots[0], slots[2]) for slot in (each[1:] if some else each)]
+        expected = [slot + 1 if slot in left else 0 for slot in range(6)]
+        assert batch.rewards.tolist() == expected
+        assert batch.observations.arrays[0][:, 1].tolist() == expected
+        for member in (members[0], members[2]):
+            link.remove(member.number)
 
 
 class Endless(LocalTransport):

@@ -96,12 +96,13 @@ class Ledger:
     Attributes:
         slots: the models of the envs.
         checked: how many rows were compared.
+        failed: how many envs have raised, as they should have.
     """
 
     def __init__(self, vec: VecEnv, rows: Any, action: Callable[[int], Any]) -> None:
         self.vec, self.rows, self.action = vec, rows, action
         self.slots = [Slot(Place(tag, 1, 0, 0, 0), vec.autoreset) for tag in range(vec.num_envs)]
-        self.checked = self.numbers = 0
+        self.checked = self.failed = self.numbers = 0
 
     def actions(self, count: int) -> list[Any]:
         """Return new actions."""
@@ -212,6 +213,7 @@ class Ledger:
         if slot.due is None or not slot.due.fails:
             raise AssertionError(f"env {error.index} failed ({error!s:.500}), of {slot}")
         slot.handed_out()
+        self.failed += 1
 
     def recv(self, *args: Any, **kwargs: Any) -> int:
         """Receive rows and check them; return how many."""

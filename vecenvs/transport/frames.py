@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,8 +94,8 @@ class Frames:
             pieces += [array[places].tobytes() for array in self._columns(width)]
         return b"".join(pieces)
 
-    def unpack(self, view: memoryview, *, rows: bool = True) -> list[Run]:
-        """Return a frame's runs of entries; with `rows`, write its rows into the columns."""
+    def unpack(self, view: memoryview, *, without: Collection[int] = ()) -> list[Run]:
+        """Return a frame's runs of entries; write its rows into the columns, `without` those of some members."""
         count, width = _HEADER.unpack_from(view)
         fields = struct.unpack_from(f"={_FIELDS * count}q", view, _HEADER.size)
         at = _HEADER.size + 8 * len(fields)
@@ -105,8 +105,11 @@ class Frames:
             bodies.append(view[at : at + length])
             runs.append(Run(range(first, first + many), number, tag, bodies[-1]))
             at += length
-        if rows and at < len(view):
-            self._write(view[at:], self._places(fields, bodies, width), width)
+        if at < len(view):
+            if without:
+                self._write_some(view[at:], np.array(self._slots(fields, bodies, without), np.int64), width)
+            else:
+                self._write(view[at:], self._places(fields, bodies, width), width)
         return runs
 
     def _write(self, rows: memoryview, places: Places, width: int) -> None:
@@ -127,6 +130,16 @@ class Frames:
                 array[places] = block
                 at += block.nbytes
 
+    def _write_some(self, rows: memoryview, places: NDArray[np.int64], width: int) -> None:
+        """Do what `_write` does, without the rows whose place is -1."""
+        at, kept = 0, places >= 0
+        for array in self._columns(width) if kept.any() else ():
+            if at >= len(rows):
+                break
+            block = np.ndarray((len(places), *array.shape[1:]), array.dtype, rows, at)
+            array[places[kept]] = block[kept]
+            at += block.nbytes
+
     def _columns(self, width: int) -> Iterator[NDArray[Any]]:
         """Return the columns of a frame with so many of infos of numbers."""
         more = itertools.chain.from_iterable(columns.values() for columns in self._more)
@@ -144,21 +157,29 @@ class Frames:
         return self._known[key]
 
     def _find(self, fields: Sequence[int], bodies: Sequence[bytes | memoryview], width: int) -> Places:
-        slots: list[int] = []
-        for k, data in enumerate(bodies):
-            first, many, _, tag, _ = fields[k * _FIELDS : (k + 1) * _FIELDS]
-            kind = tag & 0xFF
-            if kind in OF_SHARD:
-                for member in range(first, first + many):
-                    slots.extend(self._shards[member])
-            elif kind in _OF_SOME:
-                slots.extend(slots_in(tag, data))
+        slots = self._slots(fields, bodies)
         if not slots:
             return None
         if slots == list(range(slots[0], slots[0] + len(slots))):
             rows = slice(slots[0], slots[0] + len(slots))
             return [array[rows].reshape(-1).view(np.uint8).data for array in self._columns(width)]
         return np.array(slots)
+
+    def _slots(
+        self, fields: Sequence[int], bodies: Sequence[bytes | memoryview], without: Collection[int] = ()
+    ) -> list[int]:
+        """Return the slots of a frame's rows, in order; -1 for those of members that are left out."""
+        slots: list[int] = []
+        for k, data in enumerate(bodies):
+            first, many, _, tag, _ = fields[k * _FIELDS : (k + 1) * _FIELDS]
+            kind = tag & 0xFF
+            for member in range(first, first + many):
+                if kind in OF_SHARD:
+                    found: Sequence[int] = self._shards[member]
+                else:
+                    found = slots_in(tag, data) if kind in _OF_SOME else ()
+                slots.extend(found if member not in without else [-1] * len(found))
+        return slots
 
 
 # The bytes of each column's rows if they are adjacent, else the slots of these; None if there are none.

@@ -58,7 +58,7 @@ class NodeLink:
         self._commands, self._answers = (make(batch, self._shards) for make in (Frames.of_commands, Frames.of_answers))
         self._outbox: list[Entry] = []
         self._inboxes: dict[int, deque[Message]] = {}
-        self.closing: set[int] = set()  # members that are told to close: nobody needs the rows of these
+        self.unneeded: set[int] = set()  # members that are told to close or removed: nobody needs their rows
         self._members = itertools.count(FIRST_MEMBER)
 
     @property
@@ -122,7 +122,7 @@ class NodeLink:
         deadline = None if timeout is None else time.monotonic() + timeout
         data = self._connection.receive(timeout)
         while data is not None:
-            for members, number, tag, body in self._answers.unpack(data, rows=self._inboxes.keys() > self.closing):
+            for members, number, tag, body in self._answers.unpack(data, without=self.unneeded):
                 message = number, tag, decode(tag, body)
                 for member in members:
                     if member in self._inboxes:  # else it has been removed
@@ -137,7 +137,7 @@ class NodeLink:
         """Forget a worker; hang up with the last one. Repeatable."""
         if self._inboxes.pop(member, None) is None:
             return
-        self.closing.discard(member)
+        self.unneeded.add(member)  # a late frame would write over those of the worker that replaces it elsewhere
         if not self._inboxes:
             self._connection.close()
             self._stop()

@@ -114,7 +114,7 @@ class RemoteTransport(SharedTransport):
         if tag == _CLOSE:
             self.expect_disconnect()
             if member is not None:
-                member.link.closing.add(member.number)
+                member.link.unneeded.add(member.number)
         if member is None:
             SharedTransport.put(self, number, tag, body)  # super() costs as much as both calls
         else:
