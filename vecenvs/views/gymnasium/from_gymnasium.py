@@ -1,4 +1,4 @@
-"""`from_gymnasium`: any gymnasium.vector.VectorEnv, natively batched ones too, as a VecEnv."""
+"""`from_gymnasium`: a gymnasium.vector.VectorEnv, a natively batched one too, as a VecEnv."""
 
 from __future__ import annotations
 
