@@ -13,7 +13,7 @@ from ray_session import ENVIRONMENT, ROOT, no_leaks  # noqa: F401
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(260)
 @pytest.mark.parametrize(
     "scenario",
     ["compare", "leader", "killed", "mixed", "lost", "restart", "move", "wait", "elastic", "elastic_subsets"],
@@ -26,7 +26,7 @@ def test_nodes(scenario: str) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
         check=False,
     )
     assert found.returncode == 0, found.stderr[-4000:]
