@@ -6,16 +6,12 @@ import contextlib
 import csv
 import json
 import os
-import sys
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from vecenvs.arguments import check_path, parse_path
 from vecenvs.wrappers.results import EXT, read_monitor_file
-
-if sys.platform != "win32":
-    import fcntl
 
 _FIELDS = ("r", "l", "t")
 _LARGEST = 1 << 16  # bytes of a row that is written at once
@@ -110,23 +106,24 @@ class ResultsWriter:
 
 def _lock_alone(file: TextIO) -> bool:
     """Lock the file, and return True, if no other writer has it; else wait until others can have it, too."""
-    if sys.platform == "win32":
-        return True
     try:
+        import fcntl
+
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         fcntl.flock(file, fcntl.LOCK_SH)  # its header is complete then
         return False
-    except OSError:  # a file system without locks
+    except (ImportError, OSError):  # Windows, or a file system without locks
         return True
     return True
 
 
 def _share_lock(file: TextIO) -> None:
     """Let others append from now on. As long as this one is open they see that it is written."""
-    if sys.platform != "win32":
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_SH)
+    with contextlib.suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_SH)
 
 
 def monitor_path(filename: str | os.PathLike[str]) -> str:
