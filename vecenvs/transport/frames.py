@@ -107,7 +107,10 @@ class Frames:
             at += length
         if at < len(view):
             if without:
-                self._write_some(view[at:], np.array(self._slots(fields, bodies, without), np.int64), width)
+                places = np.array(self._slots(fields, bodies, without), np.int64)
+                kept = places >= 0
+                if kept.any():
+                    self._write_at(view[at:], places[kept], kept, len(places), width)
             else:
                 self._write(view[at:], self._places(fields, bodies, width), width)
         return runs
@@ -123,21 +126,18 @@ class Frames:
                 place[:] = rows[at:end]
                 at = end
         elif places is not None:
-            for array in self._columns(width):
-                if at >= len(rows):
-                    break
-                block = np.ndarray((len(places), *array.shape[1:]), array.dtype, rows, at)
-                array[places] = block
-                at += block.nbytes
+            self._write_at(rows, places, slice(None), len(places), width)
 
-    def _write_some(self, rows: memoryview, places: NDArray[np.int64], width: int) -> None:
-        """Do what `_write` does, without the rows whose place is -1."""
-        at, kept = 0, places >= 0
-        for array in self._columns(width) if kept.any() else ():
+    def _write_at(
+        self, rows: memoryview, places: NDArray[np.int64], kept: slice | NDArray[np.bool_], count: int, width: int
+    ) -> None:
+        """Write those of the frame's `count` rows that are kept."""
+        at = 0
+        for array in self._columns(width):
             if at >= len(rows):
                 break
-            block = np.ndarray((len(places), *array.shape[1:]), array.dtype, rows, at)
-            array[places[kept]] = block[kept]
+            block = np.ndarray((count, *array.shape[1:]), array.dtype, rows, at)
+            array[places] = block[kept]
             at += block.nbytes
 
     def _columns(self, width: int) -> Iterator[NDArray[Any]]:

@@ -121,8 +121,8 @@ FAULTS = [
     ),
     Fault(
         "transport/frames.py",
-        "            for array in self._columns(width):\n",
-        "            for array in self._columns(0):\n",
+        "        for array in self._columns(width):\n",
+        "        for array in self._columns(0):\n",
         "tests/test_packed.py",
     ),
     Fault(
@@ -133,7 +133,7 @@ FAULTS = [
     ),
     Fault("transport/leader.py", "always=True)", "always=False)", NODE),
     Fault("transport/remote.py", "_member.inbox.popleft()\n", "_member.inbox.pop()\n", NODE),
-    Fault("transport/frames.py", "len(places), *array", "len(self._shards), *array", "tests/test_packed.py"),
+    Fault("transport/frames.py", "(count, *array", "(len(self._shards), *array", "tests/test_packed.py"),
     Fault("transport/frames.py", "batch.info_numbers, (batch.info", "(), (batch.info", "tests/test_packed.py"),
     Fault(
         "transport/remote.py",

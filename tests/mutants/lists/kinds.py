@@ -41,8 +41,8 @@ FAULTS = [
     ),
     Fault(
         "transport/frames.py",
-        "                array[places] = block\n",
-        "                array[: len(block)] = block\n",
+        "            array[places] = block[kept]\n",
+        "            array[: len(places)] = block[kept]\n",
         f"{NODE} -k Connections",
     ),
     Fault(
