@@ -195,7 +195,7 @@ class ProcessTransport(SharedTransport):
         gone = not self._is_alive()
         exitcode = None if self._lost else self._process.exitcode
         if gone and self._mark:
-            _end_descendants(self._mark, killed=exitcode != 0)
+            descendants.release(self._mark, killed=exitcode != 0)
             self._mark = 0
         return gone, exitcode
 
@@ -250,20 +250,13 @@ class ProcessTransport(SharedTransport):
         self._finalizer.detach()
 
 
-def _end_descendants(mark: int, *, killed: bool) -> None:
-    """End what envs have started whose worker has been killed. Envs that were closed have seen to that."""
-    if killed:
-        descendants.kill([mark])
-    descendants.guardian.remove(mark)
-
-
 def _end(process: Any, pipe: Connection, caller: int, mark: int) -> None:
     """End a process that nothing refers to any more."""
     pipe.close()
     if process.pid is not None and os.getpid() == caller:
         process.kill()
         process.join()
-        _end_descendants(mark, killed=True)
+        descendants.release(mark, killed=True)
         with HeldSignals():
             process.close()
 

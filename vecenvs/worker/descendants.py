@@ -113,6 +113,13 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=guardian.forget)
 
 
+def release(mark: int, *, killed: bool) -> None:
+    """End what envs have started whose worker has been killed. Envs that were closed have seen to that."""
+    if killed:
+        kill([mark])
+    guardian.remove(mark)
+
+
 def _guard(pipe: int) -> None:
     os.setsid()  # so that what kills the caller's group or session spares it
     os.chdir("/")

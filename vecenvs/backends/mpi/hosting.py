@@ -24,6 +24,7 @@ from vecenvs.backends.mpi import fork_server
 from vecenvs.transport.channel import Channel, PolledEnd
 from vecenvs.transport.pickling import PickledFns
 from vecenvs.transport.shared import Names
+from vecenvs.worker import descendants
 from vecenvs.worker.process import child_environment, watch_caller
 from vecenvs.worker.serve import serve_leader, serve_worker
 
@@ -78,11 +79,12 @@ class HostedProcess:
         self.number = number
         ours, theirs = socket.socketpair()
         self.relay = PolledEnd(ours)
+        self._mark = descendants.new_mark()
         context = multiprocessing.get_context("forkserver")
-        self._process = context.Process(
-            target=_main, args=(theirs, request, os.getpid()), name=f"vecenvs-hosted-{number}", daemon=False
-        )
+        arguments = (theirs, request, os.getpid(), self._mark)
+        self._process = context.Process(target=_main, args=arguments, name=f"vecenvs-hosted-{number}", daemon=False)
         with child_environment():
+            descendants.guardian.add(self._mark)
             self._process.start()
         theirs.close()
         self.sentinel = self._process.sentinel
@@ -119,10 +121,12 @@ class HostedProcess:
         self.relay.close()
         self._process.join(1.0)
         if self._process.exitcode is not None:
+            descendants.release(self._mark, killed=self._process.exitcode != 0)
             self._process.close()
 
 
-def _main(end: socket.socket, request: LaunchRequest | LeaderRequest, rank_pid: int) -> None:
+def _main(end: socket.socket, request: LaunchRequest | LeaderRequest, rank_pid: int, mark: int) -> None:
+    descendants.put_on(mark)
     with contextlib.suppress(OSError):  # the rank has just ended
         os.setpgid(0, os.getpgid(rank_pid))  # a signal to the rank's process group is meant for its envs, too
     sys.path.extend(path for path in request.sys_path if path not in sys.path)
