@@ -13,7 +13,6 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from vecenvs import DummyVecEnv
 from vecenvs.batch.batch_columns import Allocator, BatchColumns
-from vecenvs.batch.infos import InfoForm
 from vecenvs.errors import EnvError
 from vecenvs.testing.envs import CountingEnv, FailingEnv
 from vecenvs.transport.protocol import Answer, Command, RowsBody, address
@@ -153,7 +152,9 @@ def test_an_info_that_no_pickle_takes_costs_nobody_elses() -> None:
     ((tag, body),) = answers
     assert tag == Answer.ROWS
     assert "its info['lock'] cannot be pickled" in body.extras[0].failure.summary
-    assert body.infos == InfoForm(("t",), (int,))
+    assert [extra.slot for extra in body.extras] == [0]
+    (form,) = worker.env_shard.info_writer._tables
+    assert (form.form.keys, form.form.kinds) == (("t",), (int,))
     assert worker._batch.info_numbers[0].tolist() == [2, 2]
 
 

@@ -11,10 +11,11 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vecenvs.batch.batch_columns import Allocator, BatchColumns
+from vecenvs.batch.batch_columns import INFO_NUMBERS, Allocator, BatchColumns
 from vecenvs.batch.info_batches import InfoColumn, info_of
-from vecenvs.batch.infos import TRUNCATED_KEY, InfoForm, InfoTable, InfoWriter
+from vecenvs.batch.infos import RESET, STEP, TRUNCATED_KEY, InfoWriter
 from vecenvs.batch.packed_infos import pack, unpack
+from vecenvs.pool.info_columns import InfoColumns
 
 VALUES = {
     float: st.floats(),
@@ -48,69 +49,51 @@ def complete(infos: list[dict[str, Any]]) -> list[dict[str, Any]]:
 class Ends:
     """Both ends of the columns of infos: a worker whose slots are the last ones of a larger batch, and the caller."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, names: tuple[str, ...] = ()) -> None:
         space = spaces.Discrete(2)
-        self._batch = BatchColumns(space, space, count + 3, Allocator())
-        self._shard = slice(3, count + 3)
-        self._writer = InfoWriter(self._batch, self._shard)
-        self._table: InfoTable | None = None
-        self.opened = 0
+        self.batch = BatchColumns(space, space, count + 3, Allocator(), names)
+        self.slots = range(3, count + 3)
+        self.writer = InfoWriter(self.batch, slice(3, count + 3))
+        self.reader = InfoColumns(names, self.batch, [range(3), self.slots])
 
-    def pass_on(self, infos: list[dict[Any, Any]]) -> list[dict[str, Any]] | None:
-        """Return what the caller gets; None if the infos are not written to columns."""
-        written = self._writer.write(infos)
-        if isinstance(written, InfoForm):
-            self._table = InfoTable(self._batch, written, self._shard)
-            self.opened += 1
-        if not written:
-            return None
-        assert self._table is not None
-        return self._table.infos()
+    def pass_on(self, infos: list[dict[Any, Any]], which: int = STEP) -> list[dict[str, Any] | None]:
+        """Return what the caller gets of each; None if it is not written to columns."""
+        left = self.writer.write(which, slice(self.slots.start, self.slots.stop), infos)
+        forms = self.writer.new_forms()
+        if forms:
+            self.reader.open(1, forms)
+        found: list[Any] = (
+            self.reader.infos(self.slots) if which == STEP else [*map(self.reader.reset_info, self.slots)]
+        )
+        for slot, info in left:
+            assert info is infos[slot - 3] or info == infos[slot - 3]
+            assert found[slot - 3] == ({TRUNCATED_KEY: False} if which == STEP else {})
+            found[slot - 3] = None
+        return found
 
 
-@given(shards())
-def test_values_and_types_survive(steps: list[list[dict[str, Any]]]) -> None:
+@given(shards(), st.booleans())
+def test_values_and_types_survive(steps: list[list[dict[str, Any]]], apart: bool) -> None:
+    """Row by row, or `apart` where one of them has further keys."""
     ends = Ends(len(steps[0]))
-    assert ends.pass_on(steps[0]) is None
     for infos in steps:
+        if apart:
+            infos[0] = {**infos[0], "one more": 1}
         found = ends.pass_on(infos)
-        assert found is not None
+        assert None not in found
         np.testing.assert_equal(found, complete(infos))
-        assert [list(map(type, info.values())) for info in found] == [
+        assert [list(map(type, info.values())) for info in found if info] == [
             list(map(type, info.values())) for info in complete(infos)
         ]
-        assert [list(info) for info in found] == [list(info) for info in complete(infos)]
-    assert ends.opened == 1
+        assert [list(info) for info in found if info] == [list(info) for info in complete(infos)]
+        resets = ends.pass_on(infos, RESET)
+        np.testing.assert_equal(resets, infos)
+        np.testing.assert_equal(ends.pass_on(infos), complete(infos))  # those of resets have columns of their own
 
 
 def test_whether_a_row_is_truncated_is_for_its_flags_to_say() -> None:
     ends, infos = Ends(1), [{TRUNCATED_KEY: True, "it's {x}": 1.5}]
-    ends.pass_on(infos)
     assert ends.pass_on(infos) == complete(infos)
-
-
-def test_new_keys_or_types_get_columns_when_they_come_again() -> None:
-    ends = Ends(2)
-    first, second = [{"x": 1.0}, {"x": 2.0}], [{"x": 1, "y": True}, {"x": 2, "y": False}]
-    for infos in (first, second, first):
-        assert ends.pass_on(infos) is None
-        for _ in range(2):
-            assert ends.pass_on(infos) == complete(infos)
-    assert ends.opened == 3
-
-
-@pytest.mark.parametrize("before", [False, True])
-def test_an_integer_beyond_64_bits_does_not_close_the_columns(before: bool) -> None:
-    """Also where it comes when the columns are to be opened."""
-    ends = Ends(2)
-    small, large = [{"x": 1}, {"x": 2}], [{"x": 1}, {"x": 2**63}]
-    ends.pass_on(small)
-    if before:
-        assert ends.pass_on(small) == complete(small)
-    for _ in range(2):
-        assert ends.pass_on(large) is None
-    assert ends.pass_on(small) == complete(small)
-    assert ends.opened == 1
 
 
 @pytest.mark.parametrize(
@@ -118,23 +101,109 @@ def test_an_integer_beyond_64_bits_does_not_close_the_columns(before: bool) -> N
     [
         [{"x": 1.0}, {"y": 1.0}],
         [{"x": 1.0}, {"x": 1}],
+        [{"x": True}, {"x": 1}],
         [{"x": 1.0, "y": 1.0}, {"y": 1.0, "x": 1.0}],
         [{"x": 1.0}, {"x": 1.0, "y": 2.0}],
-        [{"x": "text"}, {"x": "text"}],
-        [{"x": None}, {"x": None}],
-        [{"x": np.zeros(3)}, {"x": np.zeros(3)}],
-        [{"x": 2**63}, {"x": 1}],
-        [{1: 1.0}, {1: 1.0}],
-        [dict.fromkeys(map(str, range(65)), 1.0)] * 2,
+        [{"x": np.float32([1, 2])}, {"x": np.float32([[1], [2]])}],
+        [{"x": np.int8([1, 2]), "y": 1}, {"x": np.complex64([1j]), "y": 1}],
+        [{}, {"x": 1}],
+        [dict.fromkeys(map(str, range(256)), 1.0)] * 2,
     ],
 )
-def test_infos_that_are_not_alike_or_hold_more_than_numbers_are_left_to_pickle(infos: list[dict[Any, Any]]) -> None:
+def test_rows_that_differ_have_columns_of_their_own(infos: list[dict[Any, Any]]) -> None:
+    ends, alike = Ends(2), [{"x": 1.0}, {"x": 1.0}]
+    for given_infos in (infos, infos[::-1], infos, alike, infos):
+        if len(infos[0]) == 256 and given_infos is alike:
+            continue
+        found = ends.pass_on(given_infos)
+        np.testing.assert_equal(found, complete(given_infos))
+        for info, own in zip(found, given_infos, strict=True):
+            assert info is not None
+            assert [*info] == [*own, TRUNCATED_KEY]
+            assert [*map(type, info.values())][:-1] == [*map(type, own.values())]
+            assert [each.dtype for each in info.values() if isinstance(each, np.ndarray)] == [
+                each.dtype for each in own.values() if isinstance(each, np.ndarray)
+            ]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["text", None, 2**63, -(2**63) - 1, np.longdouble(1), 1j, np.zeros(0), np.array(1.0), np.zeros(257),
+     np.array(["a"]), np.zeros(2, np.complex128), {}],
+    ids=str,
+)  # fmt: skip
+def test_other_values_are_left_to_pickle(value: Any) -> None:
+    """Row by row: what others have in columns stays there. Integers of the same key go together."""
     ends = Ends(2)
-    assert [ends.pass_on(infos) for _ in range(3)] == [None] * 3
-    alike = [{"x": 1.0}, {"x": 1.0}]
-    ends.pass_on(alike)
-    assert ends.pass_on(alike) == complete(alike)
-    assert ends.pass_on(infos) is None
+    for infos in ([{"x": value}, {"x": 1}], [{"x": 1}, {"x": value}]):
+        for _ in range(2):
+            assert [info is None for info in ends.pass_on(infos)] == [
+                info["x"] is value or type(value) is int for info in infos
+            ]
+            assert ends.pass_on([{"x": 1}, {"x": 2}]) == complete([{"x": 1}, {"x": 2}])
+
+
+def test_keys_that_are_no_text_are_left_to_pickle() -> None:
+    assert Ends(2).pass_on([{1: 1.0}, {"x": 1.0}]) == [None, {"x": 1.0, TRUNCATED_KEY: False}]
+
+
+def test_room_and_numbers_of_forms_have_ends() -> None:
+    """Infos that come when there is no room left are pickled; those before them keep their columns."""
+    ends = Ends(1)
+    for k in range(300):
+        assert ends.pass_on([{"t": k, f"x{k}": 1.5}]) == (
+            complete([{"t": k, f"x{k}": 1.5}]) if k < INFO_NUMBERS - 1 else [None]
+        )
+    assert ends.pass_on([{"t": 3, "x3": 2.5}]) == complete([{"t": 3, "x3": 2.5}])
+    others = Ends(1)
+    for number in range(300):
+        keys = [name for bit, name in enumerate("abcdefghi") if number + 1 >> bit & 1]
+        assert others.pass_on([dict.fromkeys(keys, 1)]) == (
+            complete([dict.fromkeys(keys, 1)]) if number < 255 else [None]
+        )
+
+
+def test_rows_without_an_info_have_none() -> None:
+    """Nor one of the step before."""
+    ends = Ends(2)
+    ends.pass_on([{"x": 1}, {"x": 2}])
+    assert ends.writer.marked
+    assert ends.pass_on([]) == [{TRUNCATED_KEY: False}] * 2
+    assert not ends.writer.marked
+
+
+def test_a_worker_in_the_place_of_another_goes_on_from_its_forms() -> None:
+    ends = Ends(2)
+    ends.pass_on([{"x": 1}, {"y": 1.5}])
+    old = ends.reader.infos(ends.slots)
+    ends.writer = InfoWriter(ends.batch, slice(3, 5))
+    ends.writer.take_over(ends.reader.forms(1))
+    assert ends.writer.new_forms() == ()
+    assert ends.writer.write(STEP, [3], [{"z": True, "y": 2.5}]) == []
+    ends.reader.open(1, ends.writer.new_forms())
+    assert ends.reader.infos(ends.slots) == [{"z": True, "y": 2.5, TRUNCATED_KEY: False}, old[1]]
+
+
+def test_forms_are_reported_until_they_have_arrived() -> None:
+    ends = Ends(2)
+    ends.pass_on([{"x": 1}, {"x": 2}])
+    assert ends.writer.new_forms() == ()
+    ends.writer.report_again()
+    assert [form.keys for form in ends.writer.new_forms()] == [("x",)]
+
+
+def test_attributes_become_pythons_own_numbers() -> None:
+    """As arrays, lists or single values, with and without infos of the envs' own, which stay what they are."""
+    ends = Ends(2, ("a", "b"))
+    for infos in ([], [{"own": np.float64(1)}] * 2, [{"own": np.float64(1)}, {}]):
+        for a in (np.array([1.5, 2.5]), [np.float64(1.5), np.float64(2.5)], [1.5, np.float64(2.5)]):
+            left = ends.writer.write(STEP, slice(3, 5), infos, ("a", "b"), [a, [np.int64(1), 2]])
+            assert not left
+            ends.reader.open(1, ends.writer.new_forms() or ends.reader.forms(1))
+            found = ends.reader.infos(ends.slots)
+            assert [(info["a"], info["b"]) for info in found] == [(1.5, 1), (2.5, 2)]
+            assert {(type(info["a"]), type(info["b"])) for info in found} == {(float, int)}
+            assert {type(info["own"]) for info in found if "own" in info} <= {np.float64}
 
 
 def test_columns_of_infos_travel() -> None:

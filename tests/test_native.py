@@ -697,3 +697,60 @@ def test_python_runs_if_asked_to_or_if_nothing_was_built(missing: str, why: str)
     run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert run.stdout.startswith("False vecenvs._native.twin ")
     assert why in run.stdout
+
+
+def test_columns_of_python_numbers() -> None:
+    """Either writes values of exactly the column's own type, and both refuse the same."""
+    rng = random.Random(0)
+    numbers = [
+        1.5,
+        float("nan"),
+        -0.0,
+        3,
+        2**63 - 1,
+        -(2**63),
+        True,
+        False,
+        np.float64(2),
+        np.int64(2),
+        np.True_,
+        "a",
+        None,
+    ]
+    kinds = {float: np.float64, int: np.int64, bool: np.bool_}
+    for _ in range(ROUNDS * 20):
+        kind = rng.choice([*kinds])
+        n = rng.randint(1, 9)
+        values: Any = rng.choices([each for each in numbers if type(each) is kind], k=n)
+        if rng.random() < 0.3:
+            values[rng.randrange(n)] = rng.choice([*numbers, 2**63, 2**70])
+        values = rng.choice([list, tuple])(values)
+        rows: Any = slice(2, 2 + n) if rng.random() < 0.5 else rng.sample(range(12), n)
+        cells = [np.zeros(12, np.int64), np.zeros(12, np.int64)]
+        written = [
+            module.write_column(each.view(kinds[kind])[:: 8 // np.dtype(kinds[kind]).itemsize], rows, values)
+            for module, each in zip((core(), twin), cells, strict=True)
+        ]
+        fit = all(type(each) is kind and (kind is not int or -(2**63) <= each < 2**63) for each in values)
+        assert written[0] is written[1] is fit
+        if written[0]:
+            assert cells[0].tobytes() == cells[1].tobytes()
+
+
+def test_rows_of_a_column_that_do_not_exist_are_refused() -> None:
+    column = np.zeros(3)
+    for rows in ([3], [-1], [2**62]):
+        with pytest.raises(IndexError):
+            core().write_column(column, rows, [1.0])
+    for rows in ([0, 1], slice(0, 2), slice(0, 2, 2)):
+        with pytest.raises(ValueError, match="one value for each row"):
+            core().write_column(column, rows, [1.0] * (1 if rows != slice(0, 2, 2) else 2))
+    for given in (
+        (column, (0,), [1.0]),
+        (column, [0], np.ones(1)),
+        (np.zeros((3, 1)), [0], [1.0]),
+        (column, [0]),
+        ([0], [0], [0]),
+    ):
+        with pytest.raises(TypeError):
+            core().write_column(*given)

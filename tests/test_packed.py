@@ -1,4 +1,4 @@
-"""Messages with rows packed in them: each row arrives in its place, whichever columns either end has opened by then."""
+"""Messages with rows packed in them: each row arrives in its place, with whichever columns of infos are in use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gymnasium import spaces
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from vecenvs.batch.batch_columns import Allocator, BatchColumns, Specs
+from vecenvs.batch.batch_columns import Allocator, BatchColumns
 from vecenvs.transport.encoding import decode, encode
 from vecenvs.transport.frames import Frames
 from vecenvs.transport.protocol import Answer, Command, address, rows_of, slots_of
@@ -27,13 +27,11 @@ OBSERVATIONS = spaces.Dict(
     }
 )
 ACTIONS = spaces.Box(-1, 1, (2,), np.float32)
-SPECS: Specs = {"speed": (np.dtype(np.float64), ()), "place": (np.dtype(np.int16), (3,))}
 
 
-def columns(*, opened: bool) -> BatchColumns:
-    batch = BatchColumns(OBSERVATIONS, ACTIONS, N, Allocator(), ("speed", "place", "name"), finals=False)
-    if opened:
-        batch.open_info(SPECS)
+def columns(width: int = 0) -> BatchColumns:
+    batch = BatchColumns(OBSERVATIONS, ACTIONS, N, Allocator(), finals=False)
+    batch.use_info_numbers(SHARD.start, width)
     return batch
 
 
@@ -43,11 +41,7 @@ def arrays(batch: BatchColumns, kind: int) -> dict[str, np.ndarray[Any, Any]]:
         return {f"action {k}": array for k, array in enumerate(batch.actions.arrays)}
     found = {f"observation {k}": a for k, a in enumerate(batch.observations.arrays) if a.dtype != object}
     found |= {"rewards": batch.rewards, "flags": batch.flags}
-    found |= {f"info {name}": array for name, array in batch.info.items()}
-    found |= {f"first info {name}": array for name, array in batch.first_info.items()}
-    if kind == Answer.ROWS:
-        found["numbers"] = batch.info_numbers[: batch.info_width].T
-    return found
+    return found | {"marks": batch.info_marks.T, "numbers": batch.info_numbers[: batch.info_width].T}
 
 
 def fill(batch: BatchColumns, kind: int, seed: int) -> None:
@@ -59,20 +53,14 @@ def fill(batch: BatchColumns, kind: int, seed: int) -> None:
 @given(
     kind=st.sampled_from([Command.STEP, Command.STEP_SOME, Answer.ROWS, Answer.SOME_ROWS]),
     some=st.lists(st.sampled_from(SHARD), min_size=1, unique=True),
-    sender=st.booleans(),
-    receiver=st.booleans(),
     width=st.integers(0, 3),
     seed=st.integers(0, 2**32),
 )
-@example(kind=Command.STEP, some=[2], sender=True, receiver=True, width=2, seed=1)
-@example(kind=Answer.ROWS, some=[2], sender=True, receiver=True, width=2, seed=1)
-def test_rows_arrive_in_their_places(
-    kind: int, some: list[int], sender: bool, receiver: bool, width: int, seed: int
-) -> None:
-    """`sender`, `receiver`: whether that end has opened the columns of attributes. Rows of others stay as they are."""
-    there, here = columns(opened=sender), columns(opened=receiver)
-    there.info_width = width
-    here.info_width = random.Random(seed).randrange(4)
+@example(kind=Command.STEP, some=[2], width=2, seed=1)
+@example(kind=Answer.ROWS, some=[2], width=2, seed=1)
+def test_rows_arrive_in_their_places(kind: int, some: list[int], width: int, seed: int) -> None:
+    """With as many columns of infos as the sender uses. Rows of others stay as they are."""
+    there, here = columns(width), columns(random.Random(seed).randrange(4))
     fill(there, kind, seed)
     fill(here, kind, seed + 1)
     before = {name: array.copy() for name, array in arrays(here, kind).items()}
@@ -109,8 +97,7 @@ def test_rows_arrive_in_their_places(
 def test_a_frame_of_several_shards(second: range, width: int) -> None:
     """Adjacent or not, the rows of both arrive, with their numbers."""
     shards = {1: range(2), 2: second}
-    there, here = columns(opened=True), columns(opened=True)
-    there.info_width = here.info_width = width
+    there, here = columns(width), columns(width)
     fill(there, Answer.ROWS, 1)
     sender, receiver = Frames.of_answers(there, shards), Frames.of_answers(here, shards)
     entries = [(member, 7, int(Answer.ROWS), encode(None)) for member in shards]
@@ -124,10 +111,10 @@ def test_a_frame_of_several_shards(second: range, width: int) -> None:
 
 @pytest.mark.parametrize("kind", [Answer.REPLY, Answer.MADE, Command.CALL])
 def test_a_message_that_is_about_no_rows(kind: int) -> None:
-    batch = columns(opened=True)
+    batch = columns(2)
     fill(batch, Answer.ROWS, 1)
     before = batch.rewards.copy()
     data = encode({"a": 1})
-    frame = Frames.of_answers(columns(opened=False), {1: SHARD}).pack([(1, 7, int(kind), data)])
+    frame = Frames.of_answers(columns(), {1: SHARD}).pack([(1, 7, int(kind), data)])
     assert Frames.of_answers(batch, {1: SHARD}).unpack(memoryview(frame)) == [(range(1, 2), 7, kind, data)]
     np.testing.assert_array_equal(batch.rewards, before)

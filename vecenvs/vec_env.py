@@ -19,8 +19,8 @@ A VecEnv steps `num_envs` environments at once. Env i has *slot* i of every batc
 
 Infos: every row of a step has "TimeLimit.truncated" (truncated and not terminated); the row on which an episode ends
 has "terminal_observation"; a row whose observation is the first of an episode has "episode_start": True. The env's own
-keys come first, in the env's order; then these. The first two are SB3's. `vecenvs.info_columns(infos)` returns them as
-one array for each key.
+keys come first, in the env's order, and the attributes in `info_attrs`; then these. The first two are SB3's.
+`vecenvs.info_columns(infos)` returns them as one array for each key.
 
 The `autoreset` mode decides what follows the end of an episode:
 

@@ -147,6 +147,67 @@ take_batch(PyObject *module, PyObject *const *args, Py_ssize_t count)
     Py_RETURN_TRUE;
 }
 
+static int
+write_number(char *cell, int type, PyObject *value)
+/* Write a value that is exactly of Python's type for this type of numbers. Return whether it is, and fits. */
+{
+    int over = 0;
+    if (type == NPY_FLOAT64 && PyFloat_CheckExact(value)) {
+        double number = PyFloat_AS_DOUBLE(value);
+        memcpy(cell, &number, sizeof number);
+    }
+    else if (type == NPY_INT64 && PyLong_CheckExact(value)) {
+        npy_int64 number = PyLong_AsLongLongAndOverflow(value, &over);
+        memcpy(cell, &number, sizeof number);
+    }
+    else if (type == NPY_BOOL && PyBool_Check(value)) {
+        *cell = value == Py_True;
+    }
+    else {
+        return 0;
+    }
+    return !over;
+}
+
+PyObject *
+write_column(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    enum { COLUMN, ROWS, VALUES, ARGUMENTS };
+    PyArrayObject *column = count == ARGUMENTS ? (PyArrayObject *)args[COLUMN] : NULL;
+    if (column == NULL || !PyArray_CheckExact(args[COLUMN]) || PyArray_NDIM(column) != 1 ||
+        !PyArray_ISWRITEABLE(column) || PyArray_ISBYTESWAPPED(column) ||
+        (!PySlice_Check(args[ROWS]) && !PyList_CheckExact(args[ROWS])) ||
+        (!PyList_CheckExact(args[VALUES]) && !PyTuple_CheckExact(args[VALUES]))) {
+        PyErr_SetString(PyExc_TypeError, "write_column takes a column, a slice or a list of rows, a list or tuple of values");
+        return NULL;
+    }
+    PyObject *values = args[VALUES], *rows = PyList_CheckExact(args[ROWS]) ? args[ROWS] : NULL;
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(values), row = 0, stop, step, length = PyArray_DIM(column, 0);
+    if (rows == NULL && PySlice_Unpack(args[ROWS], &row, &stop, &step) < 0) {
+        return NULL;
+    }
+    if ((rows == NULL ? PySlice_AdjustIndices(length, &row, &stop, step) : PyList_GET_SIZE(rows)) != n ||
+        (rows == NULL && step != 1)) {
+        PyErr_SetString(PyExc_ValueError, "write_column takes one value for each row, and rows one after another");
+        return NULL;
+    }
+    int type = PyArray_TYPE(column);
+    for (Py_ssize_t k = 0; k < n; k++) { /* none of this calls Python code */
+        Py_ssize_t at = rows == NULL ? row + k : PyLong_AsSsize_t(PyList_GET_ITEM(rows, k));
+        if (at < 0 || at >= length) {
+            if (!PyErr_Occurred()) {
+                PyErr_SetString(PyExc_IndexError, "there is no row of this index");
+            }
+            return NULL;
+        }
+        if (!write_number(PyArray_BYTES(column) + at * PyArray_STRIDE(column, 0), type, PySequence_Fast_GET_ITEM(values, k))) {
+            Py_RETURN_FALSE;
+        }
+    }
+    Py_RETURN_TRUE;
+}
+
 static PyObject *
 as_float32(PyObject *numbers, PyObject *indices)
 /* Return numbers, or those of some rows, as float32: infinite where they are too large for it. */

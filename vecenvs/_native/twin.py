@@ -37,6 +37,7 @@ _ACTIVE = bytes(flags & (FIRST | TERMINATED | TRUNCATED) != FIRST for flags in r
 _FLOAT32 = np.dtype(np.float32)  # `astype` takes twice as long with the type itself
 _FLOAT64, _BOOL = np.dtype(np.float64), np.dtype(np.bool_)
 _NUMBERS = frozenset({float, int, np.float64, np.float32})  # of rewards, usually
+_PYTHON = {"f": float, "i": int, "b": bool}  # by the kind of a dtype
 _NO = np.bool_(False)  # numpy has only one such object
 
 
@@ -168,6 +169,20 @@ def take_batch(column: NDArray[Any], batch: Any, indices: NDArray[np.int64] | No
     elif batch.flags.c_contiguous:
         column[indices] = batch
     else:
+        return False
+    return True
+
+
+def write_column(column: NDArray[Any], rows: slice | list[int], values: Sequence[Any], /) -> bool:
+    """Write a list or a tuple of values to rows of a column of float64, int64 or bool, one after another or a list.
+
+    Return False if one of them is not exactly of Python's type for these numbers, or too large: then some are written.
+    """
+    if {*map(type, values)} != {_PYTHON[column.dtype.kind]}:
+        return False
+    try:
+        column[rows] = values
+    except OverflowError:
         return False
     return True
 

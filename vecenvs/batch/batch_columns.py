@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,11 +18,7 @@ TERMINATED, TRUNCATED, FIRST, FINAL, LAST = twin.TERMINATED, twin.TRUNCATED, twi
 DONE = TERMINATED | TRUNCATED
 
 FINAL_BYTES = 4096  # terminal observations have columns if a row is not larger; others travel pickled
-INFO_NUMBERS = 64  # infos of at most so many numbers have columns; others travel pickled
-INFO_BYTES = 256  # room per env for one attribute of the info channel; larger ones travel pickled
-
-# Attribute name -> dtype and shape of one env's value.
-Specs = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
+INFO_NUMBERS = 256  # so many numbers of an env's infos have columns; others travel pickled
 
 _ALIGN = 64  # a cache line: no two columns share one
 
@@ -65,8 +60,6 @@ class BatchColumns:
     ) -> None:
         self.n = n
         self.info_attrs = tuple(info_attrs)
-        self.info: dict[str, NDArray[Any]] = {}  # attributes on the row
-        self.first_info: dict[str, NDArray[Any]] = {}  # attributes right after the last reset
         self.observation_space = observation_space
         self.action_space = action_space
         self.actions = Columns(SpaceLayout(action_space), n, allocator.take)
@@ -77,28 +70,19 @@ class BatchColumns:
         self.finals: Columns | None = None
         if finals and not layout.has_objects and layout.row_bytes <= FINAL_BYTES:
             self.finals = Columns(layout, n, allocator.take)
-        # Columns of infos of numbers: see `infos.InfoForm`.
+        # Columns of infos, and which of them a row's info has: see `infos`.
         self.info_numbers = allocator.take((INFO_NUMBERS, n), np.dtype(np.int64))
-        self._info_width = allocator.take((1,), np.dtype(np.int64)).data
-        self._info_room = [allocator.take((2, n * INFO_BYTES), np.dtype(np.uint8)) for _ in self.info_attrs]
+        self.info_marks: NDArray[np.uint8] = allocator.take((2, n), np.dtype(np.uint8))
+        self._info_widths: NDArray[np.uint16] = allocator.take((n,), np.dtype(np.uint16))
 
     @property
     def info_width(self) -> int:
-        """The most of `info_numbers` that a worker has used: each that uses some sets it."""
-        return self._info_width[0]
+        """The most of `info_numbers` that a worker uses."""
+        return int(self._info_widths.max())
 
-    @info_width.setter
-    def info_width(self, width: int) -> None:
-        self._info_width[0] = max(width, self._info_width[0])
+    def use_info_numbers(self, first: int, width: int) -> None:
+        """Note that the worker whose first slot this is uses so many of `info_numbers`."""
+        self._info_widths[first] = width
 
     def forget(self, *, memory: bool = True) -> None:
         """Remove the names by which other processes find the memory. It may be called again."""
-
-    def open_info(self, specs: Specs) -> None:
-        """Make columns for attributes, now that their types are known. Caller and workers all do so."""
-        for name, room in zip(self.info_attrs, self._info_room, strict=True):
-            if name in specs:
-                dtype, shape = specs[name]
-                nbytes = self.n * math.prod(shape) * dtype.itemsize
-                for columns, part in zip((self.info, self.first_info), room, strict=True):
-                    columns[name] = part[:nbytes].view(dtype).reshape(self.n, *shape)

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.batch.attribute_columns import PYTHON_TYPES
-from vecenvs.batch.values import as_array, copy_containers
+from vecenvs.batch.values import PYTHON_TYPES, as_array, copy_containers
 from vecenvs.errors import VecEnvError
 
 Rows = NDArray[np.int64]

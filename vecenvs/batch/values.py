@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+# Arrays of these dtypes hold Python's own numbers.
+PYTHON_TYPES: dict[np.dtype[Any], type] = {np.dtype(float): float, np.dtype(np.int64): int, np.dtype(bool): bool}
+
 
 def copy_containers(value: Any) -> Any:
     """Copy the containers and arrays in a value, so that a later change on one side does not show on the other.

@@ -8,6 +8,7 @@ from typing import Any
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError
 from vecenvs.pool.commands import Commands
+from vecenvs.pool.info_columns import InfoColumns
 from vecenvs.pool.subsets import bits_of
 from vecenvs.pool.timeouts import StepTimeouts
 from vecenvs.pool.unanswered import Rows
@@ -16,17 +17,20 @@ from vecenvs.transport import Message
 from vecenvs.transport.protocol import Answer, RemoteFailure, RowExtras, RowsBody, Slots, addressed, rows_of
 
 # Plain ints compare faster.
-_SOME_ROWS, _PLAIN, _INFO_ROWS = int(Answer.SOME_ROWS), int(Answer.PLAIN_ROWS), int(Answer.INFO_ROWS)
-_OF_SHARD = frozenset({int(Answer.ROWS), _PLAIN, _INFO_ROWS})
+_SOME_ROWS, _PLAIN = int(Answer.SOME_ROWS), int(Answer.PLAIN_ROWS)
+_OF_SHARD = frozenset({int(Answer.ROWS), _PLAIN})
 
 
 class Answers:
     """Takes answers from the transports into `commands`. An answer that comes again changes nothing."""
 
-    def __init__(self, commands: Commands, workers: Workers, batch: BatchColumns, timeouts: StepTimeouts) -> None:
+    def __init__(
+        self, commands: Commands, workers: Workers, batch: BatchColumns, infos: InfoColumns, timeouts: StepTimeouts
+    ) -> None:
         self._commands = commands
         self._workers = workers
         self._batch = batch
+        self._infos = infos
         self._timeouts = timeouts
         self._timed = timeouts.step_timeout is not None
 
@@ -48,8 +52,11 @@ class Answers:
         if self._timed:
             self._timeouts.hear(worker)
         if kind == _SOME_ROWS:
-            self._record_rows(worker, number, *addressed(tag, body))
+            slots, body = addressed(tag, body)
+            self._take_forms(worker, body)
+            self._record_rows(worker, number, slots, body)
         elif kind in _OF_SHARD:
+            self._take_forms(worker, body)
             if commands.stepping and worker in commands.stepping and number == commands.step_answers.number:
                 self._record_shard(worker, kind, body)
         elif kind == Answer.REPLY:
@@ -64,6 +71,11 @@ class Answers:
                 raise commands.mark_lost(worker, error)
         elif kind != Answer.PROGRESS:
             raise VecEnvError(f"worker {worker} sent an answer of kind {kind} out of turn")
+
+    def _take_forms(self, worker: int, body: Any) -> None:
+        """Take new forms of a worker's infos, whether or not the rows that they came with are still wanted."""
+        if type(body) is RowsBody and body.forms:
+            self._infos.open(worker, body.forms)
 
     def _record_rows(self, worker: int, number: int, slots: Slots, body: Any) -> None:
         commands = self._commands
@@ -85,14 +97,12 @@ class Answers:
     def _record_shard(self, worker: int, kind: int, body: Any) -> None:
         commands = self._commands
         shard, answers = commands.shards[worker], commands.step_answers
-        if kind == _INFO_ROWS:
-            answers.add_infos(worker, True if body is None else body)
-        elif body is None:
+        if body is None:
             answers.add(worker, None, plain=kind == _PLAIN)
         else:
             rows = self._readable(worker, shard, body)
             self._batch.observations.take_objects(rows_of(shard), rows.objects)
-            answers.add(worker, rows, plain=False)
+            answers.add(worker, rows, plain=kind == _PLAIN and not rows.extras)
         if commands.recovery.lost:  # the step has failed
             commands.split_step([worker])
         if commands.stepping is not None:
@@ -105,9 +115,10 @@ class Answers:
         if body is None:
             return RowsBody([])
         failures: dict[int, RemoteFailure] = {}
-        if type(body) is RemoteFailure:
+        why = body.failure if type(body) is RowsBody else body
+        if why is not None:
             for slot in slots:
-                failures[slot] = body._replace(slot=slot, summary=f"env {slot}: {body.summary}")
+                failures[slot] = why._replace(slot=slot, summary=f"env {slot}: {why.summary}")
             body = RowsBody([RowExtras(slot, {}, None, why) for slot, why in failures.items()])
         elif body.unread:
             failures = {extra.slot: extra.failure for extra in body.extras if extra.slot in body.unread}

@@ -52,7 +52,7 @@ class BatchedResults(StepResults):
         memory with them.
         """
         came, batch, n = self._commands.step_answers, self._batch, self._batch.n
-        layout, names = batch.observations.layout, self._infos.names
+        layout = batch.observations.layout
         rewards, dones, flags, begun, last, final = self._take_outcomes(batch.rewards, batch.flags)
         leaves = [
             self._copied_leaf(part, leaf.dtype) if copy else part.astype(leaf.dtype, copy=False)[:]
@@ -66,23 +66,24 @@ class BatchedResults(StepResults):
             finals.append(InfoColumn(last, FinalRows(layout, rows)))
         given: Callable[[], Columns] = self._brought(0) or dict
         extras = came.extras() if came.bodies else []
-        brought = (given(), *(extra.info for extra in extras)) if names else ()
-        whole = self._infos.whole and not any(name in info for info in brought for name in names)
-        if names and whole:
-            attributes = {name: InfoColumn(None, values) for name, values in self._infos.copied().items()}
-            given = partial(operator.or_, given(), attributes)
+        table = self._infos.all_alike() if self._infos.used else None
+        if table is not None:
+            given = partial(operator.or_, given(), {key: InfoColumn(None, column) for key, column in table.arrays()})
         infos = BatchInfos(n, given, partial(_with_flags, flags, finals))
-        for worker in came.infos:
-            infos.add(came.shard(worker), came.infos_of(worker))
-        self._seen, self._informed = flags, False
+        if table is None and self._infos.used:
+            infos.add(range(n), self._infos.infos(range(n)))
+        for worker, body in came.bodies.items():
+            if body.infos:
+                infos.add(came.shard(worker), body.infos)
+        self._seen = flags
         if begun and (came.bodies or not self._episodes.steady):
             self._episodes.begin_all((flags & _FIRST).nonzero()[0], _reset_infos(extras), self._brought(1))
         if extras:
             self._take_extras(extras, infos, ())
         if self.keep_rows:
             self._episodes.record_rows(slice(None))
-        if names and not whole:
-            self._infos.fill(range(n), infos)
+        if self._infos.names:
+            self._infos.note_step(range(n), infos)
         return layout.unflatten(leaves), rewards, dones, infos
 
     def _copied_leaf(self, part: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -103,6 +104,8 @@ class BatchedResults(StepResults):
                   for flag, held in ((FINAL, batch.finals), (LAST, batch.observations))
                   if held is not None and len(at := ended[(flags[ended] & flag) != 0])]  # fmt: skip
         infos = BatchInfos(len(rows), dict, partial(_with_flags, flags, finals))
+        if self._infos.used:
+            infos.add(range(len(rows)), self._infos.infos(slots))
         if extras:
             brought = [(j, extra.info) for j, slot in enumerate(slots) if (extra := extras.get(slot)) and extra.info]
             infos.add([j for j, _ in brought], [info for _, info in brought])
@@ -113,7 +116,7 @@ class BatchedResults(StepResults):
         if self.keep_rows:
             self._episodes.record_rows(slots)
         if self._infos.names:
-            self._infos.fill(slots, infos)
+            self._infos.note(slots, infos)
         return Batch(
             rows,
             batch.observations.batch(rows),

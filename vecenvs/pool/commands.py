@@ -64,8 +64,8 @@ class Commands(Unanswered):
         self._number = number = self._number + 1
         answers = self.step_answers
         answers.number, answers.plain = number, True
-        if answers.infos or answers.bodies:  # of the step before
-            answers.infos, answers.bodies = {}, {}
+        if answers.bodies:  # of the step before
+            answers.bodies = {}
         self.unsent = _RECORDED
         self.stepping = dict.fromkeys(self._workers.order, now)
         return number

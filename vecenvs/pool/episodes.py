@@ -34,10 +34,9 @@ class Episodes:
 
     def begin(self, slot: int, reset_info: dict[str, Any] | None = None) -> None:
         """Record an episode whose first row has come."""
-        info = dict(reset_info) if reset_info else {}
-        if self._infos.names:
-            first = self._infos.first(slot)
-            info = info | {name: value for name, value in first.items() if name not in info} if info else first
+        info = self._infos.reset_info(slot) if self._infos.used else {}
+        if reset_info:
+            info = {**reset_info, **info}
         if slot in self._begun_before:
             self._begun_before.discard(slot)
         else:
@@ -49,7 +48,7 @@ class Episodes:
     @property
     def steady(self) -> bool:
         """Whether an episode of a batched env that begins without an info of its own changes nothing here."""
-        return self.reset_infos.steady and not (self._infos.names or self._begun_before or any(self._held))
+        return self.reset_infos.steady and not (self._infos.used or self._begun_before or any(self._held))
 
     def begin_all(
         self, rows: NDArray[np.int64], infos: dict[int, dict[str, Any]], columns: Callable[[], Columns] | None = None
@@ -58,7 +57,7 @@ class Episodes:
 
         `infos` has some of the resets' infos, by slot, and `columns` returns those of the others, if there are any.
         """
-        if infos or self._infos.names or self._begun_before or any(self._held):
+        if infos or self._infos.used or self._begun_before or any(self._held):
             for slot in rows.tolist():
                 self.begin(slot, infos[slot] if slot in infos else info_of(columns() if columns else {}, slot))
         else:
@@ -113,13 +112,11 @@ class Episodes:
             for slot in shard
             if self.reset_infos[slot] or slot in ready
         }
-        commands: list[tuple[Command, Any]] = [(Command.RESUME, begun)]
+        commands: list[tuple[Command, Any]] = [(Command.RESUME, (begun, self._infos.forms(worker)))]
         used = self._with_first_rows(ready) - self._begun_before  # the resets of these rows have used what was held
         held = tuple({s: given[s] for s in shard if s in given and s not in used} for given in self._held)
         if any(held):
             commands.append((Command.PREPARE, held))
-        if self._infos.specs is not None:
-            commands.append((Command.OPEN_INFO, self._infos.specs))
         return commands
 
     def _with_first_rows(self, slots: Iterable[int]) -> set[int]:

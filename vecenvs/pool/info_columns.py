@@ -1,4 +1,4 @@
-"""Put the values of `info_attrs` into infos, and into one array for all envs."""
+"""Read infos from the batch's columns, and put the values of `info_attrs` into one array for all envs."""
 
 from __future__ import annotations
 
@@ -6,132 +6,133 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.batch.attribute_columns import PYTHON_TYPES, specs_of, stack
-from vecenvs.batch.batch_columns import BatchColumns, Specs
-from vecenvs.batch.infos import TRUNCATED_KEY, blank_info, copies, fill_in
+from vecenvs.batch.batch_columns import BatchColumns
+from vecenvs.batch.infos import RESET, STEP, TRUNCATED_KEY, InfoForm, InfoTable, blank_info, copies
 from vecenvs.batch.lazy_infos import Infos
 from vecenvs.batch.values import copy_containers
 from vecenvs.env_calls import check_name
 from vecenvs.errors import VecEnvError
+from vecenvs.transport.protocol import rows_of, slots_of
 
 
 class InfoColumns:
-    """The last values of the attributes: in the batch's columns, or as they came with a row's info if they do not fit.
+    """The infos that rows have in columns, and the last values of the attributes `names`, wherever they came.
 
-    `specs` are the types of the columns, None while there are no columns.
+    `used` tells whether any row may have an info in columns.
     """
 
-    def __init__(self, names: Sequence[str], batch: BatchColumns) -> None:
+    def __init__(self, names: Sequence[str], batch: BatchColumns, shards: Sequence[range]) -> None:
         self.names = tuple(names)
-        self.specs: Specs | None = None
-        self.closed = bool(names)  # whether there are attributes, and some worker may have no columns for them yet
-        self.whole = False  # whether there are attributes, each with a column
-        self._batch = batch
-        self._odd: dict[str, dict[int, Any]] = {name: {} for name in names}
+        self._names = frozenset(names)
+        self.used = False
         self.blank: Callable[[], Any] = partial(copies, blank_info(), batch.n)  # makes an info for each env
-        self._infos_of: Callable[[list[Any]], list[dict[str, Any]]]  # set with `whole`
-        self._first_cells: list[tuple[str, memoryview]] = []  # reading an item is faster than with numpy
-        self._first_rows: list[tuple[str, NDArray[Any]]] = []
+        self._batch = batch
+        self._shards = shards
+        self._owner = [worker for worker, shard in enumerate(shards) for _ in shard]
+        self._marks = (batch.info_marks[STEP].data, batch.info_marks[RESET].data)
+        self._tables: list[dict[int, InfoTable]] = [{} for _ in shards]  # by worker and mark
+        self._known: dict[InfoForm, InfoTable] = {}
+        self._last: tuple[bytes, InfoTable | None] = b"", None  # the marks of all rows, and the table that all have
+        # Where the attributes of the last rows are, and the table that all of these have, if there is one.
+        self._sources: list[InfoTable | dict[str, Any] | None] = [None] * batch.n
+        self._source: InfoTable | None = None
+        self._complete: set[InfoTable | None] = set()  # tables with all attributes
 
-    def open(self, reset_infos: Sequence[dict[str, Any]]) -> Specs:
-        """Make columns for the attributes that are numeric in every env's reset info; return their types.
+    def open(self, worker: int, forms: tuple[InfoForm, ...]) -> None:
+        """Take the forms of a worker's infos. Repeatable."""
+        self._tables[worker] = {number: self._table_of(form) for number, form in enumerate(forms, 1)}
+        self._last = b"", None
+        self.used = True
 
-        Repeatable. Workers that have not been told these types yet send the values with their rows.
-        """
-        specs = self.specs or specs_of(self._odd, reset_infos)
-        self._batch.open_info(specs)
-        if len(specs) == len(self._odd):
-            self._infos_of, self.whole = _infos_of(specs), True
-        first_cells, first_rows = [], []
-        for name, column in self._batch.first_info.items():
-            if column.ndim == 1 and column.dtype in PYTHON_TYPES:
-                first_cells.append((name, column.data))
+    def forms(self, worker: int) -> tuple[InfoForm, ...]:
+        """Return the forms of a worker's infos: one that replaces it goes on from these."""
+        return tuple(table.form for table in self._tables[worker].values())
+
+    def _table_of(self, form: InfoForm) -> InfoTable:
+        if form not in self._known:
+            self._known[form] = table = InfoTable(self._batch, form)
+            if self._names.issubset(form.keys):
+                self._complete.add(table)
+        return self._known[form]
+
+    def all_alike(self) -> InfoTable | None:
+        """Return the table of all rows, None if they differ or one has none."""
+        marks = self._marks[STEP].tobytes()
+        if marks != self._last[0]:
+            tables = self._tables_of(range(len(marks)))
+            self._last = marks, tables[0] if tables.count(tables[0]) == len(tables) else None
+        return self._last[1]
+
+    def infos(self, slots: Sequence[int]) -> list[dict[str, Any]]:
+        """Return the infos of these rows as far as they have columns, with "TimeLimit.truncated" in each."""
+        tables = self._tables_of(slots)
+        first = tables[0] if tables else None
+        if first is not None and tables.count(first) == len(tables):
+            return first.infos(rows_of(slots_of([*slots])))
+        return [
+            {**(table.info(slot) if table is not None else {}), TRUNCATED_KEY: False}
+            for slot, table in zip(slots, tables, strict=True)
+        ]
+
+    def reset_info(self, slot: int) -> dict[str, Any]:
+        """Return the info of a reset on this row as far as it has columns."""
+        table = self._tables[self._owner[slot]].get(self._marks[RESET][slot])
+        return {} if table is None else table.info(slot)
+
+    def _tables_of(self, slots: Iterable[int]) -> list[InfoTable | None]:
+        marks, tables, owner = self._marks[STEP], self._tables, self._owner
+        return [tables[owner[slot]].get(marks[slot]) for slot in slots]
+
+    # Attributes
+
+    def note(self, slots: Sequence[int], infos: Infos) -> None:
+        """Note where the attributes of these rows are, which are being returned; those in no columns are copied."""
+        self._source = None
+        for slot, table, info in zip(slots, self._tables_of(slots), infos, strict=True):
+            if table in self._complete:
+                self._sources[slot] = table
             else:
-                first_rows.append((name, column))
-        self._first_cells, self._first_rows = first_cells, first_rows
-        self.specs = specs  # last, as a worker that replaces another is told these
-        return specs
+                self._sources[slot] = {name: copy_containers(info[name]) for name in self.names if name in info}
 
-    def first(self, slot: int) -> dict[str, Any]:
-        """Return the values after the slot's last reset, as far as they have columns."""
-        found = {name: cells[slot] for name, cells in self._first_cells}
-        for name, rows in self._first_rows:
-            found[name] = rows[slot].copy() if rows.ndim > 1 else rows[slot]
-        return found
+    def note_step(self, slots: Sequence[int], infos: Infos) -> None:
+        """Do the same for rows of a step, of all envs but those that are being reset; `infos` are all of its rows."""
+        table = self.all_alike() if len(slots) == self._batch.n else None
+        if table not in self._complete:
+            self.note(slots, [infos[slot] for slot in slots])
+        elif table is not self._source:
+            self._source, self._sources = table, [table] * self._batch.n
 
-    def filled(self) -> list[dict[str, Any]]:
-        """Return the infos of all rows of a step, if every value is in its column: see `whole`."""
-        for odd in self._odd.values():
-            odd.clear()
-        return self._infos_of([_items(column) for column in self._batch.info.values()])
-
-    def copied(self) -> dict[str, NDArray[Any]]:
-        """Return copies of the columns of all rows of a step, if every value is in its column: see `whole`."""
-        for odd in self._odd.values():
-            odd.clear()
-        return {name: column.copy() for name, column in self._batch.info.items()}
-
-    def fill(self, slots: Sequence[int], infos: Infos) -> None:
-        """Add the columns' values to the infos of these slots' rows; keep the values that came with the rows.
-
-        Every info has the key "TimeLimit.truncated" already; an info without other keys came without values. `slots` is
-        a range if and only if it is all of them.
-        """
-        more = [j for j, info in enumerate(infos) if len(info) > 1]
-        for name, odd in self._odd.items():
-            column = self._batch.info.get(name)
-            if odd:
-                for slot in slots:
-                    odd.pop(slot, None)
-            if column is None:
-                odd.update((slot, copy_containers(info[name])) for slot, info in zip(slots, infos, strict=True))
-                continue
-            rows = column if isinstance(slots, range) else column[list(slots)]
-            values = _items(rows)
-            for j in more:
-                if name in infos[j]:
-                    values[j] = infos[j][name]
-                    odd[slots[j]] = copy_containers(values[j])
-            fill_in(infos, name, values)
-
-    def keep(self, slot: int, info: dict[str, Any]) -> None:
-        """Keep a row's values: its columns may be overwritten before the next row."""
-        for name, odd in self._odd.items():
-            odd[slot] = copy_containers(info[name])
-
-    def kept(self, slot: int) -> dict[str, Any]:
-        """Return copies of the values that `keep` was given for the slot."""
-        return {name: copy_containers(odd[slot]) for name, odd in self._odd.items()}
+    def last(self, slot: int) -> dict[str, Any]:
+        """Return copies of the attributes of a slot's last row."""
+        source = self._sources[slot]
+        info = source.info(slot) if isinstance(source, InfoTable) else source or {}
+        return {name: copy_containers(info[name]) for name in self.names if name in info}
 
     def stacked(self, name: str) -> NDArray[Any]:
         """Return one array of every env's last value; see `VecEnv.info_array`."""
         check_name(name)
-        if name not in self._odd:
-            raise VecEnvError(f"{name!r} is none of info_attrs={list(self._odd)}: name it when constructing")
-        column, odd = self._batch.info.get(name), self._odd[name]
-        if column is not None and not odd:
-            return column.copy()
-        missing = [slot for slot in range(self._batch.n) if column is None and slot not in odd]
+        if name not in self.names:
+            raise VecEnvError(f"{name!r} is none of info_attrs={list(self.names)}: name it when constructing")
+        if self._source is not None:
+            return self._source.array(name)
+        rows = [self.last(slot) for slot in range(self._batch.n)]
+        missing = [slot for slot, info in enumerate(rows) if name not in info]
         if missing:
             raise VecEnvError(f"no value of {name!r} yet for env {missing[0]}: reset() first")
-        values = dict(enumerate(() if column is None else _items(column))) | odd
-        return stack([copy_containers(values[slot]) for slot in range(self._batch.n)])
+        return stack([info[name] for info in rows])
 
 
-def _items(column: NDArray[Any]) -> list[Any]:
-    """Return a column's values: numbers as Python's own where these are the same."""
-    return column.tolist() if column.dtype in PYTHON_TYPES and column.ndim == 1 else list(column.copy())
-
-
-def _infos_of(names: Iterable[str]) -> Callable[[list[Any]], list[dict[str, Any]]]:
-    """Make a function which returns the info of each row, of the values of these names by name and row.
-
-    Dicts whose keys stand in code take two thirds of the time of copies which are filled name by name.
-    """
-    given = [f"value_{k}" for k, _ in enumerate(names)]
-    items = ", ".join(f"{name!r}: {value}" for name, value in zip(names, given, strict=True))
-    code = f"lambda columns: [{{{items}, {TRUNCATED_KEY!r}: False}} for ({', '.join(given)},) in zip(*columns)]"
-    found: Callable[[list[Any]], list[dict[str, Any]]] = eval(code)  # noqa: S307
-    return found
+def stack(values: list[Any]) -> NDArray[Any]:
+    """Return one array of all envs' values: numbers stacked, anything else as an object array (n,)."""
+    kinds = {type(value) for value in values}
+    if all(kind in (bool, int, float, complex, np.ndarray) or issubclass(kind, np.generic) for kind in kinds):
+        arrays = [np.asarray(value) for value in values]
+        if len({(array.dtype.kind, array.shape) for array in arrays}) == 1:
+            return np.array(values)
+    column = np.empty(len(values), dtype=object)
+    for i, value in enumerate(values):
+        column[i] = value
+    return column

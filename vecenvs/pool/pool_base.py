@@ -163,13 +163,13 @@ class PoolBase(VecEnv):
             workers.attach(batch, batch.wake if isinstance(batch, SharedBatchColumns) else None)
             renews = bool(restarts) or self._moves_workers
             batch.forget(memory=not renews)  # a replacement has to open the memory
-            self._infos = InfoColumns(self._info_attrs, batch)
+            self._infos = InfoColumns(self._info_attrs, batch, self._shards)
             self._episodes = Episodes(self._shards, batch, self._infos, self._hosts)
             self.reset_infos = self._episodes.reset_infos
             self._recovery = Recovery(workers, batch, restarts, self._first_commands)
             self._commands = Commands(workers, batch, self._recovery, timed=step_timeout is not None)
             self._subsets = Subsets(self._commands.owner, self._shards)
-            self._waiting = Waiting(self._commands, workers, batch, step_timeout)
+            self._waiting = Waiting(self._commands, workers, batch, self._infos, step_timeout)
             results = BatchedResults if self._hosts.batched else StepResults
             self._step_results = results(
                 batch, self._commands, self._infos, self._episodes, asynchronous=self._asynchronous

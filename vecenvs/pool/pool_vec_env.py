@@ -38,8 +38,6 @@ class PoolVecEnv(PoolBase):
         commands, columns = self._commands, self._batch.actions
         if not columns.take(actions):
             columns.assign(self._parse_actions(actions, self.num_envs))
-        if self._info_attrs and self._infos.closed:
-            self._open_infos()
         if not commands.resetting:
             commands.step_all()
         else:
@@ -113,8 +111,6 @@ class PoolVecEnv(PoolBase):
         columns = self._batch.actions
         if not columns.take_rows(actions, subset.array):
             columns.assign(self._parse_actions(actions, len(subset.slots)), subset.array)
-        if self._infos.closed and not self._commands.due:
-            self._open_infos()
         self._commands.send(self._commands.numbered(Command.STEP_SOME, subset.parts))
 
     def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
@@ -234,15 +230,6 @@ class PoolVecEnv(PoolBase):
     def info_array(self, name: str) -> NDArray[Any]:
         self._check_open("info_array")
         return self._infos.stacked(name)
-
-    def _open_infos(self) -> None:
-        """Make columns for the numeric attributes once every env has been reset, and so has shown its attributes."""
-        if all(self.reset_infos):
-            specs = self._infos.open(self.reset_infos)
-            living = [worker for worker in range(len(self._shards)) if worker not in self._recovery.lost]
-            # The replies need not be waited for: workers carry out commands in order.
-            self._commands.send_request(dict.fromkeys(living, (Command.OPEN_INFO, specs)))
-            self._infos.closed = False
 
     # Checks
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from vecenvs import _native
 from vecenvs.batch.batch_columns import DONE, FINAL, FIRST, LAST, TERMINATED, TRUNCATED, BatchColumns
-from vecenvs.batch.infos import TRUNCATED_KEY, blank_info, copies
+from vecenvs.batch.infos import TRUNCATED_KEY, blank_info
 from vecenvs.batch.lazy_infos import Infos
 from vecenvs.errors import EnvError
 from vecenvs.pool.commands import NO_RESETS, Commands
@@ -46,7 +46,7 @@ class StepResults:
         self._asynchronous = asynchronous
         self._copied, self._views, self._rewards = batch.observations.copied, batch.observations.views, batch.rewards
         self._plain_result = _native.chosen.plain_result
-        self._informed = False  # whether the last step brought infos of whole shards
+        self._informed = False  # whether the last step brought infos of all rows
         self._no_flags = bytes(batch.n)
         self._flags = self._no_flags
         self._inactive: list[int] = []
@@ -73,24 +73,36 @@ class StepResults:
 
     def prepare(self) -> Infos | None:
         """Make the infos in advance, while the workers step; None if the last step brought complete ones."""
-        columns = self._infos
-        return None if self._informed or columns.whole else columns.blank()
+        return None if self._informed else self._infos.blank()
 
     def take(self, prepared: Infos | None, *, copy: bool) -> StepReturn:
         """Return the result of a step of all envs. Raise EnvError if an env has failed."""
-        came, columns, batch = self._commands.step_answers, self._infos, self._batch
-        if prepared is not None and not (came.bodies or came.infos):
-            extras: list[RowExtras] = []
-            infos, filled = prepared, False
+        came, columns, n = self._commands.step_answers, self._infos, self._batch.n
+        extras = came.extras() if came.bodies else []
+        if came.bodies or columns.used or prepared is None:
+            infos = self._infos_of_step(prepared)
         else:
-            extras, infos, filled = self._extras_and_infos(prepared)
+            infos = prepared
         if not came.plain:
-            return self._complete(extras, infos, self._commands.resetting, filled=filled, copy=copy)
+            return self._complete(extras, infos, range(n), self._commands.resetting, copy=copy)
         if self.keep_rows:
             self._episodes.record_rows(_ALL)
-        if columns.names and not filled:
-            columns.fill(range(batch.n), infos)
+        if columns.names:
+            columns.note_step(range(n), infos)
         return self.plain(infos, copy=copy)
+
+    def _infos_of_step(self, prepared: Infos | None) -> Infos:
+        """Return the infos of all rows, but for those that are extras."""
+        came, columns = self._commands.step_answers, self._infos
+        table = columns.all_alike() if columns.used else None
+        given = {worker: body.infos for worker, body in came.bodies.items() if body.infos}
+        self._informed = bool(given) or table is not None
+        if given:
+            shards = enumerate(self._commands.shards)
+            return [info for worker, shard in shards for info in given.get(worker) or columns.infos(shard)]
+        if table is not None:
+            return table.infos(_ALL)
+        return columns.infos(range(self._batch.n)) if columns.used else prepared or columns.blank()
 
     def plain(self, infos: Infos | dict[str, Any], *, copy: bool) -> StepReturn:
         """Return the result of a step in which no episode has ended, as in most steps.
@@ -103,36 +115,35 @@ class StepResults:
 
     def with_flags(self, infos: Infos, *, copy: bool) -> StepReturn:
         """Return the result of a step in which episodes have ended, of envs that have given no infos."""
-        return self._complete([], infos, {}, filled=False, copy=copy)
+        return self._complete([], infos, range(self._batch.n), {}, copy=copy)
 
     def take_some(self, *, copy: bool) -> StepReturn:
         """Return the result of a step in which some envs took no part, since they are being reset: see `take`."""
         ready, extras = self._commands.ready_slots(), [*self._commands.ready_extras().values()]
         resetting = {slot: row for slot, row in self._commands.resetting.items() if not ready >> slot & 1}
-        infos = copies(blank_info(), self._batch.n)
-        return self._complete(extras, infos, resetting, filled=False, copy=copy)
-
-    def _extras_and_infos(self, prepared: Infos | None) -> tuple[list[RowExtras], Infos, bool]:
-        """Return the extras of a step, its infos, and whether these have the values of `info_attrs` already."""
-        came, columns = self._commands.step_answers, self._infos
-        extras, self._informed = came.extras(), bool(came.infos)
-        if self._informed:
-            return extras, came.all_infos(), False
-        if columns.whole and not extras:
-            return extras, columns.filled(), True
-        return extras, prepared or columns.blank(), False
+        slots = [slot for slot in range(self._batch.n) if slot not in resetting]
+        infos = self._infos.blank()
+        for slot, info in zip(slots, self._infos.infos(slots), strict=True):
+            infos[slot] = info
+        return self._complete(extras, infos, slots, resetting, copy=copy)
 
     def _complete(
-        self, extras: list[RowExtras], infos: Infos, resetting: dict[int, list[Any]], *, filled: bool, copy: bool
+        self,
+        extras: list[RowExtras],
+        infos: Infos,
+        slots: Sequence[int],
+        resetting: dict[int, list[Any]],
+        *,
+        copy: bool,
     ) -> StepReturn:
-        """Return the result of a step with flagged rows or extras; for `filled` see `_extras_and_infos`."""
+        """Return the result of a step of `slots`, with flagged rows or extras."""
         batch, flags = self._batch, self._batch.flags
         asynchronous = self._asynchronous
         self._inactive = list(resetting)
         if resetting:
             flags = flags.copy()
             flags[self._inactive] = 0
-            extras.extend(RowExtras(slot, {"resetting": True, **self._infos.kept(slot)}) for slot in resetting)
+            extras.extend(RowExtras(slot, {"resetting": True, **self._infos.last(slot)}) for slot in resetting)
         # In async mode the rows of ended episodes may be overwritten before the caller gets them.
         rows = self._copied if copy or asynchronous else self._views
         observations, rewards, dones, _ = self._plain_result(rows, batch.rewards, infos)
@@ -154,14 +165,14 @@ class StepResults:
         if extras:
             self._take_extras(extras, infos, resetting)
         if self.keep_rows:
-            self._episodes.record_rows([slot for slot in range(batch.n) if slot not in resetting])
+            self._episodes.record_rows(slots)
         for slot, parts in resetting.items():
             batch.observations.layout.set_row(observations, slot, parts)
             rewards[slot] = 0.0
-        if self._infos.names and not filled:
-            self._infos.fill(range(batch.n), infos)
+        if self._infos.names:
+            self._infos.note_step(slots, infos)
         if asynchronous:
-            self._begin_autoresets((slot, infos[slot]) for slot in flagged if of_all[slot] & DONE)
+            self._begin_autoresets([slot for slot in flagged if of_all[slot] & DONE])
         return observations, rewards, dones, infos
 
     def _take_extras(self, extras: list[RowExtras], infos: Infos, resetting: Collection[int]) -> None:
@@ -187,7 +198,10 @@ class StepResults:
         `indices` are the slots as an array for the batch, if there is one. With `begin` record the episodes that begin
         with them.
         """
-        batch, flags = select(self._batch, slots, extras, np.array(slots, np.int64) if indices is None else indices)
+        infos = self._infos.infos(slots) if self._infos.used else None
+        batch, flags = select(
+            self._batch, slots, extras, np.array(slots, np.int64) if indices is None else indices, infos
+        )
         if begin and flags.count(0) < len(flags):
             for slot, flag in zip(slots, flags, strict=True):
                 if flag & FIRST:
@@ -195,19 +209,14 @@ class StepResults:
         if self.keep_rows:
             self._episodes.record_rows(slots)
         if self._infos.names:
-            self._infos.fill(slots, batch.infos)
+            self._infos.note(slots, batch.infos)
         if self._asynchronous:
-            rows = zip(slots, batch.infos, flags, strict=True)
-            self._begin_autoresets((slot, info) for slot, info, flag in rows if flag & DONE)
+            self._begin_autoresets([slot for slot, flag in zip(slots, flags, strict=True) if flag & DONE])
         return batch
 
-    def _begin_autoresets(self, ended: Iterable[tuple[int, dict[str, Any]]]) -> None:
+    def _begin_autoresets(self, ended: list[int]) -> None:
         """In async mode, prepare the resets of envs whose episodes end with these rows, which have been copied."""
-        slots = []
-        for slot, info in ended:
-            slots.append(slot)
-            self._infos.keep(slot, info)
-        self.resets = self._commands.first_rows_of(slots) if slots else NO_RESETS
+        self.resets = self._commands.first_rows_of(ended) if ended else NO_RESETS
 
 
 def complete(infos: Iterable[dict[str, Any]], batch: BatchColumns, slots: Iterable[int], flags: Iterable[int]) -> None:
@@ -224,16 +233,21 @@ def complete(infos: Iterable[dict[str, Any]], batch: BatchColumns, slots: Iterab
 
 
 def select(
-    batch: BatchColumns, slots: Sequence[int], extras: Extras, indices: NDArray[np.int64]
+    batch: BatchColumns,
+    slots: Sequence[int],
+    extras: Extras,
+    indices: NDArray[np.int64],
+    given: list[dict[str, Any]] | None = None,
 ) -> tuple[Batch, bytes]:
-    """Copy some rows, in the order given; return them and their flags."""
+    """Copy some rows, in the order given; return them and their flags. `given` are their infos without extras."""
     observations, rewards, flags, terminated, truncated, active, infos = _native.chosen.rows_result(
         batch.observations.copied_rows, batch.rewards, batch.flags, indices, _BLANK
     )
+    infos = given or infos
     if extras:
         for j, slot in enumerate(slots):
             if slot in extras and extras[slot].info:
-                infos[j] = {**extras[slot].info, TRUNCATED_KEY: False}
+                infos[j] = {**extras[slot].info, **infos[j]}
     if flags.count(0) < len(flags):
         flagged = [j for j, flag in enumerate(flags) if flag]
         complete([infos[j] for j in flagged], batch, [slots[j] for j in flagged], [flags[j] for j in flagged])

@@ -70,7 +70,7 @@ class Unanswered:
         self.pending_slots = 0  # that these are about
         self.stepping: dict[int, float] | None = None  # worker -> when its shard's step began; None between two steps
         self.step_slots = 0  # the slots of a step during which the other envs are being reset
-        self.step_answers = StepAnswers(shards, batch)
+        self.step_answers = StepAnswers(shards)
         self._ready: tuple[list[Rows], int] = [], 0  # with the slots of all of them
         self.without_rows = {*range(len(shards))}  # workers that have sent no row yet
         self.orphaned = 0  # slots whose ready row is from a step that a worker's death has ended

@@ -9,6 +9,7 @@ from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import AlreadySteppingError, NotSteppingError, StepTimeout, VecEnvError, describe_indices
 from vecenvs.pool.answers import Answers
 from vecenvs.pool.commands import Commands
+from vecenvs.pool.info_columns import InfoColumns
 from vecenvs.pool.patience import OTHER_THREAD, Patience, waits
 from vecenvs.pool.recovery import copied
 from vecenvs.pool.subsets import bits_of, slots_in
@@ -19,19 +20,26 @@ from vecenvs.transport import Message, Transport
 from vecenvs.transport.protocol import Answer
 
 # Plain ints compare faster.
-_ROWS, _INFO_ROWS, _PLAIN = int(Answer.ROWS), int(Answer.INFO_ROWS), int(Answer.PLAIN_ROWS)
-_BARE = frozenset({_ROWS, _INFO_ROWS, _PLAIN})
+_ROWS, _PLAIN = int(Answer.ROWS), int(Answer.PLAIN_ROWS)
+_BARE = frozenset({_ROWS, _PLAIN})
 
 
 class Waiting:
     """Waits until commands are answered."""
 
-    def __init__(self, commands: Commands, workers: Workers, batch: BatchColumns, step_timeout: float | None) -> None:
+    def __init__(
+        self,
+        commands: Commands,
+        workers: Workers,
+        batch: BatchColumns,
+        infos: InfoColumns,
+        step_timeout: float | None,
+    ) -> None:
         self._commands = commands
         self._workers, self._transports = workers, workers.transports
         self._timed = step_timeout is not None
         self._timeouts = StepTimeouts(step_timeout, workers.transports)
-        answers = Answers(commands, workers, batch, self._timeouts)
+        answers = Answers(commands, workers, batch, infos, self._timeouts)
         self._record, self._collect = answers.record, answers.collect
         self._patience = Patience(commands, workers)
         self._next_check = 0.0
@@ -54,9 +62,7 @@ class Waiting:
             if message is not None:
                 number, kind, body = message
                 if body is None and kind in _BARE and number == answers.number and not self._timed:  # nearly always
-                    if kind == _INFO_ROWS:
-                        answers.add_infos(worker, True)
-                    elif kind != _PLAIN:
+                    if kind != _PLAIN:
                         answers.plain = False
                     stepping.pop(worker, None)
                 else:

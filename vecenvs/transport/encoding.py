@@ -26,13 +26,14 @@ from vecenvs.transport.protocol import (
 )
 
 _COUNT = struct.Struct("=i")
-_WITH_ROWS = frozenset({int(Answer.ROWS), int(Answer.SOME_ROWS)})
+_WITH_ROWS = frozenset({int(Answer.ROWS), int(Answer.PLAIN_ROWS), int(Answer.SOME_ROWS)})
 
 
 def encode(body: object) -> bytes:
     """Turn a message's body into bytes. None has none.
 
-    Every extra of a RowsBody is pickled by itself, so that one which cannot be read costs its own env alone.
+    Every extra of a RowsBody is pickled by itself, so that one which cannot be read costs its own env alone; and so are
+    objects and columns, so that the forms of infos, which later rows have, can be read in any case.
     """
     if body is None:
         return b""
@@ -41,7 +42,7 @@ def encode(body: object) -> bytes:
     if type(body) is RowsBody:
         extras = [(extra.slot, dumps(extra[1:])) for extra in body.extras]
         columns = None if body.columns is None else tuple(map(pack, body.columns))
-        return dumps((extras, body.objects, body.infos, columns))
+        return dumps((extras, body.forms, dumps((body.objects, columns)) if body.objects or columns else None))
     return dumps(body)
 
 
@@ -77,7 +78,7 @@ def _decode_body(tag: int, data: Any) -> Any:
         return _unreadable(-1, "what was sent", data, exc)
     if tag & 0xFF not in _WITH_ROWS or type(body) is not tuple:
         return body
-    pickled, objects, infos, columns = body
+    pickled, forms, others = body
     extras, unread = [], []
     for slot, item in pickled:
         try:
@@ -85,7 +86,12 @@ def _decode_body(tag: int, data: Any) -> Any:
         except Exception as exc:  # as above
             extras.append(RowExtras(slot, {}, None, _unreadable(slot, "its info", item, exc)))
             unread.append(slot)
-    return RowsBody(extras, objects, infos, tuple(unread), columns)
+    rows = RowsBody(extras, None, None, forms, tuple(unread))
+    try:
+        objects, columns = (None, None) if others is None else loads(others)
+    except Exception as exc:  # as above
+        return rows._replace(failure=_unreadable(-1, "what was sent", others, exc))
+    return rows._replace(objects=objects, columns=columns)
 
 
 def _unreadable(slot: int, what: str, data: Any, exc: Exception) -> RemoteFailure:

@@ -6,9 +6,8 @@ in which only the rows of its workers are ever touched (untouched pages cost not
 
 from __future__ import annotations
 
-import itertools
 import struct
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.transport.encoding import slots_in
 from vecenvs.transport.protocol import OF_SHARD, Answer, Command
 
-_HEADER = struct.Struct("=qq")  # runs, columns of infos of numbers
+_HEADER = struct.Struct("=qq")  # runs, columns of infos
 _FIELDS = 5  # of a run: its first member, how many these are, number, tag, bytes of the body
 _OF_SOME = frozenset({int(Command.STEP_SOME), int(Answer.SOME_ROWS)})
 _MOST_KNOWN = 256
@@ -38,9 +37,8 @@ class Run(NamedTuple):
 class Frames:
     """Packs the frames of one direction. `shards` has the slots of each member, by its number.
 
-    A frame is its runs of entries, their bodies, and the rows that the entries are about: in `arrays`, in as many of
-    `numbers`, the columns of infos of numbers, as the workers use, and in `more`, arrays by name. Either end may add
-    some to these later; they come last, so a frame that was packed without them ends before them.
+    A frame is its runs of entries, their bodies, and the rows that the entries are about: in `arrays`, and in as many
+    of the columns of infos, `numbers`, as the workers use.
     """
 
     def __init__(
@@ -48,14 +46,12 @@ class Frames:
         batch: BatchColumns,
         shards: Mapping[int, range],
         arrays: Sequence[NDArray[Any]],
-        numbers: Sequence[NDArray[np.int64]] | NDArray[np.int64] = (),
-        more: Sequence[Mapping[str, NDArray[Any]]] = (),
+        numbers: NDArray[np.int64] | None = None,
     ) -> None:
         self._batch = batch
         self._shards = shards
         self._arrays = [array for array in arrays if array.dtype != object and array.nbytes]
         self._numbers = numbers
-        self._more = more
         self._known: dict[tuple[int, ...], Places] = {}  # by the members of a frame for whole shards, and the columns
 
     @classmethod
@@ -66,8 +62,8 @@ class Frames:
     @classmethod
     def of_answers(cls, batch: BatchColumns, shards: Mapping[int, range]) -> Frames:
         """Return the packer of answers: their rows are all else."""
-        arrays = [*batch.observations.arrays, batch.rewards, batch.flags]
-        return cls(batch, shards, arrays, batch.info_numbers, (batch.info, batch.first_info))
+        arrays = [*batch.observations.arrays, batch.rewards, batch.flags, *batch.info_marks]
+        return cls(batch, shards, arrays, batch.info_numbers)
 
     def pack(self, entries: Sequence[Entry]) -> bytes:
         """Return a frame as bytes."""
@@ -85,7 +81,7 @@ class Frames:
                 following = member + 1, number, tag
             fields += (member, 1, number, tag, len(data))
             bodies.append(data)
-        width = self._batch.info_width if len(self._numbers) else 0
+        width = 0 if self._numbers is None else self._batch.info_width
         pieces = [_HEADER.pack(len(bodies), width), struct.pack(f"={len(fields)}q", *fields), *bodies]
         places = self._places(fields, bodies, width)
         if isinstance(places, list):
@@ -116,12 +112,10 @@ class Frames:
         return runs
 
     def _write(self, rows: memoryview, places: Places, width: int) -> None:
-        """Write the rows of a frame, which may have fewer columns than this end."""
+        """Write the rows of a frame."""
         at = 0
         if isinstance(places, list):
             for place in places:
-                if at >= len(rows):
-                    break
                 end = at + len(place)
                 place[:] = rows[at:end]
                 at = end
@@ -134,22 +128,19 @@ class Frames:
         """Write those of the frame's `count` rows that are kept."""
         at = 0
         for array in self._columns(width):
-            if at >= len(rows):
-                break
             block = np.ndarray((count, *array.shape[1:]), array.dtype, rows, at)
             array[places] = block[kept]
             at += block.nbytes
 
-    def _columns(self, width: int) -> Iterator[NDArray[Any]]:
-        """Return the columns of a frame with so many of infos of numbers."""
-        more = itertools.chain.from_iterable(columns.values() for columns in self._more)
-        return itertools.chain(self._arrays, self._numbers[:width], (array for array in more if array.nbytes))
+    def _columns(self, width: int) -> list[NDArray[Any]]:
+        """Return the columns of a frame with so many of infos."""
+        return self._arrays if self._numbers is None else [*self._arrays, *self._numbers[:width]]
 
     def _places(self, fields: Sequence[int], bodies: Sequence[bytes | memoryview], width: int) -> Places:
         """Return where the rows of a frame lie: those of its entries, in order."""
         if not all(tag & 0xFF in OF_SHARD for tag in fields[3::_FIELDS]):
             return self._find(fields, bodies, width)
-        key = (width, sum(map(len, self._more)), *fields[::_FIELDS], *fields[1::_FIELDS])
+        key = (width, *fields[::_FIELDS], *fields[1::_FIELDS])
         if key not in self._known:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()

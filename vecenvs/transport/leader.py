@@ -26,7 +26,7 @@ from vecenvs.transport.spinning import NEVER, Spin
 _ALL, _SOME = 5e-3, 2e-4
 # Seconds between looks for answers of workers that do not wake the leader: while they step, and otherwise.
 _STEPPING, _IDLE = 2e-4, 5e-3
-_STEP, _STEP_SOME, _OPEN_INFO = int(Command.STEP), int(Command.STEP_SOME), int(Command.OPEN_INFO)
+_STEP, _STEP_SOME = int(Command.STEP), int(Command.STEP_SOME)
 
 
 class Leader:
@@ -73,8 +73,6 @@ class Leader:
             what, *rest = loads(data)
             self._about_members[what](*rest)
             return
-        if tag & 0xFF == _OPEN_INFO:
-            self._batch.open_info(loads(data))
         for member in members:
             if member in self._members:  # else it has been removed
                 self._members[member].put(number, tag, data)

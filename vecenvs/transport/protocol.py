@@ -34,18 +34,16 @@ class Command(IntEnum):
     AWAIT_RESET = 4  # async: report the first rows of next episodes; begin the resets that have not begun
     CALL = 5  # body (function, slots, args, kwargs) -> REPLY with a list of results or RemoteFailures
     PREPARE = 6  # body ({slot: seed}, {slot: options}) for the next reset of each slot -> REPLY None
-    RESUME = 7  # body {slot: (last row, seed)}: this worker replaces another, whose episodes are lost -> REPLY None
+    RESUME = 7  # body ({slot: (last row, seed)}, forms): this worker replaces another, episodes are lost -> REPLY None
     CLOSE = 8  # close the envs and leave -> CLOSED
-    OPEN_INFO = 9  # body: the types of the info channel's attributes (`batch.Specs`) -> REPLY None
-    FAIL = 10  # body {slot: RemoteFailure}: these rows could not be read, refuse the slots until a reset -> no answer
-    REPORT = 11  # body seconds: from now on send PROGRESS that often while there is some -> REPLY None
+    FAIL = 9  # body {slot: RemoteFailure}: these rows could not be read, refuse the slots until a reset -> no answer
+    REPORT = 10  # body seconds: from now on send PROGRESS that often while there is some -> REPLY None
 
 
 class Answer(IntEnum):
     """Tags of answers."""
 
-    INFO_ROWS = 30  # as PLAIN_ROWS, and every env has an info; body as `RowsBody.infos`, or None for True
-    PLAIN_ROWS = 31  # every slot of the shard has its row, with no flags and nothing besides its columns
+    PLAIN_ROWS = 31  # every slot of the shard has its row, with no flags and no extras; body None or RowsBody
     ROWS = 32  # the same where there is more; body None or RowsBody
     SOME_ROWS = 33  # some slots of one command have their rows; body None or RowsBody
     REPLY = 34  # body as the command says
@@ -120,17 +118,19 @@ class RowExtras(NamedTuple):
 class RowsBody(NamedTuple):
     """Body of SOME_ROWS and ROWS: extras of some slots, and the rows of object leaves if the space has any.
 
-    `infos` are those of all slots of the shard, if every one has some. In process that is a list of dicts; otherwise
-    they lie in columns, and it is the columns' InfoForm, or True if that has been sent before. `columns` are those of
-    batched envs, by name (`info_batches.InfoColumn`), and those of the resets among these rows; rows count from the
-    shard's first slot. Those of another process are packed: see `packed_infos.unpack`.
+    `infos` are those of all slots of the shard, where every one has some and they stay in the process. `forms` are all
+    forms of the worker's infos, if there are new ones (see `batch/infos.py`). `columns` are those of batched envs, by
+    name (`info_batches.InfoColumn`), and those of the resets among these rows; rows count from the shard's first slot.
+    Those of another process are packed: see `packed_infos.unpack`.
     """
 
     extras: list[RowExtras]
     objects: list[Any] | None = None
-    infos: list[dict[str, Any]] | InfoForm | bool = False
+    infos: list[dict[str, Any]] | None = None
+    forms: tuple[InfoForm, ...] = ()
     unread: tuple[int, ...] = ()  # slots whose extras the caller could not unpickle: they are failures here
     columns: Any = None
+    failure: RemoteFailure | None = None  # why objects and columns could not be unpickled: all rows are failures here
 
     def spread(self, first: int, some: Iterable[int]) -> RowsBody:
         """Return the same with extras for these rows instead of `columns`; `first` is the shard's first slot."""
@@ -219,5 +219,5 @@ def safe_text(exc: BaseException) -> str:
 
 
 # Messages about every slot of a shard; those about some of them.
-OF_SHARD = frozenset(map(int, (Command.STEP, Answer.ROWS, Answer.INFO_ROWS, Answer.PLAIN_ROWS)))
+OF_SHARD = frozenset(map(int, (Command.STEP, Answer.ROWS, Answer.PLAIN_ROWS)))
 OF_SOME = frozenset(map(int, (Command.STEP_SOME, Command.RESET, Command.AWAIT_RESET, Answer.SOME_ROWS)))

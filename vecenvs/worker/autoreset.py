@@ -16,7 +16,7 @@ from gymnasium.spaces import Space
 
 from vecenvs._native.twin import StepResult, own_info
 from vecenvs.batch.batch_columns import FINAL, FIRST, TERMINATED, TRUNCATED, BatchColumns
-from vecenvs.batch.infos import TRUNCATED_KEY
+from vecenvs.batch.infos import RESET, TRUNCATED_KEY
 from vecenvs.batch.values import copy_containers
 from vecenvs.env_calls import layers
 from vecenvs.errors import ResetNeededError
@@ -80,6 +80,7 @@ class Autoreset:
         self._flags = flags
         self._unsettled = unsettled
         self._reader = reader
+        self._reset_marks = batch.info_marks[RESET].data
         self._held: dict[int, dict[str, Any]] = {}  # seeds and options for an env's next reset
         self._exchangeable = False  # whether the caller may exchange envs, so that each step looks up `env.step`
         self._me = me = weakref.proxy(self)  # what it keeps of itself: no collector has to run for its memory to go
@@ -125,13 +126,7 @@ class Autoreset:
         """Reset one env (see `reset`), and return the first row of its episode as a step's."""
         obs = self.reset(local, given)
         self._flags.set(local, FIRST)
-        info = self.row_info(self.reset_infos[local]) if local in self.reset_infos else {}
-        return obs, 0.0, False, False, info
-
-    def row_info(self, reset_info: dict[str, Any]) -> dict[str, Any]:
-        """Copy a reset's info for its row, without the attributes that the row has in columns."""
-        columns = self._batch.info
-        return {key: copy_containers(value) for key, value in reset_info.items() if key not in columns}
+        return obs, 0.0, False, False, copy_containers(self.reset_infos.get(local, {}))
 
     def refuse(self, local: int, why: str, remedy: str = RESET_FIRST) -> None:
         """Make every step of the env a ResetNeededError, until its next reset."""
@@ -168,6 +163,7 @@ class Autoreset:
         obs, info = first
         info = own_info(info)
         self._held.pop(local, None)
+        self._reset_marks[self._first + local] = 0  # until the info of this one is written
         if self._reader is not None:
             first_values = self._reader.first(local)
             if info or first_values:

@@ -14,18 +14,18 @@ from typing import Any
 
 from vecenvs import _native
 from vecenvs._native import forks
-from vecenvs.batch.batch_columns import FIRST, BatchColumns, Specs
+from vecenvs.batch.batch_columns import FIRST, BatchColumns
 from vecenvs.errors import VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots, rows_of, shifted
 from vecenvs.transport.reset_arguments import ResetArguments
 from vecenvs.worker.autoreset import Autoreset, RowFlags, named
 from vecenvs.worker.info_reader import InfoReader
 from vecenvs.worker.portions import Portions
-from vecenvs.worker.row_writer import Infos, RowWriter
+from vecenvs.worker.row_writer import RowWriter
 
 ENV_ERRORS = (Exception, SystemExit)  # an env that calls sys.exit() has failed; it does not end the program
 
-Body = RowsBody | Infos | None
+Body = RowsBody | None
 
 FirstRow = Callable[[], RowsBody | None]  # writes the first row of an episode; returns what it has besides columns
 
@@ -78,13 +78,14 @@ class EnvShard:
         self._rows = RowWriter(
             self.envs, first, batch, self._autoreset, self.flags, self.unsettled, self._reader, remote=remote
         )
+        self.info_writer = self._rows.info_writer
         self._has_objects = batch.observations.layout.has_objects
         self._objects = batch.observations.objects
         self._rewards: Any = batch.rewards[first : first + len(self.envs)].data
         self._step_envs = _native.chosen.step_envs
         # The loop writes each observation to its row at once, by item assignment where it is Python.
         self._cells, self._where = batch.observations.shard(first, len(self.envs)).targets()
-        # Whether a row without flags and infos is complete with its columns.
+        # Whether a row without flags and infos is complete with what the loop writes.
         self._plain = not batch.info_attrs and not self._has_objects
 
     # Stepping
@@ -112,14 +113,14 @@ class EnvShard:
             self._stopped = exc
             return False
         self._stopped = None
-        return written and not infos and self._plain and not autoreset.reset_infos
+        return written and self._plain and not (infos or autoreset.reset_infos or self.info_writer.marked)
 
     def has_begun(self, number: int) -> bool:
         """Tell whether `step_all` was called for this command."""
         return self._step_number == number
 
     def end_step(self) -> Body:
-        """Do what the last `step_all` has left; return what there is besides columns: the body of ROWS or INFO_ROWS."""
+        """Do what the last `step_all` has left; return what there is besides columns."""
         stopped = self._stopped
         if stopped is _BROKEN_OFF:
             stopped = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
@@ -182,16 +183,12 @@ class EnvShard:
             shard = shard[: len(rewards)]
         if not written:
             self._rows.write_rewards(shard, rewards, extras)
-        whole = bool(infos) and self._rows.take_infos(infos, extras, together=shard is self.all)
-        if self._reader is not None:
-            for local, error in self._reader.collect(shard, extras, autoreset.reset_infos):
-                self._rows.fail(local, doing, error, extras)
-        if autoreset.reset_infos:
-            self._rows.add_reset_infos(shard, extras)
+        whole = None
+        if infos or self._reader is not None or autoreset.reset_infos or self.info_writer.marked:
+            whole = self._rows.write_infos(shard, infos, doing, extras, together=shard is self.all)
         objects = self._objects(rows_of(shifted(shard, self.first))) if self._has_objects else None
-        if whole and not (extras or objects or self.flags.some):
-            return whole
-        return RowsBody(extras, objects, whole) if extras or objects or whole else None
+        forms = self.info_writer.new_forms()
+        return RowsBody(extras, objects, whole, forms) if extras or objects or whole or forms else None
 
     def _fail_at(
         self,
@@ -298,9 +295,3 @@ class EnvShard:
         """Return the list of envs itself. From now on steps use the envs that the caller puts into it."""
         self._autoreset.make_exchangeable()
         return self.envs
-
-    def open_info(self, specs: Specs) -> None:
-        """Write attributes of these types to columns from now on."""
-        self._batch.open_info(specs)
-        if self._reader is not None:
-            self._reader.open(self._batch.info, self._batch.first_info)

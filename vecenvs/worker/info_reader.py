@@ -1,29 +1,38 @@
 """Reading of the info channel: attributes of envs, wherever they live, in every row's info.
 
-The worker reads them after each step, before an autoreset. They travel pickled, in the rows' infos, until every env
-has been reset once. Then their types are known, and numbers and small arrays get a column each, beside the
-observations (`attribute_columns.py`, `BatchColumns.open_info`). Other values, and those that do not fit their column
-any more, still travel pickled.
+The worker reads them after each step, before an autoreset; they travel as any other infos do, see `batch/infos.py`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import keyword
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from numpy.typing import NDArray
-
-from vecenvs.batch.attribute_columns import AttributeColumn
-from vecenvs.batch.values import copy_containers
+from vecenvs.batch.infos import own_value
 from vecenvs.env_calls import layers
-from vecenvs.transport.protocol import RowExtras, Slots, shifted
+from vecenvs.transport.protocol import Slots
 
 Getter = Callable[[Any], Any]
 
 _BARE = "unwrapped."
 _IMMUTABLE = frozenset({bool, int, float, str, type(None)})
+
+
+class Collected(NamedTuple):
+    """The attributes of some envs.
+
+    `columns` has one list for each attribute, with the values on the rows of the envs `shard`; `failed` are the others,
+    and why they could not be read. `begun` are those in `keep`, `first` the lists of their values after the reset.
+    """
+
+    shard: Slots
+    columns: list[list[Any]]
+    failed: list[tuple[int, Exception]]
+    begun: list[int]
+    first: list[list[Any]]
 
 
 class InfoReader:
@@ -34,7 +43,7 @@ class InfoReader:
     """
 
     def __init__(self, names: Sequence[str], envs: Sequence[Any], first: int) -> None:
-        self._names = names
+        self.names = tuple(names)
         self._taken = frozenset(names)
         self._envs = envs
         self._first = first
@@ -46,19 +55,9 @@ class InfoReader:
         self._unresolved = set(range(len(envs)))
         self._seen = list(envs)  # whose owners these are
         self._stash: dict[int, list[Any]] = {}
-        self._columns: list[AttributeColumn | None] = [None] * len(names)
-        self._first_columns: list[AttributeColumn | None] = [None] * len(names)
-
-    def open(self, columns: dict[str, NDArray[Any]], first_columns: dict[str, NDArray[Any]]) -> None:
-        """Write the values of rows to `columns` from now on, and those after resets to `first_columns`."""
-        shard = slice(self._first, self._first + len(self._envs))
-        self._columns, self._first_columns = (
-            [AttributeColumn(arrays[name], shard) if name in arrays else None for name in self._names]
-            for arrays in (columns, first_columns)
-        )
 
     def first(self, local: int) -> dict[str, Any]:
-        """Write the attributes after a reset to their columns; return copies of the others, by name.
+        """Return copies of the env's attributes after a reset, by name.
 
         Those of an env in `keep` are left to `collect`, which reads all envs. Raise AttributeError for a name that no
         layer of the env has.
@@ -68,18 +67,13 @@ class InfoReader:
             self._find_out(local)
         elif local in self._stash:
             return {}
-        slot = self._first + local
-        return {
-            name: value
-            for name, column, value in zip(self._names, self._first_columns, self.values(local), strict=True)
-            if column is None or not column.put(slot, value)
-        }
+        return dict(zip(self.names, self.values(local), strict=True))
 
     def values(self, local: int) -> list[Any]:
         """Return copies of the env's attributes. Raise AttributeError if one is no longer there."""
         sources = self._sources[local]
         found = [get(owner) for get, owner in sources] if sources else self._before_reset(local)
-        return found if _IMMUTABLE.issuperset(map(type, found)) else list(map(copy_containers, found))
+        return found if _IMMUTABLE.issuperset(map(type, found)) else list(map(own_value, found))
 
     def notice(self, local: int) -> None:
         """Forget which layers have the attributes if the caller has put another env in this place."""
@@ -96,62 +90,33 @@ class InfoReader:
         """Read the env's attributes for the current row now, since the env is about to be reset within its step."""
         self._stash[local] = self.values(local)
 
-    def collect(
-        self, shard: Slots, extras: list[RowExtras], reset_infos: dict[int, dict[str, Any]]
-    ) -> list[tuple[int, Exception]]:
-        """Write these rows' values to their columns or to `extras`; return the envs whose attributes could not be read.
-
-        Values after the reset of an env in `keep` that no column holds are added to its `reset_infos`.
-        """
+    def collect(self, shard: Slots) -> Collected:
+        """Read the attributes of these envs for their rows."""
         stash, self._stash = self._stash, {}
-        skip = {extra.slot - self._first for extra in extras if extra.failure is not None}
-        if skip:
-            shard = [local for local in shard if local not in skip]
         failed: list[tuple[int, Exception]] = []
         columns: list[list[Any]] = []
         if not self._unresolved:
-            try:
+            with contextlib.suppress(Exception):  # of one env: reading one by one tells which
                 columns = self._read(shard)
-            except Exception:  # of one env: reading one by one tells which
-                columns = []
         if not columns:
             shard, columns, failed = self._read_each(shard)
-        for local, row in stash.items():
-            if local in shard:
-                left = self._put_back(shard.index(local), row, local, columns)
-                if left:
-                    reset_infos[local] = {
-                        **reset_infos.get(local, {}),
-                        **{k: copy_containers(v) for k, v in left.items()},
-                    }
-        if not shard:
-            return failed
-        slots = shifted(shard, self._first)
-        whole = self._is_whole(shard)
-        for name, column, values in zip(self._names, self._columns, columns, strict=True):
-            if not (whole and column is not None and column.put_whole(values)):
-                self._store(name, column, slots, values, extras)
-        return failed
-
-    def _put_back(self, position: int, row: list[Any], local: int, columns: list[list[Any]]) -> dict[str, Any]:
-        """Replace an env's values after its reset by those of its row; return the former that have no column."""
-        slot, left = self._first + local, {}
-        for name, column, value, values in zip(self._names, self._first_columns, row, columns, strict=True):
-            first, values[position] = values[position], value
-            if column is None or not column.put(slot, first):
-                left[name] = first
-        return left
+        if not stash:
+            return Collected(shard, columns, failed, [], [])
+        begun = [local for local in stash if local in shard]
+        places = [shard.index(local) for local in begun]
+        first = [[values[place] for place in places] for values in columns]
+        for place, local in zip(places, begun, strict=True):
+            for values, value in zip(columns, stash[local], strict=True):
+                values[place] = value
+        return Collected(shard, columns, failed, begun, first)
 
     def _read(self, shard: Sequence[int]) -> list[list[Any]]:
         """Return each attribute's values, in the order of the shard."""
-        whole = self._is_whole(shard)
+        whole = isinstance(shard, range) and len(shard) == len(self._envs)  # a list may have another order
         return [
             read_all(owners if whole else [owners[local] for local in shard])
             for read_all, owners in zip(self._read_all, self._owners, strict=True)
         ]
-
-    def _is_whole(self, shard: Sequence[int]) -> bool:
-        return isinstance(shard, range) and len(shard) == len(self._envs)  # a list may have another order
 
     def _read_each(self, shard: Sequence[int]) -> tuple[list[int], list[list[Any]], list[tuple[int, Exception]]]:
         """Read env by env; return the envs that could be read, their values by attribute, and the failures."""
@@ -164,29 +129,10 @@ class InfoReader:
                 failed.append((local, exc))
         return list(read), [list(values) for values in zip(*read.values(), strict=True)], failed
 
-    def _store(
-        self,
-        name: str,
-        column: AttributeColumn | None,
-        slots: Sequence[int],
-        values: list[Any],
-        extras: list[RowExtras],
-    ) -> None:
-        if column is not None and column.put_all(slots, values):
-            return
-        found = {extra.slot: extra for extra in extras}
-        for slot, value in zip(slots, values, strict=True):
-            if column is not None and column.put(slot, value):
-                continue
-            if slot not in found:
-                found[slot] = RowExtras(slot, {})
-                extras.append(found[slot])
-            found[slot].info[name] = copy_containers(value)
-
     def _before_reset(self, local: int) -> list[Any]:
         """Return the values of an env that replaces a lost one and has not been reset: None for those it has not."""
         found: list[Any] = []
-        for name, get in zip(self._names, self._getters, strict=True):
+        for name, get in zip(self.names, self._getters, strict=True):
             try:
                 found.append(get(self._resolve(local, name, get)))
             except Exception:  # a property may raise anything before a reset
@@ -194,7 +140,7 @@ class InfoReader:
         return found
 
     def _find_out(self, local: int) -> None:
-        found = [self._resolve(local, name, get) for name, get in zip(self._names, self._getters, strict=True)]
+        found = [self._resolve(local, name, get) for name, get in zip(self.names, self._getters, strict=True)]
         for owners, owner in zip(self._owners, found, strict=True):
             owners[local] = owner
         self._sources[local] = list(zip(self._getters, found, strict=True))

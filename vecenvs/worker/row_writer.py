@@ -7,14 +7,12 @@ from typing import Any
 
 from vecenvs._native.twin import number_of
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.batch.infos import InfoForm, InfoWriter, completed
-from vecenvs.batch.values import shown
-from vecenvs.transport.protocol import RemoteFailure, RowExtras, Slots
+from vecenvs.batch.infos import RESET, STEP, InfoWriter, completed
+from vecenvs.batch.values import copy_containers, shown
+from vecenvs.transport.protocol import RemoteFailure, RowExtras, Slots, rows_of, shifted
 from vecenvs.worker.autoreset import Autoreset, RowFlags
 from vecenvs.worker.info_reader import InfoReader
 from vecenvs.worker.old_gym import remedy
-
-Infos = list[dict[str, Any]] | InfoForm | bool  # see `RowsBody.infos`
 
 
 class RowWriter:
@@ -41,7 +39,7 @@ class RowWriter:
         self._reader = reader
         self._remote = remote
         self._rewards: Any = batch.rewards[first : first + len(envs)].data
-        self._info_writer = InfoWriter(batch, slice(first, first + len(envs)))
+        self.info_writer = InfoWriter(batch, slice(first, first + len(envs)))
 
     def write_rewards(self, shard: Sequence[int], rewards: list[Any], extras: list[RowExtras]) -> None:
         """Write rewards of which some are not plain numbers."""
@@ -53,42 +51,77 @@ class RowWriter:
                 self.fail(local, f"step (its reward is {shown(reward)})", exc, extras)
 
     def write_first_row(self, local: int, obs: Any, info: dict[str, Any], extras: list[RowExtras]) -> None:
-        """Write the observation and the info of a reset."""
+        """Write the observation of an async reset; its info travels pickled.
+
+        This is done in a thread, whose rows are not in order with those that report new forms of infos.
+        """
         slot = self._first + local
         try:
             self._batch.observations.store_row(slot, obs)
+            self.info_writer.clear([slot])
             if info:
-                extras.append(RowExtras(slot, self._autoreset.row_info(info), info))
-            if self._batch.info and self._reader is not None:
-                self._reader.collect([local], extras, {})
+                extras.append(RowExtras(slot, copy_containers(info), info))
         except Exception as exc:
             self.fail(local, "reset", exc, extras)
 
-    def take_infos(self, infos: list[tuple[int, dict[str, Any]]], extras: list[RowExtras], *, together: bool) -> Infos:
-        """Return `RowsBody.infos` if every env has an info and they can travel together; else add them to `extras`."""
-        if together and len(infos) == len(self._envs):
-            own = [info for _, info in infos]
-            if self._reader is not None:
-                own = list(map(self._reader.without, own))
-            if all(own):
-                whole = self._info_writer.write(own) if self._remote else completed(own)
-                if whole:
-                    return whole
-        failed = {extra.slot - self._first for extra in extras if extra.failure is not None}
-        for local, info in infos:
-            if local not in failed:
-                own_info = info if self._reader is None else self._reader.without(info)
-                extras.append(RowExtras(self._first + local, own_info))
-        return False
+    def write_infos(
+        self,
+        shard: Slots,
+        infos: list[tuple[int, dict[str, Any]]],
+        doing: str,
+        extras: list[RowExtras],
+        *,
+        together: bool,
+    ) -> list[dict[str, Any]] | None:
+        """Write the infos of these envs' rows, and of their resets: to columns, or else to `extras`.
 
-    def add_reset_infos(self, shard: Slots, extras: list[RowExtras]) -> None:
-        """Add the infos of these envs' resets to the extras of their rows."""
-        found = {extra.slot: position for position, extra in enumerate(extras)}
-        for local in shard:
-            info = self._autoreset.reset_infos.pop(local, None)
-            if info is None:
-                continue
-            slot = self._first + local
+        Return those of rows instead if they may travel `together`, each env has one and all stay in this process.
+        """
+        reader, resets, direct = self._reader, self._autoreset.reset_infos, self._reader is None and not self._remote
+        whole = None
+        if together and direct and len(infos) == len(self._envs):
+            whole, infos = completed([info for _, info in infos]), []
+        gone = {extra.slot - self._first for extra in extras if extra.failure is not None}
+        if gone:
+            shard = [local for local in shard if local not in gone]
+        names: tuple[str, ...] = ()
+        columns: list[list[Any]] = []
+        collected = None
+        if reader is not None:
+            names, collected = reader.names, reader.collect(shard)
+            shard, columns = collected.shard, collected.columns
+            for local, error in collected.failed:
+                self.fail(local, doing, error, extras)
+            infos = [(local, reader.without(info)) for local, info in infos]
+        given = dict(infos)
+        own = [given.get(local, {}) for local in shard] if given else []
+        if direct:
+            extras += [RowExtras(self._first + local, info) for local, info in infos if local not in gone]
+        elif shard:
+            left = self.info_writer.write(STEP, rows_of(shifted(shard, self._first)), own, names, columns)
+            extras += [RowExtras(slot, info) for slot, info in left]
+        if collected is not None and collected.begun:
+            self._write_resets(collected.begun, extras, names, collected.first)
+        if resets:
+            self._write_resets([local for local in shard if local in resets], extras)
+        return whole
+
+    def _write_resets(
+        self,
+        begun: list[int],
+        extras: list[RowExtras],
+        names: tuple[str, ...] = (),
+        columns: Sequence[Sequence[Any]] = (),
+    ) -> None:
+        resets = self._autoreset.reset_infos
+        infos = [resets.pop(local, {}) for local in begun] if resets else []
+        slots = [self._first + local for local in begun]
+        if self._remote or self._reader is not None:
+            left = self.info_writer.write(RESET, slots, infos, names, columns)
+        else:
+            left = [*zip(slots, infos, strict=True)]
+        found = {extra.slot: position for position, extra in enumerate(extras)} if left else {}
+        for slot, info in left:
             if slot in found:
                 extras[found[slot]] = extras[found[slot]]._replace(reset_info=info)
             else:
@@ -117,7 +150,7 @@ class RowWriter:
 
     def fail_all(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
         """Fail all of these envs for a reason that is not known to be one env's; return the extras that say so."""
-        self._info_writer.report_again()  # the caller may have been unable to read the last report
+        self.info_writer.report_again()  # the caller may have been unable to read the last report
         extras: list[RowExtras] = []
         for local in shard:
             self._note_failure(local, why._replace(slot=self._first + local), extras)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from vecenvs.batch.batch_columns import BatchColumns, Specs
+from vecenvs.batch.batch_columns import BatchColumns
+from vecenvs.batch.infos import InfoWriter
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots
 from vecenvs.transport.reset_arguments import ResetArguments
 from vecenvs.worker.autoreset import RowFlags
@@ -21,6 +22,7 @@ class Shard(Protocol):
     flags: RowFlags
     done: Sequence[Any]
     unsettled: list[int | BaseException]
+    info_writer: InfoWriter
 
     @property
     def read_actions(self) -> Callable[[], Sequence[Any]]:
@@ -72,9 +74,6 @@ class Shard(Protocol):
 
     def show_envs(self) -> list[Any]:
         """Return the list of the envs itself."""
-
-    def open_info(self, specs: Specs) -> None:
-        """Write attributes of these types to columns from now on."""
 
 
 def make_shard(envs: Sequence[Any], first: int, batch: BatchColumns, autoreset: str, *, remote: bool) -> Shard:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
-from vecenvs.batch.batch_columns import BatchColumns, Specs
+from vecenvs.batch.batch_columns import BatchColumns
+from vecenvs.batch.infos import InfoForm
 from vecenvs.errors import VecEnvError
 from vecenvs.transport.pickling import can_pickle, dumps
 from vecenvs.transport.protocol import (
@@ -41,7 +42,7 @@ _STOPPED = 1.0  # seconds by which a sleep takes too long if this process has be
 CLOSE_WAIT = 5.0  # seconds for async resets to end before their envs are closed
 
 # Plain ints compare faster.
-_ROWS, _INFO_ROWS, _PLAIN = int(Answer.ROWS), int(Answer.INFO_ROWS), int(Answer.PLAIN_ROWS)
+_ROWS, _PLAIN = int(Answer.ROWS), int(Answer.PLAIN_ROWS)
 _CLOSE = int(Command.CLOSE)
 _STEP_SOME, _RESET, _AWAIT_RESET = int(Command.STEP_SOME), int(Command.RESET), int(Command.AWAIT_RESET)
 _SOME_ROWS = int(Answer.SOME_ROWS)
@@ -154,11 +155,8 @@ class Worker:
                 return number, _ROWS if env_shard.flags.some else _PLAIN, None
         body = env_shard.end_step()
         self._unanswered = -1
-        if body is None:
-            return number, _ROWS if env_shard.flags.some else _PLAIN, None
-        if type(body) is RowsBody:
-            return number, _ROWS, body
-        return number, _INFO_ROWS, None if body is True else body
+        plain = not env_shard.flags.some and (body is None or not (body.extras or body.objects or body.columns))
+        return number, _PLAIN if plain else _ROWS, body
 
     def break_off(self, number: int, tag: int, answered: Collection[int]) -> None:
         """Answer a begun command that an exception has ended which was no env's: a KeyboardInterrupt between two steps.
@@ -222,8 +220,10 @@ class Worker:
                 self.env_shard.hold(slot - self._first, name, value)
         self._reply(number, None)
 
-    def _on_resume(self, number: int, lost: dict[int, tuple[Any, int | None]]) -> None:
+    def _on_resume(self, number: int, body: tuple[dict[int, tuple[Any, int | None]], Sequence[InfoForm]]) -> None:
+        lost, forms = body
         self.env_shard.resume(lost)
+        self.env_shard.info_writer.take_over(forms)
         self._reply(number, None)
 
     def _on_fail(self, _: int, failures: dict[int, RemoteFailure]) -> None:
@@ -239,10 +239,6 @@ class Worker:
             self._reply(number, results)
         except Exception:  # one of the results cannot be pickled
             self._reply(number, portable_results(body, results))
-
-    def _on_open_info(self, number: int, specs: Specs) -> None:
-        self.env_shard.open_info(specs)
-        self._reply(number, None)
 
     def _on_report(self, number: int, seconds: float) -> None:
         threading.Thread(target=self._report, args=(seconds,), daemon=True).start()
@@ -303,7 +299,6 @@ class Worker:
         int(Command.CALL): _on_call,
         int(Command.PREPARE): _on_prepare,
         int(Command.RESUME): _on_resume,
-        int(Command.OPEN_INFO): _on_open_info,
         int(Command.FAIL): _on_fail,
         int(Command.REPORT): _on_report,
         _CLOSE: _on_close,

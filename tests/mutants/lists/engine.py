@@ -103,8 +103,9 @@ FAULTS = [
     ),
     Fault("pool/remote_calls.py", "reply._replace(slot=slot) for slot in group", "reply for _ in group", RULES),
     Fault(
-        "pool/step_answers.py", "all(each.form == form for each in self._tables.values())", "True", f"{INFOS}; {RULES}"
+        "pool/info_columns.py", "tables.count(tables[0]) == len(tables)", "tables[0] is not None", f"{INFOS}; {RULES}"
     ),
+    Fault("batch/infos.py", "            self._mark(STEP, rows, 0)\n", "            pass\n", INFOS),
     Fault(
         "pool/unanswered.py",
         "        if self.request is not None:\n            for worker in self.without_reply():",
@@ -134,7 +135,7 @@ FAULTS = [
     Fault("transport/leader.py", "always=True)", "always=False)", NODE),
     Fault("transport/remote.py", "_member.inbox.popleft()\n", "_member.inbox.pop()\n", NODE),
     Fault("transport/frames.py", "(count, *array", "(len(self._shards), *array", "tests/test_packed.py"),
-    Fault("transport/frames.py", "batch.info_numbers, (batch.info", "(), (batch.info", "tests/test_packed.py"),
+    Fault("transport/frames.py", "batch.flags, *batch.info_marks]", "batch.flags]", "tests/test_packed.py"),
     Fault(
         "transport/remote.py",
         "        except ConnectionError:\n            raise\n",

@@ -113,7 +113,7 @@ class AutoresetConformance(Conformance):
     @pytest.mark.parametrize("way", ["step", "send"])
     @pytest.mark.parametrize("word", ["", "hi"])
     def test_the_order_of_an_infos_keys(self, make: Make, word: str, way: str) -> None:
-        """The env's own keys, then those that every engine adds, then attributes, however infos are sent."""
+        """The env's own keys, then attributes, then those that every engine adds, however infos are sent."""
         vec = make([functools.partial(OrderedEnv, tag, word) for tag in range(4)], info_attrs=("t", "steps"))
         words = ["word"] if word else []
         attrs = ["t", "steps"]
@@ -128,9 +128,9 @@ class AutoresetConformance(Conformance):
                 vec.send([0] * 4)
                 last = vec.recv(4).infos
             ours = ["TimeLimit.truncated"]
-            assert {*map(tuple, middle)} == {("m", *words, "z", "a", *ours, *attrs)}
+            assert {*map(tuple, middle)} == {("m", *words, "z", "a", *attrs, *ours)}
             ours += ["terminal_observation", "episode_start"]
-            assert {*map(tuple, last)} == {("m", *words, "z", "a", *ours, *attrs)}
+            assert {*map(tuple, last)} == {("m", *words, "z", "a", *attrs, *ours)}
 
     def test_async_rows_during_a_reset(self, make: Make, tmp_path: Path) -> None:
         """The last row of the episode is repeated, with its attributes and without its reward."""

@@ -105,14 +105,15 @@ def at_home(home: int, text: str) -> str:
 
 
 class TextEnv(NumbersEnv):
-    """Return text observations; those of step 2 of env 1 cannot be unpickled."""
+    """Return text observations; that of env 1 at step `home` cannot be unpickled."""
 
-    def __init__(self, tag: int) -> None:
+    def __init__(self, tag: int, home: int = 2) -> None:
         super().__init__(tag, [0])
         self.observation_space: Any = spaces.Text(20)
+        self.home = home
 
     def _observe(self) -> Any:
-        return Homebound("a") if (self.tag, self.episode, self.t) == (1, 1, 2) else "a" * self.t
+        return Homebound("a") if (self.tag, self.episode, self.t) == (1, 1, self.home) else "a" * self.t
 
 
 def numbers(forms: list[int], tag: int, t: int) -> dict[Any, Any]:
@@ -220,6 +221,17 @@ class InfoConformance(Conformance):
         for t in range(1, 4):
             infos = vec.step([0] * 4)[3]
             assert [exactly(info) for info in infos] == [expected([0], tag, t) for tag in range(4)]
+
+    def test_after_a_row_that_cannot_be_unpickled(self, make: Make) -> None:
+        """The keys and types that come with it for the first time are those of rows that are sent before it is read."""
+        vec = make([functools.partial(TextEnv, tag, 1) for tag in range(4)])
+        vec.reset()
+        vec.send([0], [1])
+        vec.send([0], [0])
+        infos = vec.recv(indices=[0]).infos
+        assert exactly(infos[0]) == expected([0], 0, 1)
+        with contextlib.suppress(EnvError):
+            vec.recv(indices=[1])
 
     def test_infos_as_columns(self, make: Make) -> None:
         """One array for each key, whatever the infos have, of a step and of rows that are received."""

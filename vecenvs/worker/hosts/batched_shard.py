@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vecenvs._native.forks import run
-from vecenvs.batch.batch_columns import FIRST, LAST, TRUNCATED, BatchColumns, Specs
+from vecenvs.batch.batch_columns import FIRST, LAST, TRUNCATED, BatchColumns
 from vecenvs.batch.info_batches import Columns, InfoColumn, parts, united
 from vecenvs.batch.values import copy_containers
 from vecenvs.errors import ResetNeededError, VecEnvError, describe_indices
@@ -46,6 +46,7 @@ class BatchedShard:
         self._rewards = batch.rewards[self._slots]
         self._flags = batch.flags[self._slots]
         self._attributes = BlockAttributes(host, batch, self._slots)
+        self.info_writer = self._attributes.info_writer
         self._reading = batch.info_attrs
         self._number = -1
         self._body: Any = None  # of the answer to the last step of all envs, or an exception
@@ -94,7 +95,12 @@ class BatchedShard:
         if self._parts is not None:
             self._writer.write(self._parts)
             self._parts = None
-        return self._writer.with_objects(body)
+        return self._with_forms(self._writer.with_objects(body))
+
+    def _with_forms(self, body: RowsBody | None) -> RowsBody | None:
+        """Add new forms of infos, if there are any, to the body of an answer."""
+        forms = self.info_writer.new_forms()
+        return (body or RowsBody([]))._replace(forms=forms) if forms else body
 
     def step_some(self, some: Slots) -> tuple[int, RowsBody | None]:
         """Step the host for a command about its envs, all of them; what rows have besides columns are extras."""
@@ -204,10 +210,6 @@ class BatchedShard:
         self._rewards[:], self._flags[:], self.flags.some = 0.0, FIRST, True
         return RowsBody([], columns=(infos, resets))
 
-    def open_info(self, specs: Specs) -> None:
-        """Write attributes of these types to columns from now on."""
-        self._batch.open_info(specs)
-
     # Resets
 
     def resume(self, lost: dict[int, tuple[Any, int | None]]) -> None:
@@ -244,7 +246,7 @@ class BatchedShard:
         body = RowsBody([], columns=({**infos, **left}, first))
         body = self._writer.with_objects(body, [self.first + local for local in some]) or body
         found = body.spread(self.first, some)
-        return found if found.extras or found.objects else None
+        return self._with_forms(found if found.extras or found.objects else None)
 
     def try_reset(self, local: int) -> FirstRow:
         """Refuse: there is no async mode for batched envs."""
@@ -300,6 +302,7 @@ class BatchedShard:
         """Fail envs for a reason from outside; the whole host needs a reset then."""
         self._refused[:], self._why, self._detained = True, "failed before", True
         self._flags[list(shard)], self.flags.some = 0, True
+        self.info_writer.report_again()
         return self._failed(shard, why)
 
     # The envs

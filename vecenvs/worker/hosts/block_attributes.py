@@ -5,24 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from vecenvs.batch.attribute_columns import AttributeColumn
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.batch.info_batches import Columns, InfoColumn, parts
-from vecenvs.batch.values import copy_containers
+from vecenvs.batch.infos import RESET, STEP, InfoWriter, kind_of_all, own_value
 from vecenvs.worker.hosts.batched_host import BatchedHost
 from vecenvs.worker.hosts.block_writer import Mask
 
 
 class BlockAttributes:
-    """The attributes `names`. `store` and `store_first` return those that no column holds: they travel in the infos."""
+    """The attributes `names`. `store` and `store_first` return those that have no columns: they travel pickled."""
 
     def __init__(self, host: BatchedHost, batch: BatchColumns, slots: slice) -> None:
         self.names = batch.info_attrs
         self._host = host
         self._batch = batch
         self._slots = slots
+        self.info_writer = InfoWriter(batch, slots)
 
     def without(self, infos: Columns) -> Columns:
         """Return infos without the keys of attributes, which have precedence."""
@@ -44,21 +43,25 @@ class BlockAttributes:
 
     def store(self, attributes: Columns) -> Columns:
         """Write attributes that belong to a step's rows."""
-        return self._put(self._batch.info, attributes)
+        self.info_writer.clear(self._slots)
+        return self._put(STEP, attributes)
 
     def store_first(self, mask: Mask) -> Columns:
         """Read and write the attributes after a reset of the envs of `mask`."""
-        return self._put(self._batch.first_info, parts(self.read(), mask))
+        self._batch.info_marks[RESET, self._slots][mask] = 0
+        return self._put(RESET, parts(self.read(), mask))
 
-    def _put(self, columns: dict[str, NDArray[Any]], attributes: Columns) -> Columns:
-        left: Columns = {}
-        first, stop = self._slots.start, self._slots.stop
-        for name, column in attributes.items():
-            slots = range(first, stop) if column.rows is None else column.rows + first
-            if name not in columns or not AttributeColumn(columns[name], self._slots).put_all(slots, column.values):
-                left[name] = column
-        return left
+    def _put(self, which: int, attributes: Columns) -> Columns:
+        """Write the attributes that have columns; return the others."""
+        left = {name: each for name, each in attributes.items() if kind_of_all(each.values) is None}
+        names = tuple(name for name in attributes if name not in left)
+        if not names:
+            return left
+        own = attributes[names[0]].rows  # all have the same
+        rows = self._slots if own is None else (own + self._slots.start).tolist()
+        fit = self.info_writer.write_columns(which, rows, names, [attributes[name].values for name in names])
+        return left if fit else attributes
 
 
 def _copied(values: Any) -> Any:
-    return values.copy() if isinstance(values, np.ndarray) else [copy_containers(value) for value in values]
+    return values.copy() if isinstance(values, np.ndarray) else list(map(own_value, values))
