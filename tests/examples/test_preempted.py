@@ -25,7 +25,7 @@ def test_each_run_goes_on_where_the_last_one_was_preempted(backend: str, tmp_pat
     steps = 0
     for number in (signal.SIGUSR1, signal.SIGTERM):
         with subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(checkpoint), backend],
+            [sys.executable, str(PROGRAM), str(checkpoint), "--backend", backend],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
