@@ -6,7 +6,6 @@ The worker reads them after each step, before an autoreset; they travel as any o
 from __future__ import annotations
 
 import contextlib
-import keyword
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -49,7 +48,6 @@ class InfoReader:
         self._first = first
         paths = [name.removeprefix(_BARE) for name in names]
         self._getters = [operator.attrgetter(path) for path in paths]
-        self._read_all = [_read_all(path) for path in paths]
         self._owners: list[list[Any]] = [[None] * len(envs) for _ in names]
         self._sources: list[list[tuple[Getter, Any]]] = [[] for _ in envs]  # the same by env; empty until found out
         self._unresolved = set(range(len(envs)))
@@ -114,8 +112,8 @@ class InfoReader:
         """Return each attribute's values, in the order of the shard."""
         whole = isinstance(shard, range) and len(shard) == len(self._envs)  # a list may have another order
         return [
-            read_all(owners if whole else [owners[local] for local in shard])
-            for read_all, owners in zip(self._read_all, self._owners, strict=True)
+            list(map(get, owners if whole else [owners[local] for local in shard]))
+            for get, owners in zip(self._getters, self._owners, strict=True)
         ]
 
     def _read_each(self, shard: Sequence[int]) -> tuple[list[int], list[list[Any]], list[tuple[int, Exception]]]:
@@ -157,16 +155,3 @@ class InfoReader:
             f"info_attrs names {name!r}, which env {self._first + local} ({type(found[-1]).__name__}) "
             "and its wrappers do not have after a reset"
         )
-
-
-def _read_all(path: str) -> Callable[[list[Any]], list[Any]]:
-    """Make a function which returns the attribute at `path` of each object in a list.
-
-    Python reads an attribute whose name stands in code twice as fast as one passed by name, and this is done for every
-    env at every step.
-    """
-    if not all(part.isidentifier() and not keyword.iskeyword(part) for part in path.split(".")):
-        get = operator.attrgetter(path)
-        return lambda owners: list(map(get, owners))
-    read: Callable[[list[Any]], list[Any]] = eval(f"lambda owners: [owner.{path} for owner in owners]")  # noqa: S307
-    return read

@@ -160,7 +160,6 @@ FAULTS = [
     Fault(
         "worker/hosts/batched_host.py", 'getattr(env, f"single_{which}", None)', "getattr(env, which, None)", BATCHED
     ),
-    Fault("worker/info_reader.py", "part.isidentifier() and not keyword.iskeyword(part)", "part.isidentifier()", INFOS),
     Fault(
         "worker/make_envs.py",
         "        close_envs(envs, first, remote=remote)\n        if not",
