@@ -18,10 +18,10 @@ from vecenvs.bench.child import Child
 from vecenvs.bench.contest import LIMIT, Stepper, Turn, contest
 from vecenvs.bench.contestants import Backend, MakesVec, VecContestant, VecStepper, draw_actions, parse
 from vecenvs.bench.limit import BareLoops, BatchedLoop
+from vecenvs.bench.memory_use import footprint
 from vecenvs.bench.monitored import from_make_vec_env
 from vecenvs.bench.native import NativeEnv, native
 from vecenvs.bench.report import rows
-from vecenvs.bench.weigh import footprint
 from vecenvs.bench.workloads import workload
 from vecenvs.cpus import usable_cores
 from vecenvs.views import as_gymnasium

@@ -39,9 +39,9 @@ from vecenvs import SubprocVecEnv
 from vecenvs.bench.contest import LIMIT, Contestant, contest
 from vecenvs.bench.contestants import VecContestant, from_env_fn, parse
 from vecenvs.bench.limit import BareLoops
+from vecenvs.bench.memory_use import weigh
 from vecenvs.bench.monitored import from_make_vec_env, monitored
 from vecenvs.bench.report import Spread, rows, share_of
-from vecenvs.bench.weigh import weigh
 from vecenvs.bench.workloads import Workload, workload
 from vecenvs.cpus import usable_cores
 

@@ -11,7 +11,7 @@ import pytest
 from vecenvs.bench import bar_chart, contest, limit, report
 from vecenvs.bench.contest import LIMIT, Timing, Turn
 from vecenvs.bench.measurement import Measurement
-from vecenvs.bench.weigh import Footprint
+from vecenvs.bench.memory_use import MemoryUse
 
 
 class FakeStepper:
@@ -64,7 +64,7 @@ class TestContest:
 
     def test_memory_is_weighed_once(self) -> None:
         log: list[str] = []
-        footprint = Footprint(8, 4, 1, 2)
+        footprint = MemoryUse(8, 4, 1, 2)
         found = contest.contest([[Fake(log, "a")]] * 2, FakeLimit(log), 4, seconds=0.002, weigh=lambda *_: footprint)
         assert [turn.memory for turn in found if turn.contestant == "a"] == [footprint, None]
 
@@ -99,7 +99,7 @@ class TestContest:
 def a_measurement() -> Measurement:
     """Two contestants and a failure, the limit changing from 1000 to 2000 to 3000 steps/s."""
     found = Measurement(2, [8], 1.0, 2)
-    memory = Footprint(8 << 20, 4 << 20, 1 << 20, 2)
+    memory = MemoryUse(8 << 20, 4 << 20, 1 << 20, 2)
     for number in range(2):
         found.turns += [
             Turn(LIMIT, 8, number, Timing(1000 * (number + 1), 1.0)),

@@ -11,7 +11,7 @@ import pytest
 
 from vecenvs.bench import contestants, limit, workloads
 from vecenvs.bench.child import Child
-from vecenvs.bench.weigh import weigh
+from vecenvs.bench.memory_use import weigh
 
 
 class TestLimit:

@@ -135,7 +135,7 @@ def test_rows_do_not_depend_on_the_order_of_the_workers(monkeypatch: pytest.Monk
     """The caller moves from one worker's CPU to the other's and on to its own."""
     here = itertools.cycle([0, 1, 1, 2])
     monkeypatch.setattr("vecenvs.pool.workers.cpu_of", lambda: next(here))
-    monkeypatch.setattr("vecenvs.pool.commands._ARRANGE", 3)
+    monkeypatch.setattr("vecenvs.pool.commands._REORDER", 3)
     actions = np.zeros(len(FNS), dtype=np.int64)
     with SubprocVecEnv(FNS, 2) as vec, DummyVecEnv(FNS) as reference:
         for worker, transport in enumerate(vec._workers.transports):

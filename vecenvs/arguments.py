@@ -24,7 +24,7 @@ from gymnasium.vector import VectorEnv
 from vecenvs.batch.space_equality import same_layout
 from vecenvs.batch.values import as_array, shown
 from vecenvs.errors import NotSteppingError
-from vecenvs.vec_env import Indices, VecEnv, way_of_several
+from vecenvs.vec_env import Indices, VecEnv, batched_env_hint
 
 
 def check_vec_env(taker: str, given: Any, *, tensors: bool = False) -> None:
@@ -68,7 +68,7 @@ def listed(given: Any) -> Any:
 def check_env_fns(env_fns: Any) -> None:
     """Raise if `env_fns` is not a list of functions; the message names the wrong entry."""
     if callable(env_fns) or not isinstance(env_fns, Sequence):
-        way = way_of_several(env_fns)
+        way = batched_env_hint(env_fns)
         raise TypeError(
             f"env_fns must be a list of functions that make an env each, not {env_fns!r}{f': {way}' if way else ''}"
         )
@@ -76,7 +76,7 @@ def check_env_fns(env_fns: Any) -> None:
         raise ValueError("env_fns is empty: give one function per env")
     for i, env_fn in enumerate(env_fns):
         if not callable(env_fn):
-            way = way_of_several(env_fn) or "give a function that makes an env (lambda: gym.make(...))"
+            way = batched_env_hint(env_fn) or "give a function that makes an env (lambda: gym.make(...))"
             raise TypeError(f"env_fns[{i}] is {env_fn!r}: {way}")
 
 

@@ -108,13 +108,13 @@ def set_wrapper_attr(env: Any, name: str, value: Any) -> None:
     env.set_wrapper_attr(name, value)
 
 
-def as_it_is(env: Any) -> None:
+def mark_as_reset(env: Any) -> None:
     """Do nothing: calling this on an env that was never reset allows it to be stepped, as SB3 does."""
 
 
 def counts_as_reset(function: Any, args: Sequence[Any]) -> bool:
     """Tell whether an env can be stepped after a call of this function."""
-    return function is as_it_is or (function is env_method and args[:1] == ("reset",))
+    return function is mark_as_reset or (function is env_method and args[:1] == ("reset",))
 
 
 def class_name(cls: type) -> tuple[str, str]:

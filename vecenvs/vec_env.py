@@ -591,7 +591,7 @@ def grouped(shards: Sequence[range], count: int) -> list[NDArray[np.int64]]:
     return [np.array(group, dtype=np.int64) for group in groups]
 
 
-def way_of_several(env: Any) -> str:
+def batched_env_hint(env: Any) -> str:
     """Return how to use an object that steps several envs by itself; "" if `env` is not one."""
     if isinstance(getattr(env, "unwrapped", None), AsyncVectorEnv):
         return "give vecenvs.SubprocVecEnv the functions that make its single envs"

@@ -14,7 +14,7 @@ import pytest
 
 from vecenvs.__main__ import main
 from vecenvs.bench import contest, contestants, mpi_job, workloads
-from vecenvs.bench.weigh import weigh
+from vecenvs.bench.memory_use import weigh
 from vecenvs.errors import BackendUnavailable, VecEnvError
 
 NOTHING = workloads.workload("spin:0us")

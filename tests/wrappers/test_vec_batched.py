@@ -50,7 +50,7 @@ def test_a_plain_step_makes_no_dicts() -> None:
     for _ in range(60):
         _, _, terminated, truncated, infos = envs.step(np.ones(N, np.int64))
         over = set(np.flatnonzero(terminated | truncated).tolist())
-        assert set(seen[-1].looked_at) == over  # VecMonitor writes info["episode"]
+        assert set(seen[-1].materialized) == over  # VecMonitor writes info["episode"]
         assert set(np.flatnonzero(infos.get("_episode", np.zeros(N))).tolist()) == over
         ended += len(over)
     assert ended > N

@@ -97,8 +97,8 @@ class DummyVecEnv(PoolVecEnv):
     def _step_directly(self, number: int) -> StepReturn:
         """Carry out a step that is recorded, and has not been sent."""
         commands = self._commands
-        if not self._local.step_all(number):
-            rows = self._local.unwritten() if self._results is not None else None
+        if not self._local.try_step(number):
+            rows = self._local.pending_obs() if self._results is not None else None
             if rows is None or self._results is None:
                 return super().step_wait()
             body, parts = rows

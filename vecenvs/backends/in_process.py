@@ -17,7 +17,7 @@ from vecenvs.transport.protocol import OF_SOME, Answer, Command, RowsBody, addre
 from vecenvs.worker.calls import close_envs
 from vecenvs.worker.hosts.batched_shard import BatchedShard
 from vecenvs.worker.make_envs import make_envs
-from vecenvs.worker.portions import TOGETHER
+from vecenvs.worker.slow_envs import REPLY_WINDOW
 from vecenvs.worker.worker import Worker
 
 _STEP, _AWAIT_RESET = int(Command.STEP), int(Command.AWAIT_RESET)
@@ -64,20 +64,20 @@ class LocalTransport(Transport):
         """Return the list of envs that the worker steps: the caller may look into them and exchange some."""
         return [] if self._worker is None else self._worker.env_shard.show_envs()
 
-    def step_all(self, number: int) -> bool:
+    def try_step(self, number: int) -> bool:
         """Step the envs for a command that is recorded, and not put yet. Return True if that completes the rows.
 
         Otherwise, also after an exception of a signal's handler in here, the command has to be put and answered.
         """
-        return self._worker is not None and self._worker.step_all(number)
+        return self._worker is not None and self._worker.try_step(number)
 
-    def unwritten(self) -> tuple[RowsBody | None, Sequence[Any]] | None:
+    def pending_obs(self) -> tuple[RowsBody | None, Sequence[Any]] | None:
         """Return the body of the answer to a step of one batched env, and the observations, which no column has yet.
 
         None if there is more to do for that answer.
         """
         env_shard: object = self._worker and self._worker.env_shard
-        return env_shard.unwritten() if isinstance(env_shard, BatchedShard) else None
+        return env_shard.pending_obs() if isinstance(env_shard, BatchedShard) else None
 
     def has_flags(self) -> bool:
         """Tell whether a row of the last step has flags: that of an ended episode, say."""
@@ -95,13 +95,13 @@ class LocalTransport(Transport):
         env_shard, end = worker.env_shard, 0.0
         while True:
             # What a step has left that an exception broke off waits until that step has been answered.
-            if env_shard.unsettled and not (commands and env_shard.has_begun(commands[0][0])):
-                worker.settle()
+            if env_shard.deferred and not (commands and env_shard.was_tried(commands[0][0])):
+                worker.run_deferred()
             if answers:
                 if not commands:
                     return answers[0]
                 # The rows of several commands are returned together, too.
-                end = end or time.perf_counter() + TOGETHER / 2
+                end = end or time.perf_counter() + REPLY_WINDOW / 2
                 if worker.subset is not None or time.perf_counter() > end:
                     return answers[0]
             if not commands:

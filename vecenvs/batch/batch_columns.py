@@ -10,7 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecenvs._native import twin
-from vecenvs.batch.columns import Columns
+from vecenvs.batch.columns import SpaceColumns
 from vecenvs.batch.layout import SpaceLayout
 
 # Bits of a row's `BatchColumns.flags`; `_native.twin` says what they mean.
@@ -62,14 +62,14 @@ class BatchColumns:
         self.info_attrs = tuple(info_attrs)
         self.observation_space = observation_space
         self.action_space = action_space
-        self.actions = Columns(SpaceLayout(action_space), n, allocator.take)
-        self.observations = Columns(SpaceLayout(observation_space), n, allocator.take)
+        self.actions = SpaceColumns(SpaceLayout(action_space), n, allocator.take)
+        self.observations = SpaceColumns(SpaceLayout(observation_space), n, allocator.take)
         self.rewards: NDArray[np.float64] = allocator.take((n,), np.dtype(np.float64))
         self.flags: NDArray[np.uint8] = allocator.take((n,), np.dtype(np.uint8))
         layout = self.observations.layout
-        self.finals: Columns | None = None
+        self.finals: SpaceColumns | None = None
         if finals and not layout.has_objects and layout.row_bytes <= FINAL_BYTES:
-            self.finals = Columns(layout, n, allocator.take)
+            self.finals = SpaceColumns(layout, n, allocator.take)
         # Columns of infos, and which of them a row's info has: see `infos`.
         self.info_numbers = allocator.take((INFO_NUMBERS, n), np.dtype(np.int64))
         self.info_marks: NDArray[np.uint8] = allocator.take((2, n), np.dtype(np.uint8))

@@ -11,12 +11,12 @@ import numpy as np
 from vecenvs import _native
 from vecenvs.batch.layout import OBJECT, Array, SpaceLayout, coerce
 
-Rows = slice | list[int] | Array  # what indexes columns
+RowIndex = slice | list[int] | Array  # what indexes columns
 
 _ALL = slice(None)
 
 
-class Columns:
+class SpaceColumns:
     """n rows of one space. `arrays[k]` is leaf k's column, of shape (n, *leaf.shape)."""
 
     def __init__(self, layout: SpaceLayout, n: int, take: Callable[[tuple[int, ...], np.dtype[Any]], Array]) -> None:
@@ -56,7 +56,7 @@ class Columns:
         """Read `count` rows as separate values that share no memory with the columns."""
         return self.rows_at(slice(first, first + count), count)
 
-    def rows_at(self, rows: Rows, count: int) -> list[Any]:
+    def rows_at(self, rows: RowIndex, count: int) -> list[Any]:
         """Read these rows, `count` in number, as separate values that share no memory with the columns."""
         parts = [list(_copied(array[rows])) for array in self.arrays]
         if self._single:
@@ -95,18 +95,18 @@ class Columns:
         """Write a batch of some rows if it is one contiguous array of this very dtype and shape; else return False."""
         return self._numbers is not None and self._take_batch(self._numbers, batch, indices)
 
-    def assign(self, parts: Sequence[Array], indices: Rows = _ALL) -> None:
+    def assign(self, parts: Sequence[Array], indices: RowIndex = _ALL) -> None:
         """Write all rows, or those at `indices`, from one array per leaf."""
         for k, part in enumerate(parts):
             self.arrays[k][indices] = part
 
-    def objects(self, rows: Rows) -> list[Array] | None:
+    def objects(self, rows: RowIndex) -> list[Array] | None:
         """Copy these rows of the object leaves, for a message; return None if the space has no such leaf."""
         if not self.layout.has_objects:
             return None
         return [a[rows].copy() for a in self.arrays if a.dtype == OBJECT]
 
-    def take_objects(self, rows: Rows, parts: list[Array] | None) -> None:
+    def take_objects(self, rows: RowIndex, parts: list[Array] | None) -> None:
         """Write rows that `objects` has returned in another process."""
         if parts is not None:
             for array, part in zip((a for a in self.arrays if a.dtype == OBJECT), parts, strict=True):
@@ -121,7 +121,7 @@ def _copied(part: Any) -> Any:
 class ColumnSlice:
     """Adjacent rows, which one worker reads or writes at every step."""
 
-    def __init__(self, columns: Columns, first: int, count: int) -> None:
+    def __init__(self, columns: SpaceColumns, first: int, count: int) -> None:
         self._columns = columns
         self._first = first
         self._count = count
@@ -150,11 +150,11 @@ class ColumnSlice:
 
 
 class _Cell:
-    """A row of any kind, which `Columns.store_row` writes."""
+    """A row of any kind, which `SpaceColumns.store_row` writes."""
 
     __slots__ = ("_columns", "_row")
 
-    def __init__(self, columns: Columns, row: int) -> None:
+    def __init__(self, columns: SpaceColumns, row: int) -> None:
         self._columns = columns
         self._row = row
 

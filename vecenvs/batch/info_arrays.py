@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.batch.info_batches import Columns, FinalRows, InfoColumn, Rows, overwritten, parts
+from vecenvs.batch.info_batches import Columns, InfoColumn, LazyTerminalObs, RowIndex, overwritten, parts
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.batch.lazy_infos import BatchInfos
 
@@ -42,7 +42,7 @@ def info_columns(infos: Sequence[dict[str, Any]]) -> dict[str, InfoArray]:
     n = len(infos)
     if not isinstance(infos, BatchInfos):
         return _arrays(columns_of_dicts(infos), n)
-    columns, made = infos.columns, infos.looked_at
+    columns, made = infos.columns, infos.materialized
     if TRUNCATED_KEY not in columns:
         columns = {**columns, TRUNCATED_KEY: InfoColumn(None, np.zeros(n, bool))}
     if made:
@@ -55,7 +55,7 @@ def info_columns(infos: Sequence[dict[str, Any]]) -> dict[str, InfoArray]:
     return _arrays(columns, n)
 
 
-def columns_of_dicts(infos: Sequence[dict[str, Any]], rows: Rows | None = None) -> Columns:
+def columns_of_dicts(infos: Sequence[dict[str, Any]], rows: RowIndex | None = None) -> Columns:
     """Return the columns of some infos, which are those of `rows`, or of all rows."""
     found: dict[str, tuple[list[int], list[Any]]] = {}
     for row, info in zip(range(len(infos)) if rows is None else rows.tolist(), infos, strict=True):
@@ -94,7 +94,7 @@ def info_array(column: InfoColumn, n: int) -> InfoArray:
 
 
 def _is_flat(values: Any) -> bool:
-    return isinstance(values, FinalRows) and bool(values.layout.is_flat)
+    return isinstance(values, LazyTerminalObs) and bool(values.layout.is_flat)
 
 
 def _as_one(values: Sequence[Any]) -> NDArray[Any] | None:

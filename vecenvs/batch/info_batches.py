@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from vecenvs.batch.values import PYTHON_TYPES, as_array, copy_containers
 from vecenvs.errors import VecEnvError
 
-Rows = NDArray[np.int64]
+RowIndex = NDArray[np.int64]
 Columns = dict[str, "InfoColumn"]
 
 
@@ -21,7 +21,7 @@ class InfoColumn(NamedTuple):
     `values` is an array, a list, or for infos within infos a dict of columns, whose rows are numbered in the same way.
     """
 
-    rows: Rows | None
+    rows: RowIndex | None
     values: Any
 
     def has(self, row: int) -> bool:
@@ -50,7 +50,7 @@ class InfoColumn(NamedTuple):
         at = int(np.searchsorted(self.rows, row))
         return at if at < len(self.rows) and self.rows[at] == row else -1
 
-    def part(self, chosen: NDArray[np.bool_], every: Rows | None = None) -> InfoColumn | None:
+    def part(self, chosen: NDArray[np.bool_], every: RowIndex | None = None) -> InfoColumn | None:
         """Return the column of some rows, the indices of which are `every`; None if there is nothing left."""
         if self.rows is None:
             rows = np.flatnonzero(chosen) if every is None else every
@@ -65,7 +65,7 @@ class InfoColumn(NamedTuple):
         return InfoColumn(rows, _items(self.values, np.flatnonzero(chosen[self.rows])))
 
 
-def _items(values: Any, positions: Rows) -> Any:
+def _items(values: Any, positions: RowIndex) -> Any:
     return values[positions] if isinstance(values, np.ndarray) else [values[k] for k in positions.tolist()]
 
 
@@ -74,7 +74,7 @@ def parts(columns: Columns, chosen: NDArray[np.bool_]) -> Columns:
     return _parts(columns, chosen, np.flatnonzero(chosen))
 
 
-def _parts(columns: Columns, chosen: NDArray[np.bool_], every: Rows | None) -> Columns:
+def _parts(columns: Columns, chosen: NDArray[np.bool_], every: RowIndex | None) -> Columns:
     found = ((name, column.part(chosen, every)) for name, column in columns.items())
     return {name: column for name, column in found if column is not None}
 
@@ -120,7 +120,7 @@ def columns_of(infos: dict[str, Any], n: int) -> Columns:
     return found
 
 
-def _rows_of(mask: str, infos: dict[Any, Any], n: int) -> Rows | None:
+def _rows_of(mask: str, infos: dict[Any, Any], n: int) -> RowIndex | None:
     """Return the rows of a mask, None if there is none. VecEnvError if that has not one bool for each of n rows."""
     if mask not in infos:
         return None
@@ -154,7 +154,7 @@ def _joined(blocks: list[tuple[int, int, InfoColumn]], n: int) -> InfoColumn:
     return InfoColumn(rows, merged)
 
 
-def _rows_in(first: int, count: int, column: InfoColumn) -> Rows:
+def _rows_in(first: int, count: int, column: InfoColumn) -> RowIndex:
     """Return the rows of a column that begins at row `first`."""
     return (np.arange(count) if column.rows is None else column.rows) + first
 
@@ -172,7 +172,7 @@ def merged(one: InfoColumn, other: InfoColumn) -> InfoColumn:
     return InfoColumn(rows[order], [values[k] for k in order.tolist()])
 
 
-def united(some: Columns, others: Columns) -> Columns:
+def merge_disjoint(some: Columns, others: Columns) -> Columns:
     """Return the columns of some rows and of other rows."""
     both = {name: merged(some[name], column) for name, column in others.items() if name in some}
     return {**some, **others, **both}
@@ -193,7 +193,7 @@ def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
     return tuple(map_leaves(function, part) for part in value) if isinstance(value, tuple) else function(value)
 
 
-class FinalRows:
+class LazyTerminalObs:
     """The terminal observations of some rows, each put together when it is looked at."""
 
     def __init__(self, layout: Any, leaves: list[Any]) -> None:

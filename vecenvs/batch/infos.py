@@ -31,7 +31,7 @@ _KINDS = _TYPES | {np.ndarray}
 _OWN_TYPES: dict[Any, type] = {dtype.type: kind for dtype, kind in PYTHON_TYPES.items()}
 
 Kind = Any  # a type of numbers, or the dtype and the shape of arrays
-Rows = slice | list[int]
+RowIndex = slice | list[int]
 
 
 class InfoForm(NamedTuple):
@@ -58,7 +58,7 @@ class InfoTable:
             column = np.moveaxis(numbers.reshape(*shape, batch.n), -1, 0)
             self._columns.append((key, column, kind, column.data if kind in (float, int, bool) else None))
 
-    def write(self, rows: Rows, columns: Iterable[Any]) -> bool:
+    def write(self, rows: RowIndex, columns: Iterable[Any]) -> bool:
         """Write values of these rows, key by key: lists, or arrays (rows, ...). False if they are of other kinds."""
         write_column = _native.chosen.write_column
         for (_, column, kind, cells), values in zip(self._columns, columns, strict=True):
@@ -73,7 +73,7 @@ class InfoTable:
                 return False
         return True
 
-    def infos(self, rows: Rows) -> list[dict[str, Any]]:
+    def infos(self, rows: RowIndex) -> list[dict[str, Any]]:
         """Return the infos of these rows, with TRUNCATED_KEY False in each."""
         return self._make(
             [column[rows].tolist() if cells else column[rows].copy() for _, column, _, cells in self._columns]
@@ -128,13 +128,13 @@ class InfoWriter:
         for form in forms:
             self._add(form)
 
-    def clear(self, rows: Rows) -> None:
+    def clear(self, rows: RowIndex) -> None:
         """Note that these rows' infos have no columns."""
         if self.marked:
             self._mark(STEP, rows, 0)
             self.marked = rows != self._shard
 
-    def write_columns(self, which: int, rows: Rows, keys: tuple[Any, ...], columns: Sequence[Any]) -> bool:
+    def write_columns(self, which: int, rows: RowIndex, keys: tuple[Any, ...], columns: Sequence[Any]) -> bool:
         """Write infos with the same keys, key by key: lists, or arrays (rows, ...). False if they have no columns."""
         number, table = self._recent[which]
         if table is not None and table.form.keys == keys and table.write(rows, columns):
@@ -150,7 +150,7 @@ class InfoWriter:
     def write(
         self,
         which: int,
-        rows: Rows,
+        rows: RowIndex,
         infos: Sequence[dict[Any, Any]],
         names: tuple[str, ...] = (),
         columns: Sequence[Sequence[Any]] = (),
@@ -196,7 +196,7 @@ class InfoWriter:
         return [(slot, info) for slot, info in left if info]
 
     def _write(
-        self, which: int, rows: Rows, keys: tuple[Any, ...], kinds: tuple[Kind, ...], columns: Sequence[Any]
+        self, which: int, rows: RowIndex, keys: tuple[Any, ...], kinds: tuple[Kind, ...], columns: Sequence[Any]
     ) -> bool:
         number = self._numbers.get((which, keys, kinds)) or self._open(which, keys, kinds)
         if not (number and self._tables[number - 1].write(rows, columns)):
@@ -204,7 +204,7 @@ class InfoWriter:
         self._recent[which] = number, self._tables[number - 1]
         return self._mark(which, rows, number)
 
-    def _mark(self, which: int, rows: Rows, number: int) -> bool:
+    def _mark(self, which: int, rows: RowIndex, number: int) -> bool:
         self.marked = self.marked or which == STEP
         marks = self._marks[which]
         if isinstance(rows, slice):

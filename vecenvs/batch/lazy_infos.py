@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.batch.info_batches import Columns, Rows, info_of
+from vecenvs.batch.info_batches import Columns, RowIndex, info_of
 from vecenvs.batch.infos import TRUNCATED_KEY
 
 
@@ -98,7 +98,7 @@ class BatchInfos(LazyInfos):
         return map(self.__getitem__, range(self._n))
 
     @property
-    def looked_at(self) -> dict[int, dict[str, Any]]:
+    def materialized(self) -> dict[int, dict[str, Any]]:
         """The dicts that were made, by row. `columns` have everything about the other rows."""
         return self._made
 
@@ -119,7 +119,7 @@ class BatchInfos(LazyInfos):
             self._made[row] = {**info, **self[row]}
 
 
-class BegunInfos(LazyInfos):
+class LazyResetInfos(LazyInfos):
     """The info of each env's last reset: {} before the first, otherwise a dict with "episode_start"."""
 
     def __init__(self, n: int) -> None:
@@ -154,7 +154,7 @@ class BegunInfos(LazyInfos):
         """Whether each env has begun an episode, and no info has more than "episode_start"."""
         return self._all_begun and not (self._made or self._unmade)
 
-    def begin(self, rows: Rows, infos: Callable[[], Columns] | None) -> None:
+    def begin(self, rows: RowIndex, infos: Callable[[], Columns] | None) -> None:
         """Note episodes that began, with what their resets' infos have, if there are any."""
         self._begun[rows] = True
         self._all_begun = self._all_begun or bool(self._begun.all())

@@ -11,7 +11,7 @@
     tuning            the search for the fastest backend; tuning_table prints it
     report            shares of the limit with their spread, as a record (JSON) and a table
     bar_chart         shares of the limit as a picture
-    weigh             the memory that a contestant takes
+    memory_use        the memory that a contestant takes
     machine           facts about the machine
     child             fresh processes
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from vecenvs.bench.weigh import Footprint
+from vecenvs.bench.memory_use import MemoryUse
 
 LIMIT = "limit"
 _SETTLE = 0.05  # seconds for the processes of a turn to be gone
@@ -85,7 +85,7 @@ class Turn:
     round: int
     timing: Timing | None = None
     startup: float | None = None
-    memory: Footprint | None = None
+    memory: MemoryUse | None = None
     failure: str | None = None
     unavailable: bool = False
 
@@ -125,7 +125,7 @@ def contest(
     num_envs: int,
     *,
     seconds: float,
-    weigh: Callable[[Contestant, int], Footprint | None] | None = None,
+    weigh: Callable[[Contestant, int], MemoryUse | None] | None = None,
     take_turn: Callable[[Contestant, int, float], Turn] = take_turn,
 ) -> Iterator[Turn]:
     """Let contestants take turns of `seconds`, and yield each reading as soon as it is taken.

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from vecenvs.bench.contest import LIMIT, Contestant, Turn, contest, warmup_for
 from vecenvs.bench.limit import BareLoops, EpisodeStats
+from vecenvs.bench.memory_use import MemoryUse, weigh
 from vecenvs.bench.native import NativeEnv
 from vecenvs.bench.progress import progress
-from vecenvs.bench.weigh import Footprint, weigh
 from vecenvs.bench.workloads import BadRequest, Workload
 
 
@@ -43,7 +43,7 @@ def measure(
     num_envs: Sequence[int],
     seconds: float,
     repeats: int,
-    weigh: Callable[[Contestant, int], Footprint | None] = weigh,
+    weigh: Callable[[Contestant, int], MemoryUse | None] = weigh,
     keep: Callable[[Measurement], None] | None = None,
 ) -> Measurement:
     """Measure all contestants with each number of envs, in `repeats` rounds. Ctrl-C ends the measurement early.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from vecenvs.bench.contest import LIMIT, Turn
 from vecenvs.bench.measurement import Measurement
-from vecenvs.bench.weigh import Footprint
+from vecenvs.bench.memory_use import MemoryUse
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -51,7 +51,7 @@ class Row:
     share: Spread | None
     rate: Spread | None
     startup: Spread | None
-    memory: Footprint | None
+    memory: MemoryUse | None
     failure: str | None
     unavailable: bool = False
 

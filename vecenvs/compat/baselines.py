@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from vecenvs.arguments import arguments_of, check_arguments, check_env_fns, listed, parse_int
 from vecenvs.backends import dummy, subproc
-from vecenvs.batch.columns import Columns
+from vecenvs.batch.columns import SpaceColumns
 from vecenvs.batch.layout import SpaceLayout
 from vecenvs.batch.space_equality import same_space
 from vecenvs.compat.baselines_envs import Monitor, make_atari, make_env, set_global_seeds, wrap_deepmind
@@ -166,7 +166,7 @@ class VecEnvObservationWrapper(VecRowsWrapper):
         batch.obs = self.process(batch.obs)
         ended = last_infos(batch)
         if ended:
-            last = Columns(SpaceLayout(self.venv.observation_space), len(ended), np.empty)
+            last = SpaceColumns(SpaceLayout(self.venv.observation_space), len(ended), np.empty)
             for row, info in enumerate(ended):
                 last.store_row(row, info[TERMINAL])
             layout = SpaceLayout(self.observation_space)

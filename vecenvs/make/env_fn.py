@@ -16,7 +16,7 @@ from gymnasium.spaces import flatten_space
 from gymnasium.wrappers import FlattenObservation
 
 from vecenvs.make.preprocessing import Preprocessing, Source
-from vecenvs.worker.make_envs import close_refused, problem_of
+from vecenvs.worker.make_envs import close_refused, describe_interface_problem
 from vecenvs.wrappers.monitor import Monitor
 from vecenvs.wrappers.results import LoadMonitorResultsError, read_header
 from vecenvs.wrappers.reward import clip_action, scale_reward
@@ -110,7 +110,7 @@ def _begun_since(begun: float, path: str) -> bool:
 
 def _checked(env: Any, giver: str) -> Env:
     """Return `env`; TypeError if it is not an env. `giver` is the argument that returned it."""
-    problem = problem_of(env)
+    problem = describe_interface_problem(env)
     if not problem and not isinstance(env, gym.Env):
         problem = f"a {type(env).__name__}, which is no gymnasium.Env, as wrappers need: make that its base class"
     if problem:

@@ -27,7 +27,7 @@ from vecenvs.make.env_types import check_env_type, find_spec
 from vecenvs.make.native import check_single, mode_of, native_fns, wants_native
 from vecenvs.make.preprocessing import Source, check_game, preprocessing
 from vecenvs.make.rank import spmd_rank
-from vecenvs.vec_env import VecEnv, way_of_several
+from vecenvs.vec_env import VecEnv, batched_env_hint
 from vecenvs.wrappers.reward import check_scale
 
 RANK_STRIDE = 10_000  # the distance between the seeds of two ranks, as in baselines
@@ -214,14 +214,14 @@ def _sources(env_id: Any, num_envs: int, env_type: Any) -> list[Source]:
     if callable(env_id) or isinstance(env_id, EnvSpec):
         return [env_id] * num_envs
     if not isinstance(env_id, Sequence):
-        way = way_of_several(env_id)
+        way = batched_env_hint(env_id)
         raise TypeError(
             f"env_id must be an env id, a function that returns an env, or a list of such, not {env_id!r}"
             f"{f': {way}' if way else ''}"
         )
     for i, source in enumerate(env_id):
         if not callable(source):
-            way = way_of_several(source)
+            way = batched_env_hint(source)
             raise TypeError(
                 f"env_id[{i}] must be a function that returns an env, not {source!r}{f': {way}' if way else ''}"
             )

@@ -11,7 +11,7 @@ from vecenvs.pool.commands import Commands
 from vecenvs.pool.info_columns import InfoColumns
 from vecenvs.pool.subsets import bits_of
 from vecenvs.pool.timeouts import StepTimeouts
-from vecenvs.pool.unanswered import Rows
+from vecenvs.pool.unanswered import ReadyRows
 from vecenvs.pool.workers import Workers
 from vecenvs.transport import Message
 from vecenvs.transport.protocol import Answer, RemoteFailure, RowExtras, RowsBody, Slots, addressed, rows_of
@@ -50,7 +50,7 @@ class Answers:
         number, tag, body = message
         kind, commands = tag & 0xFF, self._commands
         if self._timed:
-            self._timeouts.hear(worker)
+            self._timeouts.note_activity(worker)
         if kind == _SOME_ROWS:
             slots, body = addressed(tag, body)
             self._take_forms(worker, body)
@@ -91,7 +91,7 @@ class Answers:
             self._batch.observations.take_objects(rows_of(slots), rows.objects)
             extras = {extra.slot: extra for extra in rows.extras}
         commands.without_rows.discard(worker)
-        commands.add_rows(Rows(slots, bits, extras))
+        commands.add_rows(ReadyRows(slots, bits, extras))
         commands.mark_answered(each, bits)
 
     def _record_shard(self, worker: int, kind: int, body: Any) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from vecenvs import _native
 from vecenvs.batch.batch_columns import DONE, FINAL, FIRST, LAST, TERMINATED, TRUNCATED, BatchColumns
-from vecenvs.batch.info_batches import Columns, FinalRows, InfoColumn, Rows, overwritten
+from vecenvs.batch.info_batches import Columns, InfoColumn, LazyTerminalObs, RowIndex, overwritten
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.batch.lazy_infos import BatchInfos
 from vecenvs.batch.packed_infos import Blocks
@@ -60,10 +60,10 @@ class BatchedResults(StepResults):
         ]
         finals = []
         if len(final) and batch.finals is not None:
-            finals.append(InfoColumn(final, FinalRows(layout, batch.finals.at(final))))
+            finals.append(InfoColumn(final, LazyTerminalObs(layout, batch.finals.at(final))))
         if len(last):
             rows = [leaf.take(last, axis=0) if copy else leaf[last] for leaf in leaves]
-            finals.append(InfoColumn(last, FinalRows(layout, rows)))
+            finals.append(InfoColumn(last, LazyTerminalObs(layout, rows)))
         given: Callable[[], Columns] = self._brought(0) or dict
         extras = came.extras() if came.bodies else []
         table = self._infos.all_alike() if self._infos.used else None
@@ -93,14 +93,14 @@ class BatchedResults(StepResults):
         return found
 
     def batch_of(
-        self, slots: Sequence[int], extras: Extras, indices: Rows | None = None, *, begin: bool = True
+        self, slots: Sequence[int], extras: Extras, indices: RowIndex | None = None, *, begin: bool = True
     ) -> Batch:
         """Return the rows of some envs as a batch; see `StepResults.batch_of`."""
         batch = self._batch
         rows = np.array(slots, np.int64) if indices is None else indices
         flags = batch.flags.take(rows)
         ended, first = ((flags & _DONE) != 0).nonzero()[0], ((flags & _FIRST) != 0).nonzero()[0]
-        finals = [InfoColumn(at, FinalRows(held.layout, held.at(rows[at])))
+        finals = [InfoColumn(at, LazyTerminalObs(held.layout, held.at(rows[at])))
                   for flag, held in ((FINAL, batch.finals), (LAST, batch.observations))
                   if held is not None and len(at := ended[(flags[ended] & flag) != 0])]  # fmt: skip
         infos = BatchInfos(len(rows), dict, partial(_with_flags, flags, finals))

@@ -17,7 +17,7 @@ from typing import Any
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError, WorkerDied
 from vecenvs.pool.recovery import Recovery, copied
-from vecenvs.pool.subsets import Part, bits_of, divided, slots_in
+from vecenvs.pool.subsets import WorkerSlots, bits_of, divided, slots_in
 from vecenvs.pool.unanswered import Pending, Request, Unanswered
 from vecenvs.pool.workers import Workers
 from vecenvs.transport import Message, Transport
@@ -25,7 +25,7 @@ from vecenvs.transport.protocol import Command, RemoteFailure, Slots, address, r
 from vecenvs.transport.reset_arguments import ResetArguments
 
 _STEP = int(Command.STEP)  # a plain int compares faster
-_ARRANGE = 256  # steps between checks of which worker shares the caller's core
+_REORDER = 256  # steps between checks of which worker shares the caller's core
 
 
 # In async mode: by slot, the rows that are repeated while envs are being reset, and the commands for the first rows.
@@ -54,7 +54,7 @@ class Commands(Unanswered):
         self._timed = timed
         self._number = 0  # of the last command
         self._sent = [0] * len(self.shards)  # by worker: the number of the last command that has surely been put
-        self._until_arranged = _ARRANGE
+        self._until_reordered = _REORDER
 
     # Sending
 
@@ -76,10 +76,10 @@ class Commands(Unanswered):
 
     def step_all(self) -> None:
         """Begin a step of every env: send one command to each worker."""
-        self._until_arranged -= 1
-        if not self._until_arranged:
-            self._until_arranged = _ARRANGE
-            self._workers.arrange()
+        self._until_reordered -= 1
+        if not self._until_reordered:
+            self._until_reordered = _REORDER
+            self._workers.order_by_cpu()
         number = self.record_step()
         order, transports, objects, sent = self._workers.order, self._transports, self._objects, self._sent
         failed: Exception | None = None
@@ -101,7 +101,9 @@ class Commands(Unanswered):
         """Begin a step of the envs that are not being reset."""
         self.send(self.numbered(Command.STEP_SOME, divided(slots_in(slots), self.owner, self.shards)), slots)
 
-    def numbered(self, kind: Command, parts: Sequence[Part], given: ResetArguments | None = None) -> list[Pending]:
+    def numbered(
+        self, kind: Command, parts: Sequence[WorkerSlots], given: ResetArguments | None = None
+    ) -> list[Pending]:
         """Return commands about some slots, one for each worker (see `subsets.divided`): for `send`.
 
         A command's body has what concerns its slots of what is `given`.

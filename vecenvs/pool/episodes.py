@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs.batch.batch_columns import FIRST, Allocator, BatchColumns
-from vecenvs.batch.columns import Columns as BatchRows
+from vecenvs.batch.columns import SpaceColumns
 from vecenvs.batch.info_batches import Columns, info_of
-from vecenvs.batch.lazy_infos import BegunInfos
+from vecenvs.batch.lazy_infos import LazyResetInfos
 from vecenvs.pool.hosts import Hosts
 from vecenvs.pool.info_columns import InfoColumns
 from vecenvs.transport.protocol import Command
@@ -22,13 +22,13 @@ class Episodes:
     """The episodes of all slots. `reset_infos` has the info of each slot's last reset, {} before the first."""
 
     def __init__(self, shards: Sequence[range], batch: BatchColumns, infos: InfoColumns, hosts: Hosts) -> None:
-        self.reset_infos: Any = BegunInfos(batch.n) if hosts.batched else [{} for _ in range(batch.n)]
+        self.reset_infos: Any = LazyResetInfos(batch.n) if hosts.batched else [{} for _ in range(batch.n)]
         self._shards = shards
         self._hosts = hosts
         self._batch = batch
         self._infos = infos
         self._seeds: dict[int, int] = {}  # the last seed of each slot: seeds after a restart derive from it
-        self._last_rows: BatchRows | None = None
+        self._last_rows: SpaceColumns | None = None
         self._begun_before: set[int] = set()  # slots whose next first row is of a reset before `hold`
         self._held: tuple[dict[int, Any], dict[int, Any]] = ({}, {})  # seeds and options for each slot's next reset
 
@@ -90,7 +90,7 @@ class Episodes:
         When a worker dies, the columns may hold what it has written since.
         """
         observations = self._batch.observations
-        self._last_rows = BatchRows(observations.layout, self._batch.n, Allocator().take)
+        self._last_rows = SpaceColumns(observations.layout, self._batch.n, Allocator().take)
 
     def record_rows(self, slots: Sequence[int] | slice) -> None:
         """Record that the rows in the columns of these slots are being returned."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from vecenvs.arguments import parse_int, split
 from vecenvs.batched import Batched, width
 from vecenvs.errors import VecEnvError, describe_indices
-from vecenvs.pool.subsets import Part
+from vecenvs.pool.subsets import WorkerSlots
 
 _SHOWN = 4  # hosts in an error
 
@@ -100,7 +100,7 @@ class Hosts:
         position = bisect.bisect_right(self._starts, slot) - 1
         return self.batched[position] if position >= 0 and slot in self.batched[position] else None
 
-    def check_whole(self, what: str, parts: Sequence[Part]) -> None:
+    def check_whole(self, what: str, parts: Sequence[WorkerSlots]) -> None:
         """Raise VecEnvError if a part, which is one worker's, has some of the envs of a batched env, but not all."""
         for part in parts if self.batched else ():
             host = self.host_of(part.slots[0])

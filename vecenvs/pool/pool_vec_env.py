@@ -18,7 +18,7 @@ from vecenvs.pool.pool_base import EnvFn, PoolBase, Result
 from vecenvs.pool.recovery import copied
 from vecenvs.pool.reset_parsing import parse_options, parse_reset, parse_seeds
 from vecenvs.pool.step_results import env_error
-from vecenvs.pool.subsets import Subset, bits_of, slots_in
+from vecenvs.pool.subsets import SlotSet, bits_of, slots_in
 from vecenvs.transport.protocol import Command
 from vecenvs.transport.reset_arguments import ResetArguments
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, grouped
@@ -53,7 +53,7 @@ class PoolVecEnv(PoolBase):
         if commands.stepping is None or self._recovery.lost:
             self._check_stepping()
         if commands.resetting:
-            self._step_result = self._finish_some(deadline, timeout)
+            self._step_result = self._finish_partial_step(deadline, timeout)
             return self._end_step()
         prepared = self._step_results.prepare()
         self._waiting.finish_step(deadline, timeout)
@@ -88,7 +88,7 @@ class PoolVecEnv(PoolBase):
                 del value  # no cycle, over its traceback
         return value  # type: ignore[no-any-return]
 
-    def _finish_some(self, deadline: float | None, timeout: float | None) -> Result:
+    def _finish_partial_step(self, deadline: float | None, timeout: float | None) -> Result:
         """Finish a step in which some envs take no part, since they are being reset."""
         commands = self._commands
         if commands.step_slots:
@@ -116,7 +116,7 @@ class PoolVecEnv(PoolBase):
     def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
         self._begin_resets(self._parse_slots("reset", indices), seed, options)
 
-    def _begin_resets(self, subset: Subset, seed: Seeds, options: Options) -> None:
+    def _begin_resets(self, subset: SlotSet, seed: Seeds, options: Options) -> None:
         slots = subset.slots
         arguments = parse_reset(seed, options, slots)
         self._check_free("reset", subset.bits, autoresets=False)
@@ -142,12 +142,12 @@ class PoolVecEnv(PoolBase):
             raise NotSteppingError("recv after step_async: finish it with step_wait, or use send instead")
         if self._held is None:
             if indices is None:
-                self._hold_first(min_envs, max_envs, timeout)
+                self._copy_ready(min_envs, max_envs, timeout)
             else:
                 self._hold_group(indices, min_envs, max_envs, timeout)
         return self._return_held()
 
-    def _hold_first(self, min_envs: int, max_envs: int | None, timeout: float | None) -> None:
+    def _copy_ready(self, min_envs: int, max_envs: int | None, timeout: float | None) -> None:
         """Wait for some rows, and copy those that are ready."""
         commands = self._commands
         due = commands.due
@@ -189,7 +189,7 @@ class PoolVecEnv(PoolBase):
         self._waiting.await_rows(subset.bits, deadline, timeout)
         self._hold_rows(subset)
 
-    def _hold_rows(self, subset: Subset) -> None:
+    def _hold_rows(self, subset: SlotSet) -> None:
         """Copy the rows of these envs, which are ready. If envs raised, keep one error for all of them."""
         slots, extras = subset.slots, self._commands.ready_extras()
         error = env_error(extras[slot] for slot in slots if slot in extras) if extras else None
@@ -251,7 +251,7 @@ class PoolVecEnv(PoolBase):
         for error in self._recovery.lost.values():  # the step has failed: recv returns what is left of it
             raise copied(error)
 
-    def _parse_slots(self, what: str, indices: Indices) -> Subset:
+    def _parse_slots(self, what: str, indices: Indices) -> SlotSet:
         self._check_open(what)
         return self._subsets.of(indices)
 

@@ -19,7 +19,7 @@ _MANY = 256  # slots
 _KEPT = 4  # envs in the sets that are remembered, for each env there is
 
 
-class Part(NamedTuple):
+class WorkerSlots(NamedTuple):
     """What one worker has of some slots. In `bits` each slot is the bit of its number."""
 
     worker: int
@@ -27,13 +27,13 @@ class Part(NamedTuple):
     bits: int
 
 
-class Subset(NamedTuple):
+class SlotSet(NamedTuple):
     """Some slots, in the caller's order: also as an array, as bits, and as what each worker has of them."""
 
     slots: Slots
     array: NDArray[np.int64]
     bits: int
-    parts: Sequence[Part]
+    parts: Sequence[WorkerSlots]
 
 
 class Subsets:
@@ -42,10 +42,10 @@ class Subsets:
     def __init__(self, owner: Sequence[int], shards: Sequence[range]) -> None:
         self._owner = owner
         self._shards = shards
-        self._known: dict[tuple[str, bytes], Subset] = {}
+        self._known: dict[tuple[str, bytes], SlotSet] = {}
         self._kept = 0
 
-    def of(self, indices: Indices) -> Subset:
+    def of(self, indices: Indices) -> SlotSet:
         """Return the envs that `indices` name. IndexError, TypeError or ValueError if they name none that exist."""
         if type(indices) is not np.ndarray or indices.ndim != 1 or indices.dtype not in (_INT64, _BOOL):
             return self._new(indices)
@@ -59,14 +59,14 @@ class Subsets:
             self._kept += len(found.slots) + 1
         return found
 
-    def _new(self, indices: Indices) -> Subset:
+    def _new(self, indices: Indices) -> SlotSet:
         if indices is None:
             n = len(self._owner)
-            parts = [Part(worker, shard, bits_of(shard)) for worker, shard in enumerate(self._shards)]
-            return Subset(range(n), np.arange(n, dtype=_INT64), bits_of(range(n)), parts)
+            parts = [WorkerSlots(worker, shard, bits_of(shard)) for worker, shard in enumerate(self._shards)]
+            return SlotSet(range(n), np.arange(n, dtype=_INT64), bits_of(range(n)), parts)
         slots = parse_indices(indices, len(self._owner))
         parts = divided(slots, self._owner, self._shards)
-        return Subset(slots, np.array(slots, _INT64), sum(part.bits for part in parts), parts)
+        return SlotSet(slots, np.array(slots, _INT64), sum(part.bits for part in parts), parts)
 
 
 def bits_of(slots: Iterable[int]) -> int:
@@ -86,7 +86,7 @@ def slots_in(bits: int) -> list[int]:
     return [slot for slot, digit in enumerate(reversed(f"{bits:b}")) if digit == "1"]
 
 
-def divided(slots: Iterable[int], owner: Sequence[int], shards: Sequence[range]) -> list[Part]:
+def divided(slots: Iterable[int], owner: Sequence[int], shards: Sequence[range]) -> list[WorkerSlots]:
     """Return each worker that owns some of these slots, and those.
 
     They ascend: so what comes back in another order, as the first rows that are ready do, is a range again, which costs
@@ -97,6 +97,6 @@ def divided(slots: Iterable[int], owner: Sequence[int], shards: Sequence[range])
         worker = owner[left[at]]
         end = bisect.bisect_left(left, shards[worker].stop, at)
         group = slots_of(left[at:end])
-        parts.append(Part(worker, group, bits_of(group)))
+        parts.append(WorkerSlots(worker, group, bits_of(group)))
         at = end
     return parts

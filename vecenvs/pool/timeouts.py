@@ -38,7 +38,7 @@ class StepTimeouts:
                 self._heard = [now] * len(self._heard)
         self._looked = now
 
-    def hear(self, worker: int) -> None:
+    def note_activity(self, worker: int) -> None:
         """Record a sign of life of this worker."""
         if self.step_timeout is not None:
             self._heard[worker] = time.monotonic()
@@ -69,7 +69,7 @@ class StepTimeouts:
     def restart(self, workers: Iterable[int]) -> None:
         """Start the clocks of these workers again: after a StepTimeout."""
         for worker in workers:
-            self.hear(worker)
+            self.note_activity(worker)
 
     def _since(self, worker: int, start: float) -> float:
         transport = self._transports[worker]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.pool.step_answers import StepAnswers
-from vecenvs.pool.subsets import Part, bits_of, slots_in
+from vecenvs.pool.subsets import WorkerSlots, bits_of, slots_in
 from vecenvs.transport.protocol import Command, RowExtras, Slots, slots_of
 from vecenvs.transport.reset_arguments import ResetArguments
 
@@ -25,7 +25,7 @@ class Pending:
 
     __slots__ = ("bits", "body", "kind", "left", "number", "since", "slots", "worker")
 
-    def __init__(self, number: int, part: Part, kind: Command, since: float) -> None:
+    def __init__(self, number: int, part: WorkerSlots, kind: Command, since: float) -> None:
         self.number = number
         self.worker, self.slots, self.bits = part
         self.left = self.bits
@@ -38,7 +38,7 @@ class Pending:
         return self.slots if self.left == self.bits else slots_of([s for s in self.slots if self.left >> s & 1])
 
 
-class Rows(NamedTuple):
+class ReadyRows(NamedTuple):
     """Rows that have come together, and what came with them besides columns, by slot."""
 
     slots: Slots
@@ -71,7 +71,7 @@ class Unanswered:
         self.stepping: dict[int, float] | None = None  # worker -> when its shard's step began; None between two steps
         self.step_slots = 0  # the slots of a step during which the other envs are being reset
         self.step_answers = StepAnswers(shards)
-        self._ready: tuple[list[Rows], int] = [], 0  # with the slots of all of them
+        self._ready: tuple[list[ReadyRows], int] = [], 0  # with the slots of all of them
         self.without_rows = {*range(len(shards))}  # workers that have sent no row yet
         self.orphaned = 0  # slots whose ready row is from a step that a worker's death has ended
         self.resetting: dict[int, list[Any]] = {}  # slots under an async autoreset -> the row that they repeat
@@ -108,7 +108,7 @@ class Unanswered:
         return found
 
     @property
-    def ready(self) -> list[Rows]:
+    def ready(self) -> list[ReadyRows]:
         """Rows that have come and have not been returned."""
         return self._ready[0]
 
@@ -120,7 +120,7 @@ class Unanswered:
         """Return what has come with the rows that are ready besides columns, by slot."""
         return {slot: extra for rows in self.ready for slot, extra in rows.extras.items()}
 
-    def add_rows(self, rows: Rows) -> None:
+    def add_rows(self, rows: ReadyRows) -> None:
         """Record rows that have come. Repeatable."""
         ready, bits = self._ready
         if not bits & rows.bits and not (ready and ready[-1].bits & rows.bits):
@@ -159,11 +159,11 @@ class Unanswered:
         for worker in workers:
             shard = self.shards[worker]
             bits = bits_of(shard)
-            self.add_rows(Rows(shard, bits, self.step_answers.by_slot(worker)))
+            self.add_rows(ReadyRows(shard, bits, self.step_answers.by_slot(worker)))
             self.orphaned |= bits
 
 
-def _without(rows: Rows, bits: int) -> Rows | None:
+def _without(rows: ReadyRows, bits: int) -> ReadyRows | None:
     """Return rows without those of some slots; None if nothing is left."""
     if not rows.bits & bits:
         return rows
@@ -171,4 +171,4 @@ def _without(rows: Rows, bits: int) -> Rows | None:
     if not kept:
         return None
     slots = slots_of([slot for slot in rows.slots if kept >> slot & 1])
-    return Rows(slots, kept, {slot: extra for slot, extra in rows.extras.items() if kept >> slot & 1})
+    return ReadyRows(slots, kept, {slot: extra for slot, extra in rows.extras.items() if kept >> slot & 1})

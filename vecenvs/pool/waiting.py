@@ -55,7 +55,7 @@ class Waiting:
         if self._timed:
             self._timeouts.look(begins=True)
         while stepping:
-            worker = next(reversed(stepping))  # see `Workers.arrange`
+            worker = next(reversed(stepping))  # see `Workers.order_by_cpu`
             transport = transports[worker]
             limit = self._limit(deadline) if limited else None
             message = transport.get(LIVENESS) if limit is None else _get_until(limit, transport)
@@ -130,7 +130,7 @@ class Waiting:
                 self._time_out(slots, deadline, timeout, "step")
 
     def _next_worker(self, missing: int) -> int:
-        """Return the worker to wait for next (see `Workers.arrange`), of those with an unanswered command for slots."""
+        """Return the worker to wait for next (`Workers.order_by_cpu`), of those with a command for slots."""
         for worker in reversed(self._workers.order):
             for each in self._commands.pending[worker].values():
                 if each.left & missing:

@@ -45,7 +45,7 @@ class Workers:
         self.start_timeout = start_timeout
         self.transports: list[Transport] = []
         self.wake: Semaphore | None = None  # released by workers whose transport `wakes`
-        # The order in which workers are sent a step; they are waited for in the reverse order. See `arrange`.
+        # The order in which workers are sent a step; they are waited for in the reverse order. See `order_by_cpu`.
         self.order: Sequence[int] = range(len(shards))
         # What the engine has launched last for each worker, which `transports` has once it has started.
         self.launched: dict[int, Transport] = {}
@@ -110,7 +110,7 @@ class Workers:
         except (ConnectionError, EOFError):
             raise self.died(worker, transport) from None
 
-    def arrange(self) -> None:
+    def order_by_cpu(self) -> None:
         """Let the workers that share a core with the caller be sent their step last and be waited for first.
 
         Such a worker cannot step before the caller sleeps anyway. When it has stepped, it wakes the caller at once; a

@@ -108,7 +108,7 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
         """Allow steps of envs that were never reset, as in SB3; the env itself may still refuse them."""
         never = [i for i, info in enumerate(self.vec.reset_infos) if not info]
         if never:
-            self.vec.call(env_calls.as_it_is, never)  # batched envs refuse the step later
+            self.vec.call(env_calls.mark_as_reset, never)  # batched envs refuse the step later
         self._begun = True
 
     def step_wait(self) -> StepReturn:  # type: ignore[override, unused-ignore]

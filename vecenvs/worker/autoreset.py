@@ -57,7 +57,7 @@ class Autoreset:
     """Resets the envs `envs` of slots first, first + 1, ... in one autoreset mode.
 
     `reset_infos` has the infos of resets, by env, until they are sent. In async mode an env whose episode has ended is
-    added to `unsettled`: its reset begins when the step has been answered.
+    added to `deferred`: its reset begins when the step has been answered.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Autoreset:
         batch: BatchColumns,
         mode: str,
         flags: RowFlags,
-        unsettled: list[int | BaseException],
+        deferred: list[int | BaseException],
         reader: InfoReader | None,
     ) -> None:
         self.acts: list[Callable[[Any], StepResult]] = []
@@ -78,7 +78,7 @@ class Autoreset:
         self._batch = batch
         self._mode = mode
         self._flags = flags
-        self._unsettled = unsettled
+        self._deferred = deferred
         self._reader = reader
         self._reset_marks = batch.info_marks[RESET].data
         self._held: dict[int, dict[str, Any]] = {}  # seeds and options for an env's next reset
@@ -112,7 +112,7 @@ class Autoreset:
             self.acts[local] = partial(Autoreset._first_step, self._me, local)
         elif self._mode == "async":
             self.refuse(local, "is being reset", "wait for its first row")
-            self._unsettled.append(local)
+            self._deferred.append(local)
         else:
             self.refuse(local, "has ended its episode")
         self._flags.set(local, flags)

@@ -20,8 +20,8 @@ from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots
 from vecenvs.transport.reset_arguments import ResetArguments
 from vecenvs.worker.autoreset import Autoreset, RowFlags, named
 from vecenvs.worker.info_reader import InfoReader
-from vecenvs.worker.portions import Portions
 from vecenvs.worker.row_writer import RowWriter
+from vecenvs.worker.slow_envs import SlowEnvs
 
 ENV_ERRORS = (Exception, SystemExit)  # an env that calls sys.exit() has failed; it does not end the program
 
@@ -49,9 +49,9 @@ class EnvShard:
     With `remote`, all that is returned is to be pickled, and exceptions are made fit for that. `flags.some` tells
     whether a row of the shard has flags.
 
-    `step_all` steps all envs in as few calls as possible. Mostly that is all; otherwise `end_step` does the rest.
+    `try_step` steps all envs in as few calls as possible. Mostly that is all; otherwise `finish_step` does the rest.
 
-    `unsettled` is what has to wait until the step has been answered: envs whose async reset is to begin, and
+    `deferred` is what has to wait until the step has been answered: envs whose async reset is to begin, and
     exceptions to raise that are not an env's own, such as a Ctrl-C.
     """
 
@@ -68,15 +68,15 @@ class EnvShard:
         self._stepped: list[Any] = []  # the rewards of the envs that have been stepped
         self._infos: list[tuple[int, dict[str, Any]]] = []
         self._stopped: BaseException | None = None
-        self.unsettled: list[int | BaseException] = []
-        self._slow_steps, self._slow_resets = Portions(), Portions()
+        self.deferred: list[int | BaseException] = []
+        self._slow_steps, self._slow_resets = SlowEnvs(), SlowEnvs()
         self.flags = RowFlags(batch, first, len(self.envs))
         self._batch = batch
         self._remote = remote
         self._reader = InfoReader(batch.info_attrs, self.envs, first) if batch.info_attrs else None
-        self._autoreset = Autoreset(self.envs, first, batch, autoreset, self.flags, self.unsettled, self._reader)
+        self._autoreset = Autoreset(self.envs, first, batch, autoreset, self.flags, self.deferred, self._reader)
         self._rows = RowWriter(
-            self.envs, first, batch, self._autoreset, self.flags, self.unsettled, self._reader, remote=remote
+            self.envs, first, batch, self._autoreset, self.flags, self.deferred, self._reader, remote=remote
         )
         self.info_writer = self._rows.info_writer
         self._has_objects = batch.observations.layout.has_objects
@@ -90,10 +90,10 @@ class EnvShard:
 
     # Stepping
 
-    def step_all(self, number: int, actions: Any) -> bool:
+    def try_step(self, number: int, actions: Any) -> bool:
         """Step all envs, for command `number`. Return True if that is all: the rows are complete with their columns.
 
-        Otherwise, also after an exception of a signal's handler in here, `end_step` has to follow.
+        Otherwise, also after an exception of a signal's handler in here, `finish_step` has to follow.
         """
         if self.flags.some:
             self.flags.clear(self.all)
@@ -115,19 +115,19 @@ class EnvShard:
         self._stopped = None
         return written and self._plain and not (infos or autoreset.reset_infos or self.info_writer.marked)
 
-    def has_begun(self, number: int) -> bool:
-        """Tell whether `step_all` was called for this command."""
+    def was_tried(self, number: int) -> bool:
+        """Tell whether `try_step` was called for this command."""
         return self._step_number == number
 
-    def end_step(self) -> Body:
-        """Do what the last `step_all` has left; return what there is besides columns."""
+    def finish_step(self) -> Body:
+        """Do what the last `try_step` has left; return what there is besides columns."""
         stopped = self._stopped
         if stopped is _BROKEN_OFF:
             stopped = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
         return self._step(self.all, self._actions, self._stepped, self._infos, stopped, math.inf)
 
     def step_some(self, some: Slots) -> tuple[int, Body]:
-        """Step the first of these envs, in this order, and write their rows: those that travel together (`Portions`).
+        """Step the first of these envs, in this order, and write their rows: those that travel together (`SlowEnvs`).
 
         Return how many were stepped, and what there is besides columns.
         """
@@ -220,7 +220,7 @@ class EnvShard:
         """
         if self._remote and threading.current_thread() is threading.main_thread():
             raise exc
-        self.unsettled.append(exc)
+        self.deferred.append(exc)
 
     def _store(self, local: int, obs: Any) -> None:
         """Write an observation of another dtype or type than its space's. Raise an error if it cannot be cast."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs.batch.info_arrays import columns_of_dicts
-from vecenvs.batch.info_batches import Columns, InfoColumn, parts, united
+from vecenvs.batch.info_batches import Columns, InfoColumn, merge_disjoint, parts
 
 _FINAL_NAMES = ("final_obs", "final_observation")
 _LAST = "terminal_observation"
@@ -38,7 +38,7 @@ def split_infos(infos: Columns, ended: NDArray[np.int64], n: int, *, as_gymnasiu
     others = {name: column for name, column in infos.items() if name not in statistics}
     over = mask_of(ended, n)
     resets, kept = parts(others, over), parts(others, ~over)
-    kept = united(kept, {**(last.values if last is not None else {}), **statistics})
+    kept = merge_disjoint(kept, {**(last.values if last is not None else {}), **statistics})
     return SplitInfos(kept, resets, _items(finals, ended))
 
 
@@ -54,7 +54,7 @@ def columns_of_list(infos: Sequence[dict[str, Any]], ended: NDArray[np.bool_], *
         last = [{name: value for name, value in info.items() if name != _LAST} for info in last]
     columns = columns_of_dicts([{} if over else info for info, over in zip(infos, ended.tolist(), strict=True)])
     if not (same_step and last):
-        return united(columns, columns_of_dicts(last, rows))
+        return merge_disjoint(columns, columns_of_dicts(last, rows))
     columns["final_info"] = InfoColumn(rows, columns_of_dicts(last, rows))
     if len(finals) == len(last):
         columns["final_obs"] = InfoColumn(rows, finals)

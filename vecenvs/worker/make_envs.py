@@ -16,7 +16,7 @@ from vecenvs.batched import Batched
 from vecenvs.cpus import sharing
 from vecenvs.errors import RepeatedEnvError, VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, ShardSpec
-from vecenvs.vec_env import way_of_several
+from vecenvs.vec_env import batched_env_hint
 from vecenvs.worker.calls import close_envs
 from vecenvs.worker.env_shard import ENV_ERRORS
 from vecenvs.worker.hosts.batched_host import BatchedHost
@@ -109,7 +109,7 @@ def _describe(envs: Sequence[Any], first: int, *, remote: bool) -> ShardSpec:
 
 
 def _check_env(env: Any, slot: int) -> None:
-    problem = problem_of(env)
+    problem = describe_interface_problem(env)
     if problem:
         close_refused(env)
         raise VecEnvError(f"the env function of env {slot} gave {problem}")
@@ -121,10 +121,10 @@ def close_refused(env: Any) -> None:
         env.close()
 
 
-def problem_of(env: Any) -> str:
+def describe_interface_problem(env: Any) -> str:
     """Return everything in which `env` differs from Gymnasium's interface, with the remedy; "" if nothing does."""
     kind = type(env).__name__
-    way = way_of_several(env) or way_of_several(getattr(env, "unwrapped", env))
+    way = batched_env_hint(env) or batched_env_hint(getattr(env, "unwrapped", env))
     if way:
         return f"a {kind}, which steps several envs at once, where a single one is needed: {way}"
     missing = [name for name in MEMBERS if not hasattr(env, name)]

@@ -25,7 +25,7 @@ class RowWriter:
         batch: BatchColumns,
         autoreset: Autoreset,
         flags: RowFlags,
-        unsettled: list[int | BaseException],
+        deferred: list[int | BaseException],
         reader: InfoReader | None,
         *,
         remote: bool,
@@ -35,7 +35,7 @@ class RowWriter:
         self._batch = batch
         self._autoreset = autoreset
         self._flags = flags
-        self._unsettled = unsettled
+        self._deferred = deferred
         self._reader = reader
         self._remote = remote
         self._rewards: Any = batch.rewards[first : first + len(envs)].data
@@ -143,8 +143,8 @@ class RowWriter:
         self._autoreset.refuse(local, "failed before")
         self._autoreset.reset_infos.pop(local, None)
         extras[:] = [extra for extra in extras if extra.slot != slot]
-        if local in self._unsettled:
-            self._unsettled.remove(local)
+        if local in self._deferred:
+            self._deferred.remove(local)
         extras.append(RowExtras(slot, {}, None, failure))
         self._flags.set(local, 0)
 

@@ -21,23 +21,23 @@ class Shard(Protocol):
     all: range
     flags: RowFlags
     done: Sequence[Any]
-    unsettled: list[int | BaseException]
+    deferred: list[int | BaseException]
     info_writer: InfoWriter
 
     @property
     def read_actions(self) -> Callable[[], Sequence[Any]]:
-        """What returns the actions for `step_all`."""
+        """What returns the actions for `try_step`."""
 
     # All envs
 
-    def step_all(self, number: int, actions: Sequence[Any]) -> bool:
-        """Step all envs for command `number`. Return True if that is all, else `end_step` has to follow."""
+    def try_step(self, number: int, actions: Sequence[Any]) -> bool:
+        """Step all envs for command `number`. Return True if that is all, else `finish_step` has to follow."""
 
-    def has_begun(self, number: int) -> bool:
-        """Tell whether `step_all` was called for this command."""
+    def was_tried(self, number: int) -> bool:
+        """Tell whether `try_step` was called for this command."""
 
-    def end_step(self) -> Any:
-        """Return what there is besides the columns of the last `step_all`."""
+    def finish_step(self) -> Any:
+        """Return what there is besides the columns of the last `try_step`."""
 
     # Some of them
 

@@ -48,7 +48,7 @@ _STEP_SOME, _RESET, _AWAIT_RESET = int(Command.STEP_SOME), int(Command.RESET), i
 _SOME_ROWS = int(Answer.SOME_ROWS)
 
 
-class Subset(NamedTuple):
+class SubsetCommand(NamedTuple):
     """A command about some slots that is being carried out, and the slots that are left of it."""
 
     number: int
@@ -83,7 +83,7 @@ class Worker:
         self._resets = AsyncResets(self.env_shard.try_reset, send, self._close_env, threads=threads)
         self._lock = threading.RLock()  # threads of async resets send as well, and a signal's handler may come between
         self._closed = False
-        self.subset: Subset | None = None  # while there is something left of one
+        self.subset: SubsetCommand | None = None  # while there is something left of one
 
     def handle(self, number: int, tag: int, body: Any) -> bool:
         """Carry out one command and answer it. Return False after CLOSE: the worker is done."""
@@ -94,8 +94,8 @@ class Worker:
             self.begin_some(number, tag, body)
             while self.subset is not None:
                 self.proceed()
-                if self._remote and self.env_shard.unsettled:
-                    self.settle()
+                if self._remote and self.env_shard.deferred:
+                    self.run_deferred()
             return True
         self.number = self._unanswered = number
         if type(body) is RemoteFailure:  # it could not be unpickled
@@ -103,14 +103,14 @@ class Worker:
             self._refuse(number, tag, body._replace(slot=slot, summary=f"env {slot}: {body.summary}"))
         else:
             self._COMMANDS[kind](self, number, body)
-        if self._remote and self.env_shard.unsettled:
-            self.settle()
+        if self._remote and self.env_shard.deferred:
+            self.run_deferred()
         return kind != _CLOSE
 
     def begin_some(self, number: int, tag: int, body: Any) -> None:
         """Begin a command about some slots. As long as there is a `subset`, `proceed` has to follow."""
         slots, body = addressed(tag, body)
-        self.subset = Subset(number, tag & 0xFF, slots, body)
+        self.subset = SubsetCommand(number, tag & 0xFF, slots, body)
         self.number = self._unanswered = number
 
     def proceed(self) -> None:
@@ -136,24 +136,24 @@ class Worker:
             else:
                 count, body = self.env_shard.step_some(some)
             self._send(number, *address(_SOME_ROWS, left[:count], body))
-        self.subset = Subset(number, kind, left[count:], given) if count < len(left) else None
+        self.subset = SubsetCommand(number, kind, left[count:], given) if count < len(left) else None
 
-    def step_all(self, number: int) -> bool:
+    def try_step(self, number: int) -> bool:
         """Step the whole shard ahead of `step`, which returns the answer. Return True if that is all."""
-        return self.env_shard.step_all(number, self._read_actions())
+        return self.env_shard.try_step(number, self._read_actions())
 
     def step(self, number: int, objects: Any = None) -> Message:
-        """Step the whole shard and return the answer. Call `settle` after that if there is `env_shard.unsettled`."""
+        """Step the whole shard and return the answer. Call `run_deferred` then if there is `env_shard.deferred`."""
         self.number = self._unanswered = number
         env_shard = self.env_shard
-        if not env_shard.has_begun(number):
+        if not env_shard.was_tried(number):
             if objects is not None:
                 rows = slice(self._first, self._first + len(env_shard.all))
                 self._batch.actions.take_objects(rows, objects)
-            if env_shard.step_all(number, self._read_actions()):
+            if env_shard.try_step(number, self._read_actions()):
                 self._unanswered = -1
                 return number, _ROWS if env_shard.flags.some else _PLAIN, None
-        body = env_shard.end_step()
+        body = env_shard.finish_step()
         self._unanswered = -1
         plain = not env_shard.flags.some and (body is None or not (body.extras or body.objects or body.columns))
         return number, _PLAIN if plain else _ROWS, body
@@ -191,16 +191,16 @@ class Worker:
         else:
             self._reply(number, why)
 
-    def settle(self) -> None:
+    def run_deferred(self) -> None:
         """Do what had to wait until a step was answered: begin async resets, raise a Ctrl-C."""
-        unsettled = self.env_shard.unsettled
-        while unsettled:
-            first = unsettled[0]
+        deferred = self.env_shard.deferred
+        while deferred:
+            first = deferred[0]
             if isinstance(first, BaseException):
-                del unsettled[0]
+                del deferred[0]
                 raise first
             self._resets.begin(first)  # an exception here leaves it in the list
-            del unsettled[0]
+            del deferred[0]
 
     # Stepping and resetting
 

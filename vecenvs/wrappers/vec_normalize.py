@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from vecenvs._native.twin import as_float32
 from vecenvs.arguments import check_names, parse_number, parse_path
-from vecenvs.batch.columns import Columns
+from vecenvs.batch.columns import SpaceColumns
 from vecenvs.batch.layout import SpaceLayout
 from vecenvs.errors import ClosedError, VecEnvError
 from vecenvs.vec_env import Batch, VecEnv
@@ -91,7 +91,7 @@ class VecNormalize(VecRowsWrapper):
         self._rewards = np.zeros(self.num_envs, np.float32)
         self._normalized: NDArray[np.float64] = np.zeros(self.num_envs)
         self._layout = SpaceLayout(venv.observation_space)
-        self._original: Columns | None = None  # the last rows of `venv`
+        self._original: SpaceColumns | None = None  # the last rows of `venv`
         self.observation_space = normalized_space(venv.observation_space, boxes, self.clip_obs)
 
     @property
@@ -138,7 +138,7 @@ class VecNormalize(VecRowsWrapper):
     def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
         slots, over = batch.indices, batch.dones
         if self._original is None:
-            self._original = Columns(self._layout, self.num_envs, np.zeros)
+            self._original = SpaceColumns(self._layout, self.num_envs, np.zeros)
         self._original.assign(self._layout.flatten(batch.obs), slots)
         self._rewards[slots] = batch.rewards
         if self.training:

@@ -52,8 +52,8 @@ FAULTS = [
     ),
     Fault(
         "batch/info_arrays.py",
-        "isinstance(values, FinalRows) and bool(values.layout.is_flat)",
-        "isinstance(values, FinalRows)",
+        "isinstance(values, LazyTerminalObs) and bool(values.layout.is_flat)",
+        "isinstance(values, LazyTerminalObs)",
         BATCHED,
     ),
     Fault(
@@ -166,7 +166,7 @@ FAULTS = [
         "        if not",
         f"{CONTRACT} -k 'TestRules or TestStarts'",
     ),
-    Fault("worker/row_writer.py", "        self._info_writer.report_again()  #", "        #", f"{INFOS}; {RULES}"),
+    Fault("worker/row_writer.py", "        self.info_writer.report_again()  #", "        #", f"{INFOS}; {RULES}"),
     Fault(
         "worker/worker.py",
         "                given = None\n            self._unanswered",

@@ -9,7 +9,7 @@ from gymnasium.vector import AsyncVectorEnv, VectorEnv
 from vecenvs.arguments import check_choice
 from vecenvs.backends.dummy import DummyVecEnv
 from vecenvs.batched import MODES, Batched
-from vecenvs.vec_env import VecEnv, way_of_several
+from vecenvs.vec_env import VecEnv, batched_env_hint
 from vecenvs.views.gymnasium.view import GymnasiumView
 from vecenvs.worker.hosts.batched_host import mode_of
 
@@ -42,11 +42,11 @@ def check_vector_env(given: Any) -> None:
     """Raise TypeError, with the remedy, unless `given` is a vector env that can be stepped here."""
     if isinstance(given, VectorEnv):
         if isinstance(given.unwrapped, AsyncVectorEnv):
-            way = way_of_several(given)
+            way = batched_env_hint(given)
             raise TypeError(f"from_gymnasium takes no AsyncVectorEnv, which has a process for each env: {way}")
         return
     if isinstance(given, VecEnv):
-        remedy = way_of_several(given)
+        remedy = batched_env_hint(given)
     elif any(cls.__module__.partition(".")[0] == "envpool" for cls in type(given).__mro__):
         remedy = "envpool.make_gymnasium gives one"
     else:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from vecenvs.batch.info_arrays import info_array
 from vecenvs.batch.info_batches import Columns, info_of, parts
 from vecenvs.batch.infos import TRUNCATED_KEY
-from vecenvs.batch.lazy_infos import BatchInfos, BegunInfos
+from vecenvs.batch.lazy_infos import BatchInfos, LazyResetInfos
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv
 
@@ -33,7 +33,7 @@ class VectorInfos:
         """Return the infos of the last resets of these envs."""
         infos: dict[str, Any] = {}
         given = self._vec.reset_infos
-        info_at = given.own if isinstance(given, BegunInfos) else given.__getitem__
+        info_at = given.own if isinstance(given, LazyResetInfos) else given.__getitem__
         for i in indices:
             own = without_vec_env_keys(info_at(i))
             infos = self._add_info(infos, own, i) if own else infos
@@ -73,7 +73,7 @@ class VectorInfos:
         Ended episodes, and rows whose dicts a wrapper has looked at, go one by one.
         """
         # In the other modes the VecEnv adds nothing that Gymnasium has.
-        columns, made = infos.columns if self._same_step else infos.given, infos.looked_at
+        columns, made = infos.columns if self._same_step else infos.given, infos.materialized
         if not (columns or made):
             return {}
         apart: NDArray[np.bool_] = np.zeros(self._n, bool)  # rows that take `_add_row`
@@ -122,5 +122,5 @@ def check_wrapped(dones: NDArray[np.bool_], ended: NDArray[np.bool_], infos: Seq
             "a wrapper changes dones, which Gymnasium does not have: define the properties terminated and truncated "
             "in the wrapper"
         )
-    for info in infos.looked_at.values() if isinstance(infos, BatchInfos) else infos:
+    for info in infos.materialized.values() if isinstance(infos, BatchInfos) else infos:
         info.setdefault(TRUNCATED_KEY, False)

@@ -10,7 +10,7 @@ import numpy as np
 
 from vecenvs._native.forks import run
 from vecenvs.batch.batch_columns import FIRST, LAST, TRUNCATED, BatchColumns
-from vecenvs.batch.info_batches import Columns, InfoColumn, parts, united
+from vecenvs.batch.info_batches import Columns, InfoColumn, merge_disjoint, parts
 from vecenvs.batch.values import copy_containers
 from vecenvs.errors import ResetNeededError, VecEnvError, describe_indices
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots, safe_text
@@ -20,11 +20,11 @@ from vecenvs.worker.env_shard import ENV_ERRORS, FirstRow
 from vecenvs.worker.final_infos import mask_of, split_infos
 from vecenvs.worker.hosts.batched_host import BatchedHost
 from vecenvs.worker.hosts.block_attributes import BlockAttributes
-from vecenvs.worker.hosts.block_writer import BlockWriter, Mask, Rows
-from vecenvs.worker.hosts.held_resets import HeldResets
+from vecenvs.worker.hosts.block_writer import BlockWriter, Mask, RowIndex
+from vecenvs.worker.hosts.next_resets import NextResets
 
 _BROKEN_OFF = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
-_NONE: Rows = np.zeros(0, np.int64)
+_NONE: RowIndex = np.zeros(0, np.int64)
 
 
 class BatchedShard:
@@ -34,7 +34,7 @@ class BatchedShard:
         self.first = first
         self.all = range(host.num_envs)
         self.done: Sequence[Any] = ()
-        self.unsettled: list[int | BaseException] = []
+        self.deferred: list[int | BaseException] = []
         self.flags = RowFlags(batch, first, len(self.all))
         self._host = host
         self._mode = autoreset
@@ -52,13 +52,13 @@ class BatchedShard:
         self._body: Any = None  # of the answer to the last step of all envs, or an exception
         self._parts: Sequence[Any] | None = None  # the observations of that step, as long as no column has them
         self._ended = _NONE  # whose episodes have ended in the last step
-        self._detained = True  # whether the next step may have to be refused, or end or begin episodes by itself
+        self._needs_check = True  # whether the next step may have to be refused, or end or begin episodes by itself
         self._refused: Mask = np.ones(len(self.all), bool)  # who need a reset
         self._begun_next: Mask = np.zeros(len(self.all), bool)  # next_step: whose lost episodes a reset follows
         self._why = "has not been reset"
         self._lost: dict[int, Any] = {}  # env -> the last row of its episode, which was lost with another worker
         self._fresh: Columns = {}  # infos of the resets of other envs meanwhile: these repeat their first rows
-        self._held = HeldResets(first)
+        self._held = NextResets(first)
         self.hold = self._held.hold  # seed and options for an env's next reset which is not the batched env's own
 
     def read_actions(self) -> Sequence[Any]:
@@ -67,8 +67,8 @@ class BatchedShard:
 
     # Stepping
 
-    def step_all(self, number: int, actions: Sequence[Any]) -> bool:
-        """Step the host for command `number`. `end_step` writes the rows: return False."""
+    def try_step(self, number: int, actions: Sequence[Any]) -> bool:
+        """Step the host for command `number`. `finish_step` writes the rows: return False."""
         self._number, self._body = number, _BROKEN_OFF
         try:
             self._body = self._step()
@@ -76,19 +76,19 @@ class BatchedShard:
             self._body = exc
         return False
 
-    def has_begun(self, number: int) -> bool:
-        """Tell whether `step_all` was called for this command."""
+    def was_tried(self, number: int) -> bool:
+        """Tell whether `try_step` was called for this command."""
         return self._number == number
 
-    def unwritten(self) -> tuple[RowsBody | None, Sequence[Any]] | None:
-        """Return what `end_step` would, and observations leaf by leaf which only that would write to the columns.
+    def pending_obs(self) -> tuple[RowsBody | None, Sequence[Any]] | None:
+        """Return what `finish_step` would, and observations leaf by leaf which only that would write to the columns.
 
         None if there is more to do than that.
         """
         return None if self._parts is None or isinstance(self._body, BaseException) else (self._body, self._parts)
 
-    def end_step(self) -> RowsBody | None:
-        """Complete the rows of the last `step_all` in the columns; return what there is besides."""
+    def finish_step(self) -> RowsBody | None:
+        """Complete the rows of the last `try_step` in the columns; return what there is besides."""
         body = self._body
         if isinstance(body, BaseException):
             body, self._parts = self._fail_all("step", body), None
@@ -104,13 +104,13 @@ class BatchedShard:
 
     def step_some(self, some: Slots) -> tuple[int, RowsBody | None]:
         """Step the host for a command about its envs, all of them; what rows have besides columns are extras."""
-        self.step_all(self._number, ())
-        body = self.end_step()
+        self.try_step(self._number, ())
+        body = self.finish_step()
         return len(some), body and body.spread(self.first, some)
 
     def _step(self) -> RowsBody | None:
         self._parts = None
-        if self._detained:
+        if self._needs_check:
             self.flags.some = False
             self._flags[:] = 0
             if self._refused.any():
@@ -119,7 +119,7 @@ class BatchedShard:
                 return self._end_lost_episodes()
             if self._begun_next.any():
                 return self._begin_after_loss()
-            self._detained, self._fresh = False, {}
+            self._needs_check, self._fresh = False, {}
         writer = self._writer
         obs, rewards, terminated, truncated, infos = run(self._host.step, writer.actions())
         self._parts = writer.parts(obs)
@@ -131,7 +131,7 @@ class BatchedShard:
             return self._end_episodes(self._parts, ended, began, infos)
         return None
 
-    def _end_episodes(self, obs: Sequence[Any], ended: Rows, began: Rows, infos: Columns) -> RowsBody | None:
+    def _end_episodes(self, obs: Sequence[Any], ended: RowIndex, began: RowIndex, infos: Columns) -> RowsBody | None:
         """Do what the mode says: resets, last observations; return whose infos are whose."""
         infos = self._attributes.without(infos)
         attributes = self._attributes.read()  # before a reset, unless the host has done that itself
@@ -143,7 +143,7 @@ class BatchedShard:
                 self._flags[ended] |= FIRST
         else:
             if self._refuses and len(ended):
-                self._refused, self._why, self._detained = self._mask_of(ended), "has ended its episode", True
+                self._refused, self._why, self._needs_check = self._mask_of(ended), "has ended its episode", True
             resets = parts(infos, self._mask_of(began)) if infos and len(began) else {}
         if self._reading:
             if len(began):
@@ -151,7 +151,7 @@ class BatchedShard:
             infos.update(self._attributes.store(attributes))
         return RowsBody([], columns=(infos, resets)) if infos or resets else None
 
-    def _begin_in_same_step(self, obs: Sequence[Any], ended: Rows, infos: Columns) -> tuple[Columns, Columns]:
+    def _begin_in_same_step(self, obs: Sequence[Any], ended: RowIndex, infos: Columns) -> tuple[Columns, Columns]:
         """Keep the last observations of ended episodes, reset if the host has not; return infos and those of resets."""
         finals: Any
         resets: Columns
@@ -170,7 +170,7 @@ class BatchedShard:
         self._parts = None
         return infos, self._reset(self._mask_of(ended))
 
-    def _mask_of(self, rows: Rows) -> Mask:
+    def _mask_of(self, rows: RowIndex) -> Mask:
         return mask_of(rows, len(self.all))
 
     def _end_lost_episodes(self) -> RowsBody:
@@ -190,7 +190,7 @@ class BatchedShard:
         self._writer.keep_final([lost[row] for row in rows.tolist()], rows, infos)
         resets = self._fresh
         if self._mode == "same_step":
-            resets = united(resets, {**self._reset(ended), **self._attributes.store_first(ended)})
+            resets = merge_disjoint(resets, {**self._reset(ended), **self._attributes.store_first(ended)})
             self._flags[rows] |= FIRST
         else:
             for row in rows.tolist():
@@ -205,8 +205,8 @@ class BatchedShard:
         """Return the first rows of the episodes after lost ones, in next_step mode."""
         began = self._begun_next
         infos = self._reset(began)
-        resets = united(self._fresh, {**infos, **self._attributes.store_first(began)})
-        infos = {**united(self._fresh, infos), **self._attributes.store(self._attributes.read())}
+        resets = merge_disjoint(self._fresh, {**infos, **self._attributes.store_first(began)})
+        infos = {**merge_disjoint(self._fresh, infos), **self._attributes.store(self._attributes.read())}
         self._rewards[:], self._flags[:], self.flags.some = 0.0, FIRST, True
         return RowsBody([], columns=(infos, resets))
 
@@ -214,7 +214,7 @@ class BatchedShard:
 
     def resume(self, lost: dict[int, tuple[Any, int | None]]) -> None:
         """Take over slots whose episodes ended with another worker: their next step returns a truncated row."""
-        self._detained = True
+        self._needs_check = True
         for slot, (row, seed) in lost.items():
             self._lost[slot - self.first] = row
             self._refused[slot - self.first] = False
@@ -239,7 +239,7 @@ class BatchedShard:
             left = self._attributes.store(self._attributes.read())
             first = {**infos, **self._attributes.store_first(mask)}
             if self._lost or self._begun_next.any():
-                self._fresh = united(parts(self._fresh, ~mask), first)
+                self._fresh = merge_disjoint(parts(self._fresh, ~mask), first)
         except BaseException as exc:
             return self._fail_all("reset", exc, some)
         self._rewards[mask], self._flags[mask], self.flags.some = 0.0, FIRST, True
@@ -260,7 +260,7 @@ class BatchedShard:
             obs, own = run(self._host.reset, part, seeds, options)
             self._writer.write(self._writer.parts(obs), part)
             self._held.forget(some)
-            infos = united(infos, own if part is None else parts(own, part))
+            infos = merge_disjoint(infos, own if part is None else parts(own, part))
         self._lost = {local: row for local, row in self._lost.items() if not mask[local]}
         self._ended = self._ended[~mask[self._ended]]
         self._begun_next = self._begun_next & ~mask
@@ -282,8 +282,8 @@ class BatchedShard:
         if not isinstance(exc, ENV_ERRORS):
             if self._remote and threading.current_thread() is threading.main_thread():
                 raise exc
-            self.unsettled.append(exc)
-        self._refused[:], self._why, self._detained = True, "failed before", True
+            self.deferred.append(exc)
+        self._refused[:], self._why, self._needs_check = True, "failed before", True
         self._ended, self._begun_next, self._lost = _NONE, self._begun_next & False, {}
         self._flags[:], self.flags.some = 0, True
         return RowsBody(self._extras_of(doing, exc, self.all if asked is None else asked))
@@ -300,7 +300,7 @@ class BatchedShard:
 
     def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
         """Fail envs for a reason from outside; the whole host needs a reset then."""
-        self._refused[:], self._why, self._detained = True, "failed before", True
+        self._refused[:], self._why, self._needs_check = True, "failed before", True
         self._flags[list(shard)], self.flags.some = 0, True
         self.info_writer.report_again()
         return self._failed(shard, why)
@@ -320,5 +320,5 @@ class BatchedShard:
         return self._host.envs_here()
 
 
-def _rows_of(part: Any, rows: Rows) -> Any:
+def _rows_of(part: Any, rows: RowIndex) -> Any:
     return part[rows] if isinstance(part, np.ndarray) else [copy_containers(part[row]) for row in rows.tolist()]

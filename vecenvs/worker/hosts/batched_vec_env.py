@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vecenvs.arguments import check_vec_env
 from vecenvs.batch.info_arrays import columns_of_dicts
-from vecenvs.batch.info_batches import Columns, map_leaves, united
+from vecenvs.batch.info_batches import Columns, map_leaves, merge_disjoint
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.errors import EnvError, NotSteppingError
 from vecenvs.vec_env import VecEnv
@@ -38,7 +38,7 @@ class VecEnvHost(BatchedHost):
         same_step = self.autoreset == "same_step"
         columns = columns_of_list([_own(info) for info in infos], dones, same_step=same_step)
         if same_step:
-            columns = united(columns, self._reset_infos(np.flatnonzero(dones)))
+            columns = merge_disjoint(columns, self._reset_infos(np.flatnonzero(dones)))
         self._torn = False
         return obs, self.env.rewards64, self.env.terminated, self.env.truncated, columns
 

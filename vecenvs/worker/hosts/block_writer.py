@@ -15,7 +15,7 @@ from vecenvs.batch.layout import Leaf, casting, coerce
 from vecenvs.batch.values import as_array, copy_containers
 from vecenvs.transport.protocol import RowsBody
 
-Rows = NDArray[np.int64]
+RowIndex = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
@@ -77,9 +77,9 @@ class BlockWriter:
             elif not self._take_batch(block, part):
                 block[...] = part
 
-    def write_outcomes(self, rewards: Any, terminated: Any, truncated: Any, began: Rows, mark: int) -> Rows:
+    def write_outcomes(self, rewards: Any, terminated: Any, truncated: Any, began: RowIndex, mark: int) -> RowIndex:
         """Write rewards and flags of all envs; return the rows whose episodes have ended. See `twin.write_outcomes`."""
-        ended: Rows | None = self._write_outcomes(
+        ended: RowIndex | None = self._write_outcomes(
             self._rewards, self._flags, rewards, terminated, truncated, began, mark
         )
         if ended is None:
@@ -109,7 +109,7 @@ class BlockWriter:
         objects = self._batch.observations.objects(self.slots if rows is None else rows)
         return body if objects is None else (body or RowsBody([]))._replace(objects=objects)
 
-    def keep_final(self, observations: Any, rows: Rows, infos: Columns) -> None:
+    def keep_final(self, observations: Any, rows: RowIndex, infos: Columns) -> None:
         """Keep last observations, a list or blocks of the leaves, in their columns; or in the infos without these."""
         finals = self._batch.finals
         if finals is None:

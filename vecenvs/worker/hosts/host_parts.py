@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from vecenvs.worker.hosts.batched_host import BatchedHost
 
 
-class Part(abc.ABC):
+class EnvProxy(abc.ABC):
     """One env of a batched env, on which a function is to be run."""
 
     @abc.abstractmethod
@@ -43,7 +43,7 @@ class HostCall:
         return left.pop(index)
 
 
-class HostPart(Part):
+class HostPart(EnvProxy):
     """Env `index` of a host without single envs: it can be asked by name."""
 
     def __init__(self, call: HostCall, index: int) -> None:
@@ -96,7 +96,7 @@ class HostPart(Part):
     def processor_time(self) -> Any:
         return env_calls.processor_time(None)
 
-    def as_it_is(self) -> None:
+    def mark_as_reset(self) -> None:
         """Do nothing: the batched env still needs a reset."""
 
 
@@ -104,12 +104,12 @@ _BY_NAME: dict[Callable[..., Any], Callable[..., Any]] = {
     getattr(env_calls, name): getattr(HostPart, name)
     for name in (
         "get_attr", "set_attr", "has_attr", "env_method", "call_attr", "set_wrapper_attr", "env_is_wrapped", "render",
-        "processor_time", "as_it_is",
+        "processor_time", "mark_as_reset",
     )
 }  # fmt: skip
 
 
-class VecEnvPart(Part):
+class VecEnvPart(EnvProxy):
     """Env `index` of a VecEnv of this library."""
 
     def __init__(self, vec: VecEnv, index: int) -> None:
@@ -122,4 +122,4 @@ class VecEnvPart(Part):
 
 def run_on(env: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Return `function(env, *args, **kwargs)`, also of an env that is part of a batched one."""
-    return env.run(function, args, kwargs) if isinstance(env, Part) else function(env, *args, **kwargs)
+    return env.run(function, args, kwargs) if isinstance(env, EnvProxy) else function(env, *args, **kwargs)

@@ -7,7 +7,7 @@ from typing import Any
 from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
 from vecenvs.errors import VecEnvError
-from vecenvs.vec_env import VecEnv, way_of_several
+from vecenvs.vec_env import VecEnv, batched_env_hint
 from vecenvs.worker.hosts.batched_host import MODES, BatchedHost, GymnasiumHost, mode_of, shown_by
 from vecenvs.worker.hosts.batched_vec_env import VecEnvHost
 from vecenvs.worker.hosts.envpool_host import EnvPoolHost, is_envpool
@@ -33,11 +33,12 @@ def make_host(env: Any, num_envs: int, first: int, autoreset: str | None = None)
         raise VecEnvError(f"Batched says {num_envs} envs, but its function gave a {kind} of {int(found)}")
     if isinstance(getattr(env, "unwrapped", None), AsyncVectorEnv):
         raise VecEnvError(
-            f"the function in Batched gave a {kind}, which has a process for each env: {way_of_several(env)}"
+            f"the function in Batched gave a {kind}, which has a process for each env: {batched_env_hint(env)}"
         )
     if hasattr(env, "step_async") and not isinstance(env, (VecEnv, VectorEnv)):
         raise VecEnvError(
-            f"the function in Batched gave a {kind}, a VecEnv of Stable-Baselines3 or baselines: {way_of_several(env)}"
+            f"the function in Batched gave a {kind}, a VecEnv of Stable-Baselines3 or baselines: "
+            f"{batched_env_hint(env)}"
         )
     declared = mode_of(env)
     if autoreset is not None and declared not in (None, autoreset):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Footprint:
+class MemoryUse:
     """Bytes of memory. `total` counts each page once, even if several processes share it.
 
     total      of a process and all of its descendants together (the sum of PSS)
@@ -31,8 +31,8 @@ class Footprint:
     parent: int
     processes: int
 
-    def __sub__(self, before: Footprint) -> Footprint:
-        return Footprint(
+    def __sub__(self, before: MemoryUse) -> MemoryUse:
+        return MemoryUse(
             self.total - before.total,
             self.workers - before.workers,
             self.parent - before.parent,
@@ -40,7 +40,7 @@ class Footprint:
         )
 
 
-def weigh(contestant: Contestant, num_envs: int) -> Footprint | None:
+def weigh(contestant: Contestant, num_envs: int) -> MemoryUse | None:
     """Return what the contestant's envs, made and reset, add to a process that has loaded the libraries.
 
     Return None if the contestant cannot be made in a process of its own, for example because it needs an MPI job. Its
@@ -48,7 +48,7 @@ def weigh(contestant: Contestant, num_envs: int) -> Footprint | None:
     """
     child = Child(_serve, contestant, num_envs)
     try:
-        found: Footprint = child.receive()
+        found: MemoryUse = child.receive()
         return found
     except BadRequest:
         return None
@@ -56,7 +56,7 @@ def weigh(contestant: Contestant, num_envs: int) -> Footprint | None:
         child.close()
 
 
-def footprint() -> Footprint:
+def footprint() -> MemoryUse:
     """Return the footprint of this process and its descendants. Only Linux knows PSS; elsewhere USS replaces it."""
     import psutil
 
@@ -73,7 +73,7 @@ def footprint() -> Footprint:
         total += getattr(private, "pss", private.uss)
         workers += private.uss
         processes += 1
-    return Footprint(total, workers, info.rss, processes)
+    return MemoryUse(total, workers, info.rss, processes)
 
 
 def _serve(connection: Connection, contestant: Contestant, num_envs: int) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 from vecenvs.transport.protocol import Slots
 
-TOGETHER = 2e-4  # seconds; rows that are done within this time of each other travel together
+REPLY_WINDOW = 2e-4  # seconds; rows that are done within this time of each other travel together
 
 
-class Portions:
+class SlowEnvs:
     """Knows which envs are slow. An env that is goes alone as long as it is, so other rows do not wait for it.
 
-    A portion ends with the env at whose end it has taken TOGETHER. So if it took twice as long, that env is slow.
+    A portion ends with the env at whose end it has taken REPLY_WINDOW. So if it took twice as long, that env is slow.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Portions:
         """
         some = self.before_slow(some)
         start = clock()
-        count, body = work(some, start + TOGETHER)
+        count, body = work(some, start + REPLY_WINDOW)
         self.measured(some[count - 1], clock() - start)
         return count, body
 
@@ -41,7 +41,7 @@ class Portions:
 
     def measured(self, last: int, seconds: float) -> None:
         """Record how long a portion took, of which this env was the last one."""
-        if seconds > 2 * TOGETHER:
+        if seconds > 2 * REPLY_WINDOW:
             self._slow.add(last)
         elif self._slow:
             self._slow.discard(last)

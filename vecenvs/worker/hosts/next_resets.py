@@ -15,7 +15,7 @@ from vecenvs.transport.reset_arguments import ResetArguments, hold
 from vecenvs.worker.hosts.batched_host import MASK
 
 
-class HeldResets:
+class NextResets:
     """The seeds and options that commands have said in advance, until a reset uses them. `first` is the first slot."""
 
     def __init__(self, first: int) -> None:
