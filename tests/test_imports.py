@@ -1,4 +1,4 @@
-"""The layers of docs/design.md: imports go down only, and importing the package costs only what it needs."""
+"""The layers of docs/design.md, what each room may weigh, and that importing the package costs only what it needs."""
 
 from __future__ import annotations
 
@@ -33,6 +33,22 @@ LAYERS = [
     ("compat bench", "other libraries' names; measuring"),
     ("cli __main__", "the command line"),
 ]
+# How many lines of Python each room may have. One that needs more takes them from another one.
+ROOT_FILES, BENCHMARKS = "(root)", "benchmarks"
+BUDGETS = {
+    ROOT_FILES: 1_840,
+    "batch _native": 2_190,
+    "transport": 2_620,
+    "worker": 3_830,
+    "pool": 3_370,
+    "backends": 3_810,
+    "mpi make": 1_840,
+    "views wrappers compat": 6_100,
+    "replay": 2_700,
+    "bench cli plots": 3_580,
+    "testing": 8_780,
+    BENCHMARKS: 7_190,
+}
 PAGES = [ROOT.parent / "docs" / "design.md", ROOT.parent / "CONTRIBUTING.md"]
 TABLE = re.compile(r"(?<=<!-- layers -->\n).*?(?=<!-- /layers -->)", re.DOTALL)
 ANYWHERE = {"__init__", "testing"}  # see all layers; nothing imports them
@@ -86,12 +102,35 @@ def table() -> str:
         "    " + f"{'  '.join(f'{n}/' if (ROOT / n).is_dir() else f'{n}.py' for n in names.split()):<48} {what}"
         for names, what in reversed(LAYERS)
     ]
-    return "\n" + "\n".join(rows) + "\n\n"
+    budgets = "; ".join(f"{names.replace(' ', ', ')} {lines:,}" for names, lines in BUDGETS.items())
+    return "\n" + "\n".join(rows) + f"\n\nAt most so many lines of Python: {budgets}.\n\n"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_pages_show_the_layers(page: Path) -> None:
     assert TABLE.findall(page.read_text()) == [table()], "run: python tests/test_imports.py"
+
+
+def files_of(room: str) -> Iterator[Path]:
+    if room == ROOT_FILES:
+        yield from ROOT.glob("*.py")
+    elif room == BENCHMARKS:
+        yield from (ROOT.parent / room).rglob("*.py")
+    else:
+        for name in room.split():
+            yield from (ROOT / name).rglob("*.py")
+
+
+@pytest.mark.parametrize("room", BUDGETS)
+def test_no_room_weighs_more_than_its_budget(room: str) -> None:
+    lines = sum(len(path.read_text().splitlines()) for path in files_of(room))
+    problem = f"{room} has {lines} lines of {BUDGETS[room]}: delete some, there or in another room"
+    assert lines <= BUDGETS[room], problem
+
+
+def test_every_room_has_a_budget() -> None:
+    budgeted = {name for room in BUDGETS if room not in (ROOT_FILES, BENCHMARKS) for name in room.split()}
+    assert budgeted == {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()}
 
 
 def test_every_layer_is_named() -> None:
