@@ -285,6 +285,7 @@ class VecEnv(abc.ABC):
             a row that ended an episode it is the value at the end of that episode, as in its info.
 
         Raises:
+            AlreadySteppingError: rows are due, those of async autoresets aside: their infos have the values.
             VecEnvError: `name` is not in `info_attrs`, or an env has not been reset yet.
         """
 

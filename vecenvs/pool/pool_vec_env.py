@@ -229,6 +229,9 @@ class PoolVecEnv(PoolBase):
 
     def info_array(self, name: str) -> NDArray[Any]:
         self._check_open("info_array")
+        commands = self._commands  # workers may have written rows that were not returned yet
+        if commands.in_step or (commands.pending_slots | commands.ready_slots()) & ~bits_of(commands.resetting):
+            raise AlreadySteppingError("info_array while envs step or reset: receive their rows first, or read infos")
         return self._infos.stacked(name)
 
     # Checks

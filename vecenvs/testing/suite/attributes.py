@@ -240,6 +240,22 @@ class AttributeConformance(Conformance):
         assert vec.call_wait() == [0]
         assert vec.recv().indices.tolist() == [1]
 
+    def test_info_array_has_no_values_of_rows_that_are_due(self, make: Make) -> None:
+        """Their worker may have written them already, or not yet."""
+        vec = make(counting_fns(4), info_attrs=("t",))
+        vec.reset()
+        vec.step([0] * 4)
+        vec.send([0, 0], [0, 3])
+        with pytest.raises(AlreadySteppingError, match="info_array while"):
+            vec.info_array("t")
+        vec.recv(indices=[0, 3])
+        assert vec.info_array("t").tolist() == [2, 1, 1, 2]
+        vec.step_async([0] * 4)
+        with pytest.raises(AlreadySteppingError, match="info_array while"):
+            vec.info_array("t")
+        vec.step_wait()
+        assert vec.info_array("t").tolist() == [3, 2, 2, 3]
+
 
 def vec_lock() -> Any:
     """Return an object that does not pickle."""
