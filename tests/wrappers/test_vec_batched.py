@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vecenvs import Batched, DummyVecEnv, VecEnv, VecFrameStack, VecMonitor, VecNormalize, as_gymnasium
-from vecenvs.batch.lazy_infos import BatchInfos
+from vecenvs.batch.lazy_infos import LazyInfos
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import SampledEnv
 from vecenvs.testing.envs.batches import ArrayBatch
@@ -35,12 +35,12 @@ def pole() -> Any:
 def test_a_plain_step_makes_no_dicts() -> None:
     vec = wrapped(DummyVecEnv([Batched(native, N)], autoreset="next_step"))
     envs = as_gymnasium(vec)
-    seen: list[BatchInfos] = []
+    seen: list[LazyInfos] = []
     step_wait = vec.step_wait
 
     def watched(timeout: float | None = None) -> Any:
         rows = step_wait(timeout)
-        assert isinstance(rows[3], BatchInfos)
+        assert isinstance(rows[3], LazyInfos)
         seen.append(rows[3])
         return rows
 

@@ -30,10 +30,10 @@ class SpaceColumns:
         self._numbers = self.arrays[0] if layout.is_flat and not layout.has_objects else None
         self._take_batch = _native.chosen.take_batch
         # What copies all rows as a batch: the array itself, or a function. So `plain_result` takes it.
-        self.copied: Array | Callable[[], Any] = self.arrays[0] if self._single else self._copies
+        self.whole_source: Array | Callable[[], Any] = self.arrays[0] if self._single else self._copy_leaves
         # What copies some rows: so `rows_result` takes it.
-        self.copied_rows: Array | Callable[[Array], Any] = self.batch if self._numbers is None else self._numbers
-        self.copies: Callable[[], Any] = self.arrays[0].copy if self._single else self._copies  # of all rows, a batch
+        self.rows_source: Array | Callable[[Array], Any] = self.batch if self._numbers is None else self._numbers
+        self.copy_all: Callable[[], Any] = self.arrays[0].copy if self._single else self._copy_leaves
 
     def shard(self, first: int, count: int) -> ColumnSlice:
         """Return access to the rows first, first + 1, ..."""
@@ -84,7 +84,7 @@ class SpaceColumns:
         """Return all rows as one batch, which shares memory with the columns."""
         return self.layout.unflatten([array[:] for array in self.arrays])
 
-    def _copies(self) -> Any:
+    def _copy_leaves(self) -> Any:
         return self.layout.unflatten([array.copy() for array in self.arrays])
 
     def take(self, batch: Any) -> bool:

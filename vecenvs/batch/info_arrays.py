@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.batch.info_batches import Columns, InfoColumn, LazyTerminalObs, RowIndex, overwritten, parts
+from vecenvs.batch.info_batches import Columns, InfoColumn, LazyTerminalObs, RowIndex, replace_rows, select_rows
 from vecenvs.batch.infos import TRUNCATED_KEY
-from vecenvs.batch.lazy_infos import BatchInfos
+from vecenvs.batch.lazy_infos import LazyInfos
 
 _NUMBERS = (bool, int, float, np.bool_, np.number)
 
@@ -40,7 +40,7 @@ def info_columns(infos: Sequence[dict[str, Any]]) -> dict[str, InfoArray]:
         The values of each key, and which rows have it. They may share memory with `infos`.
     """
     n = len(infos)
-    if not isinstance(infos, BatchInfos):
+    if not isinstance(infos, LazyInfos):
         return _arrays(columns_of_dicts(infos), n)
     columns, made = infos.columns, infos.materialized
     if TRUNCATED_KEY not in columns:
@@ -49,9 +49,9 @@ def info_columns(infos: Sequence[dict[str, Any]]) -> dict[str, InfoArray]:
         rows = np.array(sorted(made))
         left: NDArray[np.bool_] = np.ones(n, bool)
         left[rows] = False
-        columns = parts(columns, left)
+        columns = select_rows(columns, left)
         for name, column in columns_of_dicts([made[row] for row in rows.tolist()], rows).items():
-            columns[name] = column if name not in columns else overwritten(columns[name], column, n)
+            columns[name] = column if name not in columns else replace_rows(columns[name], column, n)
     return _arrays(columns, n)
 
 

@@ -59,7 +59,7 @@ class InfoColumn(NamedTuple):
         if not len(rows):
             return None
         if isinstance(self.values, dict):
-            return InfoColumn(rows, _parts(self.values, chosen, every))
+            return InfoColumn(rows, _select_rows(self.values, chosen, every))
         if self.rows is None:
             return InfoColumn(rows, _items(self.values, rows))
         return InfoColumn(rows, _items(self.values, np.flatnonzero(chosen[self.rows])))
@@ -69,12 +69,12 @@ def _items(values: Any, positions: RowIndex) -> Any:
     return values[positions] if isinstance(values, np.ndarray) else [values[k] for k in positions.tolist()]
 
 
-def parts(columns: Columns, chosen: NDArray[np.bool_]) -> Columns:
+def select_rows(columns: Columns, chosen: NDArray[np.bool_]) -> Columns:
     """Return the columns of some rows."""
-    return _parts(columns, chosen, np.flatnonzero(chosen))
+    return _select_rows(columns, chosen, np.flatnonzero(chosen))
 
 
-def _parts(columns: Columns, chosen: NDArray[np.bool_], every: RowIndex | None) -> Columns:
+def _select_rows(columns: Columns, chosen: NDArray[np.bool_], every: RowIndex | None) -> Columns:
     found = ((name, column.part(chosen, every)) for name, column in columns.items())
     return {name: column for name, column in found if column is not None}
 
@@ -104,7 +104,7 @@ def columns_of(infos: dict[str, Any], n: int) -> Columns:
             column = InfoColumn(rows, columns_of(value, n))
             if value and not column.values:
                 continue
-            found[name] = column if rows is None else column._replace(values=parts(column.values, column.mask(n)))
+            found[name] = column if rows is None else column._replace(values=select_rows(column.values, column.mask(n)))
             continue
         try:
             values = value if isinstance(value, (list, tuple)) else as_array(value)
@@ -133,20 +133,20 @@ def _rows_of(mask: str, infos: dict[Any, Any], n: int) -> RowIndex | None:
     return np.flatnonzero(given)
 
 
-def joined(blocks: Sequence[tuple[int, int, Columns]], n: int) -> Columns:
+def concat_blocks(blocks: Sequence[tuple[int, int, Columns]], n: int) -> Columns:
     """Return the columns of n rows, of blocks (first row, number of rows, columns)."""
     if len(blocks) == 1 and blocks[0][:2] == (0, n):
         return blocks[0][2]
     names = dict.fromkeys(name for _, _, columns in blocks for name in columns)
-    return {name: _joined([(a, k, each[name]) for a, k, each in blocks if name in each], n) for name in names}
+    return {name: _concat_column([(a, k, each[name]) for a, k, each in blocks if name in each], n) for name in names}
 
 
-def _joined(blocks: list[tuple[int, int, InfoColumn]], n: int) -> InfoColumn:
+def _concat_column(blocks: list[tuple[int, int, InfoColumn]], n: int) -> InfoColumn:
     values = [column.values for _, _, column in blocks]
     whole = all(column.rows is None for _, _, column in blocks) and sum(count for _, count, _ in blocks) == n
     rows = None if whole else np.concatenate([_rows_in(*block) for block in blocks])
     if all(isinstance(each, dict) for each in values):
-        return InfoColumn(rows, joined([(first, count, column.values) for first, count, column in blocks], n))
+        return InfoColumn(rows, concat_blocks([(first, count, column.values) for first, count, column in blocks], n))
     if all(isinstance(each, np.ndarray) for each in values) and len({(v.dtype, v.shape[1:]) for v in values}) == 1:
         return InfoColumn(rows, np.concatenate(values))
     merged = [column.value(row) for first, count, column in blocks
@@ -159,7 +159,7 @@ def _rows_in(first: int, count: int, column: InfoColumn) -> RowIndex:
     return (np.arange(count) if column.rows is None else column.rows) + first
 
 
-def merged(one: InfoColumn, other: InfoColumn) -> InfoColumn:
+def _merge_columns(one: InfoColumn, other: InfoColumn) -> InfoColumn:
     """Return one column of two with different rows."""
     first, second = (column.rows for column in (one, other))
     if first is None or second is None:
@@ -174,16 +174,16 @@ def merged(one: InfoColumn, other: InfoColumn) -> InfoColumn:
 
 def merge_disjoint(some: Columns, others: Columns) -> Columns:
     """Return the columns of some rows and of other rows."""
-    both = {name: merged(some[name], column) for name, column in others.items() if name in some}
+    both = {name: _merge_columns(some[name], column) for name, column in others.items() if name in some}
     return {**some, **others, **both}
 
 
-def overwritten(column: InfoColumn, other: InfoColumn, n: int) -> InfoColumn:
+def replace_rows(column: InfoColumn, other: InfoColumn, n: int) -> InfoColumn:
     """Return the column of n rows with the values of another one, and those of its own rows which that has not."""
     kept: NDArray[np.bool_] = np.ones(n, bool)
     kept[slice(None) if other.rows is None else other.rows] = False
     left = column.part(kept)
-    return other if left is None else merged(left, other)
+    return other if left is None else _merge_columns(left, other)
 
 
 def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:

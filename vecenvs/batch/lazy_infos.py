@@ -13,7 +13,7 @@ from vecenvs.batch.info_batches import Columns, RowIndex, info_of
 from vecenvs.batch.infos import TRUNCATED_KEY
 
 
-class LazyInfos(Sequence[dict[str, Any]]):
+class LazyDicts(Sequence[dict[str, Any]]):
     """A sequence of dicts, each made when it is first looked at. It equals the list of them, and is pickled as that.
 
     It is no subclass of list: code in C reads the items of one from memory, and would miss those not made yet.
@@ -33,7 +33,7 @@ class LazyInfos(Sequence[dict[str, Any]]):
         """Return the dict of a row, the same one each time."""
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, (list, LazyInfos)):
+        if not isinstance(other, (list, LazyDicts)):
             return NotImplemented
         return len(other) == len(self) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
 
@@ -46,10 +46,10 @@ class LazyInfos(Sequence[dict[str, Any]]):
         return list, (list(self),)
 
 
-Infos = list[dict[str, Any]] | LazyInfos
+Infos = list[dict[str, Any]] | LazyDicts
 
 
-class BatchInfos(LazyInfos):
+class LazyInfos(LazyDicts):
     """The infos of n rows.
 
     A dict belongs to the caller from then on, and what the caller changes in it stays. `columns` has the values by
@@ -119,7 +119,7 @@ class BatchInfos(LazyInfos):
             self._made[row] = {**info, **self[row]}
 
 
-class LazyResetInfos(LazyInfos):
+class LazyResetInfos(LazyDicts):
     """The info of each env's last reset: {} before the first, otherwise a dict with "episode_start"."""
 
     def __init__(self, n: int) -> None:
@@ -150,7 +150,7 @@ class LazyResetInfos(LazyInfos):
         return self[row] if row in self._unmade else self._made.get(row, {})
 
     @property
-    def steady(self) -> bool:
+    def nothing_changes(self) -> bool:
         """Whether each env has begun an episode, and no info has more than "episode_start"."""
         return self._all_begun and not (self._made or self._unmade)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.batch.info_batches import Columns, InfoColumn, joined
+from vecenvs.batch.info_batches import Columns, InfoColumn, concat_blocks
 
 _NUMBERS = "biufc"  # kinds of dtypes; "b" is bool
 _ALIGNED = 8  # bytes
@@ -82,7 +82,9 @@ class Blocks:
 
     def __call__(self) -> Columns:
         if self._columns is None:
-            self._columns = joined([(first, count, unpack(each)) for first, count, each in self._blocks], self._n)
+            self._columns = concat_blocks(
+                [(first, count, unpack(each)) for first, count, each in self._blocks], self._n
+            )
             self._blocks = ()
         return self._columns
 

@@ -170,7 +170,7 @@ class VecEnvObservationWrapper(VecRowsWrapper):
             for row, info in enumerate(ended):
                 last.store_row(row, info[TERMINAL])
             layout = SpaceLayout(self.observation_space)
-            processed = zip(*layout.flatten(self.process(last.copies())), strict=True)
+            processed = zip(*layout.flatten(self.process(last.copy_all())), strict=True)
             for info, parts in zip(ended, processed, strict=True):
                 info[TERMINAL] = layout.unflatten(parts)
 

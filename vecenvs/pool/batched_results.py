@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from vecenvs import _native
 from vecenvs.batch.batch_columns import DONE, FINAL, FIRST, LAST, TERMINATED, TRUNCATED, BatchColumns
-from vecenvs.batch.info_batches import Columns, InfoColumn, LazyTerminalObs, RowIndex, overwritten
+from vecenvs.batch.info_batches import Columns, InfoColumn, LazyTerminalObs, RowIndex, replace_rows
 from vecenvs.batch.infos import TRUNCATED_KEY
-from vecenvs.batch.lazy_infos import BatchInfos
+from vecenvs.batch.lazy_infos import LazyInfos
 from vecenvs.batch.packed_infos import Blocks
 from vecenvs.pool.step_results import Extras, StepResults
 from vecenvs.transport.protocol import RowExtras
@@ -25,7 +25,7 @@ _DONE, _FIRST = np.uint8(DONE), np.uint8(FIRST)
 
 
 class BatchedResults(StepResults):
-    """Makes the results of steps. Infos are a `BatchInfos`: columns, and dicts as soon as they are looked at."""
+    """Makes the results of steps. Infos are a `LazyInfos`: columns, and dicts as soon as they are looked at."""
 
     def __init__(self, batch: BatchColumns, *args: Any, **kwargs: Any) -> None:
         super().__init__(batch, *args, **kwargs)
@@ -69,14 +69,14 @@ class BatchedResults(StepResults):
         table = self._infos.all_alike() if self._infos.used else None
         if table is not None:
             given = partial(operator.or_, given(), {key: InfoColumn(None, column) for key, column in table.arrays()})
-        infos = BatchInfos(n, given, partial(_with_flags, flags, finals))
+        infos = LazyInfos(n, given, partial(_with_flags, flags, finals))
         if table is None and self._infos.used:
             infos.add(range(n), self._infos.infos(range(n)))
         for worker, body in came.bodies.items():
             if body.infos:
                 infos.add(came.shard(worker), body.infos)
         self._seen = flags
-        if begun and (came.bodies or not self._episodes.steady):
+        if begun and (came.bodies or not self._episodes.nothing_changes):
             self._episodes.begin_all((flags & _FIRST).nonzero()[0], _reset_infos(extras), self._brought(1))
         if extras:
             self._take_extras(extras, infos, ())
@@ -103,7 +103,7 @@ class BatchedResults(StepResults):
         finals = [InfoColumn(at, LazyTerminalObs(held.layout, held.at(rows[at])))
                   for flag, held in ((FINAL, batch.finals), (LAST, batch.observations))
                   if held is not None and len(at := ended[(flags[ended] & flag) != 0])]  # fmt: skip
-        infos = BatchInfos(len(rows), dict, partial(_with_flags, flags, finals))
+        infos = LazyInfos(len(rows), dict, partial(_with_flags, flags, finals))
         if self._infos.used:
             infos.add(range(len(rows)), self._infos.infos(slots))
         if extras:
@@ -150,5 +150,5 @@ def _with_flags(flags: NDArray[np.uint8], finals: list[InfoColumn], infos: Colum
     if len(first):
         added.append(("episode_start", InfoColumn(first, np.ones(len(first), bool))))
     for name, column in added:
-        found[name] = column if name not in found else overwritten(found[name], column, len(flags))
+        found[name] = column if name not in found else replace_rows(found[name], column, len(flags))
     return found

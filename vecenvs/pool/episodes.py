@@ -46,9 +46,9 @@ class Episodes:
         self.reset_infos[slot] = info
 
     @property
-    def steady(self) -> bool:
+    def nothing_changes(self) -> bool:
         """Whether an episode of a batched env that begins without an info of its own changes nothing here."""
-        return self.reset_infos.steady and not (self._infos.used or self._begun_before or any(self._held))
+        return self.reset_infos.nothing_changes and not (self._infos.used or self._begun_before or any(self._held))
 
     def begin_all(
         self, rows: NDArray[np.int64], infos: dict[int, dict[str, Any]], columns: Callable[[], Columns] | None = None

@@ -44,7 +44,8 @@ class StepResults:
         self._infos = infos
         self._episodes = episodes
         self._asynchronous = asynchronous
-        self._copied, self._views, self._rewards = batch.observations.copied, batch.observations.views, batch.rewards
+        columns = batch.observations
+        self._copied, self._views, self._rewards = columns.whole_source, columns.views, batch.rewards
         self._plain_result = _native.chosen.plain_result
         self._informed = False  # whether the last step brought infos of all rows
         self._no_flags = bytes(batch.n)
@@ -241,7 +242,7 @@ def select(
 ) -> tuple[Batch, bytes]:
     """Copy some rows, in the order given; return them and their flags. `given` are their infos without extras."""
     observations, rewards, flags, terminated, truncated, active, infos = _native.chosen.rows_result(
-        batch.observations.copied_rows, batch.rewards, batch.flags, indices, _BLANK
+        batch.observations.rows_source, batch.rewards, batch.flags, indices, _BLANK
     )
     infos = given or infos
     if extras:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs.batch.info_arrays import columns_of_dicts
-from vecenvs.batch.info_batches import Columns, InfoColumn, merge_disjoint, parts
+from vecenvs.batch.info_batches import Columns, InfoColumn, merge_disjoint, select_rows
 
 _FINAL_NAMES = ("final_obs", "final_observation")
 _LAST = "terminal_observation"
@@ -37,7 +37,7 @@ def split_infos(infos: Columns, ended: NDArray[np.int64], n: int, *, as_gymnasiu
     statistics = {name: column for name, column in infos.items() if _is_statistics(column)}
     others = {name: column for name, column in infos.items() if name not in statistics}
     over = mask_of(ended, n)
-    resets, kept = parts(others, over), parts(others, ~over)
+    resets, kept = select_rows(others, over), select_rows(others, ~over)
     kept = merge_disjoint(kept, {**(last.values if last is not None else {}), **statistics})
     return SplitInfos(kept, resets, _items(finals, ended))
 

@@ -255,7 +255,7 @@ class VecNormalize(VecRowsWrapper):
             raise ClosedError("get_original_obs")
         if self._original is None:
             raise VecEnvError("get_original_obs before any observation: reset() first")
-        return self._original.copies()
+        return self._original.copy_all()
 
     def get_original_reward(self) -> NDArray[np.float32]:
         """Return the last reward of every env before normalization, float32 (num_envs,), a copy."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from vecenvs._native.twin import as_float32
 from vecenvs.arguments import parse_indices
-from vecenvs.batch.lazy_infos import BatchInfos, Infos
+from vecenvs.batch.lazy_infos import Infos, LazyInfos
 from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, StepReturn, VecEnv
 from vecenvs.wrappers.base import VecEnvWrapper
@@ -104,7 +104,7 @@ class VecRowsWrapper(VecBatchWrapper):
 
 def flagged(batch: Batch, key: str) -> NDArray[np.bool_]:
     """Return whether the info of each row has True under `key`, bool (k,). An env's own value may be a number."""
-    if isinstance(batch.infos, BatchInfos):
+    if isinstance(batch.infos, LazyInfos):
         return batch.infos.flagged(key)
     return np.array([info.get(key) is True for info in batch.infos], dtype=bool)
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecenvs.batch.info_arrays import info_array
-from vecenvs.batch.info_batches import Columns, info_of, parts
+from vecenvs.batch.info_batches import Columns, info_of, select_rows
 from vecenvs.batch.infos import TRUNCATED_KEY
-from vecenvs.batch.lazy_infos import BatchInfos, LazyResetInfos
+from vecenvs.batch.lazy_infos import LazyInfos, LazyResetInfos
 from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import VecEnv
 
@@ -41,7 +41,7 @@ class VectorInfos:
 
     def of_step(self, infos: Sequence[dict[str, Any]], dones: NDArray[np.bool_]) -> dict[str, Any]:
         """Return the infos of a step."""
-        if isinstance(infos, BatchInfos):
+        if isinstance(infos, LazyInfos):
             return self._of_columns(infos, dones)
         found: dict[str, Any] = {}
         for i, info in enumerate(infos):
@@ -67,7 +67,7 @@ class VectorInfos:
             own = without_vec_env_keys(self._vec.reset_infos[i])
         return self._add_info(infos, own, i) if own else infos
 
-    def _of_columns(self, infos: BatchInfos, dones: NDArray[np.bool_]) -> dict[str, Any]:
+    def _of_columns(self, infos: LazyInfos, dones: NDArray[np.bool_]) -> dict[str, Any]:
         """Return the infos of envs that are batched already, without work for each env.
 
         Ended episodes, and rows whose dicts a wrapper has looked at, go one by one.
@@ -81,7 +81,7 @@ class VectorInfos:
             apart |= dones
         apart[list(made)] = True
         if apart.any():
-            columns = parts(columns, ~apart)
+            columns = select_rows(columns, ~apart)
         rest: list[tuple[dict[str, Any], int]] = []
         found = _arrays(columns, self._n, lambda info, i: rest.append((info, i)))
         for info, i in rest:
@@ -122,5 +122,5 @@ def check_wrapped(dones: NDArray[np.bool_], ended: NDArray[np.bool_], infos: Seq
             "a wrapper changes dones, which Gymnasium does not have: define the properties terminated and truncated "
             "in the wrapper"
         )
-    for info in infos.materialized.values() if isinstance(infos, BatchInfos) else infos:
+    for info in infos.materialized.values() if isinstance(infos, LazyInfos) else infos:
         info.setdefault(TRUNCATED_KEY, False)

@@ -10,7 +10,7 @@ import numpy as np
 
 from vecenvs._native.forks import run
 from vecenvs.batch.batch_columns import FIRST, LAST, TRUNCATED, BatchColumns
-from vecenvs.batch.info_batches import Columns, InfoColumn, merge_disjoint, parts
+from vecenvs.batch.info_batches import Columns, InfoColumn, merge_disjoint, select_rows
 from vecenvs.batch.values import copy_containers
 from vecenvs.errors import ResetNeededError, VecEnvError, describe_indices
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots, safe_text
@@ -144,7 +144,7 @@ class BatchedShard:
         else:
             if self._refuses and len(ended):
                 self._refused, self._why, self._needs_check = self._mask_of(ended), "has ended its episode", True
-            resets = parts(infos, self._mask_of(began)) if infos and len(began) else {}
+            resets = select_rows(infos, self._mask_of(began)) if infos and len(began) else {}
         if self._reading:
             if len(began):
                 resets = {**resets, **self._attributes.store_first(self._mask_of(began))}
@@ -239,7 +239,7 @@ class BatchedShard:
             left = self._attributes.store(self._attributes.read())
             first = {**infos, **self._attributes.store_first(mask)}
             if self._lost or self._begun_next.any():
-                self._fresh = merge_disjoint(parts(self._fresh, ~mask), first)
+                self._fresh = merge_disjoint(select_rows(self._fresh, ~mask), first)
         except BaseException as exc:
             return self._fail_all("reset", exc, some)
         self._rewards[mask], self._flags[mask], self.flags.some = 0.0, FIRST, True
@@ -260,7 +260,7 @@ class BatchedShard:
             obs, own = run(self._host.reset, part, seeds, options)
             self._writer.write(self._writer.parts(obs), part)
             self._held.forget(some)
-            infos = merge_disjoint(infos, own if part is None else parts(own, part))
+            infos = merge_disjoint(infos, own if part is None else select_rows(own, part))
         self._lost = {local: row for local, row in self._lost.items() if not mask[local]}
         self._ended = self._ended[~mask[self._ended]]
         self._begun_next = self._begun_next & ~mask

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.batch.info_batches import Columns, InfoColumn, parts
+from vecenvs.batch.info_batches import Columns, InfoColumn, select_rows
 from vecenvs.batch.infos import RESET, STEP, InfoWriter, kind_of_all, own_value
 from vecenvs.worker.hosts.batched_host import BatchedHost
 from vecenvs.worker.hosts.block_writer import Mask
@@ -49,7 +49,7 @@ class BlockAttributes:
     def store_first(self, mask: Mask) -> Columns:
         """Read and write the attributes after a reset of the envs of `mask`."""
         self._batch.info_marks[RESET, self._slots][mask] = 0
-        return self._put(RESET, parts(self.read(), mask))
+        return self._put(RESET, select_rows(self.read(), mask))
 
     def _put(self, which: int, attributes: Columns) -> Columns:
         """Write the attributes that have columns; return the others."""
