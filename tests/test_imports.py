@@ -40,13 +40,13 @@ BUDGETS = {
     "batch _native": 2_185,
     "transport": 2_620,
     "worker": 3_825,
-    "pool": 3_375,
+    "pool": 3_432,
     "backends": 3_810,
     "mpi make": 1_835,
     "views wrappers compat": 6_100,
     "replay": 2_700,
     "bench cli plots": 3_580,
-    "testing": 8_795,
+    "testing": 8_826,
     BENCHMARKS: 7_185,
 }
 PAGES = [ROOT.parent / "docs" / "design.md", ROOT.parent / "CONTRIBUTING.md"]

@@ -25,7 +25,7 @@ class DummyVecEnv(PoolVecEnv):
 
     Args:
         env_fns: functions that make one env each.
-        **common: the arguments that every engine takes. The last four have no effect here, where nothing is waited for.
+        **common: the arguments that every engine takes. The last five have no effect here, where nothing is waited for.
 
             * `autoreset`: what follows the end of an episode: "same_step", "next_step", "async" or "disabled"; see
               `vecenvs.vec_env`.
@@ -38,6 +38,8 @@ class DummyVecEnv(PoolVecEnv):
             * `on_failure`: "restart" replaces a worker that died, or exceeds `step_timeout`. Its envs return a
               truncated row with `info["worker_restarted"]` and begin new episodes.
             * `max_restarts`: how many workers are replaced in all before a failure is raised.
+            * `on_restart`: called with the slots of a new worker, a list, once it has made its envs and before their
+              first reset. It may use `get_attr`, `set_attr`, `env_method` and `call` of these slots, and no more.
             * `start_timeout`: raise StartTimeout if a worker has not made its envs after so many seconds.
 
     Raises:

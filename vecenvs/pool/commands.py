@@ -237,6 +237,14 @@ class Commands(Unanswered):
         """Put a new worker in place, which is sent what is unanswered before that."""
         self.without_rows.add(worker)
         self._sent[worker] = 0
+        self.reviving = worker, transport
+        try:
+            self.recovery.on_restart([*self.shards[worker]])
+        except Exception:
+            if not transport.exit_status()[0]:  # else it is replaced once more
+                raise
+        finally:
+            self.reviving = None
         try:
             self.send_again(worker, transport)
         except ConnectionError:  # it has died already, or has found a better place

@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from vecenvs.errors import StartTimeout, VecEnvError, describe_indices
+from vecenvs.errors import AlreadySteppingError, StartTimeout, VecEnvError, describe_indices
 from vecenvs.pool.subsets import bits_of, slots_in
 from vecenvs.pool.unanswered import Unanswered
 from vecenvs.pool.workers import LIVENESS, LOG_EVERY, STOPPED, Workers
 
 _LONG = 5.0  # seconds of waiting from which on a Ctrl-C has a line in the log
 
+IN_ON_RESTART = "in on_restart: there get_attr, set_attr, env_method and call of the new envs are possible, and no more"
 OTHER_THREAD = "another thread steps this VecEnv: use one by one thread at a time, or make two"
 
 _log = logging.getLogger("vecenvs")
@@ -28,7 +29,7 @@ class Patience:
         self.began = 0.0
         self.thread = 0  # that waits now
         self._looked = self._logged = 0.0
-        self._unanswered = unanswered
+        self.unanswered = unanswered
         self.workers = workers
 
     def look(self) -> None:
@@ -51,12 +52,12 @@ class Patience:
             self._say("interrupted while waiting")
 
     def _say(self, what: str) -> None:
-        slots = describe_indices(slots_in(self._unanswered.unanswered_slots()))
+        slots = describe_indices(slots_in(self.unanswered.unanswered_slots()))
         _log.warning("%s for envs %s, for %.0f s so far", what, slots, time.monotonic() - self.began)
 
     def _check_first_rows(self) -> None:
-        unanswered = self._unanswered.unanswered_slots()
-        for worker in self._unanswered.without_rows:
+        unanswered = self.unanswered.unanswered_slots()
+        for worker in self.unanswered.without_rows:
             transport, shard = self.workers.transports[worker], self.workers.shards[worker]
             if unanswered & bits_of(shard) and not transport.untimed:
                 raise StartTimeout(worker, shard, self.workers.start_timeout, transport.where, "reset")
@@ -70,6 +71,8 @@ def waits(method: Callable[..., None]) -> Callable[..., None]:
         patience, thread = self._patience, threading.get_ident()
         if patience.thread not in (0, thread):
             raise VecEnvError(OTHER_THREAD)
+        if patience.unanswered.reviving is not None:
+            raise AlreadySteppingError(f"a wait for rows {IN_ON_RESTART}")
         patience.thread, patience.began = thread, 0.0
         try:
             method(self, *args, **kwargs)

@@ -69,6 +69,7 @@ class CommonArguments(TypedDict, total=False):
     step_timeout: float | None
     on_failure: str
     max_restarts: int
+    on_restart: Callable[[list[int]], object] | None
     start_timeout: float
     observation_mode: str | tuple[Any, Any]
 
@@ -109,6 +110,7 @@ class PoolBase(VecEnv):
         step_timeout: float | None = None,
         on_failure: str = "raise",
         max_restarts: int = 10,
+        on_restart: Callable[[list[int]], object] | None = None,
         start_timeout: float = 300.0,
         observation_mode: str | tuple[Any, Any] = "same",
         **unknown: Any,
@@ -128,6 +130,10 @@ class PoolBase(VecEnv):
         self._compiled = _native.is_compiled()
         self.observation_mode = observation_mode
         restarts = parse_int("max_restarts", max_restarts, 0) * (on_failure == "restart")
+        if on_restart is not None and not callable(on_restart):
+            raise TypeError(f"on_restart must be a function of the slots of new envs, or None, not {on_restart!r}")
+        if on_restart is not None and not (self._moves_workers or on_failure == "restart"):
+            raise ValueError("on_restart is called for workers that are replaced: it needs on_failure='restart'")
         fns: Sequence[EnvFn] = listed(env_fns)
         num_workers = self._begin(fns, num_workers)
         check_env_fns(fns)
@@ -167,6 +173,7 @@ class PoolBase(VecEnv):
             self._episodes = Episodes(self._shards, batch, self._infos, self._hosts)
             self.reset_infos = self._episodes.reset_infos
             self._recovery = Recovery(workers, batch, restarts, self._first_commands)
+            self._recovery.on_restart = on_restart or list
             self._commands = Commands(workers, batch, self._recovery, timed=step_timeout is not None)
             self._subsets = Subsets(self._commands.owner, self._shards)
             self._waiting = Waiting(self._commands, workers, batch, self._infos, step_timeout)

@@ -295,6 +295,8 @@ class PoolVecEnv(PoolBase):
     def call(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
         self._check_open(env_calls.name_for(function))
         calls = self._calls
+        if self._commands.reviving is not None:
+            return calls.call_new(self._parse_slots("call", indices).slots, function, args, kwargs)
         free = not calls.waiting
         try:
             self.call_async(function, indices, *args, **kwargs)

@@ -29,6 +29,8 @@ from vecenvs.transport import Message, Transport
 from vecenvs.transport.memory import SCARCE
 from vecenvs.transport.protocol import Answer, Command
 
+FIRST_NUMBER = -(2**61)  # of a new worker's first commands, and CALL_NUMBER of calls in on_restart: below all others
+CALL_NUMBER = -(2**60)
 PAUSE = 0.2  # seconds between a start that has failed and the next one
 _TRIES = 5  # starts that fail for want of memory or room, each after twice the pause, until a call raises
 
@@ -40,12 +42,14 @@ FirstCommands = Callable[[int, int], list[tuple[Command, Any]]]
 class Recovery:
     """Replaces workers, at most `restarts` times.
 
-    `first_commands(worker, restarts)` returns what a new worker is sent first: the state of its episodes. `lost` has
-    the error of each worker that is not replaced any more.
+    `first_commands(worker, restarts)` returns what a new worker is sent first: the state of its episodes.
+    `on_restart(slots)` is called then, before it has any other command. `lost` has the error of each worker that is not
+    replaced any more.
     """
 
     def __init__(self, workers: Workers, batch: BatchColumns, restarts: int, first_commands: FirstCommands) -> None:
         self.lost: dict[int, Exception] = {}
+        self.on_restart: Callable[[list[int]], object] = list
         self.restarts = 0
         self.left = restarts
         self.last: tuple[int | None, str] = None, ""  # exit code and place of the last worker that was replaced
@@ -201,7 +205,7 @@ class Replacement(Transport):
             self._workers.check_spaces(self._worker, envs_of(message[2]))
             new.take()
             self._workers.attach_one(self._worker, new, self._batch)
-            for number, (command, body) in enumerate(self._first, -len(self._first)):
+            for number, (command, body) in enumerate(self._first, FIRST_NUMBER):
                 new.put(number, command, body)
         except ConnectionError:
             return 0, int(Answer.NOT_STARTED), self._workers.died(self._worker, self.launched)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.pool.step_answers import StepAnswers
 from vecenvs.pool.subsets import WorkerSlots, bits_of, slots_in
+from vecenvs.transport import Transport
 from vecenvs.transport.protocol import Command, RowExtras, Slots, slots_of
 from vecenvs.transport.reset_arguments import ResetArguments
 
@@ -76,6 +77,7 @@ class Unanswered:
         self.orphaned = 0  # slots whose ready row is from a step that a worker's death has ended
         self.resetting: dict[int, list[Any]] = {}  # slots under an async autoreset -> the row that they repeat
         self.request: Request | None = None
+        self.reviving: tuple[int, Transport] | None = None  # a new worker, while on_restart is called
 
     def without_reply(self) -> Collection[int]:
         """Return the workers that have not replied to the request."""

@@ -10,7 +10,7 @@ from vecenvs.errors import AlreadySteppingError, NotSteppingError, StepTimeout, 
 from vecenvs.pool.answers import Answers
 from vecenvs.pool.commands import Commands
 from vecenvs.pool.info_columns import InfoColumns
-from vecenvs.pool.patience import OTHER_THREAD, Patience, waits
+from vecenvs.pool.patience import IN_ON_RESTART, OTHER_THREAD, Patience, waits
 from vecenvs.pool.recovery import copied
 from vecenvs.pool.subsets import bits_of, slots_in
 from vecenvs.pool.timeouts import StepTimeouts
@@ -38,6 +38,7 @@ class Waiting:
         self._commands = commands
         self._workers, self._transports = workers, workers.transports
         self._timed = step_timeout is not None
+        self.limit_of_calls = step_timeout or workers.start_timeout  # in on_restart
         self._timeouts = StepTimeouts(step_timeout, workers.transports)
         answers = Answers(commands, workers, batch, infos, self._timeouts)
         self._record, self._collect = answers.record, answers.collect
@@ -170,6 +171,8 @@ class Waiting:
     def check_free(self, what: str, slots: int, *, autoresets: bool = True) -> None:
         """Raise unless these slots can take a command. With `autoresets` False, one under an async autoreset can."""
         commands = self._commands
+        if commands.reviving is not None:
+            raise AlreadySteppingError(f"{what} {IN_ON_RESTART}")
         commands.send_unsent()
         lost = commands.recovery.lost
         if commands.stepping is not None and not lost:

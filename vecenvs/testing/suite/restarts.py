@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vecenvs.errors import EnvError, StepTimeout, WorkerDied
+from vecenvs.errors import AlreadySteppingError, EnvError, StepTimeout, WorkerDied
 from vecenvs.testing.envs import DyingEnv, GatedEnv, counting_fns
 from vecenvs.testing.oracle import PlainLoop
 from vecenvs.testing.suite.base import Conformance, Make
@@ -118,6 +118,34 @@ class RestartConformance(Conformance):
                 elif "terminal_observation" not in info:
                     assert {key: info[key] for key in ("tag", "t")} == {"tag": slot, "t": obs[slot][2]}
         assert restarted
+
+    @PROMPT
+    @pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
+    def test_on_restart_comes_before_the_first_reset(self, make: Make, autoreset: str, tmp_path: Path) -> None:
+        """It may use its own envs alone. What it raises is raised by the call, which can be repeated."""
+        asked: list[list[int]] = []
+
+        def on_restart(slots: list[int]) -> None:
+            asked.append(slots)
+            for refused in (vec.step_wait, lambda: vec.send([0], [3]), lambda: vec.get_attr("tag"), vec.reset):
+                with pytest.raises(AlreadySteppingError, match="in on_restart"):
+                    refused()
+            if len(asked) == 1:
+                raise KeyError("a fault of the program's")
+            assert vec.get_attr("tag", slots) == slots
+            vec.set_attr("tag", 700, slots[:1])
+
+        fns = dying_fns(at=2, lives_file=tmp_path / "lives")
+        vec = make(fns, on_failure="restart", on_restart=on_restart, autoreset=autoreset)
+        vec.reset()
+        vec.step(ACTIONS)
+        with pytest.raises(KeyError):
+            vec.step(ACTIONS)
+        lost = [slot for slot, info in enumerate(vec.step_wait()[3]) if info.get("worker_restarted")]
+        obs = vec.step(ACTIONS)[0]
+        assert asked == [lost, lost]
+        assert obs[:, 0].tolist() == [700, 1, 2, 3]
+        assert obs[0].tolist() == [700, 1, 1 if autoreset == "same_step" else 0]
 
     @PROMPT
     def test_raises_after_max_restarts(self, make: Make, tmp_path: Path) -> None:
@@ -327,6 +355,10 @@ class RestartConformance(Conformance):
             vec.step(ACTIONS)
 
     def test_unknown_policy(self, make: Make) -> None:
+        with pytest.raises(ValueError, match="on_restart.*needs on_failure='restart'"):
+            make(counting_fns(1), on_restart=print)
+        with pytest.raises(TypeError, match="on_restart must be a function"):
+            make(counting_fns(1), on_failure="restart", on_restart=[0])
         with pytest.raises(ValueError, match="on_failure.*restart"):
             make(counting_fns(2), on_failure="hope")
 
