@@ -19,7 +19,7 @@ from vecenvs.transport import Transport
 from vecenvs.transport.leaders import Leaders
 from vecenvs.transport.node_link import NodeLink
 from vecenvs.transport.pickling import PickledFns
-from vecenvs.transport.remote import RemoteTransport, describe_all
+from vecenvs.transport.remote import RemoteTransport
 from vecenvs.transport.shared import Names
 from vecenvs.transport.spinning import NEVER, Spin
 from vecenvs.worker import preload
@@ -48,9 +48,6 @@ class NodeVecEnv(PoolVecEnv):
         env_fns = PickledFns(self._hosts.functions_of(shard), shard.start)
         arguments = env_fns, shard.start, self.autoreset, os.getpid(), names
         return NodeProcess(shard, names, serve_worker, arguments, partial(self._leaders.link, 0))
-
-    def _engine_stats(self) -> dict[str, Any]:
-        return describe_all(self._workers.launched.values())
 
 
 class NodeProcess(RemoteTransport):

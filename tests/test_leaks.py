@@ -424,7 +424,7 @@ def test_an_interrupted_close_is_made_good_by_the_next_one() -> None:
     files = {inspect.getsourcefile(each) for each in (PoolBase, Finalizer, Workers)}
     for bytecodes in itertools.count(0, 13):
         vec = SubprocVecEnv(counting_fns(2), 2, "fork")
-        pids = [transport._process.pid for transport in vec._workers.transports]
+        pids = [worker["pid"] for worker in vec.stats()["workers"]]
         came = interrupted(vec.close, bytecodes, files)
         vec.close()
         assert vec.closed

@@ -148,7 +148,7 @@ def test_workers_leave_the_cores_to_an_update(monkeypatch: pytest.MonkeyPatch) -
     pauses, pause = 20, 0.05
     with SubprocVecEnv(counting_fns(4), 2, caller_steps=True, start_method="fork") as vec:
         vec.reset()
-        (pid,) = [transport._process.pid for transport in vec._workers.transports[:1]]
+        pid = vec.stats()["workers"][0]["pid"]
         used = 0.0
         for _ in range(pauses):
             for _ in range(4):

@@ -16,7 +16,7 @@ import pytest
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.backends import backend_class
-from vecenvs.cpus import usable_cores
+from vecenvs.cpus import cpu_of, usable_cores
 from vecenvs.pool.pool_base import CommonArguments, PoolBase
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import CountingEnv
@@ -127,19 +127,19 @@ if sys.platform == "linux":
     def test_workers_without_a_core_to_spare_tell_where_they_are() -> None:
         cores = usable_cores()
         with SubprocVecEnv([FNS[0]] * cores, cores, pin_workers=True) as vec:
-            for transport, cpus in zip(vec._workers.transports, vec.call(cpus_of, None), strict=True):
-                assert {cpu for cpu in range(os.cpu_count()) if transport.is_on(cpu)} == cpus
+            for worker, cpus in zip(vec.stats()["workers"], vec.call(cpus_of, None), strict=True):
+                assert {cpu_of(worker["pid"])} == cpus
 
 
 def test_rows_do_not_depend_on_the_order_of_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The caller moves from one worker's CPU to the other's and on to its own."""
-    here = itertools.cycle([0, 1, 1, 2])
-    monkeypatch.setattr("vecenvs.pool.workers.cpu_of", lambda: next(here))
+    here, pids = itertools.cycle([0, 1, 1, 2]), list[int]()
+    monkeypatch.setattr("vecenvs.pool.workers.cpu_of", lambda pid=None: next(here) if pid is None else pids.index(pid))
+    monkeypatch.setattr("vecenvs.pool.workers.usable_cores", lambda: 1)
     monkeypatch.setattr("vecenvs.pool.commands._REORDER", 3)
     actions = np.zeros(len(FNS), dtype=np.int64)
     with SubprocVecEnv(FNS, 2) as vec, DummyVecEnv(FNS) as reference:
-        for worker, transport in enumerate(vec._workers.transports):
-            monkeypatch.setattr(transport, "is_on", lambda cpu, worker=worker: cpu == worker)
+        pids += [worker["pid"] for worker in vec.stats()["workers"]]
         assert_same(vec.reset(seed=1), reference.reset(seed=1))
         orders = set()
         for _ in range(40):

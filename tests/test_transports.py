@@ -23,7 +23,7 @@ from vecenvs.transport.node_link import FIRST_MEMBER, NodeLink
 from vecenvs.transport.pickling import loads
 from vecenvs.transport.protocol import Answer, Command, address
 from vecenvs.transport.ring import PAYLOAD, PIECE, RingReader, RingWriter
-from vecenvs.transport.shared import Names, Rings, RingsSpec, SharedBatchColumns, SharedTransport, pid_cell
+from vecenvs.transport.shared import Names, Rings, RingsSpec, SharedBatchColumns, SharedTransport
 from vecenvs.transport.spinning import NEVER
 from vecenvs.worker.process import wait_for_end
 
@@ -37,7 +37,6 @@ def batch_columns() -> SharedBatchColumns:
 
 def worker_ends(spec: RingsSpec) -> tuple[RingReader, RingWriter]:
     memory = Allocator(open_segment(spec.rings))
-    pid_cell(memory)
     return RingReader(memory, spec.entries, spec.names.down), RingWriter(memory, spec.entries, spec.names.up)
 
 

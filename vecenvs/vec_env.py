@@ -531,7 +531,10 @@ class VecEnv(abc.ABC):
         Returns:
             "backend", "num_envs", "num_workers", "autoreset" and what the engine adds. Counted since construction:
             "steps" of all envs in lock-step, "received" rows that recv and reset returned, "resets" of envs that were
-            asked for (no autoresets), "restarts" of workers.
+            asked for (no autoresets), "restarts" of workers. "workers" is a list with a dict for each worker: "slots",
+            the indices of its envs; "pid" and "host", the id of its process and the name of that one's machine (None
+            while it is being replaced); "restarts", how often it was replaced; "transport", by which its rows come:
+            "in process", "shared" memory or "messages"; and what the engine adds. "transports" counts these ways.
         """
 
     @abc.abstractmethod

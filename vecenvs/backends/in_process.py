@@ -160,8 +160,8 @@ class LocalTransport(Transport):
     def work(self) -> bool:
         return self.get(_INSTANT) is not None
 
-    def is_on(self, cpu: int) -> bool:
-        return True
+    def describe(self) -> dict[str, Any]:
+        return {"transport": "in process"}
 
     def exit_status(self) -> tuple[bool, int | None]:
         return False, None

@@ -88,7 +88,6 @@ class SubprocVecEnv(PoolVecEnv):
         super().__init__(fns, workers, **common)
 
     def _engine_stats(self) -> dict[str, Any]:
-        """Return how the workers were started."""
         method = self._context.get_start_method()
         return {"start_method": method, "caller_steps": bool(self._caller_steps)}
 

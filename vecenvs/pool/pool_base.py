@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from inspect import Signature
@@ -243,6 +244,8 @@ class PoolBase(VecEnv):
             "backend": type(self).__name__,
             "num_envs": self.num_envs,
             "num_workers": len(self._shards),
+            "workers": (workers := self._workers.describe(self._recovery.by_worker)),
+            "transports": dict(Counter(each["transport"] for each in workers)),
             "autoreset": self.autoreset,
             "compiled": self._compiled,
             "restarts": self._recovery.restarts,

@@ -50,7 +50,7 @@ class Recovery:
     def __init__(self, workers: Workers, batch: BatchColumns, restarts: int, first_commands: FirstCommands) -> None:
         self.lost: dict[int, Exception] = {}
         self.on_restart: Callable[[list[int]], object] = list
-        self.restarts = 0
+        self.by_worker = [0] * len(workers.shards)  # how often each worker was replaced
         self.left = restarts
         self.last: tuple[int | None, str] = None, ""  # exit code and place of the last worker that was replaced
         self._workers = workers
@@ -88,9 +88,9 @@ class Recovery:
     def failed(self, worker: int, why: Exception) -> Exception | None:
         """Try a failed start once more; return the error if that is pointless or no restart is left."""
         if isinstance(why, Interrupted):  # not the worker's fault
-            self._uncount()
+            self._uncount(worker)
         elif isinstance(why, OSError) and why.errno in SCARCE:
-            self._uncount()
+            self._uncount(worker)
             self._scarce[worker] += 1
             self._replace(worker, PAUSE * 2.0 ** self._scarce[worker])
             if self._scarce[worker] == _TRIES:
@@ -116,16 +116,22 @@ class Recovery:
         number, most = self.restarts + 1, self.restarts + self.left
         _log.warning("worker %d%s with envs %s %s: restart %d of %d", worker, where, slots, how, number, most)
 
-    def _uncount(self) -> None:
+    @property
+    def restarts(self) -> int:
+        """How often a worker was replaced."""
+        return sum(self.by_worker)
+
+    def _uncount(self, worker: int) -> None:
         self.left += 1
-        self.restarts -= 1
+        self.by_worker[worker] -= 1
 
     def _replace(self, worker: int, pause: float) -> None:
         first_commands = self._first_commands()
         if first_commands is None:
             raise VecEnvError("the VecEnv of this worker has been garbage-collected")
-        self.restarts += 1
+        self.by_worker[worker] += 1
         self.left -= 1
+        self._workers.processes[worker] = None, None
         first = first_commands(worker, self.restarts)
         self._workers.transports[worker] = Replacement(self._workers, worker, self._batch, first, pause)
 
@@ -202,7 +208,7 @@ class Replacement(Transport):
                     raise self._workers.died(self._worker, new)
             if message is None:
                 return None
-            self._workers.check_spaces(self._worker, envs_of(message[2]))
+            self._workers.accept(self._worker, envs_of(message[2]))
             new.take()
             self._workers.attach_one(self._worker, new, self._batch)
             for number, (command, body) in enumerate(self._first, FIRST_NUMBER):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.batch.space_equality import same_layout, same_space
-from vecenvs.cpus import cpu_of
+from vecenvs.cpus import cpu_of, usable_cores
 from vecenvs.errors import ClosedError, SpaceMismatch, StartTimeout, VecEnvError, WorkerDied, describe_indices
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.encoding import check_portable
@@ -49,11 +50,15 @@ class Workers:
         self.order: Sequence[int] = range(len(shards))
         # What the engine has launched last for each worker, which `transports` has once it has started.
         self.launched: dict[int, Transport] = {}
+        # By worker: its process's id and host; None until it has made its envs.
+        self.processes: list[tuple[int | None, str | None]] = [(None, None)] * len(shards)
         self._connections: Sequence[Transport] = ()  # one worker of each connection
         self._any_bounds = any_bounds
         self._batch: BatchColumns | None = None
         self._several_here = False  # whether this process has several workers, which take turns
         self._worked = -1  # the one that was last
+        self._host = socket.gethostname()
+        self._crowded = False  # whether the caller shares a core with some worker
         self._attached = False
         self._closed = False
         self._launch = weakref.WeakMethod(launch)  # the workers outlive a VecEnv that was never closed
@@ -65,9 +70,11 @@ class Workers:
         self._several_here = sum(transport.in_process for transport in self.transports) > 1
         everyone = range(len(self.shards))
         self._first_made = first = self._made(0, everyone)
-        self.check_spaces(0, first)
+        self.accept(0, first)
         for worker in everyone[1:]:
-            self.check_spaces(worker, self._made(worker, everyone[worker:]))
+            self.accept(worker, self._made(worker, everyone[worker:]))
+        here = [host == self._host for _, host in self.processes].count(True)
+        self._crowded = usable_cores() <= here - sum(transport.in_process for transport in self.transports)
         return first
 
     def launch(self, worker: int) -> Transport:
@@ -117,9 +124,21 @@ class Workers:
         worker on another core takes some 20 us for that, and the caller then takes the core from the one beside it. The
         system may move any of them at any time.
         """
-        if len(self.order) > 1 and (here := cpu_of()) is not None:
-            beside = [worker for worker in self.order if self.transports[worker].is_on(here)]
+        if self._crowded and (here := cpu_of()) is not None:
+            beside = [worker for worker in self.order if self._is_on(worker, here)]
             self.order = [*(worker for worker in self.order if worker not in beside), *beside]
+
+    def _is_on(self, worker: int, cpu: int) -> bool:
+        pid, host = self.processes[worker]
+        return self.transports[worker].in_process or (host == self._host and cpu_of(pid) == cpu)
+
+    def describe(self, restarts: Sequence[int]) -> list[dict[str, Any]]:
+        """Return what `VecEnv.stats` says of each worker; `restarts` are how often each was replaced."""
+        found = []
+        for worker, (pid, host) in enumerate(self.processes):
+            common = {"slots": [*self.shards[worker]], "pid": pid, "host": host, "restarts": restarts[worker]}
+            found.append({**common, **self.launched[worker].describe()})
+        return found
 
     @property
     def fork(self) -> bool:
@@ -220,8 +239,9 @@ class Workers:
         transport.take()
         return envs_of(message[2])
 
-    def check_spaces(self, worker: int, made: ShardSpec) -> None:
-        """Raise SpaceMismatch if these envs differ from those of the first worker, or from one another."""
+    def accept(self, worker: int, made: ShardSpec) -> None:
+        """Note where a worker is. Raise SpaceMismatch if its envs differ from the first worker's, or one another."""
+        self.processes[worker] = made.pid, made.host
         first = self._first_made
         for which in COMMON:
             theirs, ours = getattr(made, which), getattr(first, which)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from typing import Any
 
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.transport.protocol import Message
@@ -80,16 +81,9 @@ class Transport(abc.ABC):
         """Return a descriptor and the events of `select.poll` on it that call for a `get`; None without one."""
         return None
 
-    def is_on(self, cpu: int) -> bool:
-        """Tell whether the worker runs on a CPU of the caller's machine.
-
-        Args:
-            cpu: the number of the CPU.
-
-        Returns:
-            True if it is known to run there.
-        """
-        return False
+    def describe(self) -> dict[str, Any]:
+        """Return what `stats` says of how the worker is reached: "transport", and what the engine adds."""
+        return {"transport": "shared"}
 
     @abc.abstractmethod
     def attach(self, batch: BatchColumns) -> None:

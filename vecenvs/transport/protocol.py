@@ -144,7 +144,10 @@ class RowsBody(NamedTuple):
 
 
 class ShardSpec(NamedTuple):
-    """A worker's report of the envs that it has made; `mismatch` is (index, which, theirs, ours) if they disagree."""
+    """A worker's report of the envs that it has made, and of where it is.
+
+    `mismatch` is (index, which, theirs, ours) if the envs disagree.
+    """
 
     observation_space: Any
     action_space: Any
@@ -152,6 +155,8 @@ class ShardSpec(NamedTuple):
     metadata: dict[str, Any]
     render_mode: str | None
     mismatch: tuple[int, str, Any, Any] | None
+    pid: int
+    host: str
 
 
 class RemoteFailure(NamedTuple):

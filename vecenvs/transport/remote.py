@@ -9,15 +9,14 @@ from __future__ import annotations
 import abc
 import socket
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from typing import Any, NamedTuple
 
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.errors import VecEnvError
-from vecenvs.transport import Message, Transport
+from vecenvs.transport import Message
 from vecenvs.transport.encoding import encode
 from vecenvs.transport.memory import unlink_semaphores
 from vecenvs.transport.node_link import Member, NodeLink, NoLeader
@@ -76,7 +75,7 @@ class RemoteTransport(SharedTransport):
 
     @abc.abstractmethod
     def place(self) -> dict[str, Any]:
-        """Return where the worker is, for `stats`."""
+        """Return what the engine calls the worker's place, for `stats`."""
 
     @abc.abstractmethod
     def about_address(self) -> str:
@@ -87,7 +86,6 @@ class RemoteTransport(SharedTransport):
         return None
 
     def describe(self) -> dict[str, Any]:
-        """Return where the worker is, how it is reached, and why."""
         return {**self.place(), "transport": self.way, "why": self.why, "gathered": self._has_leader}
 
     def attach(self, batch: BatchColumns) -> None:
@@ -228,9 +226,3 @@ class RemoteTransport(SharedTransport):
             f"the worker{self.where} cannot connect to this process at {host}, port {port} ({problem}), and it does "
             f"not share its memory ({self.why}). Open {which} to the worker's machine; {self.about_address()}"
         )
-
-
-def describe_all(transports: Iterable[Transport]) -> dict[str, Any]:
-    """Return the entries of `stats` about remote workers: `transports`, how many go each way, and `workers`."""
-    workers = [each.describe() for each in transports if isinstance(each, RemoteTransport)]
-    return {"transports": dict(Counter(worker["transport"] for worker in workers)), "workers": workers}

@@ -13,11 +13,7 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from vecenvs.batch.batch_columns import Allocator, BatchColumns
-from vecenvs.cpus import cpu_of
 from vecenvs.errors import VecEnvError
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.encoding import decode, decode_made, encode
@@ -122,7 +118,6 @@ class Rings:
         )  # fmt: skip
         try:
             allocator = Allocator(segment.buffer)
-            self.pid = pid_cell(allocator)  # a cell in which the worker writes its process id
             self.down = RingWriter(allocator, entries, names.down, create=True)
             self.up = RingReader(allocator, entries, names.up, spin[0], create=True)
         except BaseException:
@@ -152,7 +147,6 @@ class SharedTransport(Transport):
         self._up: RingReader | None = None
         self._made: Message | None = None
         self._unsent: Collection[Any] = ()  # commands for which the ring has had no room yet
-        self._pid: NDArray[np.int64] | None = None
 
     def attach(self, batch: BatchColumns) -> None:
         if not isinstance(batch, SharedBatchColumns):
@@ -167,7 +161,7 @@ class SharedTransport(Transport):
             raise BrokenPipeError("the worker is gone, or has not opened the shared memory in time")
         if problem:
             raise MemoryUnreachable(f"the worker cannot open the caller's shared memory ({bytes(problem).decode()})")
-        self.wakes, self._pid = rings.wakes, rings.pid
+        self.wakes = rings.wakes
         self._down, self._up, self._unsent = rings.down, rings.up, rings.down.unsent
         self.take = rings.up.take  # type: ignore[method-assign]  # called for every worker and step
 
@@ -211,13 +205,3 @@ class SharedTransport(Transport):
 
     def take(self) -> None:
         self._made = None
-
-    def is_on(self, cpu: int) -> bool:
-        if self._pid is None or self._spin[0] is not NEVER:  # there is a core for the caller alone
-            return False
-        return cpu_of(int(self._pid[0])) == cpu
-
-
-def pid_cell(allocator: Allocator) -> NDArray[np.int64]:
-    """Return the cell of the rings' memory in which the worker writes its process id."""
-    return allocator.take((1,), np.dtype(np.int64))

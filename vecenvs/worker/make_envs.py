@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
+import socket
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -105,6 +107,8 @@ def _describe(envs: Sequence[Any], first: int, *, remote: bool) -> ShardSpec:
         dict(getattr(envs[0], "metadata", None) or {}),
         getattr(envs[0], "render_mode", None),
         _mismatch(envs, first),
+        os.getpid(),
+        socket.gethostname(),
     )
 
 

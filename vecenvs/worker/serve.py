@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 import time
@@ -21,7 +20,7 @@ from vecenvs.transport.node_link import FIRST_MEMBER
 from vecenvs.transport.pickling import PickledFns, loads
 from vecenvs.transport.protocol import Answer, ShardSpec
 from vecenvs.transport.ring import RingReader, RingWriter
-from vecenvs.transport.shared import FULL_PAUSE, RingsSpec, pid_cell
+from vecenvs.transport.shared import FULL_PAUSE, RingsSpec
 from vecenvs.transport.tcp import Invitation
 from vecenvs.worker.calls import close_envs
 from vecenvs.worker.make_envs import make_envs
@@ -233,7 +232,6 @@ def _open_rings(spec: RingsSpec) -> tuple[memoryview, RingReader, RingWriter]:
     """Return the memory of the columns, and the ends of the rings. OSError or ValueError if they cannot be opened."""
     memory = open_segment(spec.batch)
     rings = Allocator(open_segment(spec.rings))
-    pid_cell(rings)[0] = os.getpid()
     down = RingReader(rings, spec.entries, spec.names.down, spin=spec.spin)
     wake = Semaphore(spec.names.wake) if spec.wakes else None
     return memory, down, RingWriter(rings, spec.entries, spec.names.up, wake=wake)

@@ -19,7 +19,7 @@ from vecenvs.transport import Transport
 from vecenvs.transport.leaders import Leaders
 from vecenvs.transport.memory import check_system
 from vecenvs.transport.pickling import PickledFns
-from vecenvs.transport.remote import TRANSPORTS, describe_all
+from vecenvs.transport.remote import TRANSPORTS
 from vecenvs.transport.shared import Names
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ class MpiVecEnv(PoolVecEnv):
 
     Workers on the caller's node step through shared memory. Other nodes are reached by TCP, with one message per node
     and step each way: where a node has several workers, a process there, its leader, passes their messages on.
-    `stats()["workers"]` says for each worker how it is reached, and why.
+    In `stats()["workers"]` each worker has, besides what all engines tell, "rank", "why" it is not reached by shared
+    memory, and whether it shares its node's connection ("gathered").
 
     Args:
         env_fns: functions that make one env each. Those of rank 0 count; the other ranks may give none.
@@ -118,12 +119,3 @@ class MpiVecEnv(PoolVecEnv):
             except BrokenPipeError:  # this rank is gone, and from now on known to be
                 del used[worker]
         return RankTransport(launched, names, self._places, self._leaders)
-
-    def _engine_stats(self) -> dict[str, Any]:
-        """Return how the workers are reached.
-
-        Returns:
-            `transports`, the number of workers by transport, and `workers`, a dict for each worker of rank, host, pid
-            (the rank's), transport, why and gathered (whether it shares its node's connection).
-        """
-        return describe_all(self._workers.launched.values())

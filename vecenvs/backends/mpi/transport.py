@@ -92,8 +92,7 @@ class RankTransport(RemoteTransport):
         return None if self._leaders is None else self._leaders.link(self._launched.peer.node, batch)
 
     def place(self) -> dict[str, Any]:
-        peer = self._launched.peer
-        return {"rank": peer.rank, "host": peer.host, "pid": peer.pid}
+        return {"rank": self._launched.peer.rank}
 
     def attach(self, batch: BatchColumns) -> None:
         super().attach(batch)

@@ -141,8 +141,8 @@ class ActorEnd(RemoteTransport):
             self._process.close()
 
     def place(self) -> dict[str, Any]:
-        node, ip, pid, _ = self.location or (None,) * 4
-        return {"node": node, "ip": ip, "pid": pid}
+        node, ip, *_ = self.location or (None, None)
+        return {"node": node, "ip": ip}
 
     @property
     def node(self) -> str | None:

@@ -24,7 +24,7 @@ from vecenvs.transport import Transport
 from vecenvs.transport.leaders import Leaders
 from vecenvs.transport.memory import check_system
 from vecenvs.transport.pickling import PickledFns
-from vecenvs.transport.remote import TRANSPORTS, describe_all
+from vecenvs.transport.remote import TRANSPORTS
 from vecenvs.transport.shared import Names
 
 if TYPE_CHECKING:
@@ -43,7 +43,10 @@ class RayVecEnv(PoolVecEnv):
 
     Actors on the caller's node step through shared memory. Other nodes are reached by TCP, with one message per node
     and step each way: where a node has several workers, another actor there, its leader, passes their messages on.
-    `stats()["workers"]` says for each worker how it is reached, and why.
+    In `stats()["workers"]` each worker has, besides what all engines tell, "node" and "ip", "why" it is not reached by
+    shared memory, whether it shares its node's connection ("gathered"), and whether it shares the CPUs of other workers
+    until there is room ("shares"). "waiting" counts those that do, "moves" those that no longer do; a move counts among
+    "restarts", too.
 
     Args:
         env_fns: functions that make one env each.
@@ -149,16 +152,7 @@ class RayVecEnv(PoolVecEnv):
         return launched
 
     def _engine_stats(self) -> dict[str, Any]:
-        """Return how the workers are reached.
-
-        Returns:
-            `transports`, the number of workers by transport; `workers`, a dict
-            for each worker of node, ip, pid, transport, why, gathered (whether it shares its node's connection) and
-            shares (whether it shares the CPUs of other workers, until there is room); `waiting`, how many do, and
-            `moves`, how many no longer do. A move counts among `restarts`, too.
-        """
-        found = describe_all(self._workers.launched.values())
-        return {**found, "waiting": len(self._actors.waiting), "moves": self._moves}
+        return {"waiting": len(self._actors.waiting), "moves": self._moves}
 
     def close(self) -> None:
         super().close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
+import random
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,10 @@ def _mapped() -> int:
     """Return how many segments of shared memory this process maps, where the system shows that."""
     maps = Path("/proc/self/maps")
     return maps.read_text(encoding="utf-8", errors="replace").count("memfd:vecenvs") if maps.exists() else 0
+
+
+def process_of(_: Any) -> int:
+    return os.getpid()
 
 
 class LifecycleConformance(Conformance):
@@ -66,6 +72,21 @@ class LifecycleConformance(Conformance):
         vec.close()
         assert "closed" not in text
         assert ", closed>" in repr(vec)
+
+    def test_stats_of_each_worker(self, make: Make) -> None:
+        """Its envs, its process, and how its rows come; also after `close`."""
+        n = random.randint(1, 5)
+        vec = make(counting_fns(n))
+        pids = vec.call(process_of, None)
+        stats = vec.stats()
+        vec.close()
+        workers = stats["workers"]
+        assert [slot for worker in workers for slot in worker["slots"]] == [*range(n)]
+        assert [worker["pid"] for worker in workers for _ in worker["slots"]] == pids
+        assert all(worker["host"] and worker["restarts"] == 0 for worker in workers)
+        assert len(workers) == stats["num_workers"] == sum(stats["transports"].values())
+        assert {worker["transport"] for worker in workers} == {*stats["transports"]}
+        assert vec.stats()["workers"] == workers
 
     def test_closed(self, make: Make) -> None:
         vec = make(counting_fns(2))

@@ -166,8 +166,14 @@ class RestartConformance(Conformance):
         vec = make(dying_fns(where="reset", lives_file=tmp_path / "lives"), on_failure="restart")
         vec.seed(100)
         vec.set_options({"a": 1})
+        before = vec.stats()["workers"]
         vec.reset()
         assert vec.stats()["restarts"] == 1
+        after = vec.stats()["workers"]
+        assert [worker["restarts"] for worker in after] == [int(0 in worker["slots"]) for worker in before]
+        assert [worker["pid"] == old["pid"] for worker, old in zip(after, before, strict=True)] == [
+            0 not in worker["slots"] for worker in before
+        ]
         assert vec.get_attr("seeds") == [[100], [101], [102], [103]]
         assert vec.get_attr("options") == [[{"a": 1}]] * 4
 
