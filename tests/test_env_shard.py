@@ -16,6 +16,7 @@ from vecenvs.batch.batch_columns import Allocator, BatchColumns
 from vecenvs.errors import EnvError
 from vecenvs.testing.envs import CountingEnv, FailingEnv
 from vecenvs.transport.protocol import Answer, Command, RowsBody, address
+from vecenvs.worker.rules import Rules
 from vecenvs.worker.worker import Worker
 
 
@@ -55,7 +56,7 @@ class TellingEnv(Env[Any, Any]):
 def worker_of(*envs: TellingEnv, remote: bool) -> tuple[Worker, list[tuple[int, Any]]]:
     answers: list[tuple[int, Any]] = []
     batch = BatchColumns(envs[0].observation_space, envs[0].action_space, len(envs), Allocator())
-    worker = Worker(envs, 0, batch, "same_step", lambda _, tag, body: answers.append((tag, body)), remote=remote)
+    worker = Worker(envs, 0, batch, Rules("same_step"), lambda _, tag, body: answers.append((tag, body)), remote=remote)
     worker.handle(1, *address(Command.RESET, range(len(envs))))
     answers.clear()
     return worker, answers

@@ -169,6 +169,13 @@ class TestSeeds:
         vec.reset()
         assert vec.get_attr("seeds") == [[4, None], [5, None]]
 
+    def test_every_reset_is_seeded(self, vec_env):
+        vec = make_vec_env(CountingEnv, None, 2, 4, start_index=3, episode_seeds=True, force_dummy=True)
+        vec.reset()
+        vec.reset()
+        seeds = [int(np.random.SeedSequence(7 + i, spawn_key=(i, 1)).generate_state(1)[0]) for i in range(2)]
+        assert vec.get_attr("seeds") == [[7, seeds[0]], [8, seeds[1]]]
+
     def test_none_seeds_nothing(self, vec_env):
         vec = vec_env(CountingEnv, None, 2)
         vec.reset()

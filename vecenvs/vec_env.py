@@ -17,6 +17,14 @@ A VecEnv steps `num_envs` environments at once. Env i has *slot* i of every batc
 * An autoreset calls `env.reset()`, with `seed` and `options` only if `seed` or `set_options` set some. A reset by
   `reset` or `reset_async` always passes `seed`, None if there is none.
 
+With `episode_seeds` every reset is seeded, so that each episode can be played again by itself, in another env object or
+process. Episode 0 of a slot has the seed that the slot was given, by `reset`, `seed` or make_vec_env, or else the
+number `stats()["root_seed"]`, which is drawn, plus its index: `reset(seed=root_seed)` begins the same run again.
+Episode k has `numpy.random.SeedSequence(seed of episode 0, spawn_key=(slot, k)).generate_state(1)[0]`, whichever reset
+begins it: an autoreset, one by the caller without a seed, or one after the worker was replaced (the lost episode
+counts). A seed that is given later begins with episode 0 anew. The info of each reset has "episode_seed" and
+"episode_number".
+
 Infos: every row of a step has "TimeLimit.truncated" (truncated and not terminated); the row on which an episode ends
 has "terminal_observation"; a row whose observation is the first of an episode has "episode_start": True. The env's own
 keys come first, in the env's order, and the attributes in `info_attrs`; then these. The first two are SB3's.

@@ -15,6 +15,8 @@ from vecenvs.testing.suite import (
     BatchedRuleConformance,
     BatchedWorkerConformance,
     DeathConformance,
+    EpisodeSeedConformance,
+    EpisodeSeedWorkerConformance,
     ErrorConformance,
     EverySizeConformance,
     IndexConformance,
@@ -87,6 +89,8 @@ class Mixed(
     The other rules are for a single value: checks of arguments and actions, and what one env may return.
     """
 
+    test_a_bare_loop_that_seeds_each_reset = EpisodeSeedConformance.test_a_bare_loop_that_seeds_each_reset
+    test_any_subset_in_any_order = EpisodeSeedConformance.test_any_subset_in_any_order
     test_an_odd_reward_at_an_end = MisfitConformance.test_an_odd_reward_at_an_end
     test_observations_of_the_wrong_shape = MisfitConformance.test_observations_of_the_wrong_shape
     test_rewards_that_are_no_numbers = MisfitConformance.test_rewards_that_are_no_numbers
@@ -194,7 +198,7 @@ class TestWorkers(
     matrix = "running"
 
 
-class TestRestarts(OnConfigurations, RestartConformance):
+class TestRestarts(OnConfigurations, RestartConformance, EpisodeSeedWorkerConformance):
     """Workers that take the places of others."""
 
     matrix = "workers"

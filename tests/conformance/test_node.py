@@ -9,6 +9,7 @@ from one_node import NodeVecEnv
 from vecenvs.pool.hosts import Hosts
 from vecenvs.testing.suite import (
     AutoresetConformance,
+    EpisodeSeedConformance,
     InfoConformance,
     OrderConformance,
     OwnershipConformance,
@@ -41,6 +42,8 @@ class Rows(
     SubsetConformance,
 ):
     """Rows, and when they come."""
+
+    test_a_bare_loop_that_seeds_each_reset = EpisodeSeedConformance.test_a_bare_loop_that_seeds_each_reset
 
 
 class TestNode(OverConnections, WorkerConformance):

@@ -33,6 +33,7 @@ class DummyVecEnv(PoolVecEnv):
             * `copy`: False lets `step` return views, valid until the next call.
             * `observation_mode`: "different", as in Gymnasium, accepts envs whose observation spaces differ in their
               bounds. The space of env 0 is used, or that of a pair (space of a batch, space of one env).
+            * `episode_seeds`: whether every reset is seeded: see `vecenvs.vec_env`.
             * `step_timeout`: raise StepTimeout if no env of a worker finishes a step, a reset or a call for so many
               seconds. Envs in the caller's process never time out.
             * `on_failure`: "restart" replaces a worker that died, or exceeds `step_timeout`. Its envs return a
@@ -127,7 +128,7 @@ class DummyVecEnv(PoolVecEnv):
 
     def _launch(self, worker: int, shard: range) -> Transport:
         env_fns = self._hosts.functions_of(shard)
-        self._locals.append(LocalTransport(env_fns, shard.start, self.autoreset, None, self._made_here))
+        self._locals.append(LocalTransport(env_fns, shard.start, self._rules, None, self._made_here))
         return self._locals[-1]
 
     def _lay_out(self) -> BatchColumns:

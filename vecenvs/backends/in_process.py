@@ -17,6 +17,7 @@ from vecenvs.transport.protocol import OF_SOME, Answer, Command, RowsBody, addre
 from vecenvs.worker.calls import close_envs
 from vecenvs.worker.hosts.batched_shard import BatchedShard
 from vecenvs.worker.make_envs import make_envs
+from vecenvs.worker.rules import Rules
 from vecenvs.worker.slow_envs import REPLY_WINDOW
 from vecenvs.worker.worker import Worker
 
@@ -34,12 +35,12 @@ class LocalTransport(Transport):
         self,
         env_fns: Sequence[Callable[[], Env[Any, Any]]],
         first: int,
-        autoreset: str,
+        rules: Rules,
         cores: int | None,
         seen: set[int],
     ) -> None:
         self._first = first
-        self._autoreset = autoreset
+        self._rules = rules
         self._commands: deque[Message] = deque()
         self._answers: deque[Message] = deque()
         self._begun: int | None = None  # number of the command that is being carried out
@@ -47,18 +48,18 @@ class LocalTransport(Transport):
         # signal raised in it.
         self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._worker: Worker | None = None
-        self._envs, made = make_envs(env_fns, first, autoreset, cores, seen, remote=False)
+        self._envs, made = make_envs(env_fns, first, rules, cores, seen, remote=False)
         self._answers.append((0, int(Answer.MADE), made))
 
     def attach(self, batch: BatchColumns) -> None:
-        asynchronous = self._autoreset == "async"
+        asynchronous = self._rules.autoreset == "async"
 
         def answer(number: int, tag: int, body: object) -> None:
             self._answers.append((number, tag, body))
             if asynchronous:
                 self._answered.put(None)
 
-        self._worker = Worker(self._envs, self._first, batch, self._autoreset, answer, remote=False)
+        self._worker = Worker(self._envs, self._first, batch, self._rules, answer, remote=False)
 
     def envs(self) -> list[Any]:
         """Return the list of envs that the worker steps: the caller may look into them and exchange some."""

@@ -26,6 +26,7 @@ from vecenvs.transport.shared import Names, SharedTransport
 from vecenvs.transport.spinning import Spin, spins
 from vecenvs.worker import descendants, preload
 from vecenvs.worker.process import HeldSignals, child_environment, has_hung_up
+from vecenvs.worker.rules import Rules
 from vecenvs.worker.serve import serve_worker
 
 if TYPE_CHECKING:
@@ -95,11 +96,11 @@ class SubprocVecEnv(PoolVecEnv):
         env_fns = self._hosts.functions_of(shard)
         cores = max(1, worker_cores() // (self._processes + self._caller_steps))
         if worker >= self._processes:
-            return LocalTransport(env_fns, shard.start, self.autoreset, cores, self._made_here)
+            return LocalTransport(env_fns, shard.start, self._rules, cores, self._made_here)
         cpu = self._cpus[worker] if self._cpus else None
         spin = spins(usable_cores() - self._processes)
         names = Names.new(self._wake)
-        return ProcessTransport(self._context, worker, shard, env_fns, self.autoreset, names, spin, cpu, cores)
+        return ProcessTransport(self._context, worker, shard, env_fns, self._rules, names, spin, cpu, cores)
 
     def _cpus_to_pin(self) -> list[int]:
         """Return one CPU per worker process: the last ones, as most programs begin on the first."""
@@ -120,7 +121,7 @@ class ProcessTransport(SharedTransport):
         worker: int,
         shard: range,
         env_fns: Sequence[EnvFn],
-        autoreset: str,
+        rules: Rules,
         names: Names,
         spin: tuple[Spin, Spin],
         cpu: int | None,
@@ -146,7 +147,7 @@ class ProcessTransport(SharedTransport):
         _caller_ends.add(self._pipe)
         self._process = context.Process(
             target=_main,
-            args=(theirs, payload, shard.start, autoreset, os.getpid(), names, cpu, cores, self._mark),
+            args=(theirs, payload, shard.start, rules, os.getpid(), names, cpu, cores, self._mark),
             name=f"{WORKER}{worker}",
             daemon=False,  # so that envs may have children
         )
@@ -305,7 +306,7 @@ def _main(
     pipe: Connection,
     env_fns: Iterable[Any],
     first: int,
-    autoreset: str,
+    rules: Rules,
     caller: int,
     names: Names,
     cpu: int | None,
@@ -316,4 +317,4 @@ def _main(
     gc.freeze()  # A fork does not free the caller's garbage: an EnvPool in it would wait for threads that are not here.
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})
-    serve_worker(pipe, env_fns, first, autoreset, caller, names, cores)
+    serve_worker(pipe, env_fns, first, rules, caller, names, cores)

@@ -15,19 +15,23 @@ from vecenvs.batch.lazy_infos import LazyResetInfos
 from vecenvs.pool.hosts import Hosts
 from vecenvs.pool.info_columns import InfoColumns
 from vecenvs.transport.protocol import Command
-from vecenvs.transport.reset_arguments import ResetArguments
+from vecenvs.transport.reset_arguments import NUMBER, SEED, ResetArguments, SeedStream
 
 
 class Episodes:
     """The episodes of all slots. `reset_infos` has the info of each slot's last reset, {} before the first."""
 
-    def __init__(self, shards: Sequence[range], batch: BatchColumns, infos: InfoColumns, hosts: Hosts) -> None:
+    def __init__(
+        self, shards: Sequence[range], batch: BatchColumns, infos: InfoColumns, hosts: Hosts, root: int | None = None
+    ) -> None:
         self.reset_infos: Any = LazyResetInfos(batch.n) if hosts.batched else [{} for _ in range(batch.n)]
         self._shards = shards
         self._hosts = hosts
         self._batch = batch
         self._infos = infos
         self._seeds: dict[int, int] = {}  # the last seed of each slot: seeds after a restart derive from it
+        self._root = root  # with `episode_seeds`: slot i has the root seed root + i until it is given a seed
+        self._streams: dict[int, SeedStream] = {}  # each slot's episode, as far as rows have told
         self._last_rows: SpaceColumns | None = None
         self._begun_before: set[int] = set()  # slots whose next first row is of a reset before `hold`
         self._held: tuple[dict[int, Any], dict[int, Any]] = ({}, {})  # seeds and options for each slot's next reset
@@ -37,6 +41,9 @@ class Episodes:
         info = self._infos.reset_info(slot) if self._infos.used else {}
         if reset_info:
             info = {**reset_info, **info}
+        if NUMBER in info and self._root is not None:
+            root = info[SEED] if info[NUMBER] == 0 else self._stream(slot).root
+            self._streams[slot] = SeedStream(root, info[NUMBER])
         if slot in self._begun_before:
             self._begun_before.discard(slot)
         else:
@@ -48,7 +55,11 @@ class Episodes:
     @property
     def nothing_changes(self) -> bool:
         """Whether an episode of a batched env that begins without an info of its own changes nothing here."""
-        return self.reset_infos.nothing_changes and not (self._infos.used or self._begun_before or any(self._held))
+        return self.reset_infos.nothing_changes and not (self._infos.used or self._tells)
+
+    @property
+    def _tells(self) -> bool:
+        return bool(self._begun_before or any(self._held) or self._root is not None)
 
     def begin_all(
         self, rows: NDArray[np.int64], infos: dict[int, dict[str, Any]], columns: Callable[[], Columns] | None = None
@@ -57,7 +68,7 @@ class Episodes:
 
         `infos` has some of the resets' infos, by slot, and `columns` returns those of the others, if there are any.
         """
-        if infos or self._infos.used or self._begun_before or any(self._held):
+        if infos or self._infos.used or self._tells:
             for slot in rows.tolist():
                 self.begin(slot, infos[slot] if slot in infos else info_of(columns() if columns else {}, slot))
         else:
@@ -72,6 +83,15 @@ class Episodes:
         if self._last_rows is not None:
             seeds = ((slot, given.of(slot)[0]) for slot in slots)
             self._seeds.update((slot, seed) for slot, seed in seeds if seed is not None)
+
+    def record_streams(self, slots: Iterable[int], given: ResetArguments) -> None:
+        """Record the root seeds that resets under way give their slots."""
+        if self._root is not None:
+            seeds = ((slot, given.of(slot)[0]) for slot in slots)
+            self._streams.update((slot, SeedStream(seed, -1)) for slot, seed in seeds if seed is not None)
+
+    def _stream(self, slot: int) -> SeedStream:
+        return self._streams.get(slot) or SeedStream((self._root or 0) + slot, -1)
 
     def hold(self, seeds: dict[int, Any], options: dict[int, Any], ready: Collection[int]) -> None:
         """Keep the seeds and options for the next resets: a worker that is replaced before loses those it was sent.
@@ -107,13 +127,19 @@ class Episodes:
         shard = self._shards[worker]
         columns = self._batch.observations
         last = self._last_rows or columns
+        first_rows = self._with_first_rows(ready)
         begun = {
-            slot: ((columns if slot in ready else last).rows(slot, 1)[0], self._next_seed(slot, restarts))
+            slot: (
+                (columns if slot in ready else last).rows(slot, 1)[0],
+                self._next_seed(slot, restarts)
+                if self._root is None
+                else self._stream(slot).after(1 + (slot in first_rows)),
+            )
             for slot in shard
             if self.reset_infos[slot] or slot in ready
         }
         commands: list[tuple[Command, Any]] = [(Command.RESUME, (begun, self._infos.forms(worker)))]
-        used = self._with_first_rows(ready) - self._begun_before  # the resets of these rows have used what was held
+        used = first_rows - self._begun_before  # the resets of these rows have used what was held
         held = tuple({s: given[s] for s in shard if s in given and s not in used} for given in self._held)
         if any(held):
             commands.append((Command.PREPARE, held))

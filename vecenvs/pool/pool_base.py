@@ -10,6 +10,7 @@ from functools import partial
 from inspect import Signature
 from typing import Any, NamedTuple, TypedDict
 
+import numpy as np
 from gymnasium import Env
 
 from vecenvs import _native
@@ -47,6 +48,7 @@ from vecenvs.transport.protocol import Command, RemoteFailure
 from vecenvs.transport.shared import SharedBatchColumns
 from vecenvs.vec_env import VecEnv, described
 from vecenvs.worker.autoreset import AUTORESET_MODES
+from vecenvs.worker.rules import Rules
 
 EnvFn = Callable[[], "Env[Any, Any]"]
 
@@ -73,6 +75,7 @@ class CommonArguments(TypedDict, total=False):
     on_restart: Callable[[list[int]], object] | None
     start_timeout: float
     observation_mode: str | tuple[Any, Any]
+    episode_seeds: bool
 
 
 class PoolBase(VecEnv):
@@ -114,6 +117,7 @@ class PoolBase(VecEnv):
         on_restart: Callable[[list[int]], object] | None = None,
         start_timeout: float = 300.0,
         observation_mode: str | tuple[Any, Any] = "same",
+        episode_seeds: bool = False,
         **unknown: Any,
     ) -> None:
         self.closed = True  # until the constructor has succeeded
@@ -125,6 +129,9 @@ class PoolBase(VecEnv):
         if parse_timeout(step_timeout, "step_timeout") == 0:
             raise ValueError("step_timeout must be more than 0 seconds, or None")
         self.autoreset = autoreset
+        seeded = parse_flag("episode_seeds", episode_seeds)
+        root = int(np.random.SeedSequence().generate_state(1)[0] // 2) if seeded else None  # room for the slots' own
+        self._rules = Rules(autoreset, root)
         self._asynchronous = autoreset == "async"
         self._info_attrs = check_names("info_attrs", info_attrs)
         self.copy = parse_flag("copy", copy)
@@ -171,7 +178,7 @@ class PoolBase(VecEnv):
             renews = bool(restarts) or self._moves_workers
             batch.forget(memory=not renews)  # a replacement has to open the memory
             self._infos = InfoColumns(self._info_attrs, batch, self._shards)
-            self._episodes = Episodes(self._shards, batch, self._infos, self._hosts)
+            self._episodes = Episodes(self._shards, batch, self._infos, self._hosts, root)
             self.reset_infos = self._episodes.reset_infos
             self._recovery = Recovery(workers, batch, restarts, self._first_commands)
             self._recovery.on_restart = on_restart or list
@@ -248,6 +255,7 @@ class PoolBase(VecEnv):
             "transports": dict(Counter(each["transport"] for each in workers)),
             "autoreset": self.autoreset,
             "compiled": self._compiled,
+            **({} if self._rules.root is None else {"root_seed": self._rules.root}),
             "restarts": self._recovery.restarts,
             "steps": self._steps,
             **self._counters,

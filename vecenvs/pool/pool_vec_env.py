@@ -127,6 +127,7 @@ class PoolVecEnv(PoolBase):
         given = None if seed is None and options is None else arguments
         if given is not None:
             self._episodes.record_seeds(slots, given)
+            self._episodes.record_streams(slots, given)
         self._commands.send(self._commands.numbered(Command.RESET, subset.parts, given))
         self._counters["resets"] += len(slots)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from vecenvs.batch.values import copy_containers
 
 
@@ -35,6 +37,26 @@ class ResetArguments(NamedTuple):
 
 
 NONE_GIVEN = ResetArguments(None, None)
+
+# With `episode_seeds` the keys of the infos of resets that tell the episode's seed and its number.
+SEED, NUMBER = "episode_seed", "episode_number"
+
+
+class SeedStream(NamedTuple):
+    """An episode of a slot whose resets are all seeded: its number since the slot was given the seed `root`."""
+
+    root: int
+    number: int
+
+    def seed(self, slot: int) -> int:
+        """Return the seed of the episode: 32 bits, a size that every generator in use takes; `root` for number 0."""
+        if not self.number:
+            return self.root
+        return int(np.random.SeedSequence(self.root, spawn_key=(slot, self.number)).generate_state(1)[0])
+
+    def after(self, count: int = 1) -> SeedStream:
+        """Return the episode so many episodes later."""
+        return SeedStream(self.root, self.number + count)
 
 
 def hold(held: dict[int, dict[str, Any]], env: int, name: str, value: Any) -> None:

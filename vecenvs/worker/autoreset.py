@@ -23,6 +23,7 @@ from vecenvs.errors import ResetNeededError
 from vecenvs.transport.protocol import Slots
 from vecenvs.transport.reset_arguments import hold
 from vecenvs.worker.info_reader import InfoReader
+from vecenvs.worker.rules import EpisodeSeeds, Rules
 
 AUTORESET_MODES = ("same_step", "next_step", "async", "disabled")
 RESET_FIRST = "reset([{}]) it first"  # views say it in words of their own: `EnvError.tell_reset`
@@ -65,7 +66,7 @@ class Autoreset:
         envs: list[Any],
         first: int,
         batch: BatchColumns,
-        mode: str,
+        rules: Rules,
         flags: RowFlags,
         deferred: list[int | BaseException],
         reader: InfoReader | None,
@@ -76,7 +77,8 @@ class Autoreset:
         self._envs = envs
         self._first = first
         self._batch = batch
-        self._mode = mode
+        self._mode = rules.autoreset
+        self._seeds = None if rules.root is None else EpisodeSeeds(rules.root, first)
         self._flags = flags
         self._deferred = deferred
         self._reader = reader
@@ -132,11 +134,17 @@ class Autoreset:
         """Make every step of the env a ResetNeededError, until its next reset."""
         self.acts[local] = partial(_refuse, self._first + local, why, remedy)
 
-    def resume(self, lost: dict[int, tuple[Any, int | None]]) -> None:
-        """Take over slots whose episodes ended with another worker: their next step returns a truncated row."""
+    def resume(self, lost: dict[int, tuple[Any, Any]]) -> None:
+        """Take over slots whose episodes ended with another worker: their next step returns a truncated row.
+
+        With the last row comes the next episode's seed, or its SeedStream if all are seeded.
+        """
         for slot, (row, seed) in lost.items():
             self.acts[slot - self._first] = partial(_lost_step, row)
-            self.hold(slot - self._first, "seed", seed)
+            if self._seeds is None:
+                self.hold(slot - self._first, "seed", seed)
+            else:
+                self._seeds.put(slot - self._first, seed)
 
     # Resets
 
@@ -148,13 +156,17 @@ class Autoreset:
         """Reset one env with what `hold` has kept; return its observation. A non-empty info is put in `reset_infos`.
 
         `given` are the arguments of a reset that the caller has asked for (see `named`), which come first. As in SB3
-        and Gymnasium, an autoreset does not name `seed`, which some envs look for; a reset that the caller has asked
-        for does. `options` is named only if there are some: not every env takes it. A seed is one of the action space,
-        too, from which some envs sample.
+        and Gymnasium, an autoreset without a seed does not name `seed`, which some envs look for; a reset that the
+        caller has asked for does. `options` is named only if there are some: not every env takes it. A seed is one of
+        the action space, too, from which some envs sample.
         """
         arguments = copy_containers(self._held[local]) if local in self._held else {}
         if given is not None:
             arguments = {"seed": None, **arguments, **given}
+        stream = None
+        if self._seeds is not None:
+            stream = self._seeds.of(local, arguments.get("seed"))
+            arguments["seed"] = stream.seed(self._first + local)
         if arguments.get("seed") is not None:
             seed_action_spaces(self._envs[local], arguments["seed"])
         first = self._envs[local].reset(**arguments)
@@ -163,6 +175,8 @@ class Autoreset:
         obs, info = first
         info = own_info(info)
         self._held.pop(local, None)
+        if stream is not None and self._seeds is not None:
+            info = {**info, **self._seeds.begin(local, stream)}
         self._reset_marks[self._first + local] = 0  # until the info of this one is written
         if self._reader is not None:
             first_values = self._reader.first(local)

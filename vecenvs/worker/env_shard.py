@@ -21,6 +21,7 @@ from vecenvs.transport.reset_arguments import ResetArguments
 from vecenvs.worker.autoreset import Autoreset, RowFlags, named
 from vecenvs.worker.info_reader import InfoReader
 from vecenvs.worker.row_writer import RowWriter
+from vecenvs.worker.rules import Rules
 from vecenvs.worker.slow_envs import SlowEnvs
 
 ENV_ERRORS = (Exception, SystemExit)  # an env that calls sys.exit() has failed; it does not end the program
@@ -55,7 +56,7 @@ class EnvShard:
     exceptions to raise that are not an env's own, such as a Ctrl-C.
     """
 
-    def __init__(self, envs: Sequence[Any], first: int, batch: BatchColumns, autoreset: str, *, remote: bool) -> None:
+    def __init__(self, envs: Sequence[Any], first: int, batch: BatchColumns, rules: Rules, *, remote: bool) -> None:
         self.envs = list(envs)
         self.first = first
         self.all = range(len(self.envs))
@@ -74,7 +75,7 @@ class EnvShard:
         self._batch = batch
         self._remote = remote
         self._reader = InfoReader(batch.info_attrs, self.envs, first) if batch.info_attrs else None
-        self._autoreset = Autoreset(self.envs, first, batch, autoreset, self.flags, self.deferred, self._reader)
+        self._autoreset = Autoreset(self.envs, first, batch, rules, self.flags, self.deferred, self._reader)
         self._rows = RowWriter(
             self.envs, first, batch, self._autoreset, self.flags, self.deferred, self._reader, remote=remote
         )
@@ -273,7 +274,7 @@ class EnvShard:
         """Keep the "seed" or the "options" of the env's next reset; None takes back what was kept."""
         self._autoreset.hold(local, name, value)
 
-    def resume(self, lost: dict[int, tuple[Any, int | None]]) -> None:
+    def resume(self, lost: dict[int, tuple[Any, Any]]) -> None:
         """Take over slots whose episodes ended with another worker."""
         self._autoreset.resume(lost)
 

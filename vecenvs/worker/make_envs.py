@@ -24,6 +24,7 @@ from vecenvs.worker.env_shard import ENV_ERRORS
 from vecenvs.worker.hosts.batched_host import BatchedHost
 from vecenvs.worker.hosts.make_host import make_host
 from vecenvs.worker.old_gym import PACKAGE, seed_remedy
+from vecenvs.worker.rules import Rules
 
 SPACES = ("observation_space", "action_space")
 MEMBERS = ("reset", "step", "close", *SPACES)  # what an env is used by
@@ -40,7 +41,7 @@ COMMON = ("observation_space", "action_space", "render_mode")  # what all envs o
 def make_envs(
     env_fns: Iterable[Callable[[], Any]],
     first: int,
-    autoreset: str,
+    rules: Rules,
     cores: int | None = None,
     seen: set[int] | None = None,
     *,
@@ -68,7 +69,7 @@ def make_envs(
                     told = f"the env function of env {slot} gave an env that another one had given already"
                     raise RepeatedEnvError(slot, f"{told}: {NEW_EACH_TIME}")
                 seen.add(bare)
-                envs.append(_host_of(env, env_fn, slot, autoreset) if isinstance(env_fn, Batched) else env)
+                envs.append(_host_of(env, env_fn, slot, rules) if isinstance(env_fn, Batched) else env)
                 slot += 1
         slot = first
         made = _describe(envs, first, remote=remote)
@@ -80,16 +81,22 @@ def make_envs(
     return envs, made
 
 
-def _host_of(env: Any, env_fn: Batched, slot: int, autoreset: str) -> BatchedHost:
+def _host_of(env: Any, env_fn: Batched, slot: int, rules: Rules) -> BatchedHost:
     """Return the host of a batched env. VecEnvError if it cannot be used as one, or in this mode."""
     try:
         host = make_host(env, env_fn.num_envs, slot, env_fn.autoreset)
         possible = {host.autoreset} | ({"same_step"} if host.autoreset == "disabled" and host.takes_masks else set())
-        if autoreset not in possible:
+        if rules.autoreset not in possible:
             wanted = " or ".join(f"autoreset={mode!r}" for mode in sorted(possible))
             raise VecEnvError(
-                f"{type(env).__name__} cannot be stepped with autoreset={autoreset!r}, since what it does at the end "
-                f"of an episode is {host.autoreset!r}: pass {wanted}, or make it in another mode"
+                f"{type(env).__name__} cannot be stepped with autoreset={rules.autoreset!r}, since what it does at the "
+                f"end of an episode is {host.autoreset!r}: pass {wanted}, or make it in another mode"
+            )
+        if rules.root is not None and host.autoreset != "disabled":
+            raise VecEnvError(
+                f"{type(env).__name__} begins its next episodes itself (what it does at their ends is "
+                f"{host.autoreset!r}), and episode_seeds=True has to seed each of them: make it in the mode 'disabled' "
+                "(gymnasium.vector.AutoresetMode.DISABLED), or leave episode_seeds out"
             )
     except VecEnvError as exc:
         close_refused(env)

@@ -25,6 +25,7 @@ from vecenvs.transport.tcp import Invitation
 from vecenvs.worker.calls import close_envs
 from vecenvs.worker.make_envs import make_envs
 from vecenvs.worker.process import Terminated, begin_worker, limit_threads
+from vecenvs.worker.rules import Rules
 from vecenvs.worker.worker import Worker
 
 _WAKE_UP = 1.0  # seconds between a waiting worker's looks at its ring: see `RingReader.get`
@@ -47,7 +48,7 @@ def serve_worker(
     channel: BootChannel,
     env_fns: Iterable[Any],
     first: int,
-    autoreset: str,
+    rules: Rules,
     caller: int,
     names: Sequence[str] = (),
     cores: int | None = None,
@@ -62,7 +63,7 @@ def serve_worker(
         begin_worker(caller, names, channel)
         limit_threads()
         try:
-            server = ShardServer(env_fns, first, autoreset, cores)
+            server = ShardServer(env_fns, first, rules, cores)
             channel.send_bytes(server.describe(forked=not isinstance(env_fns, PickledFns)))
             while problem := server.connect(channel.recv_bytes()):
                 channel.send_bytes(problem)
@@ -141,10 +142,10 @@ class ShardServer:
     messages are calls of its methods.
     """
 
-    def __init__(self, env_fns: Iterable[Any], first: int, autoreset: str, cores: int | None = None) -> None:
+    def __init__(self, env_fns: Iterable[Any], first: int, rules: Rules, cores: int | None = None) -> None:
         self._first = first
-        self._autoreset = autoreset
-        self._envs, self._made = make_envs(env_fns, first, autoreset, cores, remote=True)
+        self._rules = rules
+        self._envs, self._made = make_envs(env_fns, first, rules, cores, remote=True)
         self._run: Callable[[], None] | None = None
 
     def describe(self, *, forked: bool = False) -> bytes:
@@ -197,7 +198,7 @@ class ShardServer:
             while not up.flush():
                 time.sleep(FULL_PAUSE / 10)  # until the caller has read some
 
-        worker = Worker(self._envs, self._first, batch, self._autoreset, answer, remote=True)
+        worker = Worker(self._envs, self._first, batch, self._rules, answer, remote=True)
         going = True
         while going:
             message = down.get(_WAKE_UP)
@@ -216,7 +217,7 @@ class ShardServer:
         def answer(number: int, tag: int, body: object) -> None:
             channel.send_bytes(answers.pack([(FIRST_MEMBER, number, tag, encode(body))]))
 
-        worker = Worker(self._envs, self._first, batch, self._autoreset, answer, remote=True)
+        worker = Worker(self._envs, self._first, batch, self._rules, answer, remote=True)
         shards = {FIRST_MEMBER: range(self._first, self._first + len(worker.env_shard.all))}
         commands, answers = Frames.of_commands(batch, shards), Frames.of_answers(batch, shards)
         going = True

@@ -13,6 +13,7 @@ from vecenvs.worker.autoreset import RowFlags
 from vecenvs.worker.env_shard import EnvShard
 from vecenvs.worker.hosts.batched_host import BatchedHost
 from vecenvs.worker.hosts.batched_shard import BatchedShard
+from vecenvs.worker.rules import Rules
 
 
 class Shard(Protocol):
@@ -58,7 +59,7 @@ class Shard(Protocol):
     def hold(self, local: int, name: str, value: Any) -> None:
         """Keep the "seed" or the "options" of the env's next reset; None takes back what was kept."""
 
-    def resume(self, lost: dict[int, tuple[Any, int | None]]) -> None:
+    def resume(self, lost: dict[int, tuple[Any, Any]]) -> None:
         """Take over slots whose episodes ended with another worker."""
 
     def renew(self, local: int, *, begun: bool = False) -> None:
@@ -76,8 +77,8 @@ class Shard(Protocol):
         """Return the list of the envs itself."""
 
 
-def make_shard(envs: Sequence[Any], first: int, batch: BatchColumns, autoreset: str, *, remote: bool) -> Shard:
+def make_shard(envs: Sequence[Any], first: int, batch: BatchColumns, rules: Rules, *, remote: bool) -> Shard:
     """Return the shard of slots first, first + 1, ...: of single envs, or of one BatchedHost alone."""
     if isinstance(envs[0], BatchedHost):
-        return BatchedShard(envs[0], first, batch, autoreset, remote=remote)
-    return EnvShard(envs, first, batch, autoreset, remote=remote)
+        return BatchedShard(envs[0], first, batch, rules, remote=remote)
+    return EnvShard(envs, first, batch, rules, remote=remote)

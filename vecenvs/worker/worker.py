@@ -34,6 +34,7 @@ from vecenvs.transport.reset_arguments import NONE_GIVEN
 from vecenvs.worker.async_resets import AsyncResets
 from vecenvs.worker.calls import EnvCall, call_envs, close_envs, portable_results
 from vecenvs.worker.env_shard import FirstRow
+from vecenvs.worker.rules import Rules
 from vecenvs.worker.shard import Shard, make_shard
 
 Answering = Callable[[int, int, object], None]
@@ -66,9 +67,9 @@ class Worker:
     """
 
     def __init__(
-        self, envs: Sequence[Any], first: int, batch: BatchColumns, autoreset: str, answer: Answering, *, remote: bool
+        self, envs: Sequence[Any], first: int, batch: BatchColumns, rules: Rules, answer: Answering, *, remote: bool
     ) -> None:
-        self.env_shard = make_shard(envs, first, batch, autoreset, remote=remote)
+        self.env_shard = make_shard(envs, first, batch, rules, remote=remote)
         self._first = first
         self._batch = batch
         self._remote = remote
@@ -77,7 +78,7 @@ class Worker:
         self.number = -(2**62)  # of the current command, or of the last one
         self._unanswered = -1  # the same, until it is answered
         # An env that is alone in its process delays no other one while it resets; otherwise each reset gets a thread.
-        threads = autoreset == "async" and (len(envs) > 1 or not remote)
+        threads = rules.autoreset == "async" and (len(envs) > 1 or not remote)
         self._close_env = partial(_close_env, self.env_shard, first, remote)
         send = partial(_call_method, weakref.WeakMethod(self._send_first_row))
         self._resets = AsyncResets(self.env_shard.try_reset, send, self._close_env, threads=threads)
@@ -220,7 +221,7 @@ class Worker:
                 self.env_shard.hold(slot - self._first, name, value)
         self._reply(number, None)
 
-    def _on_resume(self, number: int, body: tuple[dict[int, tuple[Any, int | None]], Sequence[InfoForm]]) -> None:
+    def _on_resume(self, number: int, body: tuple[dict[int, tuple[Any, Any]], Sequence[InfoForm]]) -> None:
         lost, forms = body
         self.env_shard.resume(lost)
         self.env_shard.info_writer.take_over(forms)

@@ -26,6 +26,7 @@ from vecenvs.transport.pickling import PickledFns
 from vecenvs.transport.shared import Names
 from vecenvs.worker import descendants
 from vecenvs.worker.process import child_environment, watch_caller
+from vecenvs.worker.rules import Rules
 from vecenvs.worker.serve import serve_leader, serve_worker
 
 
@@ -34,7 +35,7 @@ class LaunchRequest(NamedTuple):
 
     env_fns: PickledFns
     first: int
-    autoreset: str
+    rules: Rules
     names: Names | None  # of the semaphores of a worker that may open rank 0's memory
     sys_path: list[str]
     caller: int  # rank 0's process
@@ -137,4 +138,4 @@ def _main(end: socket.socket, request: LaunchRequest | LeaderRequest, rank_pid: 
     if request.names is not None:  # rank 0 is on this machine
         caller, names = request.caller, request.names
         watch_caller(rank_pid)
-    serve_worker(Channel(end), request.env_fns, request.first, request.autoreset, caller, names, request.cores)
+    serve_worker(Channel(end), request.env_fns, request.first, request.rules, caller, names, request.cores)

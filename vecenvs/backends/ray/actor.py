@@ -15,6 +15,7 @@ from vecenvs.cpus import usable_cores
 from vecenvs.transport.pickling import PickledFns, loads
 from vecenvs.transport.shared import RingsSpec
 from vecenvs.worker.process import limit_threads, take_signals, watch_caller
+from vecenvs.worker.rules import Rules
 from vecenvs.worker.serve import LeaderServer, ShardServer
 
 
@@ -77,17 +78,17 @@ class ServingActor:
 class EnvActor(ServingActor):
     """The envs `first`, `first + 1`, ... in a process that may use so many `cores`."""
 
-    def __init__(self, first: int, autoreset: str, cores: int | None = None) -> None:
+    def __init__(self, first: int, rules: Rules, cores: int | None = None) -> None:
         super().__init__()
         self._cores = cores
         self._first = first
-        self._autoreset = autoreset
+        self._rules = rules
 
     def make(self, env_fns: PickledFns, paths: Sequence[str]) -> bytes:
         """Make the envs; return the body of MADE. `paths` are where the caller's imports look: they come last here."""
         begin_process(paths)
         limit_threads()
-        self._server = server = ShardServer(env_fns, self._first, self._autoreset, self._cores)
+        self._server = server = ShardServer(env_fns, self._first, self._rules, self._cores)
         return server.describe()
 
 

@@ -14,6 +14,7 @@ from vecenvs.backends.ray.placement import LOOK, NoPlace, PendingActor, Request
 from vecenvs.cpus import usable_cores
 from vecenvs.errors import BackendUnavailable
 from vecenvs.transport.spinning import Spin, spins
+from vecenvs.worker.rules import Rules
 
 if TYPE_CHECKING:
     from vecenvs.backends.ray.actor import ActorLocation
@@ -36,7 +37,7 @@ class Actors:
         self,
         session: Session,
         request: Request,
-        autoreset: str,
+        rules: Rules,
         transport: str,
         port: int,
         on_lost_node: str,
@@ -45,7 +46,7 @@ class Actors:
     ) -> None:
         self.session = session
         self.request = request
-        self.autoreset = autoreset
+        self.rules = rules
         self.cores = cores
         self.transport = transport
         self.port = port

@@ -127,7 +127,7 @@ class RayVecEnv(PoolVecEnv):
         self._actors = actors = Actors(
             self._session,
             request,
-            self.autoreset,
+            self._rules,
             self._transport,
             self._port,
             self._on_lost_node,

@@ -52,7 +52,7 @@ class ActorTransport(ActorEnd):
         self._leaders = leaders
         self._worker = worker
         self._replaces = replaces
-        self._arguments = shard.start, actors.autoreset, actors.cores
+        self._arguments = shard.start, actors.rules, actors.cores
         self._accommodating = not actors.request.needs_nothing and (replaces or actors.min_workers is not None)
         seconds = min(PLACE_TIMEOUT, actors.request.seconds) if self._accommodating else None
         if worker not in actors.waiting:

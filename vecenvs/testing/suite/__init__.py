@@ -32,6 +32,7 @@ from vecenvs.testing.suite.batched_attributes import BatchedAttributeConformance
 from vecenvs.testing.suite.batched_resets import BatchedResetConformance
 from vecenvs.testing.suite.batched_workers import BatchedWorkerConformance
 from vecenvs.testing.suite.deaths import DeathConformance
+from vecenvs.testing.suite.episode_seeds import EpisodeSeedConformance, EpisodeSeedWorkerConformance
 from vecenvs.testing.suite.errors import ErrorConformance
 from vecenvs.testing.suite.indices import IndexConformance
 from vecenvs.testing.suite.infos import InfoConformance
@@ -68,6 +69,8 @@ __all__ = [
     "BatchedWorkerConformance",
     "Conformance",
     "DeathConformance",
+    "EpisodeSeedConformance",
+    "EpisodeSeedWorkerConformance",
     "ErrorConformance",
     "EverySizeConformance",
     "IndexConformance",
@@ -109,6 +112,7 @@ class RuleConformance(
     OwnershipConformance,
     ActionConformance,
     SeedingConformance,
+    EpisodeSeedConformance,
     IndexConformance,
     SubsetConformance,
     ArgumentConformance,
@@ -144,6 +148,7 @@ class WorkerConformance(
     DeathConformance,
     AftermathConformance,
     RestartConformance,
+    EpisodeSeedWorkerConformance,
     RecoveryConformance,
     TimeoutConformance,
     OrderConformance,

@@ -22,6 +22,7 @@ from vecenvs.worker.hosts.batched_host import BatchedHost
 from vecenvs.worker.hosts.block_attributes import BlockAttributes
 from vecenvs.worker.hosts.block_writer import BlockWriter, Mask, RowIndex
 from vecenvs.worker.hosts.next_resets import NextResets
+from vecenvs.worker.rules import EpisodeSeeds, Rules
 
 _BROKEN_OFF = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
 _NONE: RowIndex = np.zeros(0, np.int64)
@@ -30,15 +31,16 @@ _NONE: RowIndex = np.zeros(0, np.int64)
 class BatchedShard:
     """The envs of one host. A host is stepped whole: its envs fail together, and a step writes all of their rows."""
 
-    def __init__(self, host: BatchedHost, first: int, batch: BatchColumns, autoreset: str, *, remote: bool) -> None:
+    def __init__(self, host: BatchedHost, first: int, batch: BatchColumns, rules: Rules, *, remote: bool) -> None:
         self.first = first
         self.all = range(host.num_envs)
         self.done: Sequence[Any] = ()
         self.deferred: list[int | BaseException] = []
         self.flags = RowFlags(batch, first, len(self.all))
         self._host = host
-        self._mode = autoreset
-        self._refuses = autoreset == "disabled"
+        self._mode = rules.autoreset
+        self._refuses = self._mode == "disabled"
+        self._seeds = None if rules.root is None else EpisodeSeeds(rules.root, first)
         self._batch = batch
         self._remote = remote
         self._slots = slice(first, first + len(self.all))
@@ -212,13 +214,16 @@ class BatchedShard:
 
     # Resets
 
-    def resume(self, lost: dict[int, tuple[Any, int | None]]) -> None:
-        """Take over slots whose episodes ended with another worker: their next step returns a truncated row."""
+    def resume(self, lost: dict[int, tuple[Any, Any]]) -> None:
+        """Take over slots whose episodes ended with another worker: see `Autoreset.resume`."""
         self._needs_check = True
         for slot, (row, seed) in lost.items():
             self._lost[slot - self.first] = row
             self._refused[slot - self.first] = False
-            self.hold(slot - self.first, "seed", seed)
+            if self._seeds is None:
+                self.hold(slot - self.first, "seed", seed)
+            else:
+                self._seeds.put(slot - self.first, seed)
 
     def renew(self, local: int, *, begun: bool = False) -> None:
         """Do nothing: the host is asked for its `step` at each step."""
@@ -257,10 +262,21 @@ class BatchedShard:
         infos: Columns = {}
         for some, seeds, options in self._held.arguments(mask, given, apart=self._host.takes_masks):
             part = None if some.all() else some
+            streams = {}
+            if self._seeds is not None:
+                streams = {env: self._seeds.of(env, seeds[env]) for env in np.flatnonzero(some).tolist()}
+                seeds = [
+                    stream and stream.seed(self.first + env) for env, stream in ((e, streams.get(e)) for e in self.all)
+                ]
             obs, own = run(self._host.reset, part, seeds, options)
             self._writer.write(self._writer.parts(obs), part)
             self._held.forget(some)
-            infos = merge_disjoint(infos, own if part is None else select_rows(own, part))
+            own = own if part is None else select_rows(own, part)
+            if self._seeds is not None:
+                begun = [self._seeds.begin(env, stream) for env, stream in streams.items()]
+                rows = np.array([*streams])
+                own.update((key, InfoColumn(rows, [each[key] for each in begun])) for key in begun[0])
+            infos = merge_disjoint(infos, own)
         self._lost = {local: row for local, row in self._lost.items() if not mask[local]}
         self._ended = self._ended[~mask[self._ended]]
         self._begun_next = self._begun_next & ~mask

@@ -1,0 +1,37 @@
+"""What the workers of a VecEnv do where episodes begin and end: the arguments that every engine passes on to them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from vecenvs.transport.reset_arguments import NUMBER, SEED, SeedStream
+
+
+class Rules(NamedTuple):
+    """The same for all workers: the autoreset mode; with `episode_seeds` the root seed of slots that are given none."""
+
+    autoreset: str
+    root: int | None = None
+
+
+class EpisodeSeeds:
+    """The seeds of the episodes of one worker's envs: slot first + local has `root` + its number until it gets one."""
+
+    def __init__(self, root: int, first: int) -> None:
+        self._root, self._first = root, first
+        self._next: dict[int, SeedStream] = {}  # by env: its next episode, unless that is the first one
+
+    def of(self, local: int, given: int | None) -> SeedStream:
+        """Return the episode that begins with an env's next reset, which has `given` a seed, or has none of its own."""
+        if given is not None:
+            return SeedStream(given, 0)
+        return self._next.get(local) or SeedStream(self._root + self._first + local, 0)
+
+    def put(self, local: int, stream: SeedStream) -> None:
+        """Set the next episode of an env."""
+        self._next[local] = stream
+
+    def begin(self, local: int, stream: SeedStream) -> dict[str, Any]:
+        """Take note that the reset of an episode has succeeded; return what the info of the reset tells of it."""
+        self._next[local] = stream.after()
+        return {SEED: stream.seed(self._first + local), NUMBER: stream.number}
