@@ -92,7 +92,8 @@ class Commands(Unanswered):
                 sent[worker] = number
             except ConnectionError:
                 failed = self._on_broken(worker) or failed  # the other workers are sent the command all the same
-        self._workers.flush()
+        if self._workers.connections:
+            self._workers.flush()
         self.unsent = None
         if failed is not None:
             raise failed

@@ -10,7 +10,7 @@ from vecenvs.errors import AlreadySteppingError, NotSteppingError, StepTimeout, 
 from vecenvs.pool.answers import Answers
 from vecenvs.pool.commands import Commands
 from vecenvs.pool.info_columns import InfoColumns
-from vecenvs.pool.patience import IN_ON_RESTART, OTHER_THREAD, Patience, waits
+from vecenvs.pool.patience import IN_ON_RESTART, OTHER_THREAD, Patience
 from vecenvs.pool.recovery import copied
 from vecenvs.pool.subsets import bits_of, slots_in
 from vecenvs.pool.timeouts import StepTimeouts
@@ -45,38 +45,43 @@ class Waiting:
         self._patience = Patience(commands, workers)
         self._next_check = 0.0
 
-    @waits
     def finish_step(self, deadline: float | None, timeout: float | None) -> None:
         """Wait until every worker has stepped its shard."""
-        commands = self._commands
-        if commands.unsent is not None:
-            commands.send_unsent()
-        stepping, answers, transports = commands.stepping, commands.step_answers, self._transports
-        limited = deadline is not None or self._timed
-        if self._timed:
-            self._timeouts.look(begins=True)
-        while stepping:
-            worker = next(reversed(stepping))  # see `Workers.order_by_cpu`
-            transport = transports[worker]
-            limit = self._limit(deadline) if limited else None
-            message = transport.get(LIVENESS) if limit is None else _get_until(limit, transport)
-            if message is not None:
-                number, kind, body = message
-                if body is None and kind in _BARE and number == answers.number and not self._timed:  # nearly always
-                    if kind != _PLAIN:
-                        answers.plain = False
-                    stepping.pop(worker, None)
-                else:
-                    self._record(worker, message)
-                transport.take()
-                continue
-            self._look_around(list(stepping))
-            if stepping and commands.stepping is not stepping:
-                raise VecEnvError(OTHER_THREAD)
-            if limit is not None and stepping and time.monotonic() >= limit:
-                self._time_out(commands.everyone, deadline, timeout, "step")
+        self._patience.begin()
+        try:
+            commands = self._commands
+            if commands.unsent is not None:
+                commands.send_unsent()
+            stepping, answers, transports = commands.stepping, commands.step_answers, self._transports
+            limited = deadline is not None or self._timed
+            if self._timed:
+                self._timeouts.look(begins=True)
+            while stepping:
+                worker = next(reversed(stepping))  # see `Workers.order_by_cpu`
+                transport = transports[worker]
+                limit = self._limit(deadline) if limited else None
+                message = transport.get(LIVENESS) if limit is None else _get_until(limit, transport)
+                if message is not None:
+                    number, kind, body = message
+                    if body is None and kind in _BARE and number == answers.number and not self._timed:  # nearly always
+                        if kind != _PLAIN:
+                            answers.plain = False
+                        stepping.pop(worker, None)
+                    else:
+                        self._record(worker, message)
+                    transport.take()
+                    continue
+                self._look_around(list(stepping))
+                if stepping and commands.stepping is not stepping:
+                    raise VecEnvError(OTHER_THREAD)
+                if limit is not None and stepping and time.monotonic() >= limit:
+                    self._time_out(commands.everyone, deadline, timeout, "step")
+        except BaseException as exc:
+            self._patience.explain(exc)
+            raise
+        finally:
+            self._patience.thread = 0
 
-    @waits
     def wait_until(
         self,
         enough: Callable[[], bool],
@@ -91,44 +96,57 @@ class Waiting:
 
         `next_workers` returns the workers to wait for next; without it they are all that have something to do.
         """
-        self.collect()
-        self._timeouts.look(begins=True)
-        self._check_now_and_then(what)
-        if deadline is not None and time.monotonic() >= deadline and not enough():  # a poll
-            for worker in self._commands.busy_workers():
-                self._transports[worker].work()
+        self._patience.begin()
+        try:
             self.collect()
-        while not enough():
-            limit = self._limit(deadline)
-            if limit is not None and time.monotonic() >= limit:
-                self._time_out(waited_for, deadline, timeout, what)
-                continue
-            workers = self._commands.busy_workers() if next_workers is None else next_workers()
-            self._workers.wait_any(workers, LIVENESS if limit is None else limit - time.monotonic())
-            if not self._collect(workers):
-                self._check_alive(self._commands.busy_workers())  # also those that are not waited for
-                self._patience.look()
+            self._timeouts.look(begins=True)
+            self._check_now_and_then(what)
+            if deadline is not None and time.monotonic() >= deadline and not enough():  # a poll
+                for worker in self._commands.busy_workers():
+                    self._transports[worker].work()
+                self.collect()
+            while not enough():
+                limit = self._limit(deadline)
+                if limit is not None and time.monotonic() >= limit:
+                    self._time_out(waited_for, deadline, timeout, what)
+                    continue
+                workers = self._commands.busy_workers() if next_workers is None else next_workers()
+                self._workers.wait_any(workers, LIVENESS if limit is None else limit - time.monotonic())
+                if not self._collect(workers):
+                    self._check_alive(self._commands.busy_workers())  # also those that are not waited for
+                    self._patience.look()
+        except BaseException as exc:
+            self._patience.explain(exc)
+            raise
+        finally:
+            self._patience.thread = 0
 
-    @waits
     def await_rows(self, slots: int, deadline: float | None = None, timeout: float | None = None) -> None:
         """Wait until all of these slots have a row ready."""
-        commands = self._commands
-        if commands.unsent is not None:
-            commands.send_unsent()
-        self._timeouts.look(begins=True)
-        self._check_now_and_then("step")
-        # One worker after another, as in `finish_step`: a wait for several would be woken for each message.
-        while missing := slots & ~commands.ready_slots():
-            worker = self._next_worker(missing)
-            transport, limit = self._transports[worker], self._limit(deadline)
-            message = transport.get(LIVENESS) if limit is None else _get_until(limit, transport)
-            if message is not None:
-                self._record(worker, message)
-                transport.take()
-                continue
-            self._look_around(commands.busy_workers())
-            if limit is not None and slots & ~commands.ready_slots() and time.monotonic() >= limit:
-                self._time_out(slots, deadline, timeout, "step")
+        self._patience.begin()
+        try:
+            commands = self._commands
+            if commands.unsent is not None:
+                commands.send_unsent()
+            self._timeouts.look(begins=True)
+            self._check_now_and_then("step")
+            # One worker after another, as in `finish_step`: a wait for several would be woken for each message.
+            while missing := slots & ~commands.ready_slots():
+                worker = self._next_worker(missing)
+                transport, limit = self._transports[worker], self._limit(deadline)
+                message = transport.get(LIVENESS) if limit is None else _get_until(limit, transport)
+                if message is not None:
+                    self._record(worker, message)
+                    transport.take()
+                    continue
+                self._look_around(commands.busy_workers())
+                if limit is not None and slots & ~commands.ready_slots() and time.monotonic() >= limit:
+                    self._time_out(slots, deadline, timeout, "step")
+        except BaseException as exc:
+            self._patience.explain(exc)
+            raise
+        finally:
+            self._patience.thread = 0
 
     def _next_worker(self, missing: int) -> int:
         """Return the worker to wait for next (`Workers.order_by_cpu`), of those with a command for slots."""

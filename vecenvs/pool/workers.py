@@ -52,7 +52,7 @@ class Workers:
         self.launched: dict[int, Transport] = {}
         # By worker: its process's id and host; None until it has made its envs.
         self.processes: list[tuple[int | None, str | None]] = [(None, None)] * len(shards)
-        self._connections: Sequence[Transport] = ()  # one worker of each connection
+        self.connections: Sequence[Transport] = ()  # one worker of each connection
         self._any_bounds = any_bounds
         self._batch: BatchColumns | None = None
         self._several_here = False  # whether this process has several workers, which take turns
@@ -103,11 +103,11 @@ class Workers:
 
     def find_connections(self) -> None:
         """Find one worker of each connection, now that a worker has been attached."""
-        self._connections = [*{watched[0]: each for each in self.transports if (watched := each.watch())}.values()]
+        self.connections = [*{watched[0]: each for each in self.transports if (watched := each.watch())}.values()]
 
     def flush(self) -> None:
         """Send the commands that connections have kept, to send those of several workers in one message."""
-        for transport in self._connections:
+        for transport in self.connections:
             transport.send_rest()
 
     def attach_one(self, worker: int, transport: Transport, batch: BatchColumns) -> None:

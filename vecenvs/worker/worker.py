@@ -78,7 +78,8 @@ class Worker:
         self.number = -(2**62)  # of the current command, or of the last one
         self._unanswered = -1  # the same, until it is answered
         # An env that is alone in its process delays no other one while it resets; otherwise each reset gets a thread.
-        threads = rules.autoreset == "async" and (len(envs) > 1 or not remote)
+        # Whether threads send answers, too.
+        self._threads = threads = rules.autoreset == "async" and (len(envs) > 1 or not remote)
         self._close_env = partial(_close_env, self.env_shard, first, remote)
         send = partial(_call_method, weakref.WeakMethod(self._send_first_row))
         self._resets = AsyncResets(self.env_shard.try_reset, send, self._close_env, threads=threads)
@@ -206,7 +207,11 @@ class Worker:
     # Stepping and resetting
 
     def _on_step(self, number: int, objects: Any) -> None:
-        self._send(*self.step(number, objects))
+        _, tag, body = self.step(number, objects)
+        if body is None and not self._threads:
+            self._answer(number, tag, None)
+        else:
+            self._send(number, tag, body)
 
     def _send_first_row(self, number: int, local: int, write_row: FirstRow) -> None:
         slot = self._first + local
@@ -242,6 +247,7 @@ class Worker:
             self._reply(number, portable_results(body, results))
 
     def _on_report(self, number: int, seconds: float) -> None:
+        self._threads = True
         threading.Thread(target=self._report, args=(seconds,), daemon=True).start()
         self._reply(number, None)
 
