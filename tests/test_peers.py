@@ -224,7 +224,7 @@ class TestPage:
     def test_says_what_was_measured_and_what_failed(self) -> None:
         rates: dict[str, float | str] = {"subproc": 600, "SB3 DummyVecEnv": 900, "EnvPool": "OSError: no"}
         data = data_of(spin100_8=play(SPIN, rates)[0])
-        page = pages.page(data, "peers.json", "../peers.json", {"cost": "benchmarks/cost.png"})
+        page = pages.page(data, "peers.json", "../peers.json", {"cost": "benchmarks/cost.svg"})
         assert "| SB3 DummyVecEnv | **0.60** (0.60..0.60) |" in page
         assert "| *our best over the best Python peer* | 0.67 (0.67..0.67) |" in page
         missed = "| 100 us, 8 envs | >= 0.95 | 0.40 (0.40..0.40) | **missed** | subproc |"
@@ -232,7 +232,7 @@ class TestPage:
         assert missed not in page  # users need not see it
         assert "| EnvPool | failed |" in page
         assert "* EnvPool failed (100 us, 8 envs): OSError: no" in page
-        assert "![Cost of a step](benchmarks/cost.png)" in page
+        assert "![Cost of a step](benchmarks/cost.svg)" in page
         assert "## Resets" not in page  # nothing of it is there
 
     def test_a_cell_that_was_interrupted_does_not_count(self) -> None:
@@ -244,9 +244,9 @@ class TestPage:
     def test_pictures_lie_beside_it(self, tmp_path: Path) -> None:
         record = play(SPIN, {"subproc": 600, "SB3 DummyVecEnv": 300, "EnvPool": "OSError: no"})[0]
         program.write_page(data_of(spin100_8=record), tmp_path / "peers.json", tmp_path / "docs/page.md")
-        assert (tmp_path / "docs/page/cost.png").read_bytes().startswith(b"\x89PNG")
+        assert ">0.40  vecenvs subproc" in (tmp_path / "docs/page/cost.svg").read_text()
         path = tmp_path / "docs/page.md"
-        assert "(page/cost.png)" in path.read_text()
+        assert "(page/cost.svg)" in path.read_text()
         batched = path.read_text().replace("<!-- batched: begin -->\n", "<!-- batched: begin -->\nabout batches\n")
         path.write_text(sections.with_section(batched, "training", "about training"))
         program.write_page(data_of(spin100_8=record), tmp_path / "peers.json", path)

@@ -237,5 +237,13 @@ class TestFigures:
         assert "PPO: default / SB3 DummyVecEnv | >= 1.00 | 0.50 (0.50..0.50) | **missed** | default |" in told
         assert "PPO: best / SB3 DummyVecEnv | >= 1.10 | 2.00 (2.00..2.00) | kept | auto |" in told
         assert "our best / best library | >= 1.00 | 2.00 (2.00..2.00) | kept |" in told
-        assert "(page/training-sb3.png)" in text
-        assert (tmp_path / "page/training-gaps.png").exists()
+        assert "(page/training-sb3.svg)" in text
+        assert "50  vecenvs default" in (tmp_path / "page/training-gaps.svg").read_text()
+
+
+def test_the_first_sentence_of_the_pages_is_what_the_files_say(tmp_path: Path) -> None:
+    headline = import_module("benchmarks.headline")
+    for page, section in headline.sections(tmp_path / "headline.svg").items():
+        assert section in page.read_text()
+        assert "nan" not in section
+    assert (tmp_path / "headline.svg").read_text() == headline.CHART.read_text()

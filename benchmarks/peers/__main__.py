@@ -38,8 +38,8 @@ def write_page(data: Mapping[str, Any], record: Path, path: Path) -> None:
     folder, pictures = path.with_suffix(""), {}
     for axis, cells in page.axes_of(figures.complete(data)):
         cores = data["runs"][next(iter(cells.values()))["run"]]["machine"]["cores"]
-        axis_charts.draw_axis(axis, cells, folder / f"{axis.name}.png", cores)
-        pictures[axis.name] = f"{folder.name}/{axis.name}.png"
+        axis_charts.draw_axis(axis, cells, folder / f"{axis.name}.svg", cores)
+        pictures[axis.name] = f"{folder.name}/{axis.name}.svg"
     link = os.path.relpath(record, path.parent)
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     path.write_text(page.page(data, record.name, link, pictures, before), encoding="utf-8")

@@ -15,8 +15,14 @@ from benchmarks.stack.page import names_of, reasons, runs_of
 from vecenvs.bench.report import Spread
 
 _NAMES = [found.name for found in CONTESTANTS]
-_TRAINING, _BATCHED = "training", "batched"  # written by `benchmarks.training --page` and `batched.py --docs`
+_SECTIONS = (
+    "headline",
+    "training",
+    "batched",
+)  # written by `benchmarks.headline`, `.training --page`, `batched.py --docs`
 _INTRO = """# Beside other libraries
+
+{headline}
 
 ## Beside a learner
 
@@ -44,9 +50,9 @@ def page(data: Mapping[str, Any], record: str, link: str, charts: Mapping[str, s
     """Return the page.
 
     `record` and `link` name the JSON file; `charts` are the paths of the pictures by axis. `before` is the page as it
-    was: its sections about training and batched envs stay.
+    was: the sections that other programs write stay.
     """
-    kept = {_TRAINING: section_of(before, _TRAINING, "(not measured yet)"), _BATCHED: section_of(before, _BATCHED)}
+    kept = {name: section_of(before, name, "(not measured yet)" * (name == "training")) for name in _SECTIONS}
     cells = complete(data)
     parts = [_INTRO.format(record=record, link=link, **kept), *_conditions(data, cells)]
     for axis, there in axes_of(cells):

@@ -40,7 +40,7 @@ def write_page(data: Mapping[str, Any], record: Path, path: Path) -> None:
     for axis in AXES:
         there = page.of_measurement(complete(data), axis.name)
         if there:
-            picture = folder / f"training-{axis.name}.png"
+            picture = folder / f"training-{axis.name}.svg"
             if axis.name == GAPS:
                 charts.draw_gaps(there, picture)
             else:
