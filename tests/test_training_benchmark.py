@@ -242,7 +242,7 @@ class TestFigures:
 
 
 def test_the_first_sentence_of_the_pages_is_what_the_files_say(tmp_path: Path) -> None:
-    headline = import_module("benchmarks.headline")
+    headline = import_module("docs.headline")
     for page, section in headline.sections(tmp_path / "headline.svg").items():
         assert section in page.read_text()
         assert "nan" not in section

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.peers.figures import value
 from benchmarks.peers.grid import cell
 from benchmarks.peers.lineup import CONTESTANTS
 from benchmarks.stack import svg
-from benchmarks.stack.contestants import OURS, Contestant
+from benchmarks.stack.contestants import Contestant
 from benchmarks.stack.figures import CellRecord
 from benchmarks.stack.grid import Axis
 from vecenvs.bench.report import Spread
@@ -21,7 +21,10 @@ def draw_axis(axis: Axis, cells: Mapping[str, CellRecord], path: Path, cores: in
     one = {False: f"1 is the limit, one bare env.step loop per core ({cores}), all at once", True: "1 is the best peer"}
     meaning = ", or, over best peer, ".join(one[each] for each in sorted(relative))
     panels = [
-        svg.Panel(cell(key).title + (", over best peer" * record["cell"]["relative"]), list(_bars(record)))
+        svg.Panel(
+            cell(key).title + (", over best peer" * record["cell"]["relative"]),
+            [svg.bar_of(one, figure.median, f"{figure.median:.2f}") for figure, one in fastest(record).values()],
+        )
         for key, record in cells.items()
     ]
     svg.draw(path, axis.title, panels, f"More is better: each library at its fastest setting; {meaning}.")
@@ -35,14 +38,3 @@ def fastest(record: CellRecord) -> dict[str, tuple[Spread, Contestant]]:
         if figure is not None and (one.library not in found or figure.median > found[one.library][0].median):
             found[one.library] = figure, one
     return dict(sorted(found.items(), key=lambda entry: -entry[1][0].median))
-
-
-def _bars(record: CellRecord) -> Iterator[svg.Bar]:
-    for figure, one in fastest(record).values():
-        name = f"vecenvs {one.name}" if one.library == OURS else one.name
-        yield svg.Bar(name, [(kind_of(one), figure.median)], f"{figure.median:.2f}")
-
-
-def kind_of(one: Contestant) -> str:
-    """Return the kind of a contestant's bars."""
-    return svg.OURS if one.library == OURS else svg.THEIRS if one.python else svg.SCALE

@@ -19,7 +19,7 @@ _SECTIONS = (
     "headline",
     "training",
     "batched",
-)  # written by `benchmarks.headline`, `.training --page`, `batched.py --docs`
+)  # written by `docs.headline`, `.training --page`, `batched.py --docs`
 _INTRO = """# Beside other libraries
 
 {headline}

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+from benchmarks.stack import contestants
+
 OURS, THEIRS, SCALE = "ours", "theirs", "scale"  # kinds of bars, and the names of their colours
 LEGEND = {OURS: "vecenvs", THEIRS: "other libraries", SCALE: "for scale, not compared"}
 _WIDTH, _EDGE, _REACH, _ROW, _LETTER = 480, 14, 210, 19, 6.4  # pixels; the longest bar ends at _REACH
@@ -101,6 +103,12 @@ def draw(
     path.parent.mkdir(parents=True, exist_ok=True)
     says = f"<title>{escape('; '.join([title, *told]))}</title>"
     path.write_text("\n".join([head, says, f"<style>{_STYLE}</style>", card, *lines, "</svg>\n"]), encoding="utf-8")
+
+
+def bar_of(one: contestants.Contestant, value: float, figure: str, parts: Sequence[tuple[str, float]] = ()) -> Bar:
+    """Return a contestant's bar, in the colour of its kind unless it has parts."""
+    kind = OURS if one.library == contestants.OURS else THEIRS if one.python else SCALE
+    return Bar(f"vecenvs {one.name}" if kind == OURS else one.name, parts or [(kind, value)], figure)
 
 
 def _longest(panel: Panel) -> float:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.stack import svg
-from benchmarks.stack.contestants import OURS
 from benchmarks.stack.figures import CellRecord, Cells, average
 from benchmarks.training.contestants import contestant
 from benchmarks.training.figures import PHASES, base_of, phase, rate, relative, step_time
@@ -27,9 +26,8 @@ def draw_gaps(cells: Cells, path: Path) -> None:
 
 def draw_training(cells: Cells, path: Path, title: str) -> None:
     """Write a picture with a panel for each cell: the phases of a transition, one after the other."""
-    base = base_of(next(iter(cells.values())))
     panels = [svg.Panel(title_of(record), list(_phases(record))) for record in cells.values()]
-    note = f"Time per transition, less is better; the number is the rate relative to {base}."
+    note = f"Time per transition, less is better; the number is the rate relative to {base_of(next(iter(cells.values())))}."
     svg.draw(
         path, title, panels, f"{note} Each library at its fastest setting.", {one: one for one in PHASES}, ratios=False
     )
@@ -51,7 +49,7 @@ def _times(record: CellRecord, gap: int) -> Iterator[svg.Bar]:
         return None if time is None else 1 / time
 
     for name, short in fastest(record, shortness):
-        yield svg.Bar(_title(name), [(kind_of(name), 1 / short)], f"{1 / short:,.0f}")
+        yield svg.bar_of(contestant(name), 1 / short, f"{1 / short:,.0f}")
 
 
 def _phases(record: CellRecord) -> Iterator[svg.Bar]:
@@ -61,14 +59,4 @@ def _phases(record: CellRecord) -> Iterator[svg.Bar]:
 
     for name, one in fastest(record, ratio):
         parts = [(each, average(record, name, phase(each)) or 0.0) for each in PHASES]
-        yield svg.Bar(_title(name), parts, f"{one:.2f}")
-
-
-def kind_of(name: str) -> str:
-    """Return the kind of a contestant's bars."""
-    found = contestant(name)
-    return svg.OURS if found.library == OURS else svg.THEIRS if found.python else svg.SCALE
-
-
-def _title(name: str) -> str:
-    return f"vecenvs {name}" if contestant(name).library == OURS else name
+        yield svg.bar_of(contestant(name), one, f"{one:.2f}", parts)

@@ -1,6 +1,6 @@
 """The first sentence and the first chart of README, the site and docs/benchmarks.md, from the files of results.
 
-python -m benchmarks.headline     after a measurement by benchmarks.peers or benchmarks.training
+python -m docs.headline     after a measurement by benchmarks.peers or benchmarks.training
 
 The envs are the same three kinds in both halves. vecenvs takes part as `make_vec_env` sets it up without `backend`,
 the other libraries with their fastest setting for each env.
@@ -113,7 +113,7 @@ def _training(record: CellRecord) -> Iterator[svg.Bar]:
     for name, one in charts.fastest(record, figure):
         library = contestant(name).library
         if library in SHOWN:
-            found[SHOWN[library]] = one, charts.kind_of(name)
+            found[SHOWN[library]] = one, svg.THEIRS if contestant(name).python else svg.SCALE
     yield from _bars(found)
 
 
