@@ -27,10 +27,9 @@ def draw_gaps(cells: Cells, path: Path) -> None:
 def draw_training(cells: Cells, path: Path, title: str) -> None:
     """Write a picture with a panel for each cell: the phases of a transition, one after the other."""
     panels = [svg.Panel(title_of(record), list(_phases(record))) for record in cells.values()]
-    note = f"Time per transition, less is better; the number is the rate relative to {base_of(next(iter(cells.values())))}."
-    svg.draw(
-        path, title, panels, f"{note} Each library at its fastest setting.", {one: one for one in PHASES}, ratios=False
-    )
+    note = "Time per transition, less is better; each library at its fastest setting. "
+    told = f"{note}The number is the rate relative to {base_of(next(iter(cells.values())))}."
+    svg.draw(path, title, panels, told, {one: one for one in PHASES}, ratios=False)
 
 
 def fastest(record: CellRecord, figure: Callable[[str], float | None]) -> list[tuple[str, float]]:
