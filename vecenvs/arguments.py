@@ -248,6 +248,17 @@ def parse_limit(timeout: float | None, name: str) -> float:
     return math.inf if seconds is None else seconds
 
 
+def parse_directory(name: str, given: Any) -> str:
+    """Return the path of a directory, which may have to be made: whole, as a worker may have another working one."""
+    try:
+        path = str(os.path.abspath(os.fspath(given)))
+    except TypeError:
+        raise TypeError(f"{name} must be a path or None, not {given!r}") from None
+    if os.path.exists(path) and not os.path.isdir(path):
+        raise NotADirectoryError(f"{name} {path!r} is a file: give a directory")
+    return path
+
+
 def deadline_of(timeout: float | None) -> float | None:
     """Return the time, on the monotonic clock, at which a timeout that starts now ends; None for no limit."""
     seconds = parse_timeout(timeout)

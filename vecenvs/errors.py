@@ -130,14 +130,22 @@ class WorkerDied(VecEnvError):
         where: the place of the worker, such as its host, as the message has it; "" on this machine.
         state: "starting" (the VecEnv is not made yet), "lost", "replaced" (with on_failure="restart"), or "spent" (it
             is not replaced, because `max_restarts` have been used).
+        printed: the last lines that it has printed or logged, where the VecEnv has a `log_dir`; else "".
     """
 
     def __init__(
-        self, worker: int, indices: Sequence[int], exitcode: int | None = None, where: str = "", state: str = "lost"
+        self,
+        worker: int,
+        indices: Sequence[int],
+        exitcode: int | None = None,
+        where: str = "",
+        state: str = "lost",
+        printed: str = "",
     ) -> None:
         self.worker = worker
         self.where = where
         self.state = state
+        self.printed = printed
         self.indices = tuple(indices)
         self.exitcode = exitcode
         self.signal = -exitcode if exitcode is not None and exitcode < 0 else None
@@ -148,7 +156,8 @@ class WorkerDied(VecEnvError):
             )
         else:
             memory = _NO_MEMORY if self.signal == 9 else ""
-            super().__init__(f"{whose} died ({describe_exit(exitcode)}). {_AFTER_DEATH[state]}{memory}")
+            last = printed and f". It printed last:\n{printed}"
+            super().__init__(f"{whose} died ({describe_exit(exitcode)}). {_AFTER_DEATH[state]}{memory}{last}")
 
     def but(self, state: str) -> WorkerDied:
         """Return the same error with another state.
@@ -159,7 +168,7 @@ class WorkerDied(VecEnvError):
         Returns:
             The new error.
         """
-        return WorkerDied(self.worker, self.indices, self.exitcode, self.where, state)
+        return WorkerDied(self.worker, self.indices, self.exitcode, self.where, state, self.printed)
 
 
 class StepTimeout(VecEnvError, TimeoutError):
@@ -170,12 +179,12 @@ class StepTimeout(VecEnvError, TimeoutError):
         seconds: the time limit.
     """
 
-    def __init__(self, indices: Sequence[int], seconds: float, what: str = "step") -> None:
+    def __init__(self, indices: Sequence[int], seconds: float, what: str = "step", cause: str = "") -> None:
         self.indices = tuple(indices)
         self.seconds = seconds
         super().__init__(
             f"envs {describe_indices(self.indices)} did not finish their {what} within {seconds:g} s. "
-            "Wait again for their rows, or close()"
+            f"Wait again for their rows, or close(){cause}"
         )
 
 

@@ -25,7 +25,7 @@ class DummyVecEnv(PoolVecEnv):
 
     Args:
         env_fns: functions that make one env each.
-        **common: the arguments that every engine takes. The last five have no effect here, where nothing is waited for.
+        **common: the arguments that every engine takes. The last six have no effect here, where nothing is waited for.
 
             * `autoreset`: what follows the end of an episode: "same_step", "next_step", "async" or "disabled"; see
               `vecenvs.vec_env`.
@@ -41,6 +41,8 @@ class DummyVecEnv(PoolVecEnv):
             * `max_restarts`: how many workers are replaced in all before a failure is raised.
             * `on_restart`: called with the slots of a new worker, a list, once it has made its envs and before their
               first reset. It may use `get_attr`, `set_attr`, `env_method` and `call` of these slots, and no more.
+            * `log_dir`: a directory in which each worker appends what it and its envs print or log to
+              `worker-<number>.log`; one for each VecEnv.
             * `start_timeout`: raise StartTimeout if a worker has not made its envs after so many seconds.
 
     Raises:

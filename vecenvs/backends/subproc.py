@@ -6,6 +6,7 @@ import errno
 import gc
 import multiprocessing
 import os
+import threading
 import time
 import weakref
 from collections.abc import Iterable, Sequence
@@ -25,6 +26,7 @@ from vecenvs.transport.pickling import PickledFns
 from vecenvs.transport.shared import Names, SharedTransport
 from vecenvs.transport.spinning import Spin, spins
 from vecenvs.worker import descendants, preload
+from vecenvs.worker.output import Output
 from vecenvs.worker.process import HeldSignals, child_environment, has_hung_up
 from vecenvs.worker.rules import Rules
 from vecenvs.worker.serve import serve_worker
@@ -100,7 +102,8 @@ class SubprocVecEnv(PoolVecEnv):
         cpu = self._cpus[worker] if self._cpus else None
         spin = spins(usable_cores() - self._processes)
         names = Names.new(self._wake)
-        return ProcessTransport(self._context, worker, shard, env_fns, self._rules, names, spin, cpu, cores)
+        output = self._output(worker, shard)
+        return ProcessTransport(self._context, worker, shard, env_fns, self._rules, names, spin, cpu, cores, output)
 
     def _cpus_to_pin(self) -> list[int]:
         """Return one CPU per worker process: the last ones, as most programs begin on the first."""
@@ -126,6 +129,7 @@ class ProcessTransport(SharedTransport):
         spin: tuple[Spin, Spin],
         cpu: int | None,
         cores: int,
+        output: Output,
     ) -> None:
         super().__init__(shard, names, spin)
         # A fork inherits the functions as they are; the others need them pickled, by value what no import reaches.
@@ -139,6 +143,11 @@ class ProcessTransport(SharedTransport):
                 "this is a daemonic process (of multiprocessing.Pool, say), which may start no others: use "
                 "DummyVecEnv here, or processes that are not (concurrent.futures.ProcessPoolExecutor)"
             )
+        beside = preload.unfit_for_forks() or ("threads" if threading.active_count() > 1 else "")
+        if forks and beside:
+            self.cause = (
+                f". They are in a fork of a process with {beside}: start_method='forkserver' if locks hang there"
+            )
         self._mark = descendants.new_mark()  # 0 once it has been seen to have ended
         self._stopped = False
         self._lost = False  # whether other code has waited for it, and knows its exit code
@@ -147,7 +156,7 @@ class ProcessTransport(SharedTransport):
         _caller_ends.add(self._pipe)
         self._process = context.Process(
             target=_main,
-            args=(theirs, payload, shard.start, rules, os.getpid(), names, cpu, cores, self._mark),
+            args=(theirs, payload, shard.start, rules, os.getpid(), names, cpu, cores, output, self._mark),
             name=f"{WORKER}{worker}",
             daemon=False,  # so that envs may have children
         )
@@ -311,10 +320,11 @@ def _main(
     names: Names,
     cpu: int | None,
     cores: int,
+    output: Output,
     mark: int,
 ) -> None:
     descendants.put_on(mark)
     gc.freeze()  # A fork does not free the caller's garbage: an EnvPool in it would wait for threads that are not here.
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})
-    serve_worker(pipe, env_fns, first, rules, caller, names, cores)
+    serve_worker(pipe, env_fns, first, rules, caller, names, cores, output)

@@ -16,6 +16,7 @@ from vecenvs.arguments import (
     check_names,
     listed,
     parse_count,
+    parse_directory,
     parse_flag,
     parse_int,
 )
@@ -165,7 +166,7 @@ def make_vec_env(
         flatten=parse_flag("flatten_dict_observations", flatten_dict_observations),
         wrappers=_wrappers(wrapper_class),
         reward_scale=check_scale(reward_scale),
-        monitor_dir=_directory(monitor_dir),
+        monitor_dir=None if monitor_dir is None else parse_directory("monitor_dir", monitor_dir),
         monitor_kwargs=_mapping("monitor_kwargs", monitor_kwargs, _MONITOR_KWARGS),
         seed=base,
         mpi_rank=mpi_rank,
@@ -247,7 +248,7 @@ def _backend(backend: Any, num_envs: int, force_dummy: bool, kwargs: Mapping[str
 
 def _needs_workers(common: Mapping[str, Any]) -> bool:
     """Tell whether these arguments have no effect on envs that the caller steps."""
-    return common.get("on_failure") == "restart" or common.get("step_timeout") is not None
+    return common.get("on_failure") == "restart" or any(common.get(name) for name in ("step_timeout", "log_dir"))
 
 
 def _workers(num_workers: Any, backend: str | None, chosen: str, num_envs: int, env_type: Any) -> int | None:
@@ -299,19 +300,6 @@ def _wrappers(wrapper_class: Any) -> tuple[Wrap, ...]:
         if not callable(wrap):
             raise TypeError(f"wrapper_class must be one function or several that wrap an env, not {wrap!r}")
     return wrappers
-
-
-def _directory(monitor_dir: Any) -> str | None:
-    if monitor_dir is None:
-        return None
-    try:
-        # A worker may have another working directory.
-        path = str(os.path.abspath(os.fspath(monitor_dir)))
-    except TypeError:
-        raise TypeError(f"monitor_dir must be a path or None, not {monitor_dir!r}") from None
-    if os.path.exists(path) and not os.path.isdir(path):
-        raise NotADirectoryError(f"monitor_dir {path!r} is a file: give a directory")
-    return path
 
 
 def _initializer(initializer: Any) -> Callable[..., Any] | None:

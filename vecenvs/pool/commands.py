@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.errors import VecEnvError, WorkerDied
+from vecenvs.errors import VecEnvError
 from vecenvs.pool.recovery import Recovery, copied
 from vecenvs.pool.subsets import WorkerSlots, bits_of, divided, slots_in
 from vecenvs.pool.unanswered import Pending, Request, Unanswered
@@ -274,7 +274,8 @@ class Commands(Unanswered):
         request = self.request
         if request is not None and request.wanted is not None and worker in self.without_reply():
             self.request = None
-            raise WorkerDied(worker, self.shards[worker], *self.recovery.last, "replaced")
+            if self.recovery.last is not None:
+                raise self.recovery.last.but("replaced")
 
     def mark_lost(self, worker: int, error: Exception) -> Exception:
         """Forget the commands of a worker that is not replaced; return the error to raise.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +24,7 @@ from vecenvs.arguments import (
     check_observation_mode,
     listed,
     observation_space_of,
+    parse_directory,
     parse_flag,
     parse_int,
     parse_limit,
@@ -48,6 +50,7 @@ from vecenvs.transport.protocol import Command, RemoteFailure
 from vecenvs.transport.shared import SharedBatchColumns
 from vecenvs.vec_env import VecEnv, described
 from vecenvs.worker.autoreset import AUTORESET_MODES
+from vecenvs.worker.output import Output
 from vecenvs.worker.rules import Rules
 
 EnvFn = Callable[[], "Env[Any, Any]"]
@@ -74,6 +77,7 @@ class CommonArguments(TypedDict, total=False):
     max_restarts: int
     on_restart: Callable[[list[int]], object] | None
     start_timeout: float
+    log_dir: str | os.PathLike[str] | None
     observation_mode: str | tuple[Any, Any]
     episode_seeds: bool
 
@@ -116,6 +120,7 @@ class PoolBase(VecEnv):
         max_restarts: int = 10,
         on_restart: Callable[[list[int]], object] | None = None,
         start_timeout: float = 300.0,
+        log_dir: str | os.PathLike[str] | None = None,
         observation_mode: str | tuple[Any, Any] = "same",
         episode_seeds: bool = False,
         **unknown: Any,
@@ -155,6 +160,7 @@ class PoolBase(VecEnv):
         # Whether the last call was a step of all envs that has ended well: then each of them can take a command.
         self._free = False
         self._held: Result | None = None  # of a recv or reset that has not returned it yet
+        self._log_dir = "" if log_dir is None else parse_directory("log_dir", log_dir)
         self._report = None if step_timeout is None else (Command.REPORT, step_timeout / _REPORTS)
         self._steps = 0
         self._counters = dict.fromkeys(("received", "resets"), 0)
@@ -222,6 +228,11 @@ class PoolBase(VecEnv):
     @abc.abstractmethod
     def _launch(self, worker: int, shard: range) -> Transport:
         """Start a worker that makes the envs of `shard`, and return without waiting for it."""
+
+    def _output(self, worker: int, shard: range) -> Output:
+        """Return how a worker that is about to be launched logs and prints."""
+        output = self._workers.outputs[worker] = Output.of_caller(worker, shard, self._log_dir)
+        return output
 
     def _lay_out(self) -> BatchColumns:
         """Return the columns, now that the spaces are known: shared, for workers in other processes."""

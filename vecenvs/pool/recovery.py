@@ -52,7 +52,7 @@ class Recovery:
         self.on_restart: Callable[[list[int]], object] = list
         self.by_worker = [0] * len(workers.shards)  # how often each worker was replaced
         self.left = restarts
-        self.last: tuple[int | None, str] = None, ""  # exit code and place of the last worker that was replaced
+        self.last: WorkerDied | None = None  # of the last worker that was replaced
         self._workers = workers
         self._batch = batch
         self._scarce = [0] * len(workers.shards)  # starts of each worker that have failed for want of memory or room
@@ -65,18 +65,19 @@ class Recovery:
             raise error
         if self._workers.transports[worker].moving:
             self.left += 1  # `_replace` counts it
-        elif not self.left:
-            return error.but("spent") if self.restarts else error
         else:
-            self._say(worker, f"died ({describe_exit(error.exitcode)})")
-        self.last = error.exitcode, error.where
+            self._say(worker, f"died ({describe_exit(error.exitcode)})", error.printed)
+            if not self.left:
+                return error.but("spent") if self.restarts else error
+        self.last = error
         self._replace(worker, 0.0)
         return None
 
     def late(self, worker: int) -> None:
         """Replace a worker that is over `step_timeout`."""
-        self._say(worker, "has not answered within step_timeout")
-        self.last = None, self._workers.transports[worker].where
+        lines, where = self._workers.last_lines(worker), self._workers.transports[worker].where
+        self._say(worker, f"has not answered within step_timeout{self._workers.transports[worker].cause}", lines)
+        self.last = WorkerDied(worker, self._workers.shards[worker], None, where, "lost", lines)
         self._replace(worker, 0.0)
 
     def started(self, worker: int, transport: Transport) -> None:
@@ -110,11 +111,12 @@ class Recovery:
         self._replace(worker, PAUSE)
         return None
 
-    def _say(self, worker: int, how: str) -> None:
-        """Log the end of a worker that is replaced: with restarts nothing else tells of it."""
+    def _say(self, worker: int, how: str, printed: str = "") -> None:
+        """Log the end of a worker."""
         slots, where = describe_indices(self._workers.shards[worker]), self._workers.transports[worker].where
-        number, most = self.restarts + 1, self.restarts + self.left
-        _log.warning("worker %d%s with envs %s %s: restart %d of %d", worker, where, slots, how, number, most)
+        then = f"restart {self.restarts + 1} of {self.restarts + self.left}" if self.left else "it is not replaced"
+        last = printed and f". It printed last:\n{printed}"
+        _log.warning("worker %d%s with envs %s %s: %s%s", worker, where, slots, how, then, last)
 
     @property
     def restarts(self) -> int:

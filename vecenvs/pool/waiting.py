@@ -273,7 +273,8 @@ class Waiting:
         if hung:
             self._timeouts.restart({worker for worker, _ in commands.start_times()})
             late = commands.unanswered_slots() & sum(bits_of(commands.shards[worker]) for worker in hung)
-            raise StepTimeout(slots_in(late & waited_for or late), self._timeouts.step_timeout or 0.0, what)
+            cause, limit = self._transports[hung[0]].cause, self._timeouts.step_timeout or 0.0
+            raise StepTimeout(slots_in(late & waited_for or late), limit, what, cause)
 
 
 def _get_until(limit: float, transport: Transport) -> Message | None:

@@ -19,6 +19,7 @@ from vecenvs.transport.memory import Semaphore
 from vecenvs.transport.protocol import Answer, Command, RemoteFailure, ShardSpec, kind_of
 from vecenvs.transport.tcp import wait_for_any
 from vecenvs.worker.make_envs import COMMON
+from vecenvs.worker.output import Output
 
 LIVENESS = 0.2  # seconds between checks that the workers live, while waiting for them
 LOG_EVERY = 30.0  # seconds between lines in the log about a worker that is starting
@@ -53,6 +54,7 @@ class Workers:
         # By worker: its process's id and host; None until it has made its envs.
         self.processes: list[tuple[int | None, str | None]] = [(None, None)] * len(shards)
         self.connections: Sequence[Transport] = ()  # one worker of each connection
+        self.outputs: dict[int, Output] = {}  # how workers log and print
         self._any_bounds = any_bounds
         self._batch: BatchColumns | None = None
         self._several_here = False  # whether this process has several workers, which take turns
@@ -266,7 +268,15 @@ class Workers:
             return ClosedError("going on with a call, which close() in another thread has ended,")
         transport = transport or self.transports[worker]
         state = "lost" if self._attached else "starting"
-        return WorkerDied(worker, self.shards[worker], transport.exit_status()[1], transport.where, state)
+        exitcode, lines = transport.exit_status()[1], self.last_lines(worker)
+        error = WorkerDied(worker, self.shards[worker], exitcode, transport.where, state, lines)
+        if not self._attached:
+            _log.warning("%s", error)
+        return error
+
+    def last_lines(self, worker: int) -> str:
+        """Return what a worker has printed last; "" if that is not known."""
+        return self.outputs[worker].last_lines() if worker in self.outputs else ""
 
 
 class StartClock:

@@ -29,6 +29,8 @@ class Transport(abc.ABC):
     in_process = False
     # Where the worker is, for errors, e.g. " on rank 2 of node7".
     where = ""
+    # A possible cause of its silence, for errors: text that is added.
+    cause = ""
 
     @abc.abstractmethod
     def put(self, number: int, tag: int, body: object = None) -> None:

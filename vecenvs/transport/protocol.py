@@ -183,7 +183,7 @@ class RemoteFailure(NamedTuple):
             text = f"{kind.__name__}: {safe_text(exc)} (its own code raises {type(problem).__name__}: no traceback)"
         shown = safe_text(exc)
         summary = shown if issubclass(kind, VecEnvError) else f"env {slot} raised {kind.__name__} in {doing}: {shown}"
-        if remedy:
+        if remedy := remedy or _advice(kind, shown, remote=portable):
             summary = f"{summary}. {remedy}"
         return cls(slot, summary, text, kept)
 
@@ -194,6 +194,15 @@ class RemoteFailure(NamedTuple):
         error = kind(self.slot, self.summary, self.traceback)
         error.__cause__ = RemoteError(self.traceback) if exception is None else exception
         return error
+
+
+def _advice(kind: type, text: str, *, remote: bool) -> str:
+    """Return what to do about an exception that is due to where its env lives."""
+    if remote and (kind.__name__ == "BdbQuit" or text == "EOF when reading a line"):
+        return "A worker has no terminal: use backend='dummy' (DummyVecEnv) for a debugger or for input"
+    if "created in a thread" in text or "different thread" in text:  # SQLite; Playwright, by greenlet
+        return "autoreset='async' resets in threads, unless each env has a worker of its own: num_workers=num_envs"
+    return ""
 
 
 def _portable(exc: BaseException) -> BaseException | None:

@@ -27,10 +27,15 @@ DEFAULT = ["__main__"]  # multiprocessing's own list: what it has while the user
 _CALLERS_PATH = "VECENVS_CALLERS_PYTHONPATH"  # set in the fork server alone, until this module is imported there
 
 
+def unfit_for_forks() -> str:
+    """Return what this process has used that does not work in a fork, if anything."""
+    bridge, cuda = sys.modules.get("jax._src.xla_bridge"), sys.modules.get("torch.cuda")
+    return "JAX" if getattr(bridge, "_backends", None) else "CUDA" if cuda is not None and cuda.is_initialized() else ""
+
+
 def choose(start_method: str | None) -> str | None:
     """Return the start method to use: not fork by default where this process has used what does not work in one."""
-    bridge, cuda = sys.modules.get("jax._src.xla_bridge"), sys.modules.get("torch.cuda")
-    used = "JAX" if getattr(bridge, "_backends", None) else "CUDA" if cuda is not None and cuda.is_initialized() else ""
+    used = unfit_for_forks()
     if used and start_method == "fork":
         _log.warning("%s is in use here: envs that use it, too, hang in a fork. start_method='forkserver' works", used)
     if start_method or not used or multiprocessing.get_start_method() != "fork":

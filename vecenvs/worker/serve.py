@@ -24,6 +24,7 @@ from vecenvs.transport.shared import FULL_PAUSE, RingsSpec
 from vecenvs.transport.tcp import Invitation
 from vecenvs.worker.calls import close_envs
 from vecenvs.worker.make_envs import make_envs
+from vecenvs.worker.output import Output
 from vecenvs.worker.process import Terminated, begin_worker, limit_threads
 from vecenvs.worker.rules import Rules
 from vecenvs.worker.worker import Worker
@@ -52,19 +53,24 @@ def serve_worker(
     caller: int,
     names: Sequence[str] = (),
     cores: int | None = None,
+    output: Output | None = None,
 ) -> None:
     """Be the worker of the envs `first`, `first + 1`, ... until told to close, or until process `caller` has ended.
 
     `env_fns` are functions, or `PickledFns`. `names` are the semaphores to unlink at the end, since
-    `caller` may have ended before it could. `cores` are how many the worker may use, if not all.
+    `caller` may have ended before it could. `cores` are how many the worker may use, if not all. `output` says how it
+    logs and prints, if not as this process does.
     """
     server: ShardServer | None = None
     try:
         begin_worker(caller, names, channel)
         limit_threads()
         try:
+            forked = not isinstance(env_fns, PickledFns)
+            if output is not None:
+                env_fns = output.before(env_fns, forked=forked)
             server = ShardServer(env_fns, first, rules, cores)
-            channel.send_bytes(server.describe(forked=not isinstance(env_fns, PickledFns)))
+            channel.send_bytes(server.describe(forked=forked))
             while problem := server.connect(channel.recv_bytes()):
                 channel.send_bytes(problem)
             channel.send_bytes(b"")

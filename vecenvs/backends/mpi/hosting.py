@@ -25,6 +25,7 @@ from vecenvs.transport.channel import Channel, PolledEnd
 from vecenvs.transport.pickling import PickledFns
 from vecenvs.transport.shared import Names
 from vecenvs.worker import descendants
+from vecenvs.worker.output import Output
 from vecenvs.worker.process import child_environment, watch_caller
 from vecenvs.worker.rules import Rules
 from vecenvs.worker.serve import serve_leader, serve_worker
@@ -40,6 +41,7 @@ class LaunchRequest(NamedTuple):
     sys_path: list[str]
     caller: int  # rank 0's process
     cores: int | None = None  # that the worker may use, if not all of its rank
+    output: Output | None = None  # how it logs and prints
 
     @property
     def slots(self) -> range:
@@ -138,4 +140,5 @@ def _main(end: socket.socket, request: LaunchRequest | LeaderRequest, rank_pid: 
     if request.names is not None:  # rank 0 is on this machine
         caller, names = request.caller, request.names
         watch_caller(rank_pid)
-    serve_worker(Channel(end), request.env_fns, request.first, request.rules, caller, names, request.cores)
+    fns, first, rules = request.env_fns, request.first, request.rules
+    serve_worker(Channel(end), fns, first, rules, caller, names, request.cores, request.output)

@@ -112,7 +112,10 @@ class MpiVecEnv(PoolVecEnv):
             peer = used[worker]
             shared = None if self._places.by_messages(peer) else names
             cores = self._ranks.cores(peer.node) // sum(other.node == peer.node for other in used.values())
-            request = LaunchRequest(env_fns, shard.start, self._rules, shared, list(sys.path), os.getpid(), cores)
+            output = self._output(worker, shard)
+            request = LaunchRequest(
+                env_fns, shard.start, self._rules, shared, list(sys.path), os.getpid(), cores, output
+            )
             try:
                 launched = self._ranks.launch(peer, request)
                 break

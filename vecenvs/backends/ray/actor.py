@@ -14,6 +14,7 @@ from typing import NamedTuple
 from vecenvs.cpus import usable_cores
 from vecenvs.transport.pickling import PickledFns, loads
 from vecenvs.transport.shared import RingsSpec
+from vecenvs.worker.output import Output
 from vecenvs.worker.process import limit_threads, take_signals, watch_caller
 from vecenvs.worker.rules import Rules
 from vecenvs.worker.serve import LeaderServer, ShardServer
@@ -78,8 +79,9 @@ class ServingActor:
 class EnvActor(ServingActor):
     """The envs `first`, `first + 1`, ... in a process that may use so many `cores`."""
 
-    def __init__(self, first: int, rules: Rules, cores: int | None = None) -> None:
+    def __init__(self, first: int, rules: Rules, cores: int | None = None, output: Output | None = None) -> None:
         super().__init__()
+        self._output = output
         self._cores = cores
         self._first = first
         self._rules = rules
@@ -88,7 +90,8 @@ class EnvActor(ServingActor):
         """Make the envs; return the body of MADE. `paths` are where the caller's imports look: they come last here."""
         begin_process(paths)
         limit_threads()
-        self._server = server = ShardServer(env_fns, self._first, self._rules, self._cores)
+        fns = env_fns if self._output is None else self._output.before(env_fns, forked=False)
+        self._server = server = ShardServer(fns, self._first, self._rules, self._cores)
         return server.describe()
 
 

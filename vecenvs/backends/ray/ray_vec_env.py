@@ -144,7 +144,8 @@ class RayVecEnv(PoolVecEnv):
         before = actors.by_worker.get(worker)
         actors.reap(worker, time.monotonic())
         replaces = before is not None
-        launched = ActorTransport(actors, self._leaders, worker, shard, env_fns, names, replaces=replaces)
+        output = self._output(worker, shard)
+        launched = ActorTransport(actors, self._leaders, worker, shard, env_fns, names, output, replaces=replaces)
         if before is not None and before.moving:
             self._moves += 1
             _log.info("the worker of envs %s moves to a place of its own", describe_indices(shard))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import signal
 import time
@@ -67,8 +68,32 @@ def slow_env() -> NappingEnv:
     return env
 
 
+def say(_: Any, text: str) -> None:
+    print(f"{text} printed")  # noqa: T201
+    logging.getLogger("toys").warning("%s logged", text)
+
+
 class DeathConformance(Conformance):
     """WorkerDied."""
+
+    @PROMPT
+    def test_log_dir_tells_what_it_said(self, make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        """Each worker has a file; the error and the line in the log have the last lines."""
+        vec = make(dying_fns(at=1), log_dir=tmp_path / "logs")
+        vec.call(say, [0], "the first")
+        vec.call(say, [2], "another")
+        vec.reset()
+        with pytest.raises(WorkerDied) as caught:
+            vec.step([0, 0, 0, 0])
+        *_, printed, logged = caught.value.printed.splitlines()
+        assert printed == "the first printed"
+        assert logged.startswith("[worker 0 envs 0")
+        assert logged.endswith("the first logged")
+        assert str(caught.value).endswith(logged)
+        assert caught.value.printed in caplog.text
+        assert "it is not replaced" in caplog.text
+        others = [file.read_text() for file in (tmp_path / "logs").iterdir() if file.name != "worker-0.log"]
+        assert sum("another printed" in text for text in others) == (caught.value.worker == 0 and len(others) > 0)
 
     @PROMPT
     @pytest.mark.parametrize("where", ["step", "reset"])
