@@ -19,7 +19,7 @@ from vecenvs.mpi import supervise
 
 supervise._LOOK, supervise.PATIENCE = 0.05, 0.5
 supervisor = supervise.Supervisor(alone={alone}, grace={grace})
-sys.exit(supervisor.run([sys.executable, "-c", {program!r}, str(supervisor.status), *sys.argv[1:]], None))
+sys.exit(supervisor.run([sys.executable, "-c", {program!r}, supervisor.status, *sys.argv[1:]], None))
 """
 # The module by itself: with the package around it, each of these processes would take most of a second to start.
 RANK_0 = f"""
@@ -180,3 +180,22 @@ def test_signals(number: int, tmp_path: Path) -> None:
             return
         time.sleep(0.02)
     pytest.fail("mpirun lives")
+
+
+def test_a_file_of_another_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On another host the launcher's path may lead to one: nothing is written to it."""
+    monkeypatch.setenv("PMI_RANK", "0")
+    descriptor, where = status_file.new()
+    path = where.partition("=")[0]
+    with (tmp_path / "theirs").open("w") as file:
+        elsewhere = f"/proc/{os.getpid()}/fd/{file.fileno()}"
+        for other in (
+            f"{path}=vecenvs-mpi-of-another",
+            where.replace(path, elsewhere),
+            where.replace(path, "/gone"),
+            "",
+        ):
+            status_file.begin(other)
+            assert not status_file.has_reader()
+    assert status_file.read(descriptor).pid is None
+    os.close(descriptor)

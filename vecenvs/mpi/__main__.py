@@ -60,7 +60,7 @@ def _launch(options: argparse.Namespace, program: list[str]) -> NoReturn:
     """Run mpirun, and end with the script's exit code."""
     mpi, mpirun_args = load_mpi(initialize=False), shlex.split(options.mpirun_args)
     supervisor = Supervisor(alone=not options.spmd, grace=options.grace)
-    again = ["-m", "vecenvs.mpi", *(["--spmd"] if options.spmd else []), "--status", str(supervisor.status)]
+    again = ["-m", "vecenvs.mpi", *(["--spmd"] if options.spmd else []), "--status", supervisor.status]
     line, environ = launch.command(
         mpi, options.ranks, [*again, *program], mpirun_args, fault_tolerant=options.fault_tolerant,
         one_node=not launch.names_hosts(mpirun_args),

@@ -10,7 +10,6 @@ fraction of a second.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
 import math
@@ -18,14 +17,14 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 from vecenvs.backends.mpi import status_file
 from vecenvs.backends.mpi.nodes import is_running
+from vecenvs.worker import descendants
 
 GRACE = 20.0  # seconds for rank 0 after SIGTERM; schedulers send SIGKILL after 30
 PATIENCE = 5.0  # seconds for mpirun to end after rank 0, or the other way round; between SIGTERM and SIGKILL
@@ -42,23 +41,22 @@ class Supervisor:
         self._grace = grace
         self._signalled = False
         self._deadline = math.inf  # for rank 0, once it was told to end
-        self._file, path = tempfile.mkstemp(prefix="vecenvs-mpi-")
-        self.status = Path(path)  # for rank 0 to write to
-        atexit.register(self.status.unlink, missing_ok=True)
+        self._file, self.status = status_file.new()
 
     def run(self, line: Sequence[str], environ: Mapping[str, str]) -> int:
         """Run the command line; return the exit code of the job, once what rank 0 has said of losses is printed."""
-        die_with_this = partial(_die_with, os.getpid(), _prctl())
-        child = subprocess.Popen(line, env=environ, close_fds=False, preexec_fn=die_with_this)  # noqa: PLW1509  no thread
+        mark, prctl = descendants.new_mark(), getattr(ctypes.CDLL(None), "prctl", None)
+        begin = partial(_begin, os.getpid(), prctl, mark)
+        child = subprocess.Popen(line, env=environ, close_fds=False, preexec_fn=begin)  # noqa: PLW1509  no thread
         with self._handling_signals(child):
-            forced = self._wait(child)
+            forced = self._wait(child, mark)
         return self._verdict(child.returncode, forced=forced)
 
-    def _wait(self, child: subprocess.Popen[bytes]) -> bool:
+    def _wait(self, child: subprocess.Popen[bytes], mark: int) -> bool:
         """Wait for the end of mpirun. End it, and return True, if it goes on for long after rank 0."""
         since = math.inf
         while not _ends(child, _LOOK):
-            now, status = time.monotonic(), self._read()
+            now, status = time.monotonic(), status_file.read(self._file)
             if now > self._deadline:
                 self._deadline = math.inf
                 child.terminate()
@@ -67,31 +65,20 @@ class Supervisor:
             since = min(since, now)
             if now - since > PATIENCE:
                 _tell(f"mpirun has not ended {PATIENCE:g} s after rank 0 (a node that it cannot reach?): ending it")
-                agents = _children(child.pid)  # ssh to a node that is silent would hold this job's output open
                 child.terminate()
                 if not _ends(child, PATIENCE):
-                    agents += _children(child.pid)  # also those that it has started since
                     child.kill()
                     child.wait()
-                for agent in agents:
-                    with contextlib.suppress(OSError):  # it has ended
-                        signal.pidfd_send_signal(agent, signal.SIGKILL)
-                    os.close(agent)
+                descendants.kill([mark])  # ssh to a node that is silent would hold this job's output open
                 return True
         return False
-
-    def _read(self) -> status_file.Status:
-        status = status_file.read(self._file)
-        if status.pid is not None:  # rank 0 has opened the file: if this process is killed now, none is left
-            self.status.unlink(missing_ok=True)
-        return status
 
     @contextlib.contextmanager
     def _handling_signals(self, child: subprocess.Popen[bytes]) -> Iterator[None]:
         """Within this block pass signals on: to rank 0 if it is here, else to mpirun."""
 
         def pass_on(number: int, _: object) -> None:
-            pid = self._read().pid
+            pid = status_file.read(self._file).pid
             if pid is None or not self._alone or not is_running(pid):
                 child.send_signal(number)
             else:
@@ -103,7 +90,7 @@ class Supervisor:
                 child.send_signal(number)
 
         def terminate(number: int, _: object) -> None:
-            pid = self._read().pid
+            pid = status_file.read(self._file).pid
             if self._signalled or pid is None or not is_running(pid):  # a second one does not wait
                 child.send_signal(number)
             else:
@@ -125,11 +112,11 @@ class Supervisor:
     def _verdict(self, code: int, *, forced: bool) -> int:
         code = 1 if forced else 128 - code if code < 0 else code
         deadline = time.monotonic() + PATIENCE
-        while (status := self._read()).pid is not None and status.exit_code is None:
+        while (status := status_file.read(self._file)).pid is not None and status.exit_code is None:
             if not is_running(status.pid) or time.monotonic() > deadline:
                 break
             time.sleep(_LOOK / 4)
-        status = self._read()
+        status = status_file.read(self._file)
         if status.pid is None:  # rank 0 is on another host than this
             return code
         if status.exit_code == 0:
@@ -148,34 +135,19 @@ class Supervisor:
 
 def _ends(child: subprocess.Popen[bytes], seconds: float) -> bool:
     """Tell whether mpirun has ended, or does within that time."""
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
-
-
-def _children(pid: int) -> list[int]:
-    """Return pidfds of the children of a process, as far as the system tells."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, AttributeError):  # it has ended; no pidfds
-            if int(path.read_text().rpartition(")")[2].split()[1]) == pid:
-                found.append(os.pidfd_open(int(path.parent.name)))
-    return found
+    return child.returncode is not None
 
 
 def _tell(text: str) -> None:
     print(f"vecenvs.mpi: {text}", file=sys.stderr, flush=True)  # noqa: T201  a launcher's output
 
 
-def _prctl() -> ctypes._NamedFuncPointer | None:
-    return ctypes.CDLL(None).prctl if sys.platform == "linux" else None
-
-
-def _die_with(parent: int, prctl: ctypes._NamedFuncPointer | None) -> None:
-    """Have this process, which is about to become mpirun, end as if by SIGTERM when its parent is killed."""
-    if prctl is not None:
+def _begin(parent: int, prctl: Any, mark: int) -> None:
+    """Mark this process, which is about to become mpirun, and have it end by SIGTERM when its parent is killed."""
+    descendants.put_on(mark)
+    if prctl is not None:  # Linux
         prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)
@@ -183,13 +155,6 @@ def _die_with(parent: int, prctl: ctypes._NamedFuncPointer | None) -> None:
 
 def _in_foreground() -> bool:
     """Tell whether a terminal sends its Ctrl-C to this process."""
-    try:
-        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
+    with contextlib.suppress(OSError), open("/dev/tty", "rb") as terminal:
+        return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    return False

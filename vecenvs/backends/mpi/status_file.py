@@ -1,4 +1,4 @@
-"""What rank 0 tells its launcher, `python -m vecenvs.mpi -n`: a file with a line of JSON for each change.
+"""What rank 0 tells its launcher, `python -m vecenvs.mpi -n`: an anonymous file with a line of JSON for each change.
 
 mpirun alone is not enough: Open MPI's ends with exit code 0 when a node is lost, and drops what rank 0 prints then.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from pathlib import Path
+import secrets
 from typing import NamedTuple
 
 # One of these is set in each process that mpirun has started, before MPI is initialised.
@@ -32,13 +32,24 @@ class Status(NamedTuple):
     lost: list[str]
 
 
-def begin(path: str) -> None:
+def new() -> tuple[int, str]:
+    """Make the file: the launcher's side. Return its descriptor, and for `begin` where other processes find it."""
+    if not hasattr(os, "memfd_create"):  # not Linux: rank 0 has no way to it, and says nothing
+        return os.open(os.devnull, os.O_RDONLY), ""
+    name = f"vecenvs-mpi-{secrets.token_hex(8)}"
+    descriptor = os.memfd_create(name)
+    return descriptor, f"/proc/{os.getpid()}/fd/{descriptor}={name}"
+
+
+def begin(where: str) -> None:
     """Say that rank 0 has begun. Does nothing on other ranks, nor on a host without the launcher."""
     global _file  # noqa: PLW0603  a fact about the process
     rank = next((os.environ[name] for name in _RANKS if name in os.environ), None)
-    if rank == "0" and Path(path).exists():
-        _file = os.open(path, os.O_WRONLY | os.O_APPEND)  # the launcher removes its name now
-        _say(pid=os.getpid())
+    path, _, name = where.partition("=")
+    with contextlib.suppress(OSError):  # the launcher is on another host, or was killed
+        if rank == "0" and os.readlink(path) == f"/memfd:{name} (deleted)":  # and not another program's file
+            _file = os.open(path, os.O_WRONLY | os.O_APPEND)
+    _say(pid=os.getpid())
 
 
 def note_worker(number: int, text: str) -> None:
