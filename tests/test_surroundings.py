@@ -19,6 +19,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -413,6 +414,7 @@ def test_a_program_from_standard_input(start_method: str) -> None:
 
 def step_as_another_user() -> None:
     """As programs that drop their privileges; who has none to drop has the kernel treat it so all the same."""
+    resource_tracker.ensure_running()  # a program of multiprocessing: the other user may not be allowed to run Python
     if os.geteuid() == 0:
         os.setuid(65534)
     else:
