@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -68,6 +69,51 @@ def test_time_in_which_everybody_was_stopped_does_not_count() -> None:
             os.killpg(program.pid, signal.SIGCONT)
             assert program.stdout.readline() == f"{told}\n"
     assert program.returncode == 0
+
+
+TERMINAL = (
+    "import fcntl, os, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp('bash', ['bash', '--norc', '-i'])"
+)
+
+
+@pytest.mark.long
+@PROMPT
+def test_ctrl_z_and_fg(tmp_path: Path) -> None:
+    """In a shell at a terminal: the workers stop and go on with the program."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    ours, theirs = pty.openpty()
+    heard = b""
+
+    def hear(words: bytes) -> None:
+        nonlocal heard
+        while words not in heard:
+            heard += os.read(ours, 4096)
+        heard = heard.partition(words)[2]
+
+    command = f"{sys.executable} {tmp_path / 'program.py'}; echo ended with $?\n"
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, "-c", TERMINAL],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        env=environ,
+    ) as shell:
+        os.write(ours, command.encode())
+        hear(b"?\r\n")  # the echo of the command
+        for told in (b"[1, 1] 0", b"[2, 2] 0", b"made"):
+            hear(b"stop\r\n")
+            time.sleep(0.1)
+            os.write(ours, b"\x1a")
+            hear(b"Stopped")
+            time.sleep(3.0)
+            os.write(ours, b"fg\n")
+            hear(told)
+        os.write(ours, b"exit\n")
+        shell.wait()
+    os.close(ours)
+    os.close(theirs)
 
 
 SET_BACK = """

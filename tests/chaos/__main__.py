@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -25,7 +26,25 @@ from vecenvs.testing import leaks
 ROOT = Path(__file__).parents[2]
 QUICK = {"dummy": 40, "subproc-fork": 8, "caller": 8}  # rounds, always the same ones
 LOSSES = ("lost", "nowhere", "twice", "another env", "never", "was due")
-COUNTS = ("rows", "kills", "stops", "interrupts", "exceptions", "timeouts", "restarts", "restarted rows")
+COUNTS = (
+    "rows",
+    "kills",
+    "stops",
+    "group stops",
+    "group signals",
+    "interrupts",
+    "exceptions",
+    "timeouts",
+    "restarts",
+    "restarted rows",
+)
+# What a round's whole process group is sent besides stops: what these end may not be among its processes.
+TOLD = {
+    "dummy": ("SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP"),
+    "subproc": ("SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP"),
+    "mpi": ("SIGUSR1", "SIGUSR2"),  # the launcher ends by the others
+    "ray": (),  # Ray's own processes do
+}
 FOREIGN = {
     "RAY_AUTH_MODE": "disabled",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -140,8 +159,10 @@ class _Engine:
         patience = ENGINES[self.name].patience * 2 + 60
         while True:
             try:
-                return child.wait(1.0)
+                return child.wait(random.uniform(0.05, 2.0))
             except subprocess.TimeoutExpired:
+                if report.exists() and report.stat().st_size:  # its handlers stand
+                    self._signal_group(child)
                 last = report.stat().st_mtime if report.exists() else time.time()
                 if time.time() - last > patience:
                     child.kill()
@@ -150,6 +171,21 @@ class _Engine:
             except KeyboardInterrupt:
                 os.killpg(child.pid, signal.SIGKILL)
                 raise
+
+    def _signal_group(self, child: subprocess.Popen[bytes]) -> None:
+        """Stop the whole process group of the rounds for a while, as Ctrl-Z does, or send it what schedulers send."""
+        told = TOLD[ENGINES[self.name].backend]
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            if told and random.random() < 0.5:
+                os.killpg(child.pid, getattr(signal, random.choice(told)))
+                self.counts["group signals"] += 1
+            elif random.random() < 0.5:
+                try:
+                    os.killpg(child.pid, signal.SIGSTOP)
+                    time.sleep(random.choice([0.01, 0.1, 0.5, 2.5]))
+                finally:
+                    os.killpg(child.pid, signal.SIGCONT)
+                self.counts["group stops"] += 1
 
     def _read(self, report: Path) -> None:
         for text in report.read_text().splitlines() if report.exists() else []:
@@ -212,6 +248,8 @@ def _indented(text: str) -> str:
 
 def _child(options: argparse.Namespace) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for name in TOLD["subproc"]:
+        signal.signal(getattr(signal, name), lambda *_: None)  # as a program that saves its state and goes on
     end = time.monotonic() + options.seconds
     with Path(options.child).open("a", buffering=1) as report:
         rounds = Rounds(options.engine[0], os.environ[TOKEN], sys.stderr, anywhere=options.anywhere)
@@ -226,6 +264,8 @@ def _child(options: argparse.Namespace) -> int:
                 os._exit(1)
             seed += options.seed is None
             left -= 1
+        for name in TOLD["subproc"]:
+            signal.signal(getattr(signal, name), signal.SIG_IGN)  # the interpreter's end would restore the default
     return 0
 
 

@@ -77,6 +77,36 @@ assert not ray.is_initialized(), "close() must not start another one"
     )
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["os.kill(pid, 9)", "ray.kill(vec._workers.transports[0]._actor)"])
+def test_what_envs_have_started_ends_with_a_killed_actor(how: str) -> None:
+    """Also in sessions of their own, and what these have started. Ray itself ends children at most, and not always."""
+    run_script(
+        HOST
+        + f"""
+import subprocess, time
+from pathlib import Path
+from vecenvs.testing import leaks
+mark = {uuid.uuid4().hex!r}
+class Simulated(CountingEnv):
+    def __init__(self):
+        super().__init__()
+        environ = dict(os.environ, SIMULATOR=mark)
+        subprocess.Popen(["sh", "-c", "sleep 300 & sleep 300"], start_new_session=True, env=environ)
+        subprocess.Popen(["sleep", "300"], env=environ)
+def pid_of(env):
+    return os.getpid()
+with RayVecEnv([Simulated] * 2, 1, ray_init_kwargs=dict(object_store_memory=80 * 2**20)) as vec:
+    vec.reset()
+    (pid,) = vec.call(pid_of, [0])
+    while len(leaks.processes_with("SIMULATOR", mark)) < 6:
+        time.sleep(0.01)
+    {how}
+    assert not leaks.wait_until_empty(lambda: leaks.processes_with("SIMULATOR", mark), 30.0)
+"""
+    )
+
+
 def test_the_wait_for_an_address_is_short() -> None:
     """With what importing Ray takes, an address that nobody answers is an error within ten seconds."""
     from vecenvs.backends.ray import cluster
@@ -366,7 +396,8 @@ class TestGuest:
             assert shared.bound_for == bound_for
             assert shared._options == {**options, "num_cpus": 0}
             assert not asked.needs_nothing
-            assert shared.queue is asked.queue
+            assert shared.queue is not asked.queue, "its place is no sign that others will find one of their own"
+            assert shared.queue is asked.without_cpus(node).queue
 
     def test_who_waits_for_a_place_is_patient_while_others_find_theirs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Many processes on few cores start one after the other."""
@@ -384,6 +415,7 @@ class TestGuest:
         for now in (11.0, 20.0):  # noqa: B007  the clock reads it
             assert last.location(0) is None
         now = 22.0
+        Placement(request, found, "one that is given up").give_up()
         with pytest.raises(NoPlace, match="no place for the last worker within 10 s"):
             last.location(0)
         ray.kill(waiting)

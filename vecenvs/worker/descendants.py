@@ -6,6 +6,7 @@ effect. /proc shows it. Process groups would not do: Ctrl-Z has to stop envs, to
 
 The caller ends what a killed worker has left. Where the caller itself is killed, a guardian does: a process of this
 file's last lines, one per caller, which needs none of the libraries, interpreters and locks that a worker may hang in.
+A Ray actor, which may be on another machine, has a guardian of its own.
 """
 
 from __future__ import annotations
@@ -62,9 +63,13 @@ def kill(marks: Collection[int]) -> None:
 
 
 class Guardian:
-    """A process that kills what has the marks that were `added`, and not `removed`, once this process has ended."""
+    """A process that kills what has the marks that were `added`, and not `removed`, once this process has ended.
 
-    def __init__(self) -> None:
+    It is no child of this one if it is to be an `orphan`: Ray ends the children of its actors.
+    """
+
+    def __init__(self, *, orphan: bool = False) -> None:
+        self.orphan = orphan
         self._lock = threading.Lock()
         self._marks: set[int] = set()
         self._pipe = -1
@@ -87,7 +92,7 @@ class Guardian:
         """In a fork, leave the guardian to the parent."""
         if self._pipe >= 0:
             os.close(self._pipe)
-        self.__init__()  # type: ignore[misc]
+        self.__init__(orphan=self.orphan)  # type: ignore[misc]
 
     def _tell(self, text: str) -> bool:
         try:
@@ -101,9 +106,11 @@ class Guardian:
         if self._pipe >= 0:
             os.close(self._pipe)
         theirs, self._pipe = os.pipe()
-        program = [spawn.get_executable(), "-I", "-S", __file__, str(theirs)]
+        program = [spawn.get_executable(), "-I", "-S", __file__, str(theirs), *["orphan"] * self.orphan]
         try:
-            util.spawnv_passfds(os.fsencode(program[0]), program, [theirs])
+            child = util.spawnv_passfds(os.fsencode(program[0]), program, [theirs])
+            if self.orphan:
+                os.waitpid(child, 0)
         finally:
             os.close(theirs)
 
@@ -120,7 +127,9 @@ def release(mark: int, *, killed: bool) -> None:
     guardian.remove(mark)
 
 
-def _guard(pipe: int) -> None:
+def _guard(pipe: int, *, orphan: bool) -> None:
+    if orphan and os.fork():
+        os._exit(0)
     os.setsid()  # so that what kills the caller's group or session spares it
     os.chdir("/")
     silence = os.open(os.devnull, os.O_RDWR)
@@ -138,4 +147,4 @@ def _guard(pipe: int) -> None:
 
 
 if __name__ == "__main__":
-    _guard(int(sys.argv[1]))
+    _guard(int(sys.argv[1]), orphan=len(sys.argv) > 2)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from vecenvs.cpus import usable_cores
 from vecenvs.transport.pickling import PickledFns, loads
 from vecenvs.transport.shared import RingsSpec
+from vecenvs.worker import descendants
 from vecenvs.worker.output import Output
 from vecenvs.worker.process import limit_threads, take_signals, watch_caller
 from vecenvs.worker.rules import Rules
@@ -82,6 +83,7 @@ class EnvActor(ServingActor):
     def __init__(self, first: int, rules: Rules, cores: int | None = None, output: Output | None = None) -> None:
         super().__init__()
         self._output = output
+        self._mark = 0
         self._cores = cores
         self._first = first
         self._rules = rules
@@ -89,10 +91,19 @@ class EnvActor(ServingActor):
     def make(self, env_fns: PickledFns, paths: Sequence[str]) -> bytes:
         """Make the envs; return the body of MADE. `paths` are where the caller's imports look: they come last here."""
         begin_process(paths)
+        self._mark = descendants.new_mark()
+        descendants.put_on(self._mark)
+        descendants.guardian.orphan = True
+        descendants.guardian.add(self._mark)
         limit_threads()
         fns = env_fns if self._output is None else self._output.before(env_fns, forked=False)
         self._server = server = ShardServer(fns, self._first, self._rules, self._cores)
         return server.describe()
+
+    def leave(self) -> None:
+        """Close the envs that no command has closed. They have ended what they started."""
+        super().leave()
+        descendants.guardian.remove(self._mark)
 
 
 class LeaderActor(ServingActor):

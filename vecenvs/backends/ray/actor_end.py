@@ -93,8 +93,12 @@ class ActorEnd(RemoteTransport):
         if not self.attached:
             self._last_words = last_words_of(self._answering)
             return bool(self._last_words)
-        # Ray hears of a death later than the connection does.
+        # Ray hears of a death later than the connection does, and of a node that cannot be reached after a minute.
+        lost = self.disconnected_for_long()
         self._last_words = last_words_of(self._serving, CAUSE_TIMEOUT if self.disconnected() else 0.0)
+        if lost and not self._last_words and self.location is not None:
+            self._actors.lost_nodes.add(self.location.node)
+            self._last_words = "its node does not answer"
         return bool(self._last_words) or has_ended(self._serving)
 
     def _exit_code(self) -> int | None:

@@ -56,6 +56,7 @@ class Actors:
         self.waiting: dict[int, PendingActor] = {}  # by worker: those without a place, while others step their envs
         self._next_look = 0.0
         self.leaders: dict[str, LeaderTransport] = {}  # by node
+        self.lost_nodes: set[str] = set()  # to which connections have ended, while Ray has still to find that out
 
     def elsewhere(self) -> Request:
         """Return the request of an actor without CPUs of its own, on the node where workers are fewest per CPU.
@@ -64,7 +65,8 @@ class Actors:
         """
         import ray
 
-        cpus = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]}
+        alive = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in self.lost_nodes]
+        cpus = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in alive}
         workers = Counter(node for node in self._nodes() if node in cpus)
         return self.request.without_cpus(
             min(workers, key=lambda node: workers[node] / max(cpus[node], 1.0), default=self.session.node)

@@ -127,6 +127,12 @@ def _about_tokens() -> str:
             f" Token authentication is on here (RAY_AUTH_MODE=token): if the cluster was begun with it, this machine "
             f"needs {copied}; if without, set RAY_AUTH_MODE=disabled"
         )
+    left = Path.home() / ".ray" / "auth_token"
+    if left.exists() and not os.environ.get("RAY_AUTH_MODE"):  # Ray uses it where no address is given
+        return (
+            f" Set RAY_AUTH_MODE=disabled if the cluster was begun without token authentication, as by `ray start`: "
+            f"{left} is of a Ray that was started here before. If it was begun with it, this machine needs {copied}"
+        )
     return (
         " If the cluster was begun with token authentication, begin this program with RAY_AUTH_MODE=token (where an "
         f"address is given Ray uses no token by itself), on a machine that has {copied}"

@@ -41,7 +41,8 @@ class Request:
         self.seconds = seconds
         self._options_name = options_name
         self._node = node
-        self.queue = PlacementQueue()
+        # Those without CPUs of their own have another one: their places are no sign that others will find one.
+        self.queue, self._sharing = PlacementQueue(), PlacementQueue()
         self._classes: dict[type, Any] = {}  # Ray has to be told of a class once
         # Whether it needs nothing: there is a place for it on any node, and it never waits for more than its process.
         others = [name for name in OTHER_NEEDS if self._options.get(name)]
@@ -63,7 +64,7 @@ class Request:
         shared = Request(options, None, self._node, self.seconds, self._options_name)
         if shared.needs_nothing:  # Soft: should this node be lost as well, Ray takes another one.
             shared._strategy = NodeAffinitySchedulingStrategy(node, soft=True)
-        shared.queue = self.queue
+        shared.queue = self._sharing
         return shared
 
     def for_leader(self, node: str) -> Request:
@@ -153,6 +154,11 @@ class PlacementQueue:
         """Add an actor by a call to it, which is answered when it runs."""
         self._calls.append(call)
 
+    def leave(self, call: Any) -> None:
+        """Remove an actor that is given up."""
+        if call in self._calls:
+            self._calls.remove(call)
+
     def moved(self) -> float:
         """Return when an actor has found a place last, by the monotonic clock, as far as it was looked at."""
         import ray
@@ -205,6 +211,10 @@ class Placement:
                 words = str(exc).rstrip(". \n")
                 raise NoPlace(self._request.explain(self._who, words, self.seconds)) from None
         return self._location
+
+    def give_up(self) -> None:
+        """Note that the actor is about to be killed."""
+        self._request.queue.leave(self._call)
 
     @property
     def found(self) -> bool:

@@ -125,6 +125,7 @@ class ActorTransport(ActorEnd):
         import ray
 
         self._accommodating = False
+        self._placement.give_up()
         ray.kill(self._actor)
         waiting = PendingActor(self._actors.request, EnvActor, self._arguments, self._who, math.inf)
         self._actors.waiting[self._worker] = waiting
