@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import wait
 from typing import Any
 
-from vecenvs.arguments import check_env_fns
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.pool.pool_vec_env import PoolVecEnv
 from vecenvs.transport import Transport
@@ -36,12 +35,11 @@ class NodeVecEnv(PoolVecEnv):
         self._leader = leader
         super().__init__(env_fns, num_workers, **common)
 
-    def _begin(self, env_fns: Sequence[Any], num_workers: int) -> int:
-        check_env_fns(env_fns)
+    def _begin(self, num_workers: int | None) -> int:
         names = Names.new("")
         start = partial(NodeProcess, range(0), names, serve_leader, (os.getpid(),))
         self._leaders = Leaders(lambda: [0] * len(self._shards) if self._leader else [], lambda node: start())
-        return num_workers
+        return num_workers or 1
 
     def _launch(self, worker: int, shard: range) -> Transport:
         names = Names.new(self._wake)

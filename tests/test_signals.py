@@ -43,7 +43,7 @@ def take_what_is_due(vec: PoolVecEnv) -> None:
     """Do as a program that goes on."""
     if vec._commands.in_step:
         vec.step_wait(timeout=PATIENCE)
-    while vec._commands.due or vec._held:
+    while vec._commands.due or vec._result:
         vec.recv(timeout=PATIENCE)
 
 

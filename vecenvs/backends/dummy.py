@@ -59,7 +59,7 @@ class DummyVecEnv(PoolVecEnv):
     def __init__(self, env_fns: Iterable[EnvFn], **common: Unpack[CommonArguments]) -> None:
         self._locals: list[LocalTransport] = []  # one for each host
         self._made_here: set[int] = set()  # see `make_envs`
-        super().__init__(env_fns, 1, **common)
+        super().__init__(env_fns, **common)
         self._local = self._locals[0]  # the one that `_direct` steps
         self._take_actions = self._batch.actions.take
         self._blank = blank_info()
@@ -127,6 +127,9 @@ class DummyVecEnv(PoolVecEnv):
         if len(self._locals) == 1:
             return self._local.envs()
         return [env for local in self._locals for env in local.envs()]
+
+    def _begin(self, num_workers: int | None) -> int:
+        return 1
 
     def _launch(self, worker: int, shard: range) -> Transport:
         env_fns = self._hosts.functions_of(shard)

@@ -14,11 +14,10 @@ from multiprocessing import process
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
-from vecenvs.arguments import check_choice, check_env_fns, listed, parse_flag, parse_int
+from vecenvs.arguments import check_choice, parse_flag
 from vecenvs.backends.in_process import LocalTransport
 from vecenvs.cpus import allowed_cpus, usable_cores, worker_cores
 from vecenvs.errors import GUARD, UNGUARDED, BackendUnavailable, VecEnvError
-from vecenvs.pool.hosts import Hosts
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
 from vecenvs.transport.memory import check_system, unlink_semaphores
@@ -75,20 +74,19 @@ class SubprocVecEnv(PoolVecEnv):
         **common: Unpack[CommonArguments],
     ) -> None:
         check_system("SubprocVecEnv")
-        fns: list[EnvFn] = listed(env_fns)
-        check_env_fns(fns)
         if start_method is not None:
             check_choice("start_method", start_method, START_METHODS)
-        if num_workers is None:
-            workers = Hosts(fns).default_workers(worker_cores())
-        else:
-            workers = parse_int("num_workers", num_workers)
         self._context = multiprocessing.get_context(preload.choose(start_method))
         self._caller_steps = parse_flag("caller_steps", caller_steps)
         self._made_here: set[int] = set()  # see `make_envs`
+        self._pins_workers = parse_flag("pin_workers", pin_workers)
+        super().__init__(env_fns, num_workers, **common)
+
+    def _begin(self, num_workers: int | None) -> int:
+        workers = self._hosts.default_workers(worker_cores()) if num_workers is None else num_workers
         self._processes = workers - self._caller_steps
-        self._cpus = self._cpus_to_pin() if parse_flag("pin_workers", pin_workers) else []
-        super().__init__(fns, workers, **common)
+        self._cpus = self._cpus_to_pin() if self._pins_workers else []
+        return workers
 
     def _engine_stats(self) -> dict[str, Any]:
         method = self._context.get_start_method()

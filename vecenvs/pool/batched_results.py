@@ -74,7 +74,7 @@ class BatchedResults(StepResults):
             infos.add(range(n), self._infos.infos(range(n)))
         for worker, body in came.bodies.items():
             if body.infos:
-                infos.add(came.shard(worker), body.infos)
+                infos.add(self._commands.shards[worker], body.infos)
         self._seen = flags
         if begun and (came.bodies or not self._episodes.nothing_changes):
             self._episodes.begin_all((flags & _FIRST).nonzero()[0], _reset_infos(extras), self._brought(1))
@@ -129,10 +129,10 @@ class BatchedResults(StepResults):
 
     def _brought(self, which: int) -> Blocks | None:
         """Return the columns of infos that the workers have sent (0), or of those of resets (1); None without any."""
-        came = self._commands.step_answers
+        shards = self._commands.shards
         blocks = [
-            (came.shard(worker).start, len(came.shard(worker)), columns)
-            for worker, body in sorted(came.bodies.items())
+            (shards[worker].start, len(shards[worker]), columns)
+            for worker, body in sorted(self._commands.step_answers.bodies.items())
             if body.columns is not None and (columns := body.columns[which])
         ]
         return Blocks(blocks, self._batch.n) if blocks else None

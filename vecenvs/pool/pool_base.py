@@ -59,11 +59,15 @@ _REPORTS = 4  # from each worker in `step_timeout` seconds, at least
 
 
 class Result(NamedTuple):
-    """What a call will return or raise, the slots whose rows that returns, and the async resets that begin then."""
+    """What a call will return or raise, the slots whose rows that returns, and the async resets that begin then.
+
+    A step_wait (`of_step`) that an exception has ended returns it the next time, and recv that of a recv or reset.
+    """
 
     value: Any  # what the call returns, or an EnvError; no type variable: Python 3.10 has no generic NamedTuple
     slots: int
     resets: Resets
+    of_step: bool = False
 
 
 class CommonArguments(TypedDict, total=False):
@@ -109,7 +113,7 @@ class PoolBase(VecEnv):
     def __init__(
         self,
         env_fns: Iterable[EnvFn],
-        num_workers: int | None = 1,
+        num_workers: int | None = None,
         /,
         *,
         autoreset: str = "same_step",
@@ -148,18 +152,20 @@ class PoolBase(VecEnv):
         if on_restart is not None and not (self._moves_workers or on_failure == "restart"):
             raise ValueError("on_restart is called for workers that are replaced: it needs on_failure='restart'")
         fns: Sequence[EnvFn] = listed(env_fns)
-        num_workers = self._begin(fns, num_workers)
+        self._join()
         check_env_fns(fns)
         self._hosts = Hosts(fns)
+        if num_workers is not None:  # before workers, or what places them, are started
+            self._hosts.shards_of(num_workers, caller_steps=self._caller_steps)
+        num_workers = self._begin(num_workers)
         if self._asynchronous and self._hosts.batched:
             raise ValueError("autoreset='async' with a Batched: its envs cannot be reset while others are stepped")
         self.num_envs = n = self._hosts.num_envs
         self._shards = self._hosts.shards_of(num_workers, caller_steps=self._caller_steps)
         self._wake = new_name()  # of a shared batch's semaphore: workers get it before the semaphore exists
-        self._step_result: Result | None = None  # of a step_wait that has not returned it yet
+        self._result: Result | None = None  # of a call that has not returned it yet
         # Whether the last call was a step of all envs that has ended well: then each of them can take a command.
         self._free = False
-        self._held: Result | None = None  # of a recv or reset that has not returned it yet
         self._log_dir = "" if log_dir is None else parse_directory("log_dir", log_dir)
         self._report = None if step_timeout is None else (Command.REPORT, step_timeout / _REPORTS)
         self._steps = 0
@@ -221,9 +227,12 @@ class PoolBase(VecEnv):
 
     # What engines define
 
-    def _begin(self, env_fns: Sequence[EnvFn], num_workers: int | None) -> int:
-        """Start what workers need, now that all other arguments are checked; return the number of workers."""
-        return parse_int("num_workers", num_workers)
+    def _join(self) -> None:
+        """Join the other processes of a job, where these construct the VecEnv as well: only this one's envs count."""
+
+    @abc.abstractmethod
+    def _begin(self, num_workers: int | None) -> int:
+        """Start what workers need, now that all arguments are checked; return how many there are to be."""
 
     @abc.abstractmethod
     def _launch(self, worker: int, shard: range) -> Transport:

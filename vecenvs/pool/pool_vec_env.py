@@ -47,60 +47,62 @@ class PoolVecEnv(PoolBase):
         if self.closed:
             self._check_open("step_wait")
         commands = self._commands
-        if self._step_result is not None:  # an exception (Ctrl-C) has ended the step_wait before
-            return self._end_step()
+        if self._result is not None and self._result.of_step:  # an exception (Ctrl-C) has ended the step_wait before
+            return self._deliver()  # type: ignore[no-any-return]
         deadline = None if timeout is None else deadline_of(timeout)
         if commands.stepping is None or self._recovery.lost:
             self._check_stepping()
-        if commands.resetting:
-            self._step_result = self._finish_partial_step(deadline, timeout)
-            return self._end_step()
-        prepared = self._step_results.prepare()
-        self._waiting.finish_step(deadline, timeout)
+        partial, ready, prepared = bool(commands.resetting), 0, None
+        if partial:
+            self._await_partial_step(deadline, timeout)
+            ready = commands.ready_slots()
+        else:
+            prepared = self._step_results.prepare()
+            self._waiting.finish_step(deadline, timeout)
         try:
-            rows = self._step_results.take(prepared, copy=self.copy)
+            if partial:
+                rows = self._step_results.take_some(copy=self.copy)
+            else:
+                rows = self._step_results.take(prepared, copy=self.copy)
+                if not self._asynchronous:
+                    self._steps += 1
+                    self._free = True
+                    commands.stepping = None
+                    return rows
+            self._result = Result(rows, ready, self._step_results.resets, of_step=True)
         except EnvError as exc:
-            self._step_result = Result(exc, 0, self._step_results.resets)
-            return self._end_step()
-        if self._asynchronous:
-            self._step_result = Result(rows, 0, self._step_results.resets)
-            return self._end_step()
-        self._steps += 1
-        self._free = True
-        commands.stepping = None
-        return rows
+            self._result = Result(exc, ready, self._step_results.resets, of_step=True)
+        return self._deliver()  # type: ignore[no-any-return]
 
-    def _end_step(self) -> StepReturn:
-        """Return the result of a step, or raise it. After an exception in here, the next step_wait does that."""
-        assert self._step_result is not None
-        value, slots, resets = self._step_result
-        failed = isinstance(value, EnvError)
-        self._commands.forget_rows(slots)
-        self._commands.begin_resets(*resets)
-        self._steps += 1
-        self._commands.end_step()
-        self._free = not failed
-        self._step_result = None  # nothing is called after this: a signal's handler may raise when a call ends
-        if failed:
-            try:
-                raise value
-            finally:
-                del value  # no cycle, over its traceback
-        return value  # type: ignore[no-any-return]
-
-    def _finish_partial_step(self, deadline: float | None, timeout: float | None) -> Result:
-        """Finish a step in which some envs take no part, since they are being reset."""
+    def _await_partial_step(self, deadline: float | None, timeout: float | None) -> None:
+        """Wait for a step in which some envs take no part, since they are being reset."""
         commands = self._commands
         if commands.step_slots:
             self._waiting.await_rows(commands.step_slots, deadline, timeout)
         else:
             self._waiting.wait_until(lambda: bool(commands.ready), bits_of(commands.resetting), deadline, timeout)
         self._waiting.collect()
-        try:
-            result: StepReturn | EnvError = self._step_results.take_some(copy=self.copy)
-        except EnvError as exc:
-            result = exc
-        return Result(result, commands.ready_slots(), self._step_results.resets)
+
+    def _deliver(self) -> Any:
+        """Return or raise the result of a call. After an exception in here, the next step_wait or recv does that."""
+        assert self._result is not None
+        value, slots, resets, of_step = self._result
+        failed = isinstance(value, EnvError)
+        self._commands.forget_rows(slots)
+        self._commands.begin_resets(*resets)
+        if of_step:
+            self._steps += 1
+            self._commands.end_step()
+            self._free = not failed
+        else:
+            self._counters["received"] += slots.bit_count()
+        self._result = None  # nothing is called after this: a signal's handler may raise when a call ends
+        if failed:
+            try:
+                raise value
+            finally:
+                del value  # no cycle, over its traceback
+        return value
 
     # Any subset
 
@@ -139,14 +141,14 @@ class PoolVecEnv(PoolBase):
         if self._calls.waiting:
             raise AlreadySteppingError("recv after a call_async: call_wait first")
         commands = self._commands
-        if self._step_result is not None or (commands.in_step and not self._recovery.lost):
+        if (self._result and self._result.of_step) or (commands.in_step and not self._recovery.lost):
             raise NotSteppingError("recv after step_async: finish it with step_wait, or use send instead")
-        if self._held is None:
+        if self._result is None:
             if indices is None:
                 self._copy_ready(min_envs, max_envs, timeout)
             else:
-                self._hold_group(indices, min_envs, max_envs, timeout)
-        return self._return_held()
+                self._copy_group(indices, min_envs, max_envs, timeout)
+        return self._deliver()  # type: ignore[no-any-return]
 
     def _copy_ready(self, min_envs: int, max_envs: int | None, timeout: float | None) -> None:
         """Wait for some rows, and copy those that are ready."""
@@ -170,15 +172,15 @@ class PoolVecEnv(PoolBase):
             if not position:
                 host = self._hosts.host_of(failure.slot) or (failure.slot,)  # a batched env fails as a whole
                 failed = [slot for slot in slots if slot in host and slot in extras and extras[slot].failure]
-                self._held = Result(env_error(extras[slot] for slot in failed), bits_of(failed), NO_RESETS)
+                self._result = Result(env_error(extras[slot] for slot in failed), bits_of(failed), NO_RESETS)
                 return
         if max_envs is not None and max_envs < len(slots):
             slots = slots[:max_envs]
             bits = bits_of(slots)
         batch = self._step_results.batch_of(slots, extras)
-        self._held = Result(batch, bits, self._step_results.resets)
+        self._result = Result(batch, bits, self._step_results.resets)
 
-    def _hold_group(self, indices: Indices, min_envs: int, max_envs: int | None, timeout: float | None) -> None:
+    def _copy_group(self, indices: Indices, min_envs: int, max_envs: int | None, timeout: float | None) -> None:
         """Wait for the rows of these envs and copy them."""
         subset = self._parse_slots("recv", indices)
         if not subset.slots:
@@ -188,9 +190,9 @@ class PoolVecEnv(PoolBase):
         deadline = deadline_of(timeout)
         self._waiting.check_pending("recv", subset.bits)
         self._waiting.await_rows(subset.bits, deadline, timeout)
-        self._hold_rows(subset)
+        self._copy_rows(subset)
 
-    def _hold_rows(self, subset: SlotSet) -> None:
+    def _copy_rows(self, subset: SlotSet) -> None:
         """Copy the rows of these envs, which are ready. If envs raised, keep one error for all of them."""
         slots, extras = subset.slots, self._commands.ready_extras()
         error = env_error(extras[slot] for slot in slots if slot in extras) if extras else None
@@ -200,30 +202,14 @@ class PoolVecEnv(PoolBase):
             failed = {each.index for each in error.errors}
             whole = [slot for slot in slots if slot not in failed]
             error.batch = batch = self._step_results.batch_of(whole, extras)
-        self._held = Result(error or batch, subset.bits, self._step_results.resets)
-
-    def _return_held(self) -> Batch:
-        """Return rows that have been copied, or raise. After an exception in here, the next recv does that."""
-        assert self._held is not None
-        result, slots, resets = self._held
-        self._commands.forget_rows(slots)
-        self._commands.begin_resets(*resets)
-        self._counters["received"] += slots.bit_count()
-        failed = isinstance(result, EnvError)
-        self._held = None  # nothing is called after this: a signal's handler may raise when a call ends
-        if failed:
-            try:
-                raise result
-            finally:
-                del result  # no cycle, over its traceback
-        return result  # type: ignore[no-any-return]
+        self._result = Result(error or batch, subset.bits, self._step_results.resets)
 
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
         subset = self._parse_slots("reset", indices)
         self._begin_resets(subset, seed, options)
         self._waiting.await_rows(subset.bits)
-        self._hold_rows(subset)
-        return self._return_held().obs
+        self._copy_rows(subset)
+        return self._deliver().obs
 
     def groups(self, count: int) -> list[NDArray[np.int64]]:
         return self._hosts.grouped(count) if self._hosts.batched else grouped(self._shards, count)
@@ -265,9 +251,9 @@ class PoolVecEnv(PoolBase):
         self._check_open(what)
         if self._calls.waiting:
             raise AlreadySteppingError(f"{what} after a call_async: call_wait first")
-        if self._step_result is not None:
-            raise AlreadySteppingError(f"{what} after a step_async: step_wait first")
-        if self._held is not None:
+        if self._result is not None:
+            if self._result.of_step:
+                raise AlreadySteppingError(f"{what} after a step_async: step_wait first")
             raise AlreadySteppingError(f"{what} while an interrupted call has not returned its rows: recv first")
         self._waiting.check_free(what, self._commands.everyone if slots is None else slots, autoresets=autoresets)
 

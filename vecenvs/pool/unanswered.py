@@ -14,10 +14,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from vecenvs.batch.batch_columns import BatchColumns
-from vecenvs.pool.step_answers import StepAnswers
 from vecenvs.pool.subsets import WorkerSlots, bits_of, slots_in
 from vecenvs.transport import Transport
-from vecenvs.transport.protocol import Command, RowExtras, Slots, slots_of
+from vecenvs.transport.protocol import Command, RowExtras, RowsBody, Slots, slots_of
 from vecenvs.transport.reset_arguments import ResetArguments
 
 
@@ -59,6 +58,39 @@ class Request(NamedTuple):
     replies: dict[int, Any]
     since: float
     wanted: Slots | None
+
+
+class StepAnswers:
+    """The answers to the step that is under way, or to the last one.
+
+    `number` is the number of its command. `plain` tells whether no worker has flagged a row or sent extras. By worker,
+    `bodies` has what came besides columns.
+    """
+
+    def __init__(self, shards: Sequence[range]) -> None:
+        self.number = 0
+        self.plain = True
+        self.bodies: dict[int, RowsBody] = {}
+        self._shards = shards
+
+    def add(self, worker: int, body: RowsBody | None, *, plain: bool) -> None:
+        """Add what came with a shard's rows."""
+        self.plain = self.plain and plain
+        if body is not None:
+            self.bodies[worker] = body
+
+    def extras(self) -> list[RowExtras]:
+        """Return the extras of all workers."""
+        return [extra for body in self.bodies.values() for extra in body.extras]
+
+    def by_slot(self, worker: int) -> dict[int, RowExtras]:
+        """Return what one worker has sent as extras, by slot."""
+        shard, body = self._shards[worker], self.bodies.get(worker, RowsBody([]))
+        found = {slot: RowExtras(slot, info) for slot, info in zip(shard, body.infos or (), strict=False)}
+        for extra in body.spread(shard.start, range(len(shard))).extras:
+            whole = found.get(extra.slot)
+            found[extra.slot] = extra if whole is None else extra._replace(info={**extra.info, **whole.info})
+        return found
 
 
 class Unanswered:

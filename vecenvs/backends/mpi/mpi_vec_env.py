@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecenvs.arguments import check_choice, check_env_fns, parse_int, parse_timeout
+from vecenvs.arguments import check_choice, parse_int, parse_timeout
 from vecenvs.backends.mpi.hosting import LaunchRequest
 from vecenvs.backends.mpi.job import worker_ranks
 from vecenvs.backends.mpi.transport import Places, RankTransport
-from vecenvs.pool.hosts import Hosts
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.transport import Transport
 from vecenvs.transport.leaders import Leaders
@@ -91,14 +90,15 @@ class MpiVecEnv(PoolVecEnv):
         super().__init__(env_fns, num_workers, **common)
         self._ranks.vec_envs.add(self)
 
-    def _begin(self, env_fns: Sequence[EnvFn], num_workers: int | None) -> int:
+    def _join(self) -> None:
         # Arguments that are wrong on every rank have been refused on every rank. Only rank 0's functions count: the
         # others may have none, and must not end while it waits for them.
         self._ranks = worker_ranks(self._comm, **self._limit)
-        check_env_fns(env_fns)
+
+    def _begin(self, num_workers: int | None) -> int:
         self._places = places = Places(self._ranks, *self._reached_by)
         self._leaders = Leaders(places.nodes_by_messages, places.start_leader)
-        return Hosts(env_fns).default_workers(len(self._ranks.peers)) if num_workers is None else num_workers
+        return self._hosts.default_workers(len(self._ranks.peers)) if num_workers is None else num_workers
 
     def _launch(self, worker: int, shard: range) -> Transport:
         used = self._places.used

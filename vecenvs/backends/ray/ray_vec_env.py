@@ -6,18 +6,17 @@ import logging
 import math
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from vecenvs.arguments import check_choice, check_env_fns, listed, parse_int, parse_limit
+from vecenvs.arguments import check_choice, parse_int, parse_limit
 from vecenvs.backends.ray.actors import MOVE, ON_LOST_NODE, Actors
 from vecenvs.backends.ray.cluster import Session, check_init_kwargs, check_ray, room_for_workers
 from vecenvs.backends.ray.placement import Request, check_options
 from vecenvs.backends.ray.transport import ActorTransport, start_leader
 from vecenvs.cpus import usable_cores
 from vecenvs.errors import describe_indices
-from vecenvs.pool.hosts import Hosts
 from vecenvs.pool.pool_vec_env import EnvFn, PoolVecEnv
 from vecenvs.pool.workers import EXIT_GRACE
 from vecenvs.transport import Transport
@@ -93,12 +92,8 @@ class RayVecEnv(PoolVecEnv):
         self.closed = True  # until everything stands
         check_system("RayVecEnv")
         check_ray()
-        fns: list[EnvFn] = listed(env_fns)
-        check_env_fns(fns)
         check_choice("transport", transport, TRANSPORTS)
         check_choice("on_lost_node", on_lost_node, ON_LOST_NODE)
-        if num_workers is not None:
-            Hosts(fns).shards_of(num_workers)
         check_min_workers(min_workers, num_workers)
         check_init_kwargs(ray_init_kwargs)
         check_options(actor_options, placement, "actor_options")
@@ -109,20 +104,20 @@ class RayVecEnv(PoolVecEnv):
         self._init_kwargs, self._actor_options, self._placement = ray_init_kwargs, actor_options, placement
         self._waits = parse_limit(ready_timeout, "ready_timeout")
         try:
-            super().__init__(fns, num_workers, **common)
+            super().__init__(env_fns, num_workers, **common)
         except BaseException:
             if hasattr(self, "_actors"):
                 self._leave()
             raise
 
-    def _begin(self, env_fns: Sequence[EnvFn], num_workers: int | None) -> int:
+    def _begin(self, num_workers: int | None) -> int:
         self._session = Session(num_workers, self._init_kwargs)
         weakref.finalize(self, self._session.release).atexit = False
         # A Ray of our own steps as many VecEnvs at once as its user wants; other people's has other work to place.
         options = {"num_cpus": 0 if self._session.own else 1, **(self._actor_options or {})}
         request = Request(options, self._placement, self._session.node, self._waits, "actor_options")
         if num_workers is None:
-            num_workers = Hosts(env_fns).default_workers(room_for_workers(options["num_cpus"]))
+            num_workers = self._hosts.default_workers(room_for_workers(options["num_cpus"]))
         cores = math.ceil(options["num_cpus"] or 0) or max(1, usable_cores() // num_workers)
         self._actors = actors = Actors(
             self._session,
