@@ -18,11 +18,10 @@ import numpy as np
 import pytest
 
 from vecenvs import DummyVecEnv, backends
-from vecenvs.backends import auto
 from vecenvs.backends.mpi import job
 from vecenvs.errors import EnvError, VecEnvError
+from vecenvs.make import auto, rank
 from vecenvs.make import make_vec_env as make
-from vecenvs.make import rank
 from vecenvs.make.make_vec_env import make_vec_env
 from vecenvs.testing.envs import CountingEnv, DyingEnv
 from vecenvs.wrappers import Monitor, load_results
@@ -638,7 +637,7 @@ class TestAuto:
 
     def test_a_daemon_starts_no_processes(self):
         code = (
-            "import multiprocessing as m; from vecenvs.backends import auto\n"
+            "import multiprocessing as m; from vecenvs.make import auto\n"
             "def tell(queue): queue.put(auto.choose(4).backend)\n"
             "if __name__ == '__main__':\n"
             "  c = m.get_context('fork'); q = c.SimpleQueue(); p = c.Process(target=tell, args=(q,), daemon=True)\n"

@@ -21,8 +21,8 @@ from vecenvs.arguments import (
     parse_int,
 )
 from vecenvs.backends import BACKENDS, backend_class, unknown_backend
-from vecenvs.backends.auto import choose, is_cheap
 from vecenvs.cpus import worker_cores
+from vecenvs.make.auto import choose, is_cheap
 from vecenvs.make.env_fn import EnvFn, Recipe, Wrap
 from vecenvs.make.env_types import check_env_type, find_spec
 from vecenvs.make.native import check_single, mode_of, native_fns, wants_native

@@ -24,7 +24,7 @@ FAULTS = [
     Fault("arguments.py", 'layer = getattr(layer, "venv", None)', "layer = None", "tests/wrappers/test_vec_torch.py"),
     # backends
     Fault(
-        "backends/auto.py",
+        "make/auto.py",
         "not keep_caller_free and workers > 1",
         "not keep_caller_free and workers > 2",
         "tests/test_make.py",

@@ -51,14 +51,22 @@ def choose(
     cheap: bool = False,
     ranks: bool = True,
 ) -> Choice:
-    """Choose an engine for so many envs in this process.
+    """Choose an engine for so many envs in this process. Never "ray", which has to be chosen.
 
     * "mpi" on the ranks of a job that mpirun has started, unless the program itself has begun to use MPI (SPMD);
     * "dummy" for one env, for a few `cheap` ones, on one core, and in a daemonic process, which may not start others;
     * else "subproc", a worker per core, one of them the caller itself unless `keep_caller_free`.
 
-    Never "ray", which has to be chosen. `num_workers` is what the user has asked for. `own_processes`: no two
-    envs may share a process. `ranks`: whether "mpi" may be chosen.
+    Args:
+        num_envs: the number of envs.
+        num_workers: what the user has asked for.
+        keep_caller_free: whether the caller may step no share.
+        own_processes: whether no two envs may share a process.
+        cheap: whether a step of each env takes some 10 us.
+        ranks: whether "mpi" may be chosen.
+
+    Returns:
+        The engine, and why.
     """
     if ranks and _serves_by_mpi():
         return Choice("mpi", "mpirun has started ranks to serve")
