@@ -21,9 +21,11 @@ from sphinx.util.nodes import make_refnode
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(HERE)]
 
-from vecenvs import __version__  # noqa: E402 - found by the line above
+from api_examples import EXAMPLES  # noqa: E402 - found by the line above
+
+from vecenvs import __version__  # noqa: E402
 
 REPOSITORY = "https://github.com/vecenvs/vecenvs"
 log = logging.getLogger(__name__)
@@ -96,6 +98,26 @@ def link_to_repository(app: Sphinx, docname: str, source: list[str]) -> None:
     source[0] = re.sub(r"\]\((\.\.[^)#\s]*)(#[^)\s]*)?\)", replaced, source[0])
 
 
+def show_example(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Put an example below the first paragraph, and name what a docstring refers to as links."""
+    lines[:] = [re.sub(r"docs/(\w+)\.md", r":doc:`/\1`", line) for line in lines]
+    lines[:] = [line.replace("vecenvs/vec_env.py", ":doc:`/api/vec_env`") for line in lines]
+    code = EXAMPLES.get(name, "").strip().splitlines()
+    if code:
+        end = lines.index("") if "" in lines else len(lines)
+        lines[end:end] = ["", ".. code-block:: python", "", *(f"   {line}" for line in code), ""]
+
+
+def list_arguments(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """List the arguments that all engines take where an engine's docstring has `**common`, as entries of their own."""
+    text, common = "\n".join(lines), re.compile(r"^ {4}\*\*common: .*\n(?:(?: {5}.*)?\n)*", re.MULTILINE)
+    if what == "class" and common.search(text):
+        told = inspect.getdoc(import_module("vecenvs").DummyVecEnv) or ""
+        entries = re.findall(r"^ +\* `(\w+)`: ((?:.*\n)(?: {10}.*\n)*)", told, re.MULTILINE)
+        listed = "".join(f"    {each}: {' '.join(words.split())}\n" for each, words in entries)
+        lines[:] = common.sub(lambda _: listed + "\n", text).splitlines()
+
+
 def mark_code(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Mark the indented programs of a docstring as code, which reStructuredText takes for quotations otherwise."""
     for number, line in reversed(list(enumerate(lines))):
@@ -142,6 +164,8 @@ class LinkNames(SphinxPostTransform):
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register what this file adds."""
     app.connect("source-read", link_to_repository)
+    app.connect("autodoc-process-docstring", list_arguments, priority=80)
+    app.connect("autodoc-process-docstring", show_example, priority=90)
     app.connect("autodoc-process-docstring", mark_code, priority=100)  # before Google's sections are read
     app.add_post_transform(LinkNames)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -56,6 +57,20 @@ def test_the_conformance_suite_as_docs_testing_has_it(tmp_path: Path) -> None:
     done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert re.search(r"\b[2-9] passed", done.stdout), done.stdout
+
+
+def test_the_examples_of_the_reference_run(tmp_path: Path) -> None:
+    page = runpy.run_path(str(ROOT / "docs" / "api_examples.py"))
+    names = "import functools, torch, gymnasium as gym\nfrom stable_baselines3 import PPO\nfrom vecenvs import *\n"
+    for name in page["EXAMPLES"]:
+        module, _, own = name.rpartition(".")
+        assert hasattr(import_module(module), own)
+    shown = [text for name, text in page["EXAMPLES"].items() if name not in page["ELSEWHERE"]]
+    program = names + "from vecenvs.wrappers import *\n" + "".join(shown)
+    line = [sys.executable, "-c", program]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def prose(page: str) -> str:

@@ -6,11 +6,13 @@ import multiprocessing
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from vecenvs.__main__ import main
+from vecenvs._native import twin
 from vecenvs.cli import doctor
 from vecenvs.cli.doctor import ABSENT, BROKEN, OK, Finding
 from vecenvs.errors import BackendUnavailable
@@ -75,6 +77,23 @@ def test_what_is_broken_makes_it_fail(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert main(["doctor"]) == 1
     found = lines(capsys)
     assert found["subproc, spawn"] == (BROKEN, "BackendUnavailable: no semaphores on this system")
+
+
+def test_a_source_folder_that_shadows_the_installation_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "vecenvs").mkdir()
+    (tmp_path / "vecenvs-0.1.0.dist-info").mkdir()
+    (tmp_path / "vecenvs-0.1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: vecenvs\nVersion: 0.1.0\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("vecenvs._native.chosen", twin)
+    monkeypatch.setattr(doctor, "EXAMINATIONS", [doctor._native])
+    assert main(["doctor"]) == 0
+    state, text = lines(capsys)["compiled core"]
+    assert state == ABSENT
+    assert f"the source in {doctor.HERE.parent} shadows the installation in {tmp_path}: start Python in another" in text
 
 
 def test_limits_of_the_process_are_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -646,6 +646,14 @@ class TestAuto:
         run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert run.stdout.strip() == "dummy"
 
+    @pytest.mark.parametrize("flatten", [True, False])
+    def test_flattened_dicts_are_told(self, flatten, caplog):
+        with (
+            caplog.at_level("INFO", logger="vecenvs"),
+            make_vec_env(Bundle, None, 2, force_dummy=True, flatten_dict_observations=flatten),
+        ):
+            assert ("flatten_dict_observations=False keeps the dicts" in caplog.text) == flatten
+
     def test_it_is_told(self, caplog):
         with caplog.at_level("INFO", logger="vecenvs"), make_vec_env(CountingEnv, None, 2, backend="auto") as vec:
             assert vec.stats()["backend"] == "SubprocVecEnv"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import io
 import itertools
 import os
 import subprocess
@@ -13,10 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.wrappers import TimeLimit
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
 from vecenvs.backends import backend_class
 from vecenvs.cpus import cpu_of, usable_cores
+from vecenvs.errors import EnvError
 from vecenvs.pool.pool_base import CommonArguments, PoolBase
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import CountingEnv
@@ -146,3 +150,42 @@ def test_rows_do_not_depend_on_the_order_of_the_workers(monkeypatch: pytest.Monk
             assert_same(vec.step(actions), reference.step(actions))
             orders.add(tuple(vec._workers.order))
         assert orders == {(0, 1), (1, 0)}
+
+
+class Speaking(CountingEnv):
+    """Prints at each step, and fails at the third."""
+
+    def step(self, action: Any) -> Any:
+        print(f"env {self.tag} out")
+        print(f"env {self.tag} err", file=sys.stderr)
+        if self.steps == 2:
+            raise ValueError("three")
+        return super().step(action)
+
+
+def test_prints_go_to_the_descriptors_where_the_caller_has_no_files(capfd: Any) -> None:
+    """A notebook's streams end in the kernel's own process; it reads the descriptors of its children."""
+    fns = [functools.partial(Speaking, i) for i in range(3)]
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as out,
+        contextlib.redirect_stderr(io.StringIO()) as err,
+        SubprocVecEnv(fns, 2, start_method="fork") as vec,
+    ):
+        vec.reset(seed=0)
+        vec.step([0] * 3)
+    found = capfd.readouterr()
+    assert sorted(found.out.splitlines()) == [f"env {i} out" for i in range(3)]
+    assert sorted(found.err.splitlines()) == [f"env {i} err" for i in range(3)]
+    assert out.getvalue() == err.getvalue() == ""
+
+
+@pytest.mark.parametrize("cls", [DummyVecEnv, functools.partial(SubprocVecEnv, start_method="fork")])
+def test_a_traceback_begins_in_the_env(cls: Any) -> None:
+    with cls([lambda: TimeLimit(Speaking(0), 9)]) as vec:
+        vec.reset(seed=0)
+        for _ in range(2):
+            vec.step([0])
+        with pytest.raises(EnvError) as caught:
+            vec.step([0])
+    first, *_ = [line for line in caught.value.remote_traceback.splitlines() if line.startswith("  File")]
+    assert first.startswith(f'  File "{__file__}"')

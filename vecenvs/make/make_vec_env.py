@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.wrappers import FlattenObservation
 
 from vecenvs.arguments import (
     arguments_of,
@@ -80,7 +81,7 @@ def make_vec_env(
         seed: env i is seeded `seed + 10000 * mpi_rank + start_index + i` at its first reset, its action space at once.
             The rank is that of MPI.COMM_WORLD if each rank has envs of its own, or that of a process which torchrun or
             srun has started, else 0. None for no seeds.
-        wrapper_kwargs: options of the preprocessing: the attributes of `Atari` and `Retro` in make/preprocessing.py.
+        wrapper_kwargs: options of the preprocessing of Atari and retro games (see docs/making.md).
         env_kwargs: arguments of gymnasium.make, or of the function.
         start_index: the index of env 0 in seeds and in the names of monitor files.
         reward_scale: the factor of all rewards.
@@ -187,6 +188,9 @@ def make_vec_env(
     vec = cls(env_fns, autoreset=autoreset, **kwargs)
     if base is not None:
         vec.seed(base + start_index)
+    asks = recipe.flatten and native is None and _log.isEnabledFor(logging.INFO)  # env 0, where the answer is read
+    if asks and vec.env_is_wrapped(FlattenObservation, [0])[0]:
+        _log.info("Dict observations become one vector: flatten_dict_observations=False keeps the dicts")
     return vec
 
 

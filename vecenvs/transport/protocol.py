@@ -11,6 +11,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterable
 from enum import IntEnum
+from types import TracebackType
 from typing import Any, NamedTuple
 
 from vecenvs.batch.info_batches import info_of
@@ -20,6 +21,7 @@ from vecenvs.errors import EnvError, RemoteError, VecEnvError
 from vecenvs.transport.pickling import dumps, loads
 
 _TEXT = 20_000  # characters of an error's text, and as many of its traceback
+_AROUND = ("vecenvs.", "gymnasium.core", "gymnasium.wrappers.")  # modules whose frames come before an env's own
 _PORTABLE = 2**24  # bytes of an exception that is sent to another process
 
 Message = tuple[int, int, Any]  # a number, a tag and a body
@@ -176,7 +178,7 @@ class RemoteFailure(NamedTuple):
         kept: BaseException | None = None
         kind = type(exc)
         try:
-            text = shortened("".join(traceback.format_exception(kind, exc, exc.__traceback__)))
+            text = shortened("".join(traceback.format_exception(kind, exc, _own_frames(exc.__traceback__))))
             isinstance(exc, EnvError)  # as callers may ask: raises here if it raises there
             kept = _portable(exc) if portable else exc
         except Exception as problem:  # from a foreign class: each of its attributes may raise
@@ -203,6 +205,14 @@ def _advice(kind: type, text: str, *, remote: bool) -> str:
     if "created in a thread" in text or "different thread" in text:  # SQLite; Playwright, by greenlet
         return "autoreset='async' resets in threads, unless each env has a worker of its own: num_workers=num_envs"
     return ""
+
+
+def _own_frames(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without what leads to the env: the worker and wrappers. All of it if there is nothing else."""
+    own = trace
+    while own is not None and str(own.tb_frame.f_globals.get("__name__")).startswith(_AROUND):
+        own = own.tb_next
+    return own or trace
 
 
 def _portable(exc: BaseException) -> BaseException | None:
