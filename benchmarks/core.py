@@ -14,14 +14,13 @@ import ctypes
 import gc
 import statistics
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
 import psutil
-from gymnasium.vector import AsyncVectorEnv
 from shared import RESULTS, Promise, about, load, parser, promises, write
+from startup import SIDES, time_in_new_program
 
 from vecenvs import SubprocVecEnv
 from vecenvs.bench.child import Child
@@ -35,22 +34,10 @@ PROMISES = [
 
 def measure_startup(repeats: int) -> dict[str, Any]:
     """Time SubprocVecEnv and AsyncVectorEnv from the constructor to the first observations, by turns."""
-    num_envs = 256
-    env_fns = [workload("CartPole-v1")] * num_envs
-    makers: dict[str, Callable[[], Any]] = {
-        "SubprocVecEnv": lambda: SubprocVecEnv(env_fns, start_method="fork"),
-        "AsyncVectorEnv": lambda: AsyncVectorEnv(env_fns, context="fork"),
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in makers}
-    for _ in range(repeats):
-        for name, make in makers.items():
-            start = time.perf_counter()
-            vec = make()
-            vec.reset(seed=0)
-            seconds[name].append(time.perf_counter() - start)
-            vec.close()
-    ratios = [ours / theirs for ours, theirs in zip(*seconds.values(), strict=True)]
-    return {"num_envs": num_envs, "seconds": seconds, "ratios": ratios, "ratio": statistics.median(ratios)}
+    sides = SIDES[0], SIDES[-1]
+    seconds = [[time_in_new_program(side, "fork", 256) for side in sides] for _ in range(repeats)]
+    ratios = [ours / theirs for ours, theirs in seconds]
+    return {"num_envs": 256, "sides": sides, "seconds": seconds, "ratios": ratios, "ratio": statistics.median(ratios)}
 
 
 def measure_memory() -> dict[str, Any]:

@@ -38,16 +38,16 @@ ROOT_FILES, BENCHMARKS = "(root)", "benchmarks"
 BUDGETS = {
     ROOT_FILES: 1_870,
     "batch _native": 2_185,
-    "transport": 2_628,
-    "worker": 4_036,
+    "transport": 2_638,
+    "worker": 4_040,
     "pool": 3_527,
     "backends": 3_754,
-    "mpi make": 1_904,
+    "mpi make": 1_908,
     "views wrappers compat": 6_100,
-    "replay": 2_700,
-    "bench cli plots": 3_580,
+    "replay": 2_697,
+    "bench cli plots": 3_591,
     "testing": 9_143,
-    BENCHMARKS: 7_185,
+    BENCHMARKS: 7_171,
 }
 PAGES = [ROOT.parent / "docs" / "design.md", ROOT.parent / "CONTRIBUTING.md"]
 TABLE = re.compile(r"(?<=<!-- layers -->\n).*?(?=<!-- /layers -->)", re.DOTALL)

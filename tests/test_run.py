@@ -106,6 +106,15 @@ def test_models_of_stable_baselines3(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "20 steps" in capsys.readouterr().out
 
 
+def test_a_normalized_policy_on_raw_observations_is_told(tmp_path: Path) -> None:
+    import stable_baselines3 as sb3
+
+    with vecenvs.make_vec_env("Pendulum-v1", num_env=1) as vec:
+        sb3.PPO("MlpPolicy", vecenvs.as_sb3(VecNormalize(vec)), seed=0).save(tmp_path / "model.zip")
+        with pytest.warns(UserWarning, match="learned from observations in Box.*VecNormalize.*--normalize FILE"):
+            load_policy(str(tmp_path / "model.zip"), vec)
+
+
 class Goals(gymnasium.Env):
     """An env with goal observations, as HER needs them, with unsorted keys; episodes have five steps."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -66,7 +67,7 @@ def load_policy(
     if text == "random":
         return random_policy(vec, seed)
     if text.endswith(".zip"):
-        return sb3_policy(text, algo, deterministic)
+        return sb3_policy(text, vec, algo, deterministic)
     return function_policy(text)
 
 
@@ -94,7 +95,7 @@ def function_policy(text: str) -> Policy:
         raise ImportError(f"policy {text!r}: importing {module} raised {type(error).__name__}: {error}") from error
 
 
-def sb3_policy(path: str, algo: str | None, deterministic: bool) -> Policy:
+def sb3_policy(path: str, vec: VecEnv, algo: str | None, deterministic: bool) -> Policy:
     """Load a model that Stable-Baselines3 has saved, on the CPU and without its replay buffer."""
     settings = _settings_in(path)
     chosen = algo or _algorithm_of(settings)
@@ -110,6 +111,9 @@ def sb3_policy(path: str, algo: str | None, deterministic: bool) -> Policy:
         model = getattr(library, name).load(path, device="cpu", custom_objects=without)
     except Exception as error:
         raise ValueError(f"{path!r} could not be loaded as {chosen} (--algo names another): {error}") from error
+    if not isinstance(vec, VecNormalize) and (seen := model.observation_space) != vec.observation_space:
+        told = f"{path!r} has learned from observations in {seen}, and sees {vec.observation_space}"
+        warnings.warn(f"{told}: if VecNormalize was between, give its statistics by --normalize FILE", stacklevel=2)
     return lambda obs: model.predict(obs, deterministic=deterministic)[0]
 
 

@@ -59,17 +59,12 @@ def _native() -> Iterator[Finding]:
 
     if _native.is_compiled():
         yield Finding(OK, "compiled core", "runs the loop over the envs; VECENVS_NATIVE=0 turns it off")
-    elif (installed := _installed_elsewhere()) is not None:
-        text = f"Python runs in its place: the source in {HERE.parent} shadows the installation in {installed.parent}: "
-        yield Finding(ABSENT, "compiled core", text + "start Python in another folder, or pip install -e . there")
     else:
-        yield Finding(ABSENT, "compiled core", f"Python runs in its place: {_native.why_not}")
-
-
-def _installed_elsewhere() -> Path | None:
-    """Return the folder of an installed vecenvs that is not the one imported, as with the clone as current folder."""
-    folders = [Path(str(found.locate_file("vecenvs"))) for found in distributions(name="vecenvs")]
-    return next((folder for folder in folders if folder.is_dir() and folder.resolve() != HERE), None)
+        folders = [Path(str(each.locate_file("vecenvs"))) for each in distributions(name="vecenvs")]
+        other = next((folder.parent for folder in folders if folder.is_dir() and folder.resolve() != HERE), None)
+        shadow = f"the source in {HERE.parent} shadows the installation in {other}: start Python in another folder, or"
+        why = _native.why_not if other is None else f"{shadow} pip install -e . there"
+        yield Finding(ABSENT, "compiled core", f"Python runs in its place: {why}")
 
 
 def _cores() -> Iterator[Finding]:
