@@ -218,9 +218,9 @@ def begin_worker(caller: int, names: Sequence[str], channel: HasFileno) -> None:
     for number in signal.valid_signals():  # a fork has the caller's
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
-    for number, name in ((1, "stdout"), (2, "stderr")):
+    for descriptor, name in ((1, "stdout"), (2, "stderr")):
         if not isinstance(getattr(sys, name), io.TextIOWrapper):  # a notebook's stream: it reads the descriptor
-            setattr(sys, name, os.fdopen(number, "w", 1, errors="backslashreplace", closefd=False))
+            setattr(sys, name, os.fdopen(descriptor, "w", 1, errors="backslashreplace", closefd=False))
     signal.set_wakeup_fd(-1)  # so that the caller's asyncio loop does not take our signals for its own
     _boot = channel
     os.set_inheritable(
