@@ -66,8 +66,14 @@ def policy(obs): return [0] * len(obs)
 SHORTER: dict[str, list[tuple[str, str]]] = {
     "benchmarks/README.md": [("[8, 64]", "[2]"), ("seconds=1.0, repeats=5", "seconds=0.05, repeats=1")],
     "docs/async.md": [("range(10_000)", "range(300)")],
+    "docs/recipes.md": [("steps=2000", "steps=200"), ("steps=400", "steps=150")],
     "docs/replay.md": [("range(1000)", "range(20)"), ("num_explorers=4", "num_explorers=2")],
-    "docs/sb3.md": [("learn(100_000)", "learn(64)"), ("num_envs=8", "num_envs=2"), ("seed=1", "seed=1, n_steps=32")],
+    "docs/sb3.md": [
+        ("learn(100_000)", "learn(64)"),
+        ("learn(2_000)", "learn(200)"),
+        ("num_envs=8", "num_envs=2"),
+        ("seed=1", "seed=1, n_steps=32"),
+    ],
     "docs/tuning.md": [("while True", "for _ in range(20)")],
     "docs/tutorials/async_resets.md": [
         ("rounds=300", "rounds=20"),
