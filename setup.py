@@ -22,6 +22,7 @@ if VERSION is None:
 # A package index shows the README without the files beside it, so its links have to be absolute there.
 FILES = "https://github.com/vecenvs/vecenvs/blob/main"
 README = re.sub(r"\]\((?!https://|#)", f"]({FILES}/", (HERE / "README.md").read_text(encoding="utf-8"))
+README = re.sub(r"\.svg\)", ".svg?raw=true)", README)  # the file itself, not the page that shows it
 
 ENVS = {
     "classic-control": ["gymnasium[classic-control]"],  # pygame: only rendering needs it
