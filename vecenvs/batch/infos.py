@@ -92,7 +92,7 @@ class InfoTable:
 
     def array(self, key: str) -> NDArray[Any]:
         """Return a copy of one key's column."""
-        return next(column for name, column in self.arrays() if name == key)
+        return next(column.copy() for name, column, _, _ in self._columns if name == key)
 
 
 class InfoWriter:
@@ -101,6 +101,7 @@ class InfoWriter:
     def __init__(self, batch: BatchColumns, shard: slice) -> None:
         # Whether some of the rows may have columns: at first those of another worker.
         self.marked = bool(batch.info_marks[STEP, shard].any())
+        self._all_marked: int | None = None  # the mark that all rows have, if it is known that they have the same
         self._batch = batch
         self._shard = shard
         self._marks = (batch.info_marks[STEP].data, batch.info_marks[RESET].data)
@@ -205,7 +206,10 @@ class InfoWriter:
         return self._mark(which, rows, number)
 
     def _mark(self, which: int, rows: RowIndex, number: int) -> bool:
-        self.marked = self.marked or which == STEP
+        if which == STEP:
+            if number == self._all_marked:
+                return True
+            self.marked, self._all_marked = True, number if rows == self._shard else None
         marks = self._marks[which]
         if isinstance(rows, slice):
             marks[rows] = bytes((number,)) * (rows.stop - rows.start)

@@ -25,10 +25,24 @@ from vecenvs.worker.rules import Rules
 from vecenvs.worker.slow_envs import SlowEnvs
 
 ENV_ERRORS = (Exception, SystemExit)  # an env that calls sys.exit() has failed; it does not end the program
+# Of a command that an exception has ended while Python's own code ran.
+BROKEN_OFF = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
 
 Body = RowsBody | None
 
 FirstRow = Callable[[], RowsBody | None]  # writes the first row of an episode; returns what it has besides columns
+
+
+def raise_or_defer(exc: BaseException, deferred: list[int | BaseException], *, remote: bool) -> None:
+    """Handle an exception that is not an env's error, such as a Ctrl-C.
+
+    In the caller's process it is raised after the answer, so that no command stays unanswered. In a process of its
+    own the worker ends by it (SIGTERM raises one), and the caller is to see just that; the thread of an async reset
+    cannot end the worker, so there, too, the exception waits.
+    """
+    if remote and threading.current_thread() is threading.main_thread():
+        raise exc
+    deferred.append(exc)
 
 
 class _Arguments:
@@ -39,9 +53,6 @@ class _Arguments:
 
     def __getitem__(self, local: int) -> dict[str, Any]:
         return named(*self._given.of(self._first + local))
-
-
-_BROKEN_OFF = RuntimeError("stands for an exception that came while Python's own code ran")
 
 
 class EnvShard:
@@ -63,12 +74,13 @@ class EnvShard:
         given_actions = batch.actions.shard(first, len(self.envs))
         self.read_actions, self._action_rows = given_actions.given, given_actions.view
         self.done: Sequence[Any] = ()  # one item for each env that has done its part of the current command
-        # The last step of all envs: the number of its command, where it is, and the exception that has stopped it.
+        # The last step of all envs: the number of its command, where it is, and how its loop has ended: an exception,
+        # or whether the rewards are written.
         self._step_number = -1
         self._actions: Any = ()
         self._stepped: list[Any] = []  # the rewards of the envs that have been stepped
         self._infos: list[tuple[int, dict[str, Any]]] = []
-        self._stopped: BaseException | None = None
+        self._outcome: BaseException | bool = False
         self.deferred: list[int | BaseException] = []
         self._slow_steps, self._slow_resets = SlowEnvs(), SlowEnvs()
         self.flags = RowFlags(batch, first, len(self.envs))
@@ -79,7 +91,8 @@ class EnvShard:
         self._rows = RowWriter(
             self.envs, first, batch, self._autoreset, self.flags, self.deferred, self._reader, remote=remote
         )
-        self.info_writer = self._rows.info_writer
+        self.info_writer, self.fail = self._rows.info_writer, self._rows.fail_all
+        self.hold, self.resume, self.renew = self._autoreset.hold, self._autoreset.resume, self._autoreset.renew
         self._has_objects = batch.observations.layout.has_objects
         self._objects = batch.observations.objects
         self._rewards: Any = batch.rewards[first : first + len(self.envs)].data
@@ -100,20 +113,19 @@ class EnvShard:
             self.flags.clear(self.all)
         rewards: list[Any] = []
         infos: list[tuple[int, dict[str, Any]]] = []
-        self._actions, self._infos, self._stopped = actions, infos, _BROKEN_OFF
+        self._actions, self._infos, self._outcome = actions, infos, BROKEN_OFF
         self._stepped = self.done = rewards
         self._step_number = number
         autoreset, before = self._autoreset, forks.count
         try:
-            written = self._step_envs(
+            self._outcome = written = self._step_envs(
                 autoreset.acts, actions, self._cells, self._where, rewards, infos, autoreset.end_episode,
                 self._store, None, self._rewards, math.inf,
             )  # fmt: skip
         except BaseException as exc:
             forks.leave(before, exc)
-            self._stopped = exc
+            self._outcome = exc
             return False
-        self._stopped = None
         return written and self._plain and not (infos or autoreset.reset_infos or self.info_writer.marked)
 
     def was_tried(self, number: int) -> bool:
@@ -122,10 +134,7 @@ class EnvShard:
 
     def finish_step(self) -> Body:
         """Do what the last `try_step` has left; return what there is besides columns."""
-        stopped = self._stopped
-        if stopped is _BROKEN_OFF:
-            stopped = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
-        return self._step(self.all, self._actions, self._stepped, self._infos, stopped, math.inf)
+        return self._step(self.all, self._actions, self._stepped, self._infos, self._outcome, math.inf)
 
     def step_some(self, some: Slots) -> tuple[int, Body]:
         """Step the first of these envs, in this order, and write their rows: those that travel together (`SlowEnvs`).
@@ -158,19 +167,23 @@ class EnvShard:
         actions: Any,
         rewards: list[Any],
         infos: list[tuple[int, dict[str, Any]]],
-        stopped: BaseException | None,
+        outcome: BaseException | bool | None,
         until: float,
         *,
         resets: bool = False,
     ) -> Body:
-        """Step those of the envs `shard` that have not been stepped, up to the time `until`, and write their rows."""
+        """Step those of the envs `shard` that have not been stepped, up to the time `until`, and write their rows.
+
+        `outcome` is that of a loop before, if there was one.
+        """
         extras: list[RowExtras] = []
         autoreset = self._autoreset
         acts, doing = (autoreset.resets, "reset") if resets else (autoreset.acts, "step")
-        if stopped is not None:
-            self._fail_at(shard, doing, stopped, rewards, infos, extras)
+        if isinstance(outcome, BaseException):
+            self._fail_at(shard, doing, outcome, rewards, infos, extras)
+            outcome = None
         chosen, before = None if shard is self.all else list(shard), forks.count
-        written = None
+        written = outcome
         while written is None:
             try:
                 written = self._step_envs(
@@ -205,23 +218,12 @@ class EnvShard:
         if isinstance(exc, ENV_ERRORS):
             failed = failed[:1]
         else:
-            self._interrupted(exc)
+            raise_or_defer(exc, self.deferred, remote=self._remote)
         if infos and infos[-1][0] in failed:
             infos.pop()
         for local in failed:
             self._rows.fail(local, doing, exc, extras)
             rewards.append(0.0)
-
-    def _interrupted(self, exc: BaseException) -> None:
-        """Handle an exception that is not an env's error, such as a Ctrl-C.
-
-        In the caller's process it is raised after the answer, so that no command stays unanswered. In a process of its
-        own the worker ends by it (SIGTERM raises one), and the caller is to see just that; the thread of an async reset
-        cannot end the worker, so there, too, the exception waits.
-        """
-        if self._remote and threading.current_thread() is threading.main_thread():
-            raise exc
-        self.deferred.append(exc)
 
     def _store(self, local: int, obs: Any) -> None:
         """Write an observation of another dtype or type than its space's. Raise an error if it cannot be cast."""
@@ -247,7 +249,7 @@ class EnvShard:
             self._autoreset.refuse(local, "failed in reset")
             self._autoreset.reset_infos.pop(local, None)
             if not isinstance(exc, ENV_ERRORS):
-                self._interrupted(exc)
+                raise_or_defer(exc, self.deferred, remote=self._remote)
             outcome = self._rows.capture(local, "reset", exc)
         return partial(self._first_row, local, outcome)
 
@@ -263,24 +265,6 @@ class EnvShard:
             self._rows.write_first_row(local, *outcome, extras)
         objects = self._objects(slice(slot, slot + 1)) if self._has_objects else None
         return RowsBody(extras, objects) if extras or objects else None
-
-    def fail(self, shard: Sequence[int], why: RemoteFailure) -> list[RowExtras]:
-        """Fail all of these envs for a reason that is not known to be one env's; return the extras that say so."""
-        return self._rows.fail_all(shard, why)
-
-    # The next episodes: see `Autoreset`
-
-    def hold(self, local: int, name: str, value: Any) -> None:
-        """Keep the "seed" or the "options" of the env's next reset; None takes back what was kept."""
-        self._autoreset.hold(local, name, value)
-
-    def resume(self, lost: dict[int, tuple[Any, Any]]) -> None:
-        """Take over slots whose episodes ended with another worker."""
-        self._autoreset.resume(lost)
-
-    def renew(self, local: int, *, begun: bool = False) -> None:
-        """Take note that a function was called on the env; with `begun`, one that counts as a reset."""
-        self._autoreset.renew(local, begun=begun)
 
     # The envs themselves
 

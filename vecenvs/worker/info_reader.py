@@ -5,7 +5,6 @@ The worker reads them after each step, before an autoreset; they travel as any o
 
 from __future__ import annotations
 
-import contextlib
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -92,10 +91,10 @@ class InfoReader:
         """Read the attributes of these envs for their rows."""
         stash, self._stash = self._stash, {}
         failed: list[tuple[int, Exception]] = []
-        columns: list[list[Any]] = []
-        if not self._unresolved:
-            with contextlib.suppress(Exception):  # of one env: reading one by one tells which
-                columns = self._read(shard)
+        try:
+            columns = [] if self._unresolved else self._read(shard)
+        except Exception:  # of one env: reading one by one tells which
+            columns = []
         if not columns:
             shard, columns, failed = self._read_each(shard)
         if not stash:

@@ -39,7 +39,8 @@ class RowWriter:
         self._reader = reader
         self._remote = remote
         self._rewards: Any = batch.rewards[first : first + len(envs)].data
-        self.info_writer = InfoWriter(batch, slice(first, first + len(envs)))
+        self._slots = slice(first, first + len(envs))
+        self.info_writer = InfoWriter(batch, self._slots)
 
     def write_rewards(self, shard: Sequence[int], rewards: list[Any], extras: list[RowExtras]) -> None:
         """Write rewards of which some are not plain numbers."""
@@ -81,7 +82,7 @@ class RowWriter:
         whole = None
         if together and direct and len(infos) == len(self._envs):
             whole, infos = completed([info for _, info in infos]), []
-        gone = {extra.slot - self._first for extra in extras if extra.failure is not None}
+        gone = {extra.slot - self._first for extra in extras if extra.failure is not None} if extras else ()
         if gone:
             shard = [local for local in shard if local not in gone]
         names: tuple[str, ...] = ()
@@ -92,13 +93,15 @@ class RowWriter:
             shard, columns = collected.shard, collected.columns
             for local, error in collected.failed:
                 self.fail(local, doing, error, extras)
-            infos = [(local, reader.without(info)) for local, info in infos]
-        given = dict(infos)
+            infos = [(local, reader.without(info)) for local, info in infos] if infos else infos
+        given = dict(infos) if infos else {}
         own = [given.get(local, {}) for local in shard] if given else []
         if direct:
             extras += [RowExtras(self._first + local, info) for local, info in infos if local not in gone]
         elif shard:
-            left = self.info_writer.write(STEP, rows_of(shifted(shard, self._first)), own, names, columns)
+            whole_shard = together and len(shard) == len(self._envs)
+            rows = self._slots if whole_shard else rows_of(shifted(shard, self._first))
+            left = self.info_writer.write(STEP, rows, own, names, columns)
             extras += [RowExtras(slot, info) for slot, info in left]
         if collected is not None and collected.begun:
             self._write_resets(collected.begun, extras, names, collected.first)

@@ -33,7 +33,7 @@ from vecenvs.transport.protocol import (
 from vecenvs.transport.reset_arguments import NONE_GIVEN
 from vecenvs.worker.async_resets import AsyncResets
 from vecenvs.worker.calls import EnvCall, call_envs, close_envs, portable_results
-from vecenvs.worker.env_shard import FirstRow
+from vecenvs.worker.env_shard import BROKEN_OFF, FirstRow
 from vecenvs.worker.rules import Rules
 from vecenvs.worker.shard import Shard, make_shard
 
@@ -165,8 +165,7 @@ class Worker:
 
         `answered` are slots of a command about some slots which are answered.
         """
-        problem = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
-        why = RemoteFailure.capture(self._first, "a command", problem, portable=self._remote)
+        why = RemoteFailure.capture(self._first, "a command", BROKEN_OFF, portable=self._remote)
         if kind_of(tag) not in OF_SOME:
             self._refuse(number, tag, why)
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from vecenvs.errors import ResetNeededError, VecEnvError, describe_indices
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots, safe_text
 from vecenvs.transport.reset_arguments import NONE_GIVEN, ResetArguments
 from vecenvs.worker.autoreset import RowFlags
-from vecenvs.worker.env_shard import ENV_ERRORS, FirstRow
+from vecenvs.worker.env_shard import BROKEN_OFF, ENV_ERRORS, FirstRow, raise_or_defer
 from vecenvs.worker.final_infos import mask_of, split_infos
 from vecenvs.worker.hosts.batched_host import BatchedHost
 from vecenvs.worker.hosts.block_attributes import BlockAttributes
@@ -24,7 +23,6 @@ from vecenvs.worker.hosts.block_writer import BlockWriter, Mask, RowIndex
 from vecenvs.worker.hosts.next_resets import NextResets
 from vecenvs.worker.rules import EpisodeSeeds, Rules
 
-_BROKEN_OFF = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
 _NONE: RowIndex = np.zeros(0, np.int64)
 
 
@@ -71,7 +69,7 @@ class BatchedShard:
 
     def try_step(self, number: int, actions: Sequence[Any]) -> bool:
         """Step the host for command `number`. `finish_step` writes the rows: return False."""
-        self._number, self._body = number, _BROKEN_OFF
+        self._number, self._body = number, BROKEN_OFF
         try:
             self._body = self._step()
         except BaseException as exc:
@@ -182,11 +180,8 @@ class BatchedShard:
         """
         lost, self._lost = self._lost, {}
         ended = self._mask_of(rows := np.array(sorted(lost)))
-        self._rewards[:], self._flags[:], self.flags.some = (
-            0.0,
-            np.where(ended, np.uint8(TRUNCATED), np.uint8(FIRST)),
-            True,
-        )
+        self._rewards[:], self.flags.some = 0.0, True
+        self._flags[:] = np.where(ended, np.uint8(TRUNCATED), np.uint8(FIRST))
         infos = {**self._fresh, **self._attributes.store(self._attributes.read_new())}
         infos["worker_restarted"] = InfoColumn(rows, np.ones(len(rows), bool))
         self._writer.keep_final([lost[row] for row in rows.tolist()], rows, infos)
@@ -296,9 +291,7 @@ class BatchedShard:
     def _fail_all(self, doing: str, exc: BaseException, asked: Sequence[int] | None = None) -> RowsBody:
         """Note an exception of the host, after which all its envs need a reset; tell those that were `asked` so."""
         if not isinstance(exc, ENV_ERRORS):
-            if self._remote and threading.current_thread() is threading.main_thread():
-                raise exc
-            self.deferred.append(exc)
+            raise_or_defer(exc, self.deferred, remote=self._remote)
         self._refused[:], self._why, self._needs_check = True, "failed before", True
         self._ended, self._begun_next, self._lost = _NONE, self._begun_next & False, {}
         self._flags[:], self.flags.some = 0, True
