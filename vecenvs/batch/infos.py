@@ -102,16 +102,14 @@ class InfoWriter:
         # Whether some of the rows may have columns: at first those of another worker.
         self.marked = bool(batch.info_marks[STEP, shard].any())
         self._all_marked: int | None = None  # the mark that all rows have, if it is known that they have the same
-        self._batch = batch
-        self._shard = shard
+        self._batch, self._shard = batch, shard
         self._marks = (batch.info_marks[STEP].data, batch.info_marks[RESET].data)
         self._names = frozenset(batch.info_attrs)
         self._tables: list[InfoTable] = []
         self._recent: list[tuple[int, InfoTable | None]] = [(0, None), (0, None)]  # the last form of either, its number
         self._numbers: dict[tuple[Any, ...], int] = {}  # STEP or RESET, keys and kinds -> the form's number
         self._places: dict[tuple[Any, ...], int] = {}  # STEP or RESET, key and kind -> the first of its columns
-        self._width = 0  # how many columns are taken
-        self._reported = True
+        self._width, self._reported = 0, True  # how many columns are taken; whether all forms were returned
 
     def new_forms(self) -> tuple[InfoForm, ...]:
         """Return all forms, in the order of their numbers, if there are some that were not returned before."""
