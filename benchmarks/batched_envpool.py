@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from vecenvs import Batched
 from vecenvs.backends import backend_class
+from vecenvs.bench.candidates import VecStepper, parse
 from vecenvs.bench.contest import LIMIT, Stepper, Timing, Turn, contest, run_for
-from vecenvs.bench.contestants import VecStepper, parse
 from vecenvs.bench.limit import BatchedLoop
 from vecenvs.bench.report import rows
 
@@ -109,14 +109,14 @@ def measure_all(
             itself = EnvPoolItself(ENVS[env], num_envs)
             stack.callback(itself.close)
             turns = list(contest((sides for _ in of_cell), itself, num_envs, seconds=seconds))
-        shares = {row.contestant: asdict(row.share) for row in rows(turns) if row.share is not None}
-        failures = {turn.contestant: turn.failure for turn in turns if turn.failure}
+        shares = {row.candidate: asdict(row.share) for row in rows(turns) if row.share is not None}
+        failures = {turn.candidate: turn.failure for turn in turns if turn.failure}
         rates = {name: _rates(turns, name) for name in (LIMIT, *shares)}
         yield {"env": env, "num_envs": num_envs, "shares": shares, "failures": failures, "rates": rates}
 
 
 def _rates(turns: Sequence[Turn], name: str) -> list[float]:
-    return [turn.timing.rate for turn in turns if turn.contestant == name and turn.timing is not None]
+    return [turn.timing.rate for turn in turns if turn.candidate == name and turn.timing is not None]
 
 
 def show(found: dict[str, Any]) -> None:

@@ -14,9 +14,9 @@ from dataclasses import asdict
 from multiprocessing.connection import Connection
 from typing import Any
 
+from vecenvs.bench.candidates import Backend, MakesVec, VecCandidate, VecStepper, draw_actions, parse
 from vecenvs.bench.child import Child
 from vecenvs.bench.contest import LIMIT, Stepper, Turn, contest
-from vecenvs.bench.contestants import Backend, MakesVec, VecContestant, VecStepper, draw_actions, parse
 from vecenvs.bench.limit import BareLoops, BatchedLoop
 from vecenvs.bench.memory_use import footprint
 from vecenvs.bench.monitored import from_make_vec_env
@@ -51,7 +51,7 @@ class Loop(BatchedLoop):
         self._env.close()
 
 
-class ThroughGymnasium(VecContestant):
+class ThroughGymnasium(VecCandidate):
     """A VecEnv, stepped as a gymnasium.vector.VectorEnv."""
 
     def __init__(self, backend: Backend, make_vec: MakesVec) -> None:
@@ -68,16 +68,16 @@ def measure(num_envs: int, seconds: float, rounds: Iterable[int]) -> dict[str, A
     make_vec, cores = from_make_vec_env(CARTPOLE, vectorization="native"), usable_cores()
     sides: list[Any] = [Bare(env)]
     for backend in map(parse, ENGINES):
-        sides += [VecContestant(backend, make_vec, rows=True), ThroughGymnasium(backend, make_vec)]
+        sides += [VecCandidate(backend, make_vec, rows=True), ThroughGymnasium(backend, make_vec)]
     with BareLoops(env.of(max(1, num_envs // cores)), cores) as loops:
         turns = list(contest((sides for _ in rounds), loops, num_envs, seconds=seconds))
     of_bare = shares_of_bare(turns)
     shares = {
-        row.contestant: {"limit": asdict(row.share), "bare": of_bare.get(row.contestant)}
+        row.candidate: {"limit": asdict(row.share), "bare": of_bare.get(row.candidate)}
         for row in rows(turns)
         if row.share is not None
     }
-    failures = {turn.contestant: turn.failure for turn in turns if turn.failure}
+    failures = {turn.candidate: turn.failure for turn in turns if turn.failure}
     return {"shares": shares, "failures": failures, "rows_per_env": memory(env, num_envs)}
 
 
@@ -145,8 +145,8 @@ def memory(env: NativeEnv, num_envs: int) -> dict[str, float]:
 
 def shares_of_bare(turns: Sequence[Turn]) -> dict[str, float]:
     """Return each side's median rate as a share of the bare loop's over all envs, in the same rounds."""
-    rates = {(turn.contestant, turn.round): turn.timing.rate for turn in turns if turn.timing is not None}
-    sides = dict.fromkeys(turn.contestant for turn in turns if turn.contestant not in (LIMIT, Bare.name))
+    rates = {(turn.candidate, turn.round): turn.timing.rate for turn in turns if turn.timing is not None}
+    sides = dict.fromkeys(turn.candidate for turn in turns if turn.candidate not in (LIMIT, Bare.name))
     return {
         side: statistics.median(
             rate / rates[Bare.name, number] for (name, number), rate in rates.items() if name == side

@@ -21,12 +21,12 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.loop_contestants import LockStepContestant, LoopContestant
+from benchmarks.loop_candidates import LockStepCandidate, LoopCandidate
 from benchmarks.shared import about, write
 from benchmarks.stand_ins import record
 from vecenvs.bench import mpi_job, report
-from vecenvs.bench.contest import LIMIT, Contestant, Turn
-from vecenvs.bench.contestants import Backend, MakesVec, VecContestant, choose, from_env_fn
+from vecenvs.bench.candidates import Backend, MakesVec, VecCandidate, choose, from_env_fn
+from vecenvs.bench.contest import LIMIT, Candidate, Turn
 from vecenvs.bench.measurement import measure
 from vecenvs.bench.monitored import from_make_vec_env, monitored
 from vecenvs.bench.report import Spread, share_of
@@ -66,14 +66,14 @@ MEANING = {
 }
 
 
-def probes(env_fn: Workload, make_vec: MakesVec, chosen: Collection[str], cores: int) -> list[Contestant]:
-    """Return the contestants that a breakdown needs besides the backends of the names `chosen`."""
+def probes(env_fn: Workload, make_vec: MakesVec, chosen: Collection[str], cores: int) -> list[Candidate]:
+    """Return the candidates that a breakdown needs besides the backends of the names `chosen`."""
     stand_in = record(env_fn)
-    found: list[Contestant] = [LoopContestant("~loop of one", env_fn, 1), LoopContestant("~loop", env_fn)]
-    found.append(LockStepContestant(LOCK_STEP, env_fn, cores))
+    found: list[Candidate] = [LoopCandidate("~loop of one", env_fn, 1), LoopCandidate("~loop", env_fn)]
+    found.append(LockStepCandidate(LOCK_STEP, env_fn, cores))
     if IN_PROCESS not in chosen:
-        found.append(VecContestant(Backend(IN_PROCESS, "dummy"), make_vec))
-    found += [LoopContestant("~loop blank", stand_in.only()), LoopContestant("~loop all", stand_in)]
+        found.append(VecCandidate(Backend(IN_PROCESS, "dummy"), make_vec))
+    found += [LoopCandidate("~loop blank", stand_in.only()), LoopCandidate("~loop all", stand_in)]
     for name, part, options in (
         ("blank", stand_in.only(), {"copy": False}),
         ("rows in place", stand_in.only(rows=True), {"copy": False}),
@@ -81,7 +81,7 @@ def probes(env_fn: Workload, make_vec: MakesVec, chosen: Collection[str], cores:
         ("rows, infos", stand_in.only(rows=True, infos=True), {}),
         ("all", stand_in, {}),
     ):
-        found.append(VecContestant(Backend(f"~dummy {name}", "dummy", options), from_env_fn(part)))
+        found.append(VecCandidate(Backend(f"~dummy {name}", "dummy", options), from_env_fn(part)))
     return found
 
 
@@ -89,7 +89,7 @@ def probes(env_fn: Workload, make_vec: MakesVec, chosen: Collection[str], cores:
 class Part:
     """One part of a backend's step: its share of the core time, and its core time in seconds per step of one env."""
 
-    contestant: str
+    candidate: str
     num_envs: int
     part: str
     share: Spread
@@ -120,12 +120,12 @@ def _needed() -> set[str]:
 
 
 def _core_seconds(turns: Sequence[Turn], number: int, cores: int) -> dict[str, float]:
-    """Return the seconds per env step of each contestant in this round; for the limit, in core time."""
+    """Return the seconds per env step of each candidate in this round; for the limit, in core time."""
     found: dict[str, float] = {}
     for turn in turns:
-        share = share_of(turn, turns) if turn.contestant != LIMIT else None
+        share = share_of(turn, turns) if turn.candidate != LIMIT else None
         if turn.round == number and turn.timing is not None and share is not None:
-            found[turn.contestant] = 1 / turn.timing.rate
+            found[turn.candidate] = 1 / turn.timing.rate
             found[LIMIT] = cores * share / turn.timing.rate
     return found
 
@@ -143,8 +143,8 @@ def _take_apart(taken: dict[str, float], whole: float, name: str, cores: int) ->
 def table(found: Sequence[Part], num_envs: int) -> Table:
     """Lay the parts out as a table with a column per backend: median share of the core time, and its range."""
     own = [part for part in found if part.num_envs == num_envs]
-    names = list(dict.fromkeys(part.contestant for part in own))
-    cells = {(part.contestant, part.part): part for part in own}
+    names = list(dict.fromkeys(part.candidate for part in own))
+    cells = {(part.candidate, part.part): part for part in own}
     result = Table(
         title=f"Where the core time of {num_envs} env{'s' * (num_envs > 1)} goes",
         title_justify="left",
@@ -179,14 +179,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen, unavailable = choose(args.backends)
     names = [backend.name for backend in chosen]
     cores = usable_cores()
-    contestants = [mpi_job.contestant(backend, make_vec, rows=False) for backend in chosen]
-    contestants += probes(env_fn, make_vec, names, cores)
+    candidates = [mpi_job.candidate(backend, make_vec, rows=False) for backend in chosen]
+    candidates += probes(env_fn, make_vec, names, cores)
     numbers = {"num_envs": args.num_envs, "seconds": args.seconds, "repeats": args.repeats}
-    every = measure(contestants, env_fn, cores=cores, **numbers, weigh=lambda contestant, num_envs: None)
+    every = measure(candidates, env_fn, cores=cores, **numbers, weigh=lambda candidate, num_envs: None)
     found = parts(every.turns, names, cores)
     notes = [f"{name} is not available here: {reason}" for name, reason in unavailable.items()]
     failed = [row for row in report.rows(every.turns) if row.failure]
-    notes += [f"{row.contestant} failed with {row.num_envs} envs: {row.failure}" for row in failed]
+    notes += [f"{row.candidate} failed with {row.num_envs} envs: {row.failure}" for row in failed]
     for num_envs in dict.fromkeys(part.num_envs for part in found):
         report.print_table(table(found, num_envs), notes)
     if not found:

@@ -31,8 +31,8 @@ import psutil
 import shared
 from shared import RESULTS, ROOT, about, load, promises, write
 
+from vecenvs.bench.candidates import Backend, VecCandidate, VecStepper, from_env_fn
 from vecenvs.bench.contest import LIMIT, Turn, contest
-from vecenvs.bench.contestants import Backend, VecContestant, VecStepper, from_env_fn
 from vecenvs.bench.limit import BareLoops
 from vecenvs.bench.report import Spread, share_of
 from vecenvs.bench.workloads import Workload, workload
@@ -48,7 +48,7 @@ PROMISES = {  # env, number of envs, figure, bound
 
 
 class Ours:
-    """MpiVecEnv as a contestant."""
+    """MpiVecEnv as a candidate."""
 
     name = "mpi"
 
@@ -86,32 +86,32 @@ def compare(name: str, env: str, num_envs: int, args: argparse.Namespace) -> dic
     ours = Ours(env_fn, cores, transport=args.transport or ("messages" if name == "one-node-packed" else "auto"))
     try:
         with BareLoops(env_fn, cores) as loops:
-            entrants = [ours, subproc(env_fn, cores)] if name == "one-node" else [ours]
-            turns = list(contest([entrants] * args.repeats, loops, num_envs, seconds=args.seconds))
+            candidates = [ours, subproc(env_fn, cores)] if name == "one-node" else [ours]
+            turns = list(contest([candidates] * args.repeats, loops, num_envs, seconds=args.seconds))
     finally:
         ours.end()
     if failures := [turn.failure for turn in turns if turn.failure]:
         raise SystemExit(failures[0])
     found: dict[str, Any] = {"workers": cores, "rates": {LIMIT: rates(turns, LIMIT)}}
-    for entrant in entrants:
-        found["rates"][entrant.name] = rates(turns, entrant.name)
-        shares = [share_of(turn, turns) or 0.0 for turn in turns if turn.contestant == entrant.name]
-        found["share" if entrant is ours else f"share of {entrant.name}"] = asdict(Spread.of(shares))
+    for candidate in candidates:
+        found["rates"][candidate.name] = rates(turns, candidate.name)
+        shares = [share_of(turn, turns) or 0.0 for turn in turns if turn.candidate == candidate.name]
+        found["share" if candidate is ours else f"share of {candidate.name}"] = asdict(Spread.of(shares))
     if "subproc" in found["rates"]:
         ratios = [a / b for a, b in zip(found["rates"]["mpi"], found["rates"]["subproc"], strict=True)]
         found["over subproc"] = asdict(Spread.of(ratios))
     return found
 
 
-def subproc(env_fn: Workload, workers: int) -> VecContestant:
+def subproc(env_fn: Workload, workers: int) -> VecCandidate:
     """Return SubprocVecEnv, not by fork, which is unsafe in a process that has initialised MPI."""
     backend = Backend("subproc", "subproc", {"num_workers": workers, "start_method": "forkserver"})
-    return VecContestant(backend, from_env_fn(env_fn))
+    return VecCandidate(backend, from_env_fn(env_fn))
 
 
 def rates(turns: Sequence[Turn], name: str) -> list[float]:
-    """Return the rates of one contestant, in the order of the rounds."""
-    return [turn.timing.rate for turn in turns if turn.contestant == name and turn.timing]
+    """Return the rates of one candidate, in the order of the rounds."""
+    return [turn.timing.rate for turn in turns if turn.candidate == name and turn.timing]
 
 
 def idle(env: str, num_envs: int, args: argparse.Namespace) -> dict[str, Any]:

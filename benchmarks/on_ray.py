@@ -29,8 +29,8 @@ from shared import RAY_ENVIRONMENT, RESULTS, Promise, about, load, promises, wri
 
 from vecenvs import SubprocVecEnv
 from vecenvs.backends.ray import RayVecEnv
+from vecenvs.bench.candidates import VecStepper, draw_actions
 from vecenvs.bench.contest import LIMIT, Stepper, contest
-from vecenvs.bench.contestants import VecStepper, draw_actions
 from vecenvs.bench.limit import BareLoops
 from vecenvs.bench.report import Spread, rows
 from vecenvs.bench.workloads import Workload, workload
@@ -109,25 +109,25 @@ class Tianshou:
         return self._made
 
 
-def measure(env: str, num_envs: int, entrants: Sequence[Any], args: argparse.Namespace) -> Record:
-    """Measure contestants by turns between readings of the limit; return each one's shares and all readings."""
+def measure(env: str, num_envs: int, candidates: Sequence[Any], args: argparse.Namespace) -> Record:
+    """Measure candidates by turns between readings of the limit; return each one's shares and all readings."""
     turns = []
     with BareLoops(workload(env), CORES) as loops:
-        for turn in contest([entrants] * args.repeats, loops, num_envs, seconds=args.seconds):
+        for turn in contest([candidates] * args.repeats, loops, num_envs, seconds=args.seconds):
             turns.append(turn)
             if turn.failure:
-                print(f"  {turn.contestant}: {turn.failure}", flush=True)
-    limits = [turn.timing.rate for turn in turns if turn.contestant == LIMIT and turn.timing]
-    found: Record = {"env": env, "num_envs": num_envs, "cores": CORES, "limits": limits, "contestants": {}}
+                print(f"  {turn.candidate}: {turn.failure}", flush=True)
+    limits = [turn.timing.rate for turn in turns if turn.candidate == LIMIT and turn.timing]
+    found: Record = {"env": env, "num_envs": num_envs, "cores": CORES, "limits": limits, "candidates": {}}
     for row in rows(turns):
-        mine = [turn for turn in turns if turn.contestant == row.contestant]
+        mine = [turn for turn in turns if turn.candidate == row.candidate]
         kept: Record = {"failures": [turn.failure for turn in mine if turn.failure]}
         if row.share is not None:
             kept["share"] = asdict(row.share)
             kept["rates"] = [turn.timing.rate for turn in mine if turn.timing]
             kept["startup"] = [turn.startup for turn in mine if turn.startup is not None]
-            print(f"  {env} n={num_envs}  {row.contestant:24} {shown(kept['share'], 2)} of the limit", flush=True)
-        found["contestants"][row.contestant] = kept
+            print(f"  {env} n={num_envs}  {row.candidate:24} {shown(kept['share'], 2)} of the limit", flush=True)
+        found["candidates"][row.candidate] = kept
     return found
 
 
@@ -139,14 +139,14 @@ def shown(spread: dict[str, float], digits: int) -> str:
 def same_node(env: str, num_envs: int, args: argparse.Namespace) -> Record:
     """Measure actors on a local Ray beside worker processes."""
     env_fn = workload(env)
-    entrants = [
+    candidates = [
         # It does not fork, since this process is connected to Ray.
         Ours("subproc", lambda n: SubprocVecEnv([env_fn] * n, WORKERS, start_method="forkserver")),
         Ours("ray", lambda n: RayVecEnv([env_fn] * n, WORKERS), "shared"),
     ]
     with local_ray():
-        found = measure(env, num_envs, entrants, args)
-    rates = [found["contestants"][entrant.name].get("rates", []) for entrant in entrants]
+        found = measure(env, num_envs, candidates, args)
+    rates = [found["candidates"][candidate.name].get("rates", []) for candidate in candidates]
     if all(rates):
         found["ray / subproc"] = asdict(Spread.of(ours / theirs for theirs, ours in zip(*rates, strict=True)))
     return found
@@ -166,7 +166,7 @@ def beside_tianshou(args: argparse.Namespace) -> Record:
     ours = Ours("ray", lambda n: RayVecEnv([env_fn] * n, WORKERS, transport="messages"), "messages")
     with local_ray():
         found = measure("spin:100us", 64, [ours, Tianshou(env_fn)], args)
-    starts = [found["contestants"][name].get("startup") for name in ("ray", TIANSHOU)]
+    starts = [found["candidates"][name].get("startup") for name in ("ray", TIANSHOU)]
     if all(starts):
         del starts[1][1:]  # it was made once
         found["start-up, ray / tianshou"] = asdict(Spread.of(seconds / starts[1][0] for seconds in starts[0]))
@@ -215,7 +215,7 @@ PROMISES = [
     Promise(
         "second node, 100 us n=64: share of the limit",
         "second-node",
-        lambda found: found["contestants"]["ray"]["share"],
+        lambda found: found["candidates"]["ray"]["share"],
         0.7,
     ),
     Promise(

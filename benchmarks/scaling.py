@@ -28,16 +28,16 @@ from pathlib import Path
 from typing import Any
 
 import shared
-from loop_contestants import LoopContestant
-from scaling_contestants import Made, Sized, Spmd
+from loop_candidates import LoopCandidate
+from scaling_candidates import Made, Sized, Spmd
 from scaling_model import Costs, Sample, fit
 from scaling_samples import caller_sample, step_sample
 from scaling_tables import write_docs
 from shared import RAY_ENVIRONMENT, RESULTS, about, load, write
 
 from vecenvs import SubprocVecEnv
-from vecenvs.bench.contest import LIMIT, Contestant, contest
-from vecenvs.bench.contestants import VecContestant, from_env_fn, parse
+from vecenvs.bench.candidates import VecCandidate, from_env_fn, parse
+from vecenvs.bench.contest import LIMIT, Candidate, contest
 from vecenvs.bench.limit import BareLoops
 from vecenvs.bench.memory_use import weigh
 from vecenvs.bench.monitored import from_make_vec_env, monitored
@@ -58,20 +58,20 @@ MakesVec = Callable[[Sequence[Workload], int], Any]
 def measure_flat(args: argparse.Namespace) -> dict[str, Any]:
     """Measure all sizes of all engines by turns. Ratios are to the smallest size of the engine in the same round."""
     env_fn = workload("CartPole-v1")
-    engines: list[Contestant] = [LoopContestant("bare loop", env_fn)]
-    engines += [VecContestant(parse(name), from_env_fn(env_fn)) for name in ENGINES]
+    engines: list[Candidate] = [LoopCandidate("bare loop", env_fn)]
+    engines += [VecCandidate(parse(name), from_env_fn(env_fn)) for name in ENGINES]
     sized = [Sized(engine, n) for engine in engines for n in SIZES]
-    with BareLoops(env_fn, 1) as loops:  # on any core: only contestants are compared
+    with BareLoops(env_fn, 1) as loops:  # on any core: only candidates are compared
         turns = list(contest([sized] * args.repeats, loops, 0, seconds=args.seconds))
     costs: dict[str, dict[int, float]] = {}
     for turn in turns:
         if turn.timing is not None:
-            costs.setdefault(turn.contestant, {})[turn.round] = 1 / turn.timing.rate
+            costs.setdefault(turn.candidate, {})[turn.round] = 1 / turn.timing.rate
     found = []
     for entry in sized:
         cost, first = costs[entry.name], costs[f"{entry.inner.name} n={SIZES[0]}"]
         bare, bare_first = costs[f"bare loop n={entry.num_envs}"], costs[f"bare loop n={SIZES[0]}"]
-        startups = [t.startup for t in turns if t.contestant == entry.name and t.startup is not None]
+        startups = [t.startup for t in turns if t.candidate == entry.name and t.startup is not None]
         memory = weigh(entry.inner, entry.num_envs) if entry.inner.name != "bare loop" else None
         found.append(
             {
@@ -127,8 +127,8 @@ def by_turns(make: MakesVec, name: str, shard: int, seconds: float) -> tuple[lis
     failures = [turn.failure for turn in turns if turn.failure]
     if failures:
         raise SystemExit(f"{name} with {num_envs} envs: {failures[0]}")
-    env = cores / statistics.median(turn.timing.rate for turn in turns if turn.contestant == LIMIT and turn.timing)
-    ours = [turn for turn in turns if turn.contestant == made.name]
+    env = cores / statistics.median(turn.timing.rate for turn in turns if turn.candidate == LIMIT and turn.timing)
+    ours = [turn for turn in turns if turn.candidate == made.name]
     samples = [Sample(workers, num_envs, FLOATS[1], num_envs / turn.timing.rate, env) for turn in ours if turn.timing]
     return samples, [share for turn in ours if (share := share_of(turn, turns)) is not None]
 
@@ -198,10 +198,10 @@ def measure_auto(args: argparse.Namespace) -> dict[str, Any]:
     for name in AUTO_ENVS:
         env_fn = workload(name)
         make_vec = from_make_vec_env(env_fn)
-        sized = [Sized(VecContestant(parse(engine), make_vec), n) for n in AUTO_SIZES for engine in ENGINES]
+        sized = [Sized(VecCandidate(parse(engine), make_vec), n) for n in AUTO_SIZES for engine in ENGINES]
         with BareLoops(monitored(env_fn), 1) as loops:
             turns = list(contest([sized] * args.repeats, loops, 0, seconds=args.seconds / 2))
-        rates = {(turn.contestant, turn.round): turn.timing.rate for turn in turns if turn.timing is not None}
+        rates = {(turn.candidate, turn.round): turn.timing.rate for turn in turns if turn.timing is not None}
         for entry in sized:
             ratios = [
                 rate / rates[f"dummy n={entry.num_envs}", number]
@@ -218,14 +218,14 @@ def measure_callers(args: argparse.Namespace) -> dict[str, Any]:
     cores, found = usable_cores(), []
     for name in ("CartPole-v1", FLOATS[0]):
         env_fn, num_envs = workload(name), 64 * cores
-        contestants: list[Contestant] = [Spmd(env_fn, cores)]
-        contestants += [VecContestant(parse(engine), from_env_fn(env_fn)) for engine in ENGINES[1:]]
+        candidates: list[Candidate] = [Spmd(env_fn, cores)]
+        candidates += [VecCandidate(parse(engine), from_env_fn(env_fn)) for engine in ENGINES[1:]]
         with BareLoops(env_fn, cores) as loops:
-            turns = list(contest([contestants] * args.repeats, loops, num_envs, seconds=args.seconds))
+            turns = list(contest([candidates] * args.repeats, loops, num_envs, seconds=args.seconds))
         for row in rows(turns):
             if row.share is None:
-                raise SystemExit(f"{row.contestant} with {num_envs} envs: {row.failure}")
-            found.append({"env": name, "num_envs": num_envs, "contestant": row.contestant, "share": asdict(row.share)})
+                raise SystemExit(f"{row.candidate} with {num_envs} envs: {row.failure}")
+            found.append({"env": name, "num_envs": num_envs, "candidate": row.candidate, "share": asdict(row.share)})
     return {"results": found}
 
 

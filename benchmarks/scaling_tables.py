@@ -114,10 +114,10 @@ def callers(record: dict[str, Any]) -> str:
     """Tabulate one caller beside one per core."""
     results = record["callers"]["results"]
     envs = list(dict.fromkeys((row["env"], row["num_envs"]) for row in results))
-    cell = {(row["env"], row["contestant"]): spread(row["share"]) for row in results}
-    contestants = list(dict.fromkeys(row["contestant"] for row in results))
-    rows = [[_what(env), str(n), *(cell[env, name] for name in contestants)] for env, n in envs]
-    return table(["env", "envs in all", *contestants], rows)
+    cell = {(row["env"], row["candidate"]): spread(row["share"]) for row in results}
+    candidates = list(dict.fromkeys(row["candidate"] for row in results))
+    rows = [[_what(env), str(n), *(cell[env, name] for name in candidates)] for env, n in envs]
+    return table(["env", "envs in all", *candidates], rows)
 
 
 def _what(env: str) -> str:

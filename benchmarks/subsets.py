@@ -24,8 +24,8 @@ import numpy as np
 from shared import RESULTS, about, write
 
 from vecenvs import DummyVecEnv, SubprocVecEnv
+from vecenvs.bench.candidates import draw_actions
 from vecenvs.bench.contest import run_for
-from vecenvs.bench.contestants import draw_actions
 from vecenvs.bench.learner import rows_of
 from vecenvs.bench.limit import BareLoops
 from vecenvs.bench.workloads import iterations_for, spin, workload

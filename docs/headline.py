@@ -18,7 +18,7 @@ from benchmarks.shared import DOCS, RESULTS, ROOT, load, write_sections
 from benchmarks.stack import svg
 from benchmarks.stack.figures import CellRecord, Cells, complete, relative_to
 from benchmarks.training import charts
-from benchmarks.training.contestants import contestant
+from benchmarks.training.candidates import candidate
 from benchmarks.training.figures import base_of, rate, relative
 from benchmarks.training.page import DEFAULT, title_of
 
@@ -87,7 +87,7 @@ def _over(record: CellRecord, name: str) -> float:
 
 
 def _is_peer(name: str) -> bool:
-    return contestant(name).python and contestant(name).library in SHOWN
+    return candidate(name).python and candidate(name).library in SHOWN
 
 
 def _rate_of(record: CellRecord) -> Callable[[str], float | None]:
@@ -111,9 +111,9 @@ def _training(record: CellRecord) -> Iterator[svg.Bar]:
     figure = _rate_of(record)
     found = {"vecenvs": (figure(DEFAULT) or 0.0, svg.OURS)}
     for name, one in charts.fastest(record, figure):
-        library = contestant(name).library
+        library = candidate(name).library
         if library in SHOWN:
-            found[SHOWN[library]] = one, svg.THEIRS if contestant(name).python else svg.SCALE
+            found[SHOWN[library]] = one, svg.THEIRS if candidate(name).python else svg.SCALE
     yield from _bars(found)
 
 

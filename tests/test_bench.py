@@ -30,7 +30,7 @@ class FakeStepper:
 
 
 class Fake:
-    """A contestant that costs nothing and logs its turns."""
+    """A candidate that costs nothing and logs its turns."""
 
     def __init__(self, log: list[str], name: str, broken: str = "") -> None:
         self.log, self.name, self.broken = log, name, broken
@@ -51,8 +51,8 @@ class FakeLimit:
         return Timing(1000, 1.0)
 
 
-def take(contestants: list[Fake], log: list[str], rounds: int = 2) -> list[Turn]:
-    return list(contest.contest([contestants] * rounds, FakeLimit(log), 4, seconds=0.002))
+def take(candidates: list[Fake], log: list[str], rounds: int = 2) -> list[Turn]:
+    return list(contest.contest([candidates] * rounds, FakeLimit(log), 4, seconds=0.002))
 
 
 class TestContest:
@@ -66,12 +66,12 @@ class TestContest:
         log: list[str] = []
         footprint = MemoryUse(8, 4, 1, 2)
         found = contest.contest([[Fake(log, "a")]] * 2, FakeLimit(log), 4, seconds=0.002, weigh=lambda *_: footprint)
-        assert [turn.memory for turn in found if turn.contestant == "a"] == [footprint, None]
+        assert [turn.memory for turn in found if turn.candidate == "a"] == [footprint, None]
 
-    def test_a_failure_is_reported_once_and_its_contestant_left_out(self) -> None:
+    def test_a_failure_is_reported_once_and_its_candidate_left_out(self) -> None:
         log: list[str] = []
         turns = take([Fake(log, "a", "step"), Fake(log, "b", "make"), Fake(log, "c")], log)
-        failures = {turn.contestant: turn.failure for turn in turns if turn.failure}
+        failures = {turn.candidate: turn.failure for turn in turns if turn.failure}
         assert failures == {"a": "RuntimeError: the env", "b": "ValueError: no such thing"}
         assert (log.count("a"), log.count("a closed"), log.count("b"), log.count("c")) == (1, 1, 1, 2)
 
@@ -97,7 +97,7 @@ class TestContest:
 
 
 def a_measurement() -> Measurement:
-    """Two contestants and a failure, the limit changing from 1000 to 2000 to 3000 steps/s."""
+    """Two candidates and a failure, the limit changing from 1000 to 2000 to 3000 steps/s."""
     found = Measurement(2, [8], 1.0, 2)
     memory = MemoryUse(8 << 20, 4 << 20, 1 << 20, 2)
     for number in range(2):
@@ -144,7 +144,7 @@ class TestReport:
         held = a_measurement()
         (warning,) = [note for note in report.notes(held, "") if "something else" in note]
         assert warning.startswith("The limit itself went from 1.00 k to 3.00 k steps/s meanwhile")
-        quiet = replace(held, turns=[turn for turn in held.turns if turn.contestant != LIMIT or turn.round])
+        quiet = replace(held, turns=[turn for turn in held.turns if turn.candidate != LIMIT or turn.round])
         assert report.limit_of(quiet.turns) == report.Spread(2500, 2000, 3000)
         assert not [note for note in report.notes(quiet, "") if "something else" in note]
 

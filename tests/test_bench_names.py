@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from vecenvs.backends import BACKENDS
-from vecenvs.bench import contestants, workloads
+from vecenvs.bench import candidates, workloads
 from vecenvs.bench.monitored import from_make_vec_env, monitored
 from vecenvs.errors import BackendUnavailable
 from vecenvs.testing.envs import CountingEnv
@@ -106,7 +106,7 @@ class TestBackendSyntax:
         ],
     )
     def test_reads(self, text: str, options: dict[str, Any]) -> None:
-        backend = contestants.parse(text)
+        backend = candidates.parse(text)
         assert (backend.name, backend.backend, backend.options) == (text, text.partition(":")[0], options)
 
     @pytest.mark.parametrize(
@@ -120,46 +120,46 @@ class TestBackendSyntax:
     )
     def test_refuses(self, text: str, says: str) -> None:
         with pytest.raises(workloads.BadRequest, match=says):
-            contestants.parse(text)
+            candidates.parse(text)
 
     def test_by_default_takes_neither_mpi_nor_ray_and_those_with_caller_steps_twice(self) -> None:
-        chosen, unavailable = contestants.choose(None)
+        chosen, unavailable = candidates.choose(None)
         assert [backend.name for backend in chosen] == ["dummy", "subproc", "subproc:caller"]
         assert not unavailable
 
     def test_joins_a_ray_only_if_asked(self) -> None:
-        addresses = [contestants.parse(text).options["ray_init_kwargs"]["address"] for text in ("ray", "ray:cluster")]
+        addresses = [candidates.parse(text).options["ray_init_kwargs"]["address"] for text in ("ray", "ray:cluster")]
         assert addresses == ["local", "auto"]
 
     def test_lists_what_is_not_installed_with_its_remedy(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        backend_class = contestants.backend_class
+        backend_class = candidates.backend_class
 
         def without_ray(name: str) -> Any:
             if name == "ray":
                 raise BackendUnavailable("no ray: pip install ray")
             return backend_class(name)
 
-        monkeypatch.setattr(contestants, "backend_class", without_ray)
-        monkeypatch.setattr(contestants, "BACKENDS", {**BACKENDS, "ray": "nowhere:Ray"})
-        chosen, unavailable = contestants.choose(["dummy", "ray"])
+        monkeypatch.setattr(candidates, "backend_class", without_ray)
+        monkeypatch.setattr(candidates, "BACKENDS", {**BACKENDS, "ray": "nowhere:Ray"})
+        chosen, unavailable = candidates.choose(["dummy", "ray"])
         assert [backend.name for backend in chosen] == ["dummy"]
         assert list(unavailable) == ["ray"]
 
 
-class TestContestants:
+class TestCandidates:
     @pytest.mark.parametrize("text", ["dummy", "subproc:w=2,fork", "subproc:caller,fork"])
     @pytest.mark.parametrize("env", ["CartPole-v1", "nested:0us"])
     def test_every_step_counts_for_all_envs(self, text: str, env: str) -> None:
-        make_vec = contestants.from_env_fn(workloads.workload(env))
-        stepper = contestants.VecContestant(contestants.parse(text), make_vec).make(3)
+        make_vec = candidates.from_env_fn(workloads.workload(env))
+        stepper = candidates.VecCandidate(candidates.parse(text), make_vec).make(3)
         try:
             assert [stepper.step(5), stepper.step(300)] == [15, 900]  # more batches than were drawn
         finally:
             stepper.close()
 
     def test_rows_that_are_no_transitions_do_not_count(self) -> None:
-        make_vec = contestants.from_env_fn(workloads.workload("spin:0us,episode=2"))
-        stepper = contestants.VecContestant(contestants.parse("dummy:autoreset=next_step"), make_vec).make(3)
+        make_vec = candidates.from_env_fn(workloads.workload("spin:0us,episode=2"))
+        stepper = candidates.VecCandidate(candidates.parse("dummy:autoreset=next_step"), make_vec).make(3)
         try:
             assert stepper.step(9) == 3 * 6
         finally:
@@ -175,7 +175,7 @@ class TestContestants:
         ],
     )
     def test_draws_batches_of_the_space(self, space: gym.Space[Any]) -> None:
-        batch = contestants.draw_actions(space, 5)[0]
+        batch = candidates.draw_actions(space, 5)[0]
         if isinstance(space, gym.spaces.Text):
             assert all(map(space.contains, batch))
         else:
@@ -183,7 +183,7 @@ class TestContestants:
 
     def test_monitor_is_around_the_envs_of_both_sides(self) -> None:
         workload = workloads.workload("CartPole-v1")
-        vec = from_make_vec_env(workload)(2, contestants.parse("dummy"))
+        vec = from_make_vec_env(workload)(2, candidates.parse("dummy"))
         try:
             assert vec.env_is_wrapped(Monitor) == [True, True]
             ours = str(monitored(workload)())

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from vecenvs.bench import contestants, limit, workloads
+from vecenvs.bench import candidates, limit, workloads
 from vecenvs.bench.child import Child
 from vecenvs.bench.memory_use import weigh
 
@@ -74,13 +74,13 @@ def _tell_sigint(connection: Any) -> None:
 
 class TestWeigh:
     def test_counts_workers_and_what_they_have(self) -> None:
-        make_vec = contestants.from_env_fn(workloads.workload("rows:64x64"))
-        found = weigh(contestants.VecContestant(contestants.parse("subproc:w=2,fork"), make_vec), 256)
+        make_vec = candidates.from_env_fn(workloads.workload("rows:64x64"))
+        found = weigh(candidates.VecCandidate(candidates.parse("subproc:w=2,fork"), make_vec), 256)
         assert found is not None
         assert found.processes == 2
         assert found.parent > 256 * 64 * 64  # at least the rows that it has received
         assert 0 < found.workers < found.total
 
     def test_what_cannot_be_made_weighs_nothing(self) -> None:
-        make_vec = contestants.from_env_fn(workloads.workload("spin:0us"))
-        assert weigh(contestants.VecContestant(contestants.parse("subproc:w=5"), make_vec), 4) is None
+        make_vec = candidates.from_env_fn(workloads.workload("spin:0us"))
+        assert weigh(candidates.VecCandidate(candidates.parse("subproc:w=5"), make_vec), 4) is None

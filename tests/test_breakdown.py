@@ -23,7 +23,7 @@ from vecenvs.testing.envs import CountingEnv
 sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is no part of the package
 breakdown = import_module("benchmarks.breakdown")
 stand_ins = import_module("benchmarks.stand_ins")
-loops = import_module("benchmarks.loop_contestants")
+loops = import_module("benchmarks.loop_candidates")
 
 
 class Informative(gym.Env[Any, Any]):
@@ -96,7 +96,7 @@ class TestLoop:
             made.append(Informative())
             return made[-1]
 
-        stepper = loops.LoopContestant("loop", env_fn).make(3)
+        stepper = loops.LoopCandidate("loop", env_fn).make(3)
         assert stepper.step(4) == 12
         assert [env.steps for env in made] == [1, 1, 1]  # the fourth step, after a reset
         stepper.close()
@@ -109,7 +109,7 @@ class TestLoop:
                 assert self.action_space.contains(action)
                 return super().step(action)
 
-        assert loops.LoopContestant("loop", Nested).make(2).step(5) == 10
+        assert loops.LoopCandidate("loop", Nested).make(2).step(5) == 10
 
 
 class FailsLater(Informative):
@@ -124,14 +124,14 @@ class FailsLater(Informative):
 class TestLockStep:
     @pytest.mark.parametrize("count", [1, 2, 3])
     def test_steps_every_env_as_often(self, count: int) -> None:
-        stepper = loops.LockStepContestant("lock-step", CountingEnv, count).make(5)
+        stepper = loops.LockStepCandidate("lock-step", CountingEnv, count).make(5)
         assert stepper.step(4) == 20
         assert stepper.step(1) == 5
         stepper.close()
         stepper.close()
 
     def test_loops_go_on_after_a_pause(self) -> None:
-        stepper = loops.LockStepContestant("lock-step", CountingEnv, 2).make(2)
+        stepper = loops.LockStepCandidate("lock-step", CountingEnv, 2).make(2)
         stepper.step(1)
         time.sleep(0.2)  # longer than any side tries before it sleeps
         assert stepper.step(3) == 6
@@ -142,7 +142,7 @@ class TestLockStep:
             raise OSError("no such file: model.xml")
 
         with pytest.raises(BadRequest, match="no such file"):
-            loops.LockStepContestant("lock-step", broken, 2).make(2)
+            loops.LockStepCandidate("lock-step", broken, 2).make(2)
 
     def test_an_env_that_fails_in_another_loop(self) -> None:
         here = os.getpid()
@@ -150,7 +150,7 @@ class TestLockStep:
         def env_fn() -> Any:
             return Informative() if os.getpid() == here else FailsLater()
 
-        stepper = loops.LockStepContestant("lock-step", env_fn, 2).make(2)
+        stepper = loops.LockStepCandidate("lock-step", env_fn, 2).make(2)
         stepper.step(2)
         with pytest.raises(BadRequest, match="the simulator fell over"):
             stepper.step(1)
@@ -195,11 +195,11 @@ class TestSubtraction:
     def test_parts_add_up_to_all_core_time(self) -> None:
         found = breakdown.parts(turns(), ["dummy", "subproc"], 2)
         for name in ("dummy", "subproc"):
-            assert sum(p.share.median for p in found if p.contestant == name) == pytest.approx(1)
-        env = next(p for p in found if (p.contestant, p.part) == ("subproc", "env"))
+            assert sum(p.share.median for p in found if p.candidate == name) == pytest.approx(1)
+        env = next(p for p in found if (p.candidate, p.part) == ("subproc", "env"))
         assert env.share.median == pytest.approx(5 / 9, rel=1e-3)  # its share of the limit
         uneven, waiting = (
-            next(p for p in found if (p.contestant, p.part) == ("subproc", part)) for part in ("uneven", "waiting")
+            next(p for p in found if (p.candidate, p.part) == ("subproc", part)) for part in ("uneven", "waiting")
         )
         assert uneven.seconds.median == pytest.approx((16 - 10 - 2) * 1e-6, rel=1e-2)  # two cores, less env and turns
         assert waiting.seconds.median == pytest.approx((18 - 21 - 4) * 1e-6, rel=1e-2)
@@ -217,7 +217,7 @@ class TestSubtraction:
 
     def test_rounds_that_lack_a_reading_do_not_count(self) -> None:
         assert breakdown.parts(turns(left_out="~dummy all"), ["dummy"], 2) == []
-        assert {p.contestant for p in breakdown.parts(turns(left_out="subproc"), ["dummy", "subproc"], 2)} == {"dummy"}
+        assert {p.candidate for p in breakdown.parts(turns(left_out="subproc"), ["dummy", "subproc"], 2)} == {"dummy"}
 
     def test_probes_are_those_that_are_needed(self) -> None:
         for chosen in (["subproc"], ["dummy", "subproc"]):

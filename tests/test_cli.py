@@ -144,7 +144,7 @@ class TestBench:
             assert text in out
         assert (here / "bench-CartPole-v1.png").read_bytes().startswith(b"\x89PNG")
         data = json.loads((here / "out.json").read_text())
-        assert {(row["contestant"], row["num_envs"]) for row in data["results"]} >= {("dummy", 1), ("subproc", 2)}
+        assert {(row["candidate"], row["num_envs"]) for row in data["results"]} >= {("dummy", 1), ("subproc", 2)}
         assert data["settings"] == {"num_envs": [1, 2], "seconds": 0.02, "repeats": 2}
         expected = "python -m vecenvs bench CartPole-v1 --num-envs 1 2 --seconds 0.02 --repeats 2"
         assert data["command"] == expected

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is no part of 
 program = import_module("benchmarks.peers.__main__")
 figures = import_module("benchmarks.peers.figures")
 grid = import_module("benchmarks.peers.grid")
-lineup = import_module("benchmarks.peers.lineup")
+peers_candidates = import_module("benchmarks.peers.candidates")
 pages = import_module("benchmarks.peers.page")
 peers_turns = import_module("benchmarks.peers.turns")
 run = import_module("benchmarks.stack.run")
@@ -31,7 +31,7 @@ ROWS = grid.cell("rows-64")
 
 
 def of_cell(cell: Any, *only: str) -> list[str]:
-    return [one.name for one in program.SUITE.lineup(cell, only)]
+    return [one.name for one in program.SUITE.candidates_of(cell, only)]
 
 
 def choose(only: list[str], quick: bool = False) -> list[str]:
@@ -51,15 +51,15 @@ class Limit:
 
 @dataclass
 class Turns:
-    """Answers the orders of turns in place of a library's process: by contestant a rate, or why there is none."""
+    """Answers the orders of turns in place of a library's process: by candidate a rate, or why there is none."""
 
     rates: dict[str, float | str]
     log: list[str] = field(default_factory=list)
     jobs: list[Any] = field(default_factory=list)
 
-    def ask(self, contestant: Any, order: Any, seconds: float) -> Turn:
+    def ask(self, candidate: Any, order: Any, seconds: float) -> Turn:
         name, job, _ = order.args
-        assert name == contestant.name
+        assert name == candidate.name
         self.log.append(name)
         self.jobs.append(job)
         rate = self.rates[name]
@@ -69,12 +69,12 @@ class Turns:
 
 
 def play(cell: Any, rates: dict[str, float | str], rounds: int = 2, budget: Any = None) -> tuple[Any, Turns]:
-    """Let the contestants take turns; return the cell's record, and the turns."""
-    turns, contestants = Turns(rates), [lineup.contestant(name) for name in rates]
+    """Let the candidates take turns; return the cell's record, and the turns."""
+    turns, candidates = Turns(rates), [peers_candidates.candidate(name) for name in rates]
     numbers = (budget or run.Budget(None, 1)).rounds(rounds)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(peers_turns, "BareLoops", NoLoops)
-        *_, record = peers_turns.measure(cell, contestants, turns, numbers, 1.0)
+        *_, record = peers_turns.measure(cell, candidates, turns, numbers, 1.0)
     return {**record, "run": 0, "complete": True}, turns
 
 
@@ -97,10 +97,10 @@ class TestGrid:
         assert len(keys) == len(set(keys))
         assert {promise.key for promise in grid.PROMISES} - {None} <= named
 
-    def test_every_promised_contestant_takes_part(self) -> None:
+    def test_every_promised_candidate_takes_part(self) -> None:
         for promise in grid.PROMISES:
             names = of_cell(grid.cell(promise.key)) if promise.key else []
-            assert promise.contestant is None or promise.contestant in names
+            assert promise.candidate is None or promise.candidate in names
 
     def test_axes_and_cells_can_be_chosen(self) -> None:
         assert choose(["learner", "rows-64"]) == ["rows-64", "learner-spin100-8", "learner-cartpole-64"]
@@ -113,13 +113,13 @@ class TestGrid:
         assert {"subproc", "Gymnasium SyncVectorEnv", "EnvPool"} <= names
         assert not names & {"Gymnasium AsyncVectorEnv", "SB3 SubprocVecEnv", "TorchRL ParallelEnv", "ray"}
 
-    def test_contestants_can_be_chosen_by_library(self) -> None:
+    def test_candidates_can_be_chosen_by_library(self) -> None:
         assert of_cell(ROWS, "gymnasium", "dummy") == [
             "dummy",
             "Gymnasium SyncVectorEnv",
             "Gymnasium AsyncVectorEnv",
         ]
-        with pytest.raises(BadRequest, match="no such contestant; the libraries are vecenvs, gymnasium"):
+        with pytest.raises(BadRequest, match="no such candidate; the libraries are vecenvs, gymnasium"):
             of_cell(ROWS, "gym")
 
     def test_an_env_can_have_infos_and_an_attribute(self) -> None:
@@ -133,18 +133,18 @@ class TestRounds:
     def test_turns_lie_between_readings_of_the_limit_and_go_to_and_fro(self) -> None:
         record, turns = play(SPIN, {"dummy": 600, "SB3 DummyVecEnv": 300})
         assert turns.log == ["dummy", "SB3 DummyVecEnv", "SB3 DummyVecEnv", "dummy"]
-        order = [(reading["contestant"] == LIMIT, reading["round"]) for reading in record["readings"]]
+        order = [(reading["candidate"] == LIMIT, reading["round"]) for reading in record["readings"]]
         assert order == [(True, 0), (False, 0), (False, 0), (True, 1), (False, 1), (False, 1), (True, 2)]
         assert record["rounds"] == 2
         assert stack_figures.by_round(record, "dummy", figures.share) == {0: pytest.approx(0.4), 1: pytest.approx(0.4)}
 
-    def test_a_failure_is_recorded_and_its_contestant_left_out(self) -> None:
+    def test_a_failure_is_recorded_and_its_candidate_left_out(self) -> None:
         record, turns = play(SPIN, {"dummy": 600, "EnvPool": "no answer within 60 s"}, rounds=3)
         assert turns.log.count("EnvPool") == 1
         assert stack_figures.failures(record) == {"EnvPool": "no answer within 60 s"}
         assert stack_figures.by_round(record, "EnvPool", figures.share) == {}
 
-    def test_slow_contestants_take_fewer_turns(self) -> None:
+    def test_slow_candidates_take_fewer_turns(self) -> None:
         _, turns = play(SPIN, {"dummy": 600, "ray": 500}, rounds=4)
         assert (turns.log.count("dummy"), turns.log.count("ray")) == (4, peers_turns.SLOW_ROUNDS)
 
@@ -167,8 +167,8 @@ class TestRounds:
         def rounds(budget: Any) -> int:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(peers_turns, "BareLoops", Slowly)
-                contestants = [lineup.contestant("dummy")]
-                *_, record = peers_turns.measure(SPIN, contestants, Turns({"dummy": 1.0}), budget.rounds(9), 1.0)
+                candidates = [peers_candidates.candidate("dummy")]
+                *_, record = peers_turns.measure(SPIN, candidates, Turns({"dummy": 1.0}), budget.rounds(9), 1.0)
             return int(record["rounds"])
 
         budget = run.Budget(40.0, 2, lambda: now[0])
@@ -190,7 +190,7 @@ class TestFigures:
 
     def test_where_envs_cost_nothing_the_best_peer_is_the_measure(self) -> None:
         record, _ = play(ROWS, {"dummy": 600, "PufferLib Serial": 400, "SB3 DummyVecEnv": 200})
-        shown = {name: figures.value(record, name).median for name in record["lineup"]}
+        shown = {name: figures.value(record, name).median for name in record["candidates"]}
         expected = {"dummy": 1.5, "PufferLib Serial": 1.0, "SB3 DummyVecEnv": 0.5}
         assert shown == {name: pytest.approx(value) for name, value in expected.items()}
 
@@ -257,8 +257,8 @@ class TestPage:
 class TestRun:
     @pytest.fixture
     def turns(self, monkeypatch: pytest.MonkeyPatch) -> Turns:
-        """All contestants, without a process."""
-        turns = Turns({one.name: 500 for one in lineup.CONTESTANTS})
+        """All candidates, without a process."""
+        turns = Turns({one.name: 500 for one in peers_candidates.CANDIDATES})
         monkeypatch.setattr(peers_turns, "BareLoops", NoLoops)
         monkeypatch.setattr(run.Processes, "ask", lambda _, *args: turns.ask(*args))
         monkeypatch.setattr(program.axis_charts, "draw_axis", lambda *_: None)

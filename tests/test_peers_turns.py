@@ -17,7 +17,7 @@ from vecenvs.bench.contest import take_turn
 sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is no part of the package
 grid = import_module("benchmarks.peers.grid")
 processes = import_module("benchmarks.stack.processes")
-lineup = import_module("benchmarks.peers.lineup")
+peers_candidates = import_module("benchmarks.peers.candidates")
 peers_turns = import_module("benchmarks.peers.turns")
 steppers = import_module("benchmarks.peers.steppers")
 
@@ -60,15 +60,15 @@ class TestSteppers:
     def test_ours_take_a_turn(self, name: str) -> None:
         cell = replace(grid.cell("attr-64"), env="spin:0us,episode=5", attr="halves" not in name)
         job = steppers.Job(cell.env, cell.env_fn(), 4, 2, think=1, attr=cell.attr)
-        entrant = peers_turns.Entrant(lineup.contestant(name), job)
-        turn = take_turn(entrant, 4, 0.02)
+        candidate = peers_turns.with_job(peers_candidates.candidate(name), job)
+        turn = take_turn(candidate, 4, 0.02)
         assert turn.failure is None
         assert turn.timing is not None
         assert turn.timing.steps > 0
 
     def test_gymnasium_takes_a_turn(self) -> None:
-        entrant = peers_turns.Entrant(lineup.contestant("Gymnasium SyncVectorEnv"), self.job())
-        assert take_turn(entrant, 2, 0.02).failure is None
+        candidate = peers_turns.with_job(peers_candidates.candidate("Gymnasium SyncVectorEnv"), self.job())
+        assert take_turn(candidate, 2, 0.02).failure is None
 
     def test_a_learner_computes_for_every_row(self, monkeypatch: pytest.MonkeyPatch) -> None:
         computed: list[int] = []
@@ -80,10 +80,10 @@ class TestSteppers:
 
 class TestProcesses:
     def test_a_turn_in_a_process_of_its_own(self) -> None:
-        entrant = peers_turns.Entrant(lineup.contestant("dummy"), steppers.Job(SPIN.env, SPIN.env_fn(), 2, 2))
+        order = steppers.Job(SPIN.env, SPIN.env_fn(), 2, 2), peers_candidates.candidate("dummy"), 2, 0.01
         with closing(processes.Processes()) as there:
-            assert peers_turns.turn_in_process(there, entrant, 2, 0.01).failure is None
+            assert peers_turns.turn_in_process(there, *order).failure is None
             pid = there._processes["ours"]._process.pid
             os.kill(pid, 9)
-            assert peers_turns.turn_in_process(there, entrant, 2, 0.01).failure.startswith("its process died")
+            assert peers_turns.turn_in_process(there, *order).failure.startswith("its process died")
         assert not Path(f"/proc/{pid}").exists()

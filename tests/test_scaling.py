@@ -117,7 +117,7 @@ RECORD = {
     },
     "callers": {
         "results": [
-            {"env": "spin:0us", "num_envs": 128, "contestant": "a", "share": {"median": 0.5, "min": 0.4, "max": 0.6}}
+            {"env": "spin:0us", "num_envs": 128, "candidate": "a", "share": {"median": 0.5, "min": 0.4, "max": 0.6}}
         ]
     },
 }

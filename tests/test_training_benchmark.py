@@ -19,7 +19,7 @@ from vecenvs.bench.workloads import BadRequest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is no part of the package
 program = Later("benchmarks.training.__main__")  # it draws charts
-contestants = import_module("benchmarks.training.contestants")
+candidates = import_module("benchmarks.training.candidates")
 figures = import_module("benchmarks.training.figures")
 grid = import_module("benchmarks.training.grid")
 pages = import_module("benchmarks.training.page")
@@ -35,7 +35,7 @@ HALVES = "subproc:w=2, halves"
 
 
 def names(cell: Any, *only: str) -> list[str]:
-    return [found.name for found in contestants.lineup(cell, only or None)]
+    return [found.name for found in candidates.candidates_of(cell, only or None)]
 
 
 def take_turn(name: str, cell: Any) -> dict[str, Any]:
@@ -56,15 +56,15 @@ def gap(median: float) -> dict[str, Any]:
 
 def record(cell: Any, readings: dict[str, list[dict[str, Any]]]) -> Any:
     taken = [
-        {"contestant": name, "round": number, **reading}
+        {"candidate": name, "round": number, **reading}
         for name, found in readings.items()
         for number, reading in enumerate(found)
     ]
-    return {"run": 0, "cell": asdict(cell), "lineup": list(readings), "busy": [0.0], "readings": taken}
+    return {"run": 0, "cell": asdict(cell), "candidates": list(readings), "busy": [0.0], "readings": taken}
 
 
-class TestLineup:
-    def test_contestants_of_each_measurement(self) -> None:
+class TestCandidates:
+    def test_candidates_of_each_measurement(self) -> None:
         assert names(SB3) == [
             *("dummy", "subproc", "subproc:caller", "default", "auto"),
             *("SB3 DummyVecEnv", "SB3 SubprocVecEnv"),
@@ -139,7 +139,7 @@ class TestTurns:
         ppo = import_module("benchmarks.training.ppo")
         with SubprocVecEnv(counting_fns(4, length=100), num_workers=2) as vec:
             obs = vec.reset()
-            driven = contestants.Driven(vec, vec.observation_space, vec.action_space, obs, contestants._of_four)
+            driven = candidates.Driven(vec, vec.observation_space, vec.action_space, obs, candidates._of_four)
             learner = ppo.learner_of(driven, 4, 12, halves=True)
             tags, times = torch.arange(4.0).expand(3, 4), torch.arange(3.0)[:, None].expand(3, 4)
             for begin in (0, 3):
@@ -168,7 +168,7 @@ def test_the_cpu_of_descendants_counts() -> None:
 
 
 class TestRun:
-    def test_turns_go_to_and_fro_and_a_failure_ends_a_contestants_turns(self) -> None:
+    def test_turns_go_to_and_fro_and_a_failure_ends_a_candidates_turns(self) -> None:
         log: list[str] = []
 
         class Processes:
@@ -178,16 +178,16 @@ class TestRun:
                     raise processes.ProcessLost("no")
                 return training(1e-3)
 
-        found = contestants.lineup(SB3, ["dummy", "auto", "SB3 DummyVecEnv"])
+        found = candidates.candidates_of(SB3, ["dummy", "auto", "SB3 DummyVecEnv"])
         first, both = turns.measure(SB3, found, Processes(), iter(range(2)), 0.0)
         assert log == ["dummy", "auto", "SB3 DummyVecEnv", "SB3 DummyVecEnv", "dummy"]
-        assert first["lineup"] == ["dummy", "auto", "SB3 DummyVecEnv"]
+        assert first["candidates"] == ["dummy", "auto", "SB3 DummyVecEnv"]
         assert stack_figures.failures(both) == {"auto": "no"}
         assert stack_figures.average(both, "dummy", figures.rate) == pytest.approx(1e3)
 
     def test_a_turn_in_a_process_of_its_own(self) -> None:
         with closing(processes.Processes()) as there:
-            *_, found = turns.measure(GAPS, [contestants.contestant("dummy")], there, iter(range(1)), 0.05)
+            *_, found = turns.measure(GAPS, [candidates.candidate("dummy")], there, iter(range(1)), 0.05)
         assert found["readings"][0]["steps"]["0"]["count"] >= 5
 
 

@@ -15,7 +15,7 @@ from vecenvs import DummyVecEnv, SubprocVecEnv, make_vec_env
 from vecenvs.__main__ import main
 from vecenvs.bench import learner, tuning, tuning_table, workloads
 from vecenvs.bench.contest import LIMIT, Timing, Turn
-from vecenvs.bench.tuning import Candidate
+from vecenvs.bench.tuning import Setting
 from vecenvs.testing.envs import CountingEnv
 
 
@@ -27,37 +27,37 @@ def run(*arguments: str) -> int:
         return int(str(leaving.code))
 
 
-def names(found: list[Candidate]) -> list[tuple[str, int]]:
+def names(found: list[Setting]) -> list[tuple[str, int]]:
     return [(candidate.name, candidate.num_envs) for candidate in found]
 
 
 class TestCandidates:
     def test_on_two_cores(self) -> None:
-        found = tuning.candidates([8, 2], 2, learner=False)
+        found = tuning.settings_to_try([8, 2], 2, learner=False)
         three = ["dummy", "subproc:w=2", "subproc:w=2,caller"]
         assert names(found) == [*((name, 2) for name in three), *((n, 8) for n in (*three, "subproc:w=4"))]
 
     def test_on_many_cores_workers_go_by_powers_of_two(self) -> None:
-        found = tuning.candidates([64], 12, learner=False)
+        found = tuning.settings_to_try([64], 12, learner=False)
         workers = [int(c.backend.options["num_workers"]) for c in found if c.name.startswith("subproc")]
         assert sorted(set(workers)) == [2, 4, 8, 12, 24]
         assert max(c.backend.options["num_workers"] for c in found if "caller" in c.name) == 12
 
     def test_a_learner_makes_halves_worth_a_try(self) -> None:
-        found = tuning.candidates([4], 2, learner=True)
+        found = tuning.settings_to_try([4], 2, learner=True)
         halves = [c for c in found if c.halves]
         assert [c.backend.name for c in halves] == ["subproc:w=1", "subproc:w=2", "subproc:w=4"]
         assert {c.batch for c in halves} == {2}
-        assert not [c for c in tuning.candidates([1], 2, learner=True) if c.halves]
+        assert not [c for c in tuning.settings_to_try([1], 2, learner=True) if c.halves]
 
     def test_batched_envs(self) -> None:
-        found = [c for c in tuning.candidates([8], 2, learner=False, native=True) if "native" in c.name]
+        found = [c for c in tuning.settings_to_try([8], 2, learner=False, native=True) if "native" in c.name]
         assert [c.name for c in found] == ["dummy native", "subproc:w=2 native", "subproc:w=2,caller native"]
         line = tuning.make_vec_env_line('"CartPole-v1"', found[0], {})
         assert line == 'env = make_vec_env("CartPole-v1", num_envs=8, backend="dummy", vectorization="native")'
 
     def test_the_line_to_paste(self) -> None:
-        _, plain, caller, _ = tuning.candidates([8], 2, learner=False)
+        _, plain, caller, _ = tuning.settings_to_try([8], 2, learner=False)
         assert (
             tuning.make_vec_env_line('"A-v0"', plain, {})
             == 'env = make_vec_env("A-v0", num_envs=8, backend="subproc", num_workers=2)'
@@ -67,10 +67,10 @@ class TestCandidates:
     @pytest.mark.parametrize("budget", [5.0, 45.0, 300.0])
     @pytest.mark.parametrize("cores", [1, 2, 64])
     def test_a_plan_keeps_to_its_time(self, budget: float, cores: int) -> None:
-        entrants = tuning.candidates([8, 32, 128], cores, learner=False)
-        rungs = tuning.plan(entrants, budget)
+        settings = tuning.settings_to_try([8, 32, 128], cores, learner=False)
+        rungs = tuning.plan(settings, budget)
         stepping = sum(1.25 * seconds * repeats * count for seconds, repeats, count in rungs)
-        assert stepping <= max(budget, 1.25 * 0.05 * tuning.total(entrants, budget) * 3)
+        assert stepping <= max(budget, 1.25 * 0.05 * tuning.total(settings, budget) * 3)
         assert [count for _, _, count in rungs] == sorted((count for _, _, count in rungs), reverse=True)
 
 
@@ -99,32 +99,32 @@ def searching(monkeypatch: pytest.MonkeyPatch) -> Any:
     clock = Clock()
     monkeypatch.setattr(tuning, "time", clock)
 
-    def search(entrants: list[Candidate], rates: dict[tuple[str, int], Any], budget: float = 45.0) -> tuning.Search:
+    def search(settings: list[Setting], rates: dict[tuple[str, int], Any], budget: float = 45.0) -> tuning.Search:
         def contest(rounds: Any, _: Any, size: int, *, seconds: float) -> Iterator[Turn]:
-            for number, contestants in enumerate(rounds):
+            for number, candidates in enumerate(rounds):
                 yield Turn(LIMIT, size, number, Timing(1000, 1.0))
-                for contestant in contestants:
+                for candidate in candidates:
                     clock.now += seconds
-                    rate = rates.get((contestant.name, size), 100)
+                    rate = rates.get((candidate.name, size), 100)
                     if rate is KeyboardInterrupt:
                         raise rate
                     if isinstance(rate, str):
-                        yield Turn(contestant.name, size, number, failure=rate)
+                        yield Turn(candidate.name, size, number, failure=rate)
                     else:
-                        yield Turn(contestant.name, size, number, Timing(rate, 1.0), 0.5)
+                        yield Turn(candidate.name, size, number, Timing(rate, 1.0), 0.5)
             yield Turn(LIMIT, size, len(rounds), Timing(1000, 1.0))
 
         monkeypatch.setattr(tuning, "contest", contest)
-        return tuning.search(entrants, FakeLoops(), lambda n, b: None, Silent(), budget=budget)
+        return tuning.search(settings, FakeLoops(), lambda n, b: None, Silent(), budget=budget)
 
     return search
 
 
 class TestSearch:
-    entrants = tuning.candidates([8, 32], 2, learner=False)
+    settings = tuning.settings_to_try([8, 32], 2, learner=False)
 
     def test_the_fastest_gets_to_the_end_and_is_recommended(self, searching: Any) -> None:
-        found = searching(self.entrants, {("subproc:w=2,caller", 8): 900, ("dummy", 8): 500, ("dummy", 32): 450})
+        found = searching(self.settings, {("subproc:w=2,caller", 8): 900, ("dummy", 8): 500, ("dummy", 32): 450})
         best = found.recommended()
         assert (best.candidate.name, best.candidate.num_envs) == ("subproc:w=2,caller", 8)
         assert best.share.median == pytest.approx(0.9)
@@ -133,40 +133,40 @@ class TestSearch:
 
     @pytest.mark.parametrize(("rate", "chosen"), [(960, "dummy"), (940, "subproc:w=2")])
     def test_about_as_fast_and_simpler_wins(self, searching: Any, rate: float, chosen: str) -> None:
-        found = searching(self.entrants, {("subproc:w=2", 8): 1000, ("dummy", 8): rate})
+        found = searching(self.settings, {("subproc:w=2", 8): 1000, ("dummy", 8): rate})
         assert found.recommended().candidate.name == chosen
         assert found.best().candidate.name == "subproc:w=2"
 
     def test_fewer_envs_are_simpler(self, searching: Any) -> None:
-        found = searching(self.entrants, {("subproc:w=2", 8): 980, ("dummy", 32): 1000})
+        found = searching(self.settings, {("subproc:w=2", 8): 980, ("dummy", 32): 1000})
         assert found.recommended().candidate.num_envs == 8
 
     def test_one_candidate_alone_is_measured_in_full(self, searching: Any) -> None:
-        found = searching(tuning.candidates([1], 2, learner=False), {("dummy", 1): 400})
+        found = searching(tuning.settings_to_try([1], 2, learner=False), {("dummy", 1): 400})
         assert (found.recommended().rung, found.recommended().turns) == (2, 3)
 
     def test_failures_are_reported_and_do_not_affect_others(self, searching: Any) -> None:
-        found = searching(self.entrants, {("dummy", 8): "ValueError: no", ("subproc:w=2", 8): 500})
+        found = searching(self.settings, {("dummy", 8): "ValueError: no", ("subproc:w=2", 8): 500})
         assert found.recommended().candidate.name == "subproc:w=2"
         assert "dummy failed with 8 envs: ValueError: no" in tuning_table.notes(found, 0.0, learner=False)
 
     def test_without_any_success_nothing_is_recommended(self, searching: Any) -> None:
-        found = searching(self.entrants, {(c.name, c.num_envs): "no" for c in self.entrants})
+        found = searching(self.settings, {(c.name, c.num_envs): "no" for c in self.settings})
         assert found.best() is None
         assert found.record()["recommended"] is None
 
     def test_time_is_kept_but_something_is_measured(self, searching: Any) -> None:
-        found = searching(self.entrants, {("subproc:w=2", 8): 500}, budget=0.01)
+        found = searching(self.settings, {("subproc:w=2", 8): 500}, budget=0.01)
         assert found.out_of_time
         assert found.recommended().candidate.name == "subproc:w=2"
 
     def test_sizes_of_which_a_step_takes_too_long_are_left_out(self, searching: Any) -> None:
-        found = searching(tuning.candidates([8, 5000], 2, learner=False), {})
+        found = searching(tuning.settings_to_try([8, 5000], 2, learner=False), {})
         assert found.left_out == [5000]
         assert found.recommended().candidate.num_envs == 8
 
     def test_ctrl_c_keeps_what_there_is(self, searching: Any) -> None:
-        found = searching(self.entrants, {("dummy", 8): 500, ("dummy", 32): KeyboardInterrupt})
+        found = searching(self.settings, {("dummy", 8): 500, ("dummy", 32): KeyboardInterrupt})
         assert found.interrupted
         assert found.recommended().candidate.name == "dummy"
 

@@ -4,7 +4,7 @@ Turns, rounds, the limit and shares are those of `vecenvs.bench`, the processes 
 What is here:
 
     grid       the cells: which env is stepped, by how many envs, with what around it; the promised figures
-    lineup     the contestants and their settings
+    candidates the candidates and their settings
     turns      the turns of a cell
     libraries  how each library is driven; steppers: the loops
     figures    what the readings say: shares, ratios, promises

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import axis_charts, page
+from benchmarks.peers.candidates import CANDIDATES
 from benchmarks.peers.figures import best, over_peer, share
 from benchmarks.peers.grid import AXES, CELLS
-from benchmarks.peers.lineup import CONTESTANTS
 from benchmarks.peers.turns import measure
 from benchmarks.shared import spread
 from benchmarks.stack import figures, run
-from benchmarks.stack.contestants import lineup
+from benchmarks.stack.candidates import candidates_of
 
 
 def summary(record: figures.CellRecord) -> str:
@@ -50,7 +50,7 @@ SUITE = run.Suite(
     __doc__ or "",
     CELLS,
     AXES,
-    partial(lineup, CONTESTANTS),
+    partial(candidates_of, CANDIDATES),
     measure,
     summary,
     write_page,

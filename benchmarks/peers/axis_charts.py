@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from benchmarks.peers.candidates import CANDIDATES
 from benchmarks.peers.figures import value
 from benchmarks.peers.grid import cell
-from benchmarks.peers.lineup import CONTESTANTS
 from benchmarks.stack import svg
-from benchmarks.stack.contestants import Contestant
+from benchmarks.stack.candidates import Candidate
 from benchmarks.stack.figures import CellRecord
 from benchmarks.stack.grid import Axis
 from vecenvs.bench.report import Spread
@@ -30,10 +30,10 @@ def draw_axis(axis: Axis, cells: Mapping[str, CellRecord], path: Path, cores: in
     svg.draw(path, axis.title, panels, f"More is better: each library at its fastest setting; {meaning}.")
 
 
-def fastest(record: CellRecord) -> dict[str, tuple[Spread, Contestant]]:
+def fastest(record: CellRecord) -> dict[str, tuple[Spread, Candidate]]:
     """Return the fastest setting of each library by the library, the fastest library first."""
-    found: dict[str, tuple[Spread, Contestant]] = {}
-    for one in CONTESTANTS:
+    found: dict[str, tuple[Spread, Candidate]] = {}
+    for one in CANDIDATES:
         figure = value(record, one.name)
         if figure is not None and (one.library not in found or figure.median > found[one.library][0].median):
             found[one.library] = figure, one

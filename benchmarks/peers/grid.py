@@ -20,11 +20,11 @@ PREPROCESSED = "pong:preprocessed"
 
 @dataclass(frozen=True)
 class Cell:
-    """One situation in which the contestants are measured.
+    """One situation in which the candidates are measured.
 
     `env` is the name of a workload (vecenvs.bench.workloads) or PREPROCESSED. `infos`: each step's info holds four
     numbers. `attr`: an attribute of every env is read after each step. `learner`: the caller computes between steps,
-    per row as long as the limit takes for it. `everyone`: slow contestants take part, too. `relative`: rates are
+    per row as long as the limit takes for it. `everyone`: slow candidates take part, too. `relative`: rates are
     divided by the best peer's, since the limit of an env that costs nothing says little. `quick`: part of `--quick`.
     """
 
@@ -179,7 +179,7 @@ def cell(key: str) -> Cell:
 class Promise:
     """A figure of a cell that is promised to be at least `bound`.
 
-    The unit "limit" is the share of the limit of our best contestant, or of the one named; "peer" is our best over the
+    The unit "limit" is the share of the limit of our best candidate, or of the one named; "peer" is our best over the
     best Python peer. `key` None stands for the lowest figure of all measured cells.
     """
 
@@ -187,17 +187,17 @@ class Promise:
     key: str | None
     bound: float
     unit: str = "limit"
-    contestant: str | None = None
+    candidate: str | None = None
 
 
 PROMISES = [
     Promise("CartPole, 1 env: over the best peer", "cartpole-1", 1.15, "peer"),
-    Promise("CartPole, 8 envs, dummy", "cartpole-8", 0.50, contestant="dummy"),
-    Promise("CartPole, 64 envs, subproc by default", "cartpole-64", 0.68, contestant="subproc"),
+    Promise("CartPole, 8 envs, dummy", "cartpole-8", 0.50, candidate="dummy"),
+    Promise("CartPole, 64 envs, subproc by default", "cartpole-64", 0.68, candidate="subproc"),
     Promise("CartPole, 8 envs", "cartpole-8", 0.58),
     Promise("CartPole, 64 envs", "cartpole-64", 0.75),
     Promise("CartPole, 1024 envs", "cartpole-1024", 0.92),
-    Promise("CartPole, 64 envs, dummy", "cartpole-64", 0.47, contestant="dummy"),
+    Promise("CartPole, 64 envs, dummy", "cartpole-64", 0.47, candidate="dummy"),
     Promise("10 us, 64 envs", "spin10-64", 0.90),
     Promise("100 us, 8 envs", "spin100-8", 0.95),
     Promise("HalfCheetah, 8 envs", "halfcheetah-8", 0.80),

@@ -14,13 +14,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from benchmarks.loop_contestants import LockStepContestant
+from benchmarks.loop_candidates import LockStepCandidate
 from benchmarks.peers.grid import ATTR, PREPROCESSED
 from benchmarks.peers.steppers import InPart, Job, LockStep, NextStep
 from benchmarks.stack.serve import start_ray
+from vecenvs.bench.candidates import from_env_fn, parse
 from vecenvs.bench.contest import Stepper
-from vecenvs.bench.contestants import from_env_fn, parse
-from vecenvs.bench.learner import LearningContestant
+from vecenvs.bench.learner import LearningCandidate
 
 ENVPOOL = {  # its envs are written in C++: the nearest one to each workload
     "CartPole-v1": ("CartPole-v1", {}),
@@ -38,7 +38,7 @@ ENVPOOL = {  # its envs are written in C++: the nearest one to each workload
 
 
 def bound(job: Job) -> Stepper:
-    return LockStepContestant("", job.env_fn, job.cores).make(job.num_envs)
+    return LockStepCandidate("", job.env_fn, job.cores).make(job.num_envs)
 
 
 # vecenvs
@@ -55,7 +55,7 @@ def ours(job: Job, setting: str) -> Stepper:
 
 def ours_in_part(job: Job, setting: str) -> Stepper:
     iterations = job.num_envs * job.think
-    made = LearningContestant("", parse(setting), from_env_fn(job.env_fn), iterations, halves=True)
+    made = LearningCandidate("", parse(setting), from_env_fn(job.env_fn), iterations, halves=True)
     return made.make(job.num_envs)
 
 

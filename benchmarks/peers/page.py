@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from benchmarks.peers.candidates import CANDIDATES
 from benchmarks.peers.figures import best, over_peer, promised_figure, value
 from benchmarks.peers.grid import AXES, PROMISES, cell
-from benchmarks.peers.lineup import CONTESTANTS
 from benchmarks.shared import promises, section_of, spread, table
 from benchmarks.stack.figures import CellRecord, Cells, complete, failures
 from benchmarks.stack.grid import Axis
 from benchmarks.stack.page import names_of, reasons, runs_of
 from vecenvs.bench.report import Spread
 
-_NAMES = [found.name for found in CONTESTANTS]
+_NAMES = [found.name for found in CANDIDATES]
 _SECTIONS = (
     "headline",
     "training",
@@ -39,7 +39,7 @@ Figures are shares of the limit, which is the rate of one bare `env.step` loop p
 rounds, and their range in brackets. The best figure of a column is bold. "-" is not measured, because it takes too long
 to start or has no such feature.
 
-Two contestants are there for scale and not compared. EnvPool steps envs of its own in C++. Bare loops in lock-step are
+Two candidates are there for scale and not compared. EnvPool steps envs of its own in C++. Bare loops in lock-step are
 the limit's loops, each over its share of the envs, which wait for one another after every step and move no rows. That
 is about the most that an engine can reach which calls `env.step` and returns the rows of all envs at once, since cores
 are never equally fast for long.
@@ -59,7 +59,7 @@ def page(data: Mapping[str, Any], record: str, link: str, charts: Mapping[str, s
         parts += [f"## {axis.title}\n", axis.text + "\n", _table(there) + "\n"]
         parts += [f"![{axis.title}]({charts[axis.name]})\n"] if axis.name in charts else []
         parts += filter(None, [reasons(there, lambda key, _: cell(key).title)])
-    parts += ["## Settings\n", table(["contestant", "setting"], _settings(cells)), ""]
+    parts += ["## Settings\n", table(["candidate", "setting"], _settings(cells)), ""]
     return "\n".join(parts)
 
 
@@ -103,11 +103,11 @@ def _top(record: CellRecord) -> str | None:
     return max(found, key=found.__getitem__, default=None)
 
 
-def _entry(record: CellRecord, contestant: str, top: str | None) -> str:
-    spread = value(record, contestant)
+def _entry(record: CellRecord, candidate: str, top: str | None) -> str:
+    spread = value(record, candidate)
     if spread is None:
-        return "failed" if contestant in failures(record) else "-"
-    return _text(spread, bold=contestant == top)
+        return "failed" if candidate in failures(record) else "-"
+    return _text(spread, bold=candidate == top)
 
 
 def _text(found: Spread, bold: bool = False) -> str:
@@ -115,8 +115,8 @@ def _text(found: Spread, bold: bool = False) -> str:
 
 
 def _settings(cells: Cells) -> Iterator[tuple[str, str]]:
-    there = {name for record in cells.values() for name in record["lineup"]}
-    yield from ((found.name, found.setting) for found in CONTESTANTS if found.name in there)
+    there = {name for record in cells.values() for name in record["candidates"]}
+    yield from ((found.name, found.setting) for found in CANDIDATES if found.name in there)
 
 
 def axes_of(cells: Cells) -> Iterator[tuple[Axis, Cells]]:

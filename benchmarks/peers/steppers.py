@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from vecenvs.bench.contestants import draw_actions
+from vecenvs.bench.candidates import draw_actions
 from vecenvs.bench.workloads import Workload, spin
 
 

@@ -1,18 +1,18 @@
-"""The turns of a cell, between readings of the limit: each in the process of the contestant's library."""
+"""The turns of a cell, between readings of the limit: each in the process of the candidate's library."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
+from benchmarks.peers.candidates import candidate
 from benchmarks.peers.grid import Cell
-from benchmarks.peers.lineup import contestant
 from benchmarks.peers.steppers import Job
-from benchmarks.stack.contestants import Contestant
+from benchmarks.stack.candidates import Candidate
 from benchmarks.stack.processes import Processes, ProcessLost
-from vecenvs.bench.contest import LIMIT, Limit, Stepper, Turn, contest, take_turn, warmup_for
+from vecenvs.bench.contest import LIMIT, Limit, Turn, contest, take_turn, warmup_for
 from vecenvs.bench.limit import BareLoops
 from vecenvs.bench.report import readings
 from vecenvs.bench.workloads import iterations_for
@@ -22,41 +22,28 @@ LEARNER_READINGS = 3  # of the limit, so that no short disturbance changes the l
 SLOW_ROUNDS = 2
 
 
-@dataclass(frozen=True)
-class Entrant:
-    """A contestant with its job: what `vecenvs.bench.contest` lets take turns."""
-
-    contestant: Contestant
-    job: Job
-
-    @property
-    def name(self) -> str:
-        return self.contestant.name
-
-    def make(self, num_envs: int) -> Stepper:
-        made: Stepper = self.contestant.make(self.job)
-        return made
+def with_job(found: Candidate, job: Job) -> Candidate:
+    """Return the candidate as `vecenvs.bench.contest` lets it take turns: its `make` makes the envs of this job."""
+    return replace(found, make=lambda _: found.make(job))
 
 
 def measure(
-    cell: Cell, contestants: Sequence[Contestant], processes: Processes, rounds: Iterator[int], seconds: float
+    cell: Cell, candidates: Sequence[Candidate], processes: Processes, rounds: Iterator[int], seconds: float
 ) -> Iterator[dict[str, Any]]:
     """Yield the cell's record after each round: its readings, and `think`, the learner's iterations per row."""
     turns: list[Turn] = []
     with BareLoops(cell.env_fn(), usable_cores()) as loops:
         job = job_of(cell, loops, seconds)
-        entrants = (
-            [Entrant(one, job) for one in contestants if not one.slow or number < SLOW_ROUNDS] for number in rounds
-        )
-        turn_of = partial(turn_in_process, processes)
-        for turn in contest(entrants, loops, cell.num_envs, seconds=seconds, take_turn=turn_of):
+        by_round = ([one for one in candidates if not one.slow or number < SLOW_ROUNDS] for number in rounds)
+        turn_of = partial(turn_in_process, processes, job)
+        for turn in contest(by_round, loops, cell.num_envs, seconds=seconds, take_turn=turn_of):
             turns.append(turn)
             if turn.failure is not None:
-                print(f"   {turn.contestant}: {turn.failure}", flush=True)
-            if turn.contestant == LIMIT and turn.round > 0:
+                print(f"   {turn.candidate}: {turn.failure}", flush=True)
+            if turn.candidate == LIMIT and turn.round > 0:
                 yield {
                     "cell": asdict(cell),
-                    "lineup": [one.name for one in contestants],
+                    "candidates": [one.name for one in candidates],
                     "think": job.think,
                     "seconds": seconds,
                     "rounds": turn.round,
@@ -64,20 +51,18 @@ def measure(
                 }
 
 
-def turn_in_process(processes: Processes, entrant: Any, num_envs: int, seconds: float) -> Turn:
-    """Have the entrant's process take a turn. If the process dies or takes too long, the turn is a failure."""
+def turn_in_process(processes: Processes, job: Job, found: Any, num_envs: int, seconds: float) -> Turn:
+    """Have the candidate's process take a turn. If the process dies or takes too long, the turn is a failure."""
     try:
-        turn: Turn = processes.ask(
-            entrant.contestant, partial(turn_here, entrant.name, entrant.job, seconds), 2 * seconds
-        )
+        turn: Turn = processes.ask(found, partial(turn_here, found.name, job, seconds), 2 * seconds)
     except ProcessLost as lost:
-        return Turn(entrant.name, num_envs, 0, failure=str(lost))
+        return Turn(found.name, num_envs, 0, failure=str(lost))
     return turn
 
 
 def turn_here(name: str, job: Job, seconds: float) -> Turn:
     """Take a turn."""
-    return take_turn(Entrant(contestant(name), job), job.num_envs, seconds)
+    return take_turn(with_job(candidate(name), job), job.num_envs, seconds)
 
 
 def job_of(cell: Cell, limit: Limit, seconds: float) -> Job:

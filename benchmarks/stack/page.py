@@ -1,4 +1,4 @@
-"""The contestants of several cells, what failed in them, and the runs that measured them, for a page."""
+"""The candidates of several cells, what failed in them, and the runs that measured them, for a page."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from benchmarks.stack.figures import CellRecord, Cells, failures
 
 
 def names_of(cells: Cells, order: Iterable[str]) -> list[str]:
-    """Return the contestants of all cells, in this order, others last."""
-    names = dict.fromkeys(name for record in cells.values() for name in record["lineup"])
+    """Return the candidates of all cells, in this order, others last."""
+    names = dict.fromkeys(name for record in cells.values() for name in record["candidates"])
     known = [name for name in order if name in names]
     return [*known, *(name for name in names if name not in known)]
 
@@ -19,8 +19,8 @@ def reasons(cells: Cells, title: Any) -> str:
     """Return a list of what failed where, and why. `title` is a function of a cell's key and record."""
     found: dict[tuple[str, str], list[str]] = {}
     for key, record in cells.items():
-        for contestant, reason in failures(record).items():
-            found.setdefault((contestant, reason), []).append(title(key, record))
+        for candidate, reason in failures(record).items():
+            found.setdefault((candidate, reason), []).append(title(key, record))
     lines = [f"* {name} failed ({'; '.join(where)}): {reason}" for (name, reason), where in found.items()]
     return "\n".join(lines) + "\n" if lines else ""
 

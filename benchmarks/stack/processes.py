@@ -21,12 +21,12 @@ from typing import Any
 import psutil
 
 from benchmarks.shared import RAY_ENVIRONMENT, ROOT
-from benchmarks.stack.contestants import Contestant
+from benchmarks.stack.candidates import Candidate
 from vecenvs.cpus import usable_cores
 
 START = 90.0  # seconds for a process to connect, after it has imported its library
 TIMEOUT = 60.0  # seconds for a turn besides the measured time, to start and close envs
-SLOW_TIMEOUT = 150.0  # the same for contestants that start slowly
+SLOW_TIMEOUT = 150.0  # the same for candidates that start slowly
 LEAVE = 15.0  # seconds for a process to end by itself
 # By family; see peers.sh.
 FOLDERS = {"pufferlib3": [Path(sys.prefix) / "pufferlib3"]}
@@ -34,13 +34,13 @@ _SHORT_LIVED = {"ray"}  # its daemons work even when idle: they must not run dur
 
 
 class Processes:
-    """The processes, by family of contestants."""
+    """The processes, by family of candidates."""
 
     def __init__(self) -> None:
         self._processes: dict[str, LibraryProcess] = {}
 
-    def ask(self, found: Contestant, order: Callable[[], Any], seconds: float) -> Any:
-        """Have the contestant's process call `order`, which measures for so many seconds, and return its result.
+    def ask(self, found: Candidate, order: Callable[[], Any], seconds: float) -> Any:
+        """Have the candidate's process call `order`, which measures for so many seconds, and return its result.
 
         Raises:
             ProcessLost: The process has died, or takes too long.

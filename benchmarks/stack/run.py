@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.shared import DOCS, RESULTS, ROOT, about, load, write
 from benchmarks.stack import figures, grid
-from benchmarks.stack.contestants import Contestant
+from benchmarks.stack.candidates import Candidate
 from benchmarks.stack.processes import FOLDERS, Processes
 from vecenvs.bench.workloads import BadRequest
 
@@ -41,8 +41,8 @@ class Suite:
     usage: str
     cells: Sequence[Any]
     axes: Sequence[grid.Axis]
-    lineup: Callable[[Any, Sequence[str] | None], list[Contestant]]
-    measure: Callable[[Any, Sequence[Contestant], Processes, Iterator[int], float], Iterator[Mapping[str, Any]]]
+    candidates_of: Callable[[Any, Sequence[str] | None], list[Candidate]]
+    measure: Callable[[Any, Sequence[Candidate], Processes, Iterator[int], float], Iterator[Mapping[str, Any]]]
     summary: Callable[[figures.CellRecord], str]
     write_page: Callable[[Mapping[str, Any], Path, Path], None]
     promises: Callable[[figures.Cells], str]
@@ -87,18 +87,18 @@ class Run:
         self.suite, self.args = suite, args
         self.data = load(args.record) or {"format": 1, "runs": [], "cells": {}}
 
-    def todo(self) -> list[tuple[Any, list[Contestant]]]:
-        """Return the cells that are asked for and not in the file, with their contestants."""
+    def todo(self) -> list[tuple[Any, list[Candidate]]]:
+        """Return the cells that are asked for and not in the file, with their candidates."""
         found = []
         for cell in grid.choose(self.suite.cells, self.suite.axes, self.args.only, self.args.quick):
-            contestants = self.suite.lineup(cell, self.args.contestants)
-            if contestants and (self.args.again or not self._is_there(cell, contestants)):
-                found.append((cell, contestants))
+            candidates = self.suite.candidates_of(cell, self.args.candidates)
+            if candidates and (self.args.again or not self._is_there(cell, candidates)):
+                found.append((cell, candidates))
         return found
 
-    def _is_there(self, cell: Any, contestants: Sequence[Contestant]) -> bool:
+    def _is_there(self, cell: Any, candidates: Sequence[Candidate]) -> bool:
         record = figures.complete(self.data).get(cell.key)
-        return record is not None and {one.name for one in contestants} <= set(record["lineup"])
+        return record is not None and {one.name for one in candidates} <= set(record["candidates"])
 
     def measure(self) -> None:
         """Measure these cells, as far as the time allows."""
@@ -111,13 +111,13 @@ class Run:
         rounds = args.rounds or (1 if args.quick else suite.rounds)
         budget = Budget(None if args.minutes is None else 60 * args.minutes, len(todo))
         with closing(Processes()) as processes:
-            for cell, contestants in todo:
+            for cell, candidates in todo:
                 if not budget.begin_cell():
                     print("the time is over; the same command continues with the remaining cells")
                     return
                 print(f"== {cell.key}", flush=True)
                 record: Mapping[str, Any] = {}
-                for record in suite.measure(cell, contestants, processes, budget.rounds(rounds), seconds):
+                for record in suite.measure(cell, candidates, processes, budget.rounds(rounds), seconds):
                     self._keep(cell.key, record, complete=False)
                 self._keep(cell.key, record, complete=True)
                 print(f"   {suite.summary(self.data['cells'][cell.key])}", flush=True)
@@ -144,7 +144,7 @@ def parser(suite: Suite) -> argparse.ArgumentParser:
     chosen.add_argument("--only", nargs="+", metavar="AXIS|CELL", help="these axes and cells")
     for name, keys in suite.sets.items():
         chosen.add_argument(f"--{name}", dest="only", action="store_const", const=keys, help=" ".join(keys))
-    found.add_argument("--contestants", nargs="+", metavar="NAME", help="these libraries and contestants")
+    found.add_argument("--candidates", nargs="+", metavar="NAME", help="these libraries and candidates")
     found.add_argument(
         "--quick", action="store_true", help=f"a few cells, one round of {QUICK_SECONDS:g} s, into demo/"
     )
@@ -163,7 +163,7 @@ def main(suite: Suite, argv: Sequence[str] | None = None) -> None:
     args = parser(suite).parse_args(argv)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as by Ctrl-C: nothing is left running
     args.argv = list(sys.argv[1:] if argv is None else argv)
-    aside = ROOT / "demo" / suite.name if args.quick or args.contestants else None
+    aside = ROOT / "demo" / suite.name if args.quick or args.candidates else None
     args.record = args.record or (aside or RESULTS) / f"{suite.name}.json"
     args.to = args.to or (aside / PAGE.name if aside else PAGE)
     run = Run(suite, args)

@@ -31,7 +31,7 @@ def main() -> None:
         importlib.import_module(LIBRARIES.get(family, "vecenvs"))
     if family == "ray":
         with contextlib.suppress(ImportError):
-            start_ray()  # all contestants on Ray use a running one
+            start_ray()  # all candidates on Ray use a running one
     serve(path)
     if "ray" in sys.modules:
         import ray

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from benchmarks.stack import contestants
+from benchmarks.stack import candidates
 
 OURS, THEIRS, SCALE = "ours", "theirs", "scale"  # kinds of bars, and the names of their colours
 LEGEND = {OURS: "vecenvs", THEIRS: "other libraries", SCALE: "for scale, not compared"}
@@ -105,9 +105,9 @@ def draw(
     path.write_text("\n".join([head, says, f"<style>{_STYLE}</style>", card, *lines, "</svg>\n"]), encoding="utf-8")
 
 
-def bar_of(one: contestants.Contestant, value: float, figure: str, parts: Sequence[tuple[str, float]] = ()) -> Bar:
-    """Return a contestant's bar, in the colour of its kind unless it has parts."""
-    kind = OURS if one.library == contestants.OURS else THEIRS if one.python else SCALE
+def bar_of(one: candidates.Candidate, value: float, figure: str, parts: Sequence[tuple[str, float]] = ()) -> Bar:
+    """Return a candidate's bar, in the colour of its kind unless it has parts."""
+    kind = OURS if one.library == candidates.OURS else THEIRS if one.python else SCALE
     return Bar(f"vecenvs {one.name}" if kind == OURS else one.name, parts or [(kind, value)], figure)
 
 

@@ -1,7 +1,7 @@
 """What training costs beside a torch policy, over each library's vectorised envs: `python -m benchmarks.training`.
 
     grid         the cells: measurement, env and number of envs; the settings of the learner
-    contestants  the contestants: each library's vector env, driven through its own `step`
+    candidates  the candidates: each library's vector env, driven through its own `step`
     gaps         the time inside `step` when the caller computes between steps; the CPU that workers use during updates
     agent        a policy with values, in torch
     ppo          PPO in one loop over all envs, or over the half of them that is ready

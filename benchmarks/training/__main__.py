@@ -18,7 +18,7 @@ from benchmarks.shared import with_section
 from benchmarks.stack import run
 from benchmarks.stack.figures import CellRecord, complete, failures
 from benchmarks.training import charts, page
-from benchmarks.training.contestants import lineup
+from benchmarks.training.candidates import candidates_of
 from benchmarks.training.figures import base_of, rate, relative, step_time
 from benchmarks.training.grid import AXES, CELLS, GAPS, KEY
 from benchmarks.training.turns import measure
@@ -28,7 +28,7 @@ def summary(record: CellRecord) -> str:
     """Summarise a cell in a line: ratios to the base, of time inside `step` after the longest gap or of rates."""
     gaps = record["cell"]["gaps"]
     value = step_time(gaps[-1]) if gaps else rate
-    names = [name for name in record["lineup"] if name not in failures(record)]
+    names = [name for name in record["candidates"] if name not in failures(record)]
     found = {name: ratio.median for name in names if (ratio := relative(record, name, value)) is not None}
     what = f"step after {gaps[-1]} us" if gaps else "rates"
     return f"{what} / {base_of(record)}: " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in found.items())
@@ -55,7 +55,7 @@ SUITE = run.Suite(
     __doc__ or "",
     CELLS,
     AXES,
-    lineup,
+    candidates_of,
     measure,
     summary,
     write_page,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from benchmarks.stack import svg
 from benchmarks.stack.figures import CellRecord, Cells, average
-from benchmarks.training.contestants import contestant
+from benchmarks.training.candidates import candidate
 from benchmarks.training.figures import PHASES, base_of, phase, rate, relative, step_time
-from benchmarks.training.page import LONG, contestants_of, title_of
+from benchmarks.training.page import LONG, candidates_of, title_of
 
 
 def draw_gaps(cells: Cells, path: Path) -> None:
@@ -35,8 +35,8 @@ def draw_training(cells: Cells, path: Path, title: str) -> None:
 def fastest(record: CellRecord, figure: Callable[[str], float | None]) -> list[tuple[str, float]]:
     """Return the setting of each library with the highest figure, the highest first."""
     found: dict[str, tuple[str, float]] = {}
-    for name in contestants_of({"": record}):
-        one, library = figure(name), contestant(name).library
+    for name in candidates_of({"": record}):
+        one, library = figure(name), candidate(name).library
         if one is not None and (library not in found or one > found[library][1]):
             found[library] = name, one
     return sorted(found.values(), key=lambda entry: -entry[1])
@@ -48,7 +48,7 @@ def _times(record: CellRecord, gap: int) -> Iterator[svg.Bar]:
         return None if time is None else 1 / time
 
     for name, short in fastest(record, shortness):
-        yield svg.bar_of(contestant(name), 1 / short, f"{1 / short:,.0f}")
+        yield svg.bar_of(candidate(name), 1 / short, f"{1 / short:,.0f}")
 
 
 def _phases(record: CellRecord) -> Iterator[svg.Bar]:
@@ -58,4 +58,4 @@ def _phases(record: CellRecord) -> Iterator[svg.Bar]:
 
     for name, one in fastest(record, ratio):
         parts = [(each, average(record, name, phase(each)) or 0.0) for each in PHASES]
-        yield svg.bar_of(contestant(name), one, f"{one:.2f}", parts)
+        yield svg.bar_of(candidate(name), one, f"{one:.2f}", parts)

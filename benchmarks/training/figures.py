@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.stack.figures import CellRecord, Value, relative_to
-from benchmarks.training.contestants import BASE, GAPS_BASE
+from benchmarks.training.candidates import BASE, GAPS_BASE
 from vecenvs.bench.report import Spread
 
 PHASES = ("step", "inference", "update", "other")
 
 
-def relative(record: CellRecord, contestant: str, value: Value) -> Spread | None:
-    """Divide the contestant's value by that of the measurement's base, round by round."""
-    return relative_to(record, contestant, base_of(record), value)
+def relative(record: CellRecord, candidate: str, value: Value) -> Spread | None:
+    """Divide the candidate's value by that of the measurement's base, round by round."""
+    return relative_to(record, candidate, base_of(record), value)
 
 
 def base_of(record: CellRecord) -> str:
-    """Return the contestant that the others are compared with."""
+    """Return the candidate that the others are compared with."""
     return BASE.get(record["cell"]["measurement"], GAPS_BASE)
 
 

@@ -1,6 +1,6 @@
 """The time inside `step` when the caller computes a torch policy between steps, and what happens during an update.
 
-Actions are drawn beforehand, so that all contestants step through the same episodes. The policy is a small network that
+Actions are drawn beforehand, so that all candidates step through the same episodes. The policy is a small network that
 sees up to 64 numbers of each observation; its inference is repeated until the gap is over.
 """
 
@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.training.contestants import Driven
+from benchmarks.training.candidates import Driven
 from benchmarks.training.grid import UPDATE
 from benchmarks.training.phases import OthersCpu, clock, cpu_share
+from vecenvs.bench.candidates import draw_actions
 from vecenvs.bench.contest import warmup_for
-from vecenvs.bench.contestants import draw_actions
 
 SEEN = 64  # numbers of an observation
 UPDATES, BETWEEN = 10, 4  # the number of updates, and of steps before each
@@ -96,7 +96,7 @@ def beside_updates(caller: Caller) -> dict[str, Any]:
 
 
 def measure(driven: Driven, num_envs: int, gaps: Sequence[int], seconds: float) -> dict[str, Any]:
-    """Measure one turn of a contestant."""
+    """Measure one turn of a candidate."""
     caller = Caller(driven, num_envs)
     found = {str(gap): beside_gaps(caller, gap, seconds) for gap in gaps}
     return {"steps": found, "updates": beside_updates(caller)}

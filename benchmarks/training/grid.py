@@ -46,7 +46,7 @@ ENVS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One situation in which the contestants are measured. `env` is a key of ENVS, `gaps` are in microseconds."""
+    """One situation in which the candidates are measured. `env` is a key of ENVS, `gaps` are in microseconds."""
 
     measurement: str
     env: str

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.shared import promises, spread, table
-from benchmarks.stack.contestants import OURS
+from benchmarks.stack.candidates import OURS
 from benchmarks.stack.figures import CellRecord, Cells, Value, average, complete, failures, relative_to
 from benchmarks.stack.page import names_of, runs_of
-from benchmarks.training.contestants import CONTESTANTS, contestant
+from benchmarks.training.candidates import CANDIDATES, candidate
 from benchmarks.training.figures import base_of, idle_cpu, rate, relative, step_time
 from benchmarks.training.grid import ENVS, GAPS, MEASUREMENTS, OWN, SB3
 from vecenvs.bench.report import Spread
@@ -20,7 +20,7 @@ DEFAULT = "default"
 THEIRS = "SB3 DummyVecEnv"
 LONG = (300, 1000)  # microseconds of inference
 
-_NAMES = [found.name for found in CONTESTANTS]
+_NAMES = [found.name for found in CANDIDATES]
 _INTRO = """A program has in the end the wall clock of its training. A bare loop over `step` keeps workers awake;
 beside a learner they fall asleep between steps. So this comes first: PPO with a torch policy, and the time inside
 `step` beside one. `default` is `make_vec_env` without `backend`, `dummy` our DummyVecEnv.
@@ -35,8 +35,8 @@ def title_of(record: CellRecord) -> str:
     return f"{ENVS[cell['env']].title}, {cell['num_envs']} envs"
 
 
-def contestants_of(cells: Cells) -> list[str]:
-    """Return the names of all contestants, in the order of the lineup."""
+def candidates_of(cells: Cells) -> list[str]:
+    """Return the names of all candidates, in their order."""
     return names_of(cells, _NAMES)
 
 
@@ -75,7 +75,7 @@ def _rates(cells: Cells) -> Iterator[str]:
     base = base_of(next(iter(cells.values())))
     yield f"Transitions per second, relative to {base} in the same round: the median, the range in brackets.\n"
     rows = []
-    for name in contestants_of(cells):
+    for name in candidates_of(cells):
         ratios = [relative(record, name, rate) for record in cells.values()]
         rows.append([name, *("-" if ratio is None else spread(ratio) for ratio in ratios)])
     yield table(["", *map(title_of, cells.values())], rows) + "\n"
@@ -86,7 +86,7 @@ def _steps(cells: Cells) -> Iterator[str]:
     columns = [(record, gap) for record in cells.values() for gap in LONG if gap in record["cell"]["gaps"]]
     yield "Median microseconds inside `step`, after so many microseconds of inference.\n"
     rows = []
-    for name in contestants_of(cells):
+    for name in candidates_of(cells):
         found = [average(record, name, step_time(gap)) for record, gap in columns]
         rows.append([name, *("-" if one is None else f"{one:,.0f}" for one in found)])
     yield table(["", *(f"{title_of(record)}, {gap} us" for record, gap in columns)], rows) + "\n"
@@ -94,7 +94,7 @@ def _steps(cells: Cells) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Promise:
-    """A figure that was promised: a ratio to another contestant's, at least or at most `bound`.
+    """A figure that was promised: a ratio to another candidate's, at least or at most `bound`.
 
     `best`: the best of ours, else `default`. With a gap it is the time inside `step`, else the rate of a training.
     """
@@ -109,8 +109,8 @@ class Promise:
         return THEIRS if self.gap is None else DUMMY
 
     def figure(self, record: CellRecord) -> tuple[Spread, str] | None:
-        """Return the ratio, and the contestant that has it. None if it was not measured."""
-        names = [name for name in record["lineup"] if is_ours(name)] if self.best else [DEFAULT]
+        """Return the ratio, and the candidate that has it. None if it was not measured."""
+        names = [name for name in record["candidates"] if is_ours(name)] if self.best else [DEFAULT]
         value: Value = rate if self.gap is None else step_time(self.gap)
         found = [(ratio, name) for name in names if (ratio := relative_to(record, name, self.base, value))]
         choose: Callable[..., tuple[Spread, str]] = max if self.gap is None else min
@@ -157,8 +157,8 @@ def promised(cells: Cells) -> str:
 
 
 def is_ours(name: str) -> bool:
-    """Return whether a contestant is a setting of ours."""
-    return contestant(name).library == OURS
+    """Return whether a candidate is a setting of ours."""
+    return candidate(name).library == OURS
 
 
 def _ahead(cells: Cells) -> Iterator[tuple[Spread, str]]:
@@ -167,9 +167,9 @@ def _ahead(cells: Cells) -> Iterator[tuple[Spread, str]]:
         gaps: Sequence[int | None] = record["cell"]["gaps"] or (None,)
         for gap in gaps:
             found: dict[bool, list[float]] = {True: [], False: []}
-            for name in record["lineup"]:
+            for name in record["candidates"]:
                 value = average(record, name, rate if gap is None else step_time(gap))
-                if value and contestant(name).python and name not in failures(record):
+                if value and candidate(name).python and name not in failures(record):
                     found[is_ours(name)].append(value if gap is None else 1 / value)
             if found[True] and found[False]:
                 told = title_of(record) + ("" if gap is None else f", {gap} us")

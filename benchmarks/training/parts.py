@@ -31,7 +31,7 @@ import psutil
 from numpy.typing import NDArray
 
 from benchmarks.shared import DOCS, RESULTS, load, table, write, write_sections
-from benchmarks.training.contestants import Driven
+from benchmarks.training.candidates import Driven
 from benchmarks.training.grid import ENVS
 from benchmarks.training.phases import clock
 from vecenvs import SubprocVecEnv

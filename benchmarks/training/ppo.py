@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from benchmarks.training.agent import Agent
-from benchmarks.training.contestants import Driven
+from benchmarks.training.candidates import Driven
 from benchmarks.training.grid import EPOCHS, MINIBATCHES
 from benchmarks.training.phases import Phases, clock
 
@@ -167,6 +167,6 @@ def train(learner: Learner, seconds: float) -> tuple[int, Phases]:
 
 
 def learner_of(driven: Driven, num_envs: int, rollout: int, *, halves: bool) -> Learner:
-    """Return the learner of a contestant, with rollouts of so many transitions."""
+    """Return the learner of a candidate, with rollouts of so many transitions."""
     made: Any = Halves if halves else LockStep
     return made(driven, num_envs, max(1, rollout // num_envs))

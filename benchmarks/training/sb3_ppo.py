@@ -1,10 +1,10 @@
-"""Stable-Baselines3's PPO over a contestant, with the same rollouts and minibatches as our own."""
+"""Stable-Baselines3's PPO over a candidate, with the same rollouts and minibatches as our own."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.training.contestants import Driven
+from benchmarks.training.candidates import Driven
 from benchmarks.training.grid import EPOCHS, MINIBATCHES
 from benchmarks.training.phases import Phases, clock
 

@@ -1,4 +1,4 @@
-"""The turns of a cell, each in the process of the contestant's library."""
+"""The turns of a cell, each in the process of the candidate's library."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 
 from benchmarks.peers.steppers import Job
-from benchmarks.stack.contestants import Contestant
+from benchmarks.stack.candidates import Candidate
 from benchmarks.stack.processes import Processes, ProcessLost
-from benchmarks.training.contestants import HALVES, Driven, contestant
+from benchmarks.training.candidates import HALVES, Driven, candidate
 from benchmarks.training.grid import ENVS, GAPS, SB3, Cell
 from benchmarks.training.phases import OthersCpu, clock, cpu_share
 from vecenvs.bench.contest import describe
@@ -25,11 +25,11 @@ GAP_SHARE = 0.2  # the seconds of each gap, as a share of those of a training
 
 
 def measure(
-    cell: Cell, contestants: Sequence[Contestant], processes: Processes, rounds: Iterator[int], seconds: float
+    cell: Cell, candidates: Sequence[Candidate], processes: Processes, rounds: Iterator[int], seconds: float
 ) -> Iterator[dict[str, Any]]:
     """Yield the cell's record after each round: its readings, and `busy`, what other programs used before each round.
 
-    Every other round runs backwards; a contestant that fails takes no further turns.
+    Every other round runs backwards; a candidate that fails takes no further turns.
     """
     readings: list[dict[str, Any]] = []
     failed: set[str] = set()
@@ -38,29 +38,29 @@ def measure(
         busy.append(psutil.cpu_percent(interval=0.5) / 100)
         if busy[-1] > BUSY:
             print(f"   other programs use {busy[-1]:.0%} of the cores: the readings will not mean much", flush=True)
-        for found in contestants[:: -1 if number % 2 else 1]:
+        for found in candidates[:: -1 if number % 2 else 1]:
             if found.name in failed:
                 continue
             try:
                 reading = processes.ask(found, partial(turn_here, found.name, cell, seconds), 120 + 10 * seconds)
             except ProcessLost as lost:
                 reading = {"failure": str(lost)}
-            readings.append({"contestant": found.name, "round": number, **reading})
+            readings.append({"candidate": found.name, "round": number, **reading})
             if "failure" in reading:
                 failed.add(found.name)
                 print(f"   {found.name}: {reading['failure']}", flush=True)
-        lineup = [found.name for found in contestants]
-        yield {"cell": asdict(cell), "lineup": lineup, "seconds": seconds, "busy": busy, "readings": readings}
+        names = [found.name for found in candidates]
+        yield {"cell": asdict(cell), "candidates": names, "seconds": seconds, "busy": busy, "readings": readings}
 
 
 def turn_here(name: str, cell: Cell, seconds: float) -> dict[str, Any]:
-    """Make the contestant's envs, measure, and close them. What the contestant raises is the result of its turn."""
+    """Make the candidate's envs, measure, and close them. What the candidate raises is the result of its turn."""
     _warm_up()
     gc.collect()
     env = ENVS[cell.env]
     try:
         begin = clock()
-        with closing(contestant(name).make(Job(env.name, env.env_fn(), cell.num_envs, usable_cores()))) as driven:
+        with closing(candidate(name).make(Job(env.name, env.env_fn(), cell.num_envs, usable_cores()))) as driven:
             startup = clock() - begin
             reading = measure_turn(driven, cell, seconds, halves=name.endswith(HALVES))
             return {"startup": startup, "setting": dict(driven.setting), **reading}

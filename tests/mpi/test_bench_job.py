@@ -13,7 +13,7 @@ import gymnasium as gym
 import pytest
 
 from vecenvs.__main__ import main
-from vecenvs.bench import contest, contestants, mpi_job, workloads
+from vecenvs.bench import candidates, contest, mpi_job, workloads
 from vecenvs.bench.memory_use import weigh
 from vecenvs.errors import BackendUnavailable, VecEnvError
 
@@ -34,8 +34,8 @@ class Breaks:
         raise ValueError("no such\ngame")
 
 
-def job_of(env_fn: Any, backend: str = "mpi:w=1") -> contestants.VecContestant:
-    return mpi_job.contestant(contestants.parse(backend), contestants.from_env_fn(env_fn))
+def job_of(env_fn: Any, backend: str = "mpi:w=1") -> candidates.VecCandidate:
+    return mpi_job.candidate(candidates.parse(backend), candidates.from_env_fn(env_fn))
 
 
 @pytest.mark.long
@@ -48,7 +48,7 @@ def test_measures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "unavailable" not in out
     assert "mpi: ranks of an MPI job step the envs" in out
     data = json.loads(file.read_text())
-    (row,) = [row for row in data["results"] if row["contestant"] == "mpi"]
+    (row,) = [row for row in data["results"] if row["candidate"] == "mpi"]
     assert row["rate"]["median"] > 0
     assert row["memory"]["processes"] >= 3, "a rank that steps, and at least one worker with its launcher"
 
@@ -95,9 +95,9 @@ def test_what_cannot_be_made_weighs_nothing() -> None:
 @pytest.mark.timeout(180)
 def test_the_job_ends_with_its_caller() -> None:
     code = (
-        "import os, signal\nfrom vecenvs.bench import contestants, mpi_job, workloads\n"
-        "make = contestants.from_env_fn(workloads.workload('spin:0us'))\n"
-        "job = mpi_job.contestant(contestants.parse('mpi:w=1'), make).make(2)\n"
+        "import os, signal\nfrom vecenvs.bench import candidates, mpi_job, workloads\n"
+        "make = candidates.from_env_fn(workloads.workload('spin:0us'))\n"
+        "job = mpi_job.candidate(candidates.parse('mpi:w=1'), make).make(2)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     run = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False)
@@ -106,4 +106,4 @@ def test_the_job_ends_with_its_caller() -> None:
 
 def test_on_the_ranks_of_a_job_there_is_no_other_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PMIX_RANK", "0")
-    assert type(job_of(NOTHING)) is contestants.VecContestant
+    assert type(job_of(NOTHING)) is candidates.VecCandidate

@@ -4,18 +4,18 @@
     monitored         the same envs with the wrappers of make_vec_env
     limit             the bare loops which measure the limit
     contest           turns in rounds: the limit, A, B, the limit, B, A, the limit
-    contestants       backends as contestants, parsed from their names
-    mpi_job           MPI jobs as contestants
-    learner           backends as contestants, with a caller that computes between steps
+    candidates       backends as candidates, parsed from their names
+    mpi_job           MPI jobs as candidates
+    learner           backends as candidates, with a caller that computes between steps
     measurement       contests with several numbers of envs, with a progress bar
     tuning            the search for the fastest backend; tuning_table prints it
     report            shares of the limit with their spread, as a record (JSON) and a table
     bar_chart         shares of the limit as a picture
-    memory_use        the memory that a contestant takes
+    memory_use        the memory that a candidate takes
     machine           facts about the machine
     child             fresh processes
 
-`contest` knows nothing of VecEnvs: a `Contestant` can be any library which steps envs in batches.
+`contest` knows nothing of VecEnvs: a `Candidate` can be any library which steps envs in batches.
 """
 
 from importlib.util import find_spec

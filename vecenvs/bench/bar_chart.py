@@ -1,4 +1,4 @@
-"""A picture of shares: panels side by side, one bar per contestant in each, with whiskers from min to max."""
+"""A picture of shares: panels side by side, one bar per candidate in each, with whiskers from min to max."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PANEL, _HEADER, _HEADING, _FOOTER, _EDGE = 3.0, 0.68, 0.56, 0.5, 0.25  # inches
 
 @dataclass(frozen=True)
 class Bar:
-    """The bar of one contestant. Without a share, `text` stands in its place, otherwise inside the bar if it fits."""
+    """The bar of one candidate. Without a share, `text` stands in its place, otherwise inside the bar if it fits."""
 
     name: str
     share: Spread | None
@@ -45,7 +45,7 @@ class Bar:
 class Panel:
     """Bars on one axis from 0 to `reach`, the longest of them. `marks` are labelled vertical lines.
 
-    All panels of a picture have the same contestants in the same order.
+    All panels of a picture have the same candidates in the same order.
     """
 
     title: str
@@ -57,14 +57,14 @@ class Panel:
 def panels(rows: Sequence[Row], cores: int) -> Iterator[Panel]:
     """Yield one panel for each number of envs. Configurations of one backend share its colour.
 
-    Lines mark the limit and what one core can reach of it. A contestant that failed keeps its place.
+    Lines mark the limit and what one core can reach of it. A candidate that failed keeps its place.
     """
-    names = list(dict.fromkeys(row.contestant for row in rows))
+    names = list(dict.fromkeys(row.candidate for row in rows))
     families = list(dict.fromkeys(name.partition(":")[0] for name in names))
     colours = {name: _COLOURS[families.index(name.partition(":")[0]) % len(_COLOURS)] for name in names}
     reach = max([1.0, *(row.share.max for row in rows if row.share is not None)])
     for num_envs in dict.fromkeys(row.num_envs for row in rows):
-        there = {row.contestant: row for row in rows if row.num_envs == num_envs}
+        there = {row.candidate: row for row in rows if row.num_envs == num_envs}
         bars = [_bar(name, there.get(name), colours[name]) for name in names]
         yield Panel(f"{num_envs} env{'s' * (num_envs > 1)}", bars, limit_marks(cores), reach)
 
@@ -126,7 +126,7 @@ def draw(
 def _draw_frame(axes: Axes, panel: Panel, names: Sequence[str]) -> None:
     top = -0.7
     axes.set_xlim(0, 1.14 * panel.reach)
-    axes.set_ylim(len(panel.bars) - 0.3, top)  # the first contestant is on top
+    axes.set_ylim(len(panel.bars) - 0.3, top)  # the first candidate is on top
     axes.set_yticks(range(len(panel.bars)) if names else [], names)
     axes.tick_params(length=0, labelsize=8, labelcolor=_FAINT)
     axes.tick_params(axis="y", labelsize=8.5, labelcolor=_INK)

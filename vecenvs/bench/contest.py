@@ -1,4 +1,4 @@
-"""Turns in rounds: limit, A, B, limit, B, A, limit. So all contestants meet the same state of the machine."""
+"""Turns in rounds: limit, A, B, limit, B, A, limit. So all candidates meet the same state of the machine."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class SelfTimedStepper(abc.ABC):
         """Close the envs and end the process."""
 
 
-class Contestant(Protocol):
+class Candidate(Protocol):
     """A library, or one of its backends, in one configuration."""
 
     @property
@@ -75,12 +75,12 @@ class Limit(Protocol):
 
 @dataclass(frozen=True)
 class Turn:
-    """One reading. If the contestant failed, `timing` is None and `failure` says how, in one line.
+    """One reading. If the candidate failed, `timing` is None and `failure` says how, in one line.
 
     `startup` is in seconds. `unavailable` means that the failure is an ImportError: something is not installed.
     """
 
-    contestant: str
+    candidate: str
     num_envs: int
     round: int
     timing: Timing | None = None
@@ -95,15 +95,15 @@ def warmup_for(seconds: float) -> float:
     return min(1.0, 0.25 * seconds)
 
 
-def take_turn(contestant: Contestant, num_envs: int, seconds: float) -> Turn:
-    """Make the contestant's envs, warm up, step them for `seconds`, and close them. The turn says round 0.
+def take_turn(candidate: Candidate, num_envs: int, seconds: float) -> Turn:
+    """Make the candidate's envs, warm up, step them for `seconds`, and close them. The turn says round 0.
 
-    Whatever the contestant raises, apart from KeyboardInterrupt, is the result of its turn.
+    Whatever the candidate raises, apart from KeyboardInterrupt, is the result of its turn.
     """
     gc.collect()
     try:
         start = time.perf_counter()
-        stepper = contestant.make(num_envs)
+        stepper = candidate.make(num_envs)
         try:
             startup = time.perf_counter() - start
             run = stepper.run if isinstance(stepper, SelfTimedStepper) else partial(run_for, stepper.step)
@@ -112,44 +112,44 @@ def take_turn(contestant: Contestant, num_envs: int, seconds: float) -> Turn:
         finally:
             stepper.close()
     except ImportError as error:
-        return Turn(contestant.name, num_envs, 0, failure=" ".join(str(error).split()), unavailable=True)
+        return Turn(candidate.name, num_envs, 0, failure=" ".join(str(error).split()), unavailable=True)
     except Exception as error:
-        return Turn(contestant.name, num_envs, 0, failure=describe(error))
+        return Turn(candidate.name, num_envs, 0, failure=describe(error))
     time.sleep(_SETTLE)
-    return Turn(contestant.name, num_envs, 0, timing, startup)
+    return Turn(candidate.name, num_envs, 0, timing, startup)
 
 
 def contest(
-    rounds: Iterable[Sequence[Contestant]],
+    rounds: Iterable[Sequence[Candidate]],
     limit: Limit,
     num_envs: int,
     *,
     seconds: float,
-    weigh: Callable[[Contestant, int], MemoryUse | None] | None = None,
-    take_turn: Callable[[Contestant, int, float], Turn] = take_turn,
+    weigh: Callable[[Candidate, int], MemoryUse | None] | None = None,
+    take_turn: Callable[[Candidate, int, float], Turn] = take_turn,
 ) -> Iterator[Turn]:
-    """Let contestants take turns of `seconds`, and yield each reading as soon as it is taken.
+    """Let candidates take turns of `seconds`, and yield each reading as soon as it is taken.
 
-    `rounds` has the contestants of each round. The limit comes first in each round and once more after the last one,
-    so that each turn lies between two readings of the limit. Every other round runs backwards, so that no contestant
-    always follows the same one. A contestant is made anew for each turn: no idle processes of others run beside it, and
-    the spread covers what differs from one start to the next. A contestant that fails takes no further turns. `weigh`
-    measures the memory, once per contestant. Abandoning or interrupting the iteration closes what is open.
+    `rounds` has the candidates of each round. The limit comes first in each round and once more after the last one,
+    so that each turn lies between two readings of the limit. Every other round runs backwards, so that no candidate
+    always follows the same one. A candidate is made anew for each turn: no idle processes of others run beside it, and
+    the spread covers what differs from one start to the next. A candidate that fails takes no further turns. `weigh`
+    measures the memory, once per candidate. Abandoning or interrupting the iteration closes what is open.
     """
     weighed: set[str] = set()
     failed: set[str] = set()
     number = 0
-    for number, contestants in enumerate(rounds, 1):
+    for number, candidates in enumerate(rounds, 1):
         yield Turn(LIMIT, num_envs, number - 1, limit.run(seconds, warmup_for(seconds)))
-        for contestant in contestants[:: 1 if number % 2 else -1]:
-            if contestant.name in failed:
+        for candidate in candidates[:: 1 if number % 2 else -1]:
+            if candidate.name in failed:
                 continue
-            turn = replace(take_turn(contestant, num_envs, seconds), round=number - 1)
+            turn = replace(take_turn(candidate, num_envs, seconds), round=number - 1)
             if turn.failure is not None:
-                failed.add(contestant.name)
-            elif weigh is not None and contestant.name not in weighed:
-                weighed.add(contestant.name)
-                turn = replace(turn, memory=weigh(contestant, num_envs))
+                failed.add(candidate.name)
+            elif weigh is not None and candidate.name not in weighed:
+                weighed.add(candidate.name)
+                turn = replace(turn, memory=weigh(candidate, num_envs))
             yield turn
     yield Turn(LIMIT, num_envs, number, limit.run(seconds, warmup_for(seconds)))
 

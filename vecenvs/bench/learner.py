@@ -1,4 +1,4 @@
-"""Contestants whose caller computes between steps, as a learner does."""
+"""Candidates whose caller computes between steps, as a learner does."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vecenvs.bench.candidates import Backend, MakesVec, VecCandidate, VecStepper, draw_actions
 from vecenvs.bench.contest import Stepper
-from vecenvs.bench.contestants import Backend, MakesVec, VecContestant, VecStepper, draw_actions
 from vecenvs.bench.workloads import spin
 
 
-class LearningContestant(VecContestant):
+class LearningCandidate(VecCandidate):
     """A backend, stepped by a program that computes for `iterations` of `spin` per batch of all rows.
 
     With `halves` the program takes half of the rows at a time, the first that are ready, and computes on them (half as

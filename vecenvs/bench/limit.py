@@ -13,9 +13,9 @@ from typing import Any
 
 from gymnasium.vector import VectorEnv
 
+from vecenvs.bench.candidates import draw_actions
 from vecenvs.bench.child import Child
 from vecenvs.bench.contest import Timing, describe, run_for
-from vecenvs.bench.contestants import draw_actions
 from vecenvs.bench.workloads import Workload
 from vecenvs.cpus import allowed_cpus
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from vecenvs.bench.contest import LIMIT, Contestant, Turn, contest, warmup_for
+from vecenvs.bench.contest import LIMIT, Candidate, Turn, contest, warmup_for
 from vecenvs.bench.limit import BareLoops, EpisodeStats
 from vecenvs.bench.memory_use import MemoryUse, weigh
 from vecenvs.bench.native import NativeEnv
@@ -36,17 +36,17 @@ class Measurement:
 
 
 def measure(
-    contestants: Sequence[Contestant],
+    candidates: Sequence[Candidate],
     env_fn: Workload,
     *,
     cores: int,
     num_envs: Sequence[int],
     seconds: float,
     repeats: int,
-    weigh: Callable[[Contestant, int], MemoryUse | None] = weigh,
+    weigh: Callable[[Candidate, int], MemoryUse | None] = weigh,
     keep: Callable[[Measurement], None] | None = None,
 ) -> Measurement:
-    """Measure all contestants with each number of envs, in `repeats` rounds. Ctrl-C ends the measurement early.
+    """Measure all candidates with each number of envs, in `repeats` rounds. Ctrl-C ends the measurement early.
 
     The batched envs of a `NativeEnv` share each number of envs among the loops. `keep` gets what there is after each
     round, since what is measured may end the process.
@@ -55,7 +55,7 @@ def measure(
         BadRequest: the env cannot be made, or fails in a bare loop before anything is measured.
     """
     found = Measurement(cores, num_envs, seconds, repeats)
-    total = len(num_envs) * (repeats * (len(contestants) + 1) + 1)
+    total = len(num_envs) * (repeats * (len(candidates) + 1) + 1)
     with ExitStack() as stack, progress(total) as display:
         loops = stack.enter_context(BareLoops(env_fn, cores))
         try:
@@ -64,17 +64,17 @@ def measure(
                     loops.close()
                     loops = stack.enter_context(BareLoops(env_fn.of(max(1, size // cores)), cores))
                 envs = f"{size} env{'s' * (size > 1)}"
-                for turn in contest([contestants] * repeats, loops, size, seconds=seconds, weigh=weigh):
+                for turn in contest([candidates] * repeats, loops, size, seconds=seconds, weigh=weigh):
                     found.turns.append(turn)
-                    if keep is not None and turn.contestant == LIMIT and turn.round > 0:
+                    if keep is not None and turn.candidate == LIMIT and turn.round > 0:
                         keep(found)
                     over = turn.round == repeats  # this is the limit's last reading
-                    text = f"{envs}, round {min(turn.round + 1, repeats)} of {repeats}: {turn.contestant}"
+                    text = f"{envs}, round {min(turn.round + 1, repeats)} of {repeats}: {turn.candidate}"
                     display.advance(text, f"measured {envs}, {repeats} rounds" if over else "")
         except KeyboardInterrupt:
             found.interrupted = True
         except BadRequest as error:
-            if all(turn.contestant == LIMIT for turn in found.turns):
+            if all(turn.candidate == LIMIT for turn in found.turns):
                 raise
             found.failure = str(error)
         found.episodes = loops.episodes()

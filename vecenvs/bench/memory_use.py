@@ -1,4 +1,4 @@
-"""The memory that a contestant takes, measured in a fresh process, where no freed memory can be used again."""
+"""The memory that a candidate takes, measured in a fresh process, where no freed memory can be used again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vecenvs.bench.workloads import BadRequest
 from vecenvs.worker import descendants
 
 if TYPE_CHECKING:
-    from vecenvs.bench.contest import Contestant
+    from vecenvs.bench.contest import Candidate
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class MemoryUse:
         )
 
 
-def weigh(contestant: Contestant, num_envs: int) -> MemoryUse | None:
-    """Return what the contestant's envs, made and reset, add to a process that has loaded the libraries.
+def weigh(candidate: Candidate, num_envs: int) -> MemoryUse | None:
+    """Return what the candidate's envs, made and reset, add to a process that has loaded the libraries.
 
-    Return None if the contestant cannot be made in a process of its own, for example because it needs an MPI job. Its
+    Return None if the candidate cannot be made in a process of its own, for example because it needs an MPI job. Its
     turns show whether it can be made at all.
     """
-    child = Child(_serve, contestant, num_envs)
+    child = Child(_serve, candidate, num_envs)
     try:
         found: MemoryUse = child.receive()
         return found
@@ -76,13 +76,13 @@ def footprint() -> MemoryUse:
     return MemoryUse(total, workers, info.rss, processes)
 
 
-def _serve(connection: Connection, contestant: Contestant, num_envs: int) -> None:
+def _serve(connection: Connection, candidate: Candidate, num_envs: int) -> None:
     try:
-        with contextlib.suppress(Exception):  # some contestants need more than one env
-            contestant.make(1).close()
+        with contextlib.suppress(Exception):  # some candidates need more than one env
+            candidate.make(1).close()
         gc.collect()
         before = footprint()
-        stepper = contestant.make(num_envs)
+        stepper = candidate.make(num_envs)
         try:
             added = footprint() - before
         finally:

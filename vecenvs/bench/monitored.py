@@ -1,4 +1,4 @@
-"""Envs with the preprocessing and the Monitor of make_vec_env, for the bare loops and for the contestants."""
+"""Envs with the preprocessing and the Monitor of make_vec_env, for the bare loops and for the candidates."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from gymnasium.envs.registration import EnvSpec
 
-from vecenvs.bench.contestants import Backend, MakesVec
+from vecenvs.bench.candidates import Backend, MakesVec
 from vecenvs.bench.workloads import GymEnv, Workload
 from vecenvs.make.env_fn import EnvFn, Recipe
 from vecenvs.make.env_types import check_env_type

@@ -1,4 +1,4 @@
-"""The MPI backend as a contestant: each turn starts an MPI job, whose rank 0 steps and reads the clock.
+"""The MPI backend as a candidate: each turn starts an MPI job, whose rank 0 steps and reads the clock.
 
 `python -m vecenvs.bench.mpi_job SOCKET` is rank 0. It makes what it is sent, answers, and ends with the connection.
 """
@@ -17,8 +17,8 @@ from typing import IO, Any
 
 import cloudpickle
 
+from vecenvs.bench.candidates import Backend, MakesVec, VecCandidate
 from vecenvs.bench.contest import SelfTimedStepper, Timing, describe, run_for
-from vecenvs.bench.contestants import Backend, MakesVec, VecContestant
 from vecenvs.cpus import usable_cores
 from vecenvs.errors import BackendUnavailable, VecEnvError
 
@@ -27,7 +27,7 @@ _LEAVE = 10.0  # seconds for the job to end by itself, and again after SIGTERM
 _REFUSAL = "vecenvs.mpi: "  # how the launcher begins to say that something is not installed
 
 
-class MpiContestant(VecContestant):
+class MpiCandidate(VecCandidate):
     """The MPI backend in a job of its own, with a rank for each worker besides the one that steps."""
 
     def make(self, num_envs: int) -> SelfTimedStepper:
@@ -36,18 +36,18 @@ class MpiContestant(VecContestant):
         workers = min(num_envs, usable_cores()) if asked is None else int(asked)
         job = MpiJob(1 + workers)
         try:
-            job.ask((VecContestant(self._backend, self._make_vec, rows=self._rows), num_envs))
+            job.ask((VecCandidate(self._backend, self._make_vec, rows=self._rows), num_envs))
         except BaseException:
             job.close()
             raise
         return job
 
 
-def contestant(backend: Backend, make_vec: MakesVec, *, rows: bool = False) -> VecContestant:
-    """Return a backend as a contestant. One for MPI starts its own job, unless this process is a rank of a job."""
+def candidate(backend: Backend, make_vec: MakesVec, *, rows: bool = False) -> VecCandidate:
+    """Return a backend as a candidate. One for MPI starts its own job, unless this process is a rank of a job."""
     from vecenvs.backends.mpi.library import was_launched
 
-    kind = MpiContestant if backend.backend == "mpi" and not was_launched() else VecContestant
+    kind = MpiCandidate if backend.backend == "mpi" and not was_launched() else VecCandidate
     return kind(backend, make_vec, rows=rows)
 
 
@@ -138,7 +138,7 @@ class MpiJob(SelfTimedStepper):
 
 
 def main() -> None:
-    """Serve one contestant as rank 0."""
+    """Serve one candidate as rank 0."""
     with contextlib.suppress(EOFError, OSError), contextlib.ExitStack() as stack:
         connection = stack.enter_context(Client(sys.argv[1], "AF_UNIX"))
         sys.path[:] = connection.recv()  # where what the caller can import is found
@@ -148,8 +148,8 @@ def main() -> None:
             try:
                 asked = cloudpickle.loads(received)
                 if stepper is None:
-                    contestant, num_envs = asked
-                    stepper = stack.enter_context(contextlib.closing(contestant.make(num_envs)))
+                    candidate, num_envs = asked
+                    stepper = stack.enter_context(contextlib.closing(candidate.make(num_envs)))
                     answer: tuple[str, Any] = "ok", None
                 else:
                     answer = "ok", run_for(stepper.step, asked)

@@ -40,13 +40,13 @@ class Spread:
 
 @dataclass(frozen=True)
 class Row:
-    """One contestant with one number of envs. Without any reading everything but `failure` is None.
+    """One candidate with one number of envs. Without any reading everything but `failure` is None.
 
     `share` is the rate over the mean of the limit's readings before and after the round. `rate` is in env steps per
     second, `startup` in seconds.
     """
 
-    contestant: str
+    candidate: str
     num_envs: int
     share: Spread | None
     rate: Spread | None
@@ -57,17 +57,17 @@ class Row:
 
 
 def rows(turns: Sequence[Turn]) -> list[Row]:
-    """Summarise the turns, by contestant in order of first appearance. The contest may have been interrupted."""
-    keys = dict.fromkeys((turn.num_envs, turn.contestant) for turn in turns if turn.contestant != LIMIT)
+    """Summarise the turns, by candidate in order of first appearance. The contest may have been interrupted."""
+    keys = dict.fromkeys((turn.num_envs, turn.candidate) for turn in turns if turn.candidate != LIMIT)
     found = []
-    for num_envs, contestant in keys:
-        own = [turn for turn in turns if (turn.num_envs, turn.contestant) == (num_envs, contestant)]
+    for num_envs, candidate in keys:
+        own = [turn for turn in turns if (turn.num_envs, turn.candidate) == (num_envs, candidate)]
         timings = [turn.timing for turn in own if turn.timing is not None]
         startups = [turn.startup for turn in own if turn.startup is not None]
         shares = [share for share in (share_of(turn, turns) for turn in own) if share is not None]
         found.append(
             Row(
-                contestant,
+                candidate,
                 num_envs,
                 Spread.of(shares) if shares else None,
                 Spread.of(timing.rate for timing in timings) if timings else None,
@@ -85,7 +85,7 @@ def share_of(turn: Turn, turns: Sequence[Turn]) -> float | None:
     around = [
         other.timing.rate
         for other in turns
-        if other.contestant == LIMIT
+        if other.candidate == LIMIT
         and other.num_envs == turn.num_envs
         and other.round in (turn.round, turn.round + 1)
         and other.timing is not None
@@ -97,7 +97,7 @@ def share_of(turn: Turn, turns: Sequence[Turn]) -> float | None:
 
 def limit_of(turns: Sequence[Turn]) -> Spread:
     """Return the spread of all readings of the limit, in env steps per second."""
-    return Spread.of(turn.timing.rate for turn in turns if turn.contestant == LIMIT and turn.timing is not None)
+    return Spread.of(turn.timing.rate for turn in turns if turn.candidate == LIMIT and turn.timing is not None)
 
 
 def unsteady(limit: Spread, most: float, consequence: str) -> list[str]:
@@ -127,12 +127,12 @@ def notes(held: Measurement, how: str, loop: str = LOOP) -> list[str]:
             f"only {held.shortest:.0f} steps in a turn: shares may be up to {share:.0%} too high. More --seconds help."
         )
     failed = [row for row in rows(held.turns) if row.failure and not row.unavailable]
-    return said + [f"{row.contestant} failed with {row.num_envs} envs: {row.failure}" for row in failed]
+    return said + [f"{row.candidate} failed with {row.num_envs} envs: {row.failure}" for row in failed]
 
 
 def unavailable(held: Measurement) -> dict[str, str]:
-    """Return the contestants that need something which is not installed, and by name the remedy."""
-    return {turn.contestant: turn.failure or "" for turn in held.turns if turn.unavailable}
+    """Return the candidates that need something which is not installed, and by name the remedy."""
+    return {turn.candidate: turn.failure or "" for turn in held.turns if turn.unavailable}
 
 
 def readings(turns: Sequence[Turn]) -> list[dict[str, Any]]:
@@ -142,7 +142,7 @@ def readings(turns: Sequence[Turn]) -> list[dict[str, Any]]:
         reading = {key: value for key, value in asdict(turn).items() if value is not None and value is not False}
         if turn.timing is not None:
             reading["rate"] = turn.timing.rate
-            if turn.contestant != LIMIT:
+            if turn.candidate != LIMIT:
                 reading["share"] = share_of(turn, turns)
         found.append(reading)
     return found
@@ -205,7 +205,7 @@ def table(found: Sequence[Row], title: str) -> Table:
         result.add_column(heading, justify="right", no_wrap=True)
     for index, row in enumerate(found):
         last = index + 1 == len(found) or found[index + 1].num_envs != row.num_envs
-        result.add_row(escape(row.contestant), *_cells(row), end_section=last)
+        result.add_row(escape(row.candidate), *_cells(row), end_section=last)
     return result
 
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from vecenvs.bench.candidates import Backend, MakesVec, parse
 from vecenvs.bench.contest import LIMIT, Turn, contest, warmup_for
-from vecenvs.bench.contestants import Backend, MakesVec, parse
-from vecenvs.bench.learner import LearningContestant
+from vecenvs.bench.learner import LearningCandidate
 from vecenvs.bench.limit import BareLoops
 from vecenvs.bench.progress import ProgressDisplay
 from vecenvs.bench.report import Spread, rows
@@ -27,7 +27,7 @@ _SHORTEST, _LONGEST = 0.05, 1.0  # seconds of a reading in the first rung
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class Setting:
     """A way to step: a backend and a number of envs, stepped all at once or, with `halves`, half at a time."""
 
     backend: Backend
@@ -51,7 +51,7 @@ class Candidate:
         return self.num_envs, self.halves, processes, bool(options.get("caller_steps"))
 
 
-def make_vec_env_line(env: str, candidate: Candidate, env_kwargs: Mapping[str, Any]) -> str:
+def make_vec_env_line(env: str, candidate: Setting, env_kwargs: Mapping[str, Any]) -> str:
     """Return the line of Python to paste. `env` is an expression: a quoted id, or the name of a function."""
     backend = candidate.backend
     given = [f"num_envs={candidate.num_envs}", f"backend={backend.backend!r}".replace("'", '"')]
@@ -60,9 +60,9 @@ def make_vec_env_line(env: str, candidate: Candidate, env_kwargs: Mapping[str, A
     return f"env = make_vec_env({env}, {', '.join(given)})"
 
 
-def candidates(
+def settings_to_try(
     num_envs: Iterable[int], cores: int, *, learner: bool, more: Sequence[str] = (), native: bool = False
-) -> list[Candidate]:
+) -> list[Setting]:
     """Return what is worth a try with these numbers of envs, the smallest number first.
 
     These are: stepping in process; powers of two of workers up to one per core, and two per core for envs that wait;
@@ -79,12 +79,12 @@ def candidates(
                 texts.append(f"subproc:w={workers}")
             if 1 < workers <= cores:
                 texts.append(f"subproc:w={workers},caller")
-        found += [Candidate(parse(text), n) for text in texts]
+        found += [Setting(parse(text), n) for text in texts]
         if native:
             ways = ["dummy", f"subproc:w={cores}", f"subproc:w={cores},caller"] if 1 < cores <= n else ["dummy"]
-            found += [Candidate(_native(parse(text)), n) for text in ways]
+            found += [Setting(_native(parse(text)), n) for text in ways]
         if learner and n > 1:
-            found += [Candidate(parse(t), n, True) for t in texts if t.startswith("subproc") and "caller" not in t]
+            found += [Setting(parse(t), n, True) for t in texts if t.startswith("subproc") and "caller" not in t]
     return found
 
 
@@ -96,7 +96,7 @@ def _native(backend: Backend) -> Backend:
 class Reading:
     """All turns of one candidate in one rung. `share` is of the limit, `startup` in seconds."""
 
-    candidate: Candidate
+    candidate: Setting
     rung: int
     share: Spread | None
     startup: float | None
@@ -150,7 +150,7 @@ class Search:
 
 
 def search(
-    entrants: Sequence[Candidate],
+    settings: Sequence[Setting],
     loops: BareLoops,
     make_vec: MakesVec,
     display: ProgressDisplay,
@@ -168,20 +168,18 @@ def search(
     try:
         first = loops.run(0.2, 0.05)
         found.limit.append(first.rate)
-        alive = list(entrants)
-        for rung, (seconds, repeats, keep) in enumerate(plan(entrants, budget)):
+        alive = list(settings)
+        for rung, (seconds, repeats, keep) in enumerate(plan(settings, budget)):
             alive = _best(found, alive, rung, keep)
             if not alive:
                 break
             for size in dict.fromkeys(candidate.num_envs for candidate in alive):
-                if rung == 0 and size > min(c.num_envs for c in entrants) and size / first.rate > seconds:
+                if rung == 0 and size > min(c.num_envs for c in settings) and size / first.rate > seconds:
                     found.left_out.append(size)
                     continue
                 own = [candidate for candidate in alive if candidate.num_envs == size]
-                contestants = [
-                    LearningContestant(c.name, c.backend, make_vec, iterations, halves=c.halves) for c in own
-                ]
-                turns = contest([contestants] * repeats, loops, size, seconds=seconds)
+                candidates = [LearningCandidate(c.name, c.backend, make_vec, iterations, halves=c.halves) for c in own]
+                turns = contest([candidates] * repeats, loops, size, seconds=seconds)
                 kept = _until(turns, deadline, found, display, rung)
                 found.readings += _readings(own, rung, kept)
                 if found.out_of_time:
@@ -191,10 +189,10 @@ def search(
     return found
 
 
-def plan(entrants: Sequence[Candidate], budget: float) -> list[tuple[float, int, int]]:
+def plan(settings: Sequence[Setting], budget: float) -> list[tuple[float, int, int]]:
     """Return each rung's seconds per reading, its rounds, and its number of candidates."""
-    sizes = len({candidate.num_envs for candidate in entrants})
-    keep = (len(entrants), max(_FINALISTS, -(-len(entrants) // 2)), _FINALISTS)
+    sizes = len({candidate.num_envs for candidate in settings})
+    keep = (len(settings), max(_FINALISTS, -(-len(settings) // 2)), _FINALISTS)
     shape = [(1, 1, keep[0], sizes), (2, 1, keep[1], sizes), (3, 3, keep[2], 1)]
     turns = sum(repeats * count for _, repeats, count, _ in shape)
     units = sum(length * (repeats * count + (repeats + 1) * groups) for length, repeats, count, groups in shape)
@@ -203,13 +201,13 @@ def plan(entrants: Sequence[Candidate], budget: float) -> list[tuple[float, int,
     return [(length * unit, repeats, count) for length, repeats, count, _ in shape]
 
 
-def total(entrants: Sequence[Candidate], budget: float) -> int:
+def total(settings: Sequence[Setting], budget: float) -> int:
     """Return the largest possible number of readings of a search."""
-    sizes = len({candidate.num_envs for candidate in entrants})
-    return sum(repeats * count + (repeats + 1) * min(sizes, count) for _, repeats, count in plan(entrants, budget))
+    sizes = len({candidate.num_envs for candidate in settings})
+    return sum(repeats * count + (repeats + 1) * min(sizes, count) for _, repeats, count in plan(settings, budget))
 
 
-def _best(found: Search, alive: list[Candidate], rung: int, keep: int) -> list[Candidate]:
+def _best(found: Search, alive: list[Setting], rung: int, keep: int) -> list[Setting]:
     """Return the best `keep` of the last rung that did not fail, in their former order."""
     if rung == 0:
         return alive
@@ -222,19 +220,19 @@ def _until(turns: Iterator[Turn], deadline: float, found: Search, display: Progr
     kept = []
     for turn in turns:
         kept.append(turn)
-        if turn.contestant == LIMIT and turn.timing is not None:
+        if turn.candidate == LIMIT and turn.timing is not None:
             found.limit.append(turn.timing.rate)
-        display.advance(f"rung {rung + 1} of 3, {turn.num_envs} envs: {turn.contestant}")
+        display.advance(f"rung {rung + 1} of 3, {turn.num_envs} envs: {turn.candidate}")
         if time.monotonic() > deadline and (rung or found.readings):
             found.out_of_time = True
             break
     return kept
 
 
-def _readings(own: Sequence[Candidate], rung: int, turns: Sequence[Turn]) -> Iterator[Reading]:
+def _readings(own: Sequence[Setting], rung: int, turns: Sequence[Turn]) -> Iterator[Reading]:
     candidates = {candidate.name: candidate for candidate in own}
-    taken = Counter(turn.contestant for turn in turns)
+    taken = Counter(turn.candidate for turn in turns)
     for row in rows(turns):
         share = row.share if row.failure is None else None
         startup = None if row.startup is None else row.startup.median
-        yield Reading(candidates[row.contestant], rung, share, startup, taken[row.contestant], row.failure)
+        yield Reading(candidates[row.candidate], rung, share, startup, taken[row.candidate], row.failure)

@@ -58,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure, then print the table and the path of the chart. Return 1 if a backend failed, 130 after Ctrl-C."""
     from vecenvs.bench import (
+        candidates,
         check_libraries,
-        contestants,
         machine,
         measurement,
         monitored,
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         check_libraries()
         workload = workloads.workload(args.env, args.env_kwargs)
-        chosen, unavailable = contestants.choose(args.backends)
+        chosen, unavailable = candidates.choose(args.backends)
         if not chosen:
             raise UsageError("; ".join(unavailable.values()))
         cores = usable_cores()
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         elif args.monitor:
             env_fn, make_vec = monitored.monitored(workload), monitored.from_make_vec_env(workload)
         else:
-            env_fn, make_vec = workload, contestants.from_env_fn(workload)
+            env_fn, make_vec = workload, candidates.from_env_fn(workload)
         header = {"command": command(args), "env": args.env, "machine": facts, "versions": machine.versions()}
 
         def keep(held: Measurement) -> None:
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
                 report.write(args.json, report.record({**header, **missing}, held))
 
         held = measurement.measure(
-            [mpi_job.contestant(backend, make_vec, rows=args.native) for backend in chosen],
+            [mpi_job.candidate(backend, make_vec, rows=args.native) for backend in chosen],
             env_fn,
             cores=cores,
             num_envs=args.num_envs,
@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
         keep(held)
         chart = _draw(args, held)
         unavailable.update(report.unavailable(held))
-        notes = [*contestants.meanings(chosen), *report.notes(held, _how(args, workload), _loop(args))]
+        notes = [*candidates.meanings(chosen), *report.notes(held, _how(args, workload), _loop(args))]
         notes += [f"{name} is not available here: {reason}" for name, reason in unavailable.items()]
         report.show(found, f"{_what(args)} on {cores} core{'s' * (cores > 1)}", notes)
         written = {"readings": args.json, "chart": chart}

@@ -75,14 +75,14 @@ def run(args: argparse.Namespace) -> int:
         learner = args.learner_ms is not None
         native = isinstance(workload, workloads.GymEnv) and workload.spec.vector_entry_point is not None
         sizes = args.num_envs or _SIZES
-        entrants = tuning.candidates(sizes, cores, learner=learner, more=args.backends, native=native)
+        settings = tuning.settings_to_try(sizes, cores, learner=learner, more=args.backends, native=native)
         iterations = workloads.iterations_for(_between(args))
         with (
             limit.BareLoops(monitored.monitored(workload), cores) as loops,
-            progress.progress(tuning.total(entrants, args.budget)) as display,
+            progress.progress(tuning.total(settings, args.budget)) as display,
         ):
             make_vec = monitored.from_make_vec_env(workload)
-            found = tuning.search(entrants, loops, make_vec, display, iterations=iterations, budget=args.budget)
+            found = tuning.search(settings, loops, make_vec, display, iterations=iterations, budget=args.budget)
     except (ImportError, workloads.BadRequest) as error:
         raise UsageError(str(error)) from None
     if args.json is not None:

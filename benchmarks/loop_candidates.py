@@ -1,4 +1,4 @@
-"""Bare loops as contestants: one over all envs in this process, and one per core in lock-step.
+"""Bare loops as candidates: one over all envs in this process, and one per core in lock-step.
 
 Loops in lock-step wait for one another after each step. That is about the most that an engine can reach which returns
 all rows at once: cores are never equally fast for long and envs take unequal times, so the slowest loop holds up the
@@ -13,9 +13,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from vecenvs.arguments import split
+from vecenvs.bench.candidates import draw_actions
 from vecenvs.bench.child import Child
 from vecenvs.bench.contest import Stepper, describe
-from vecenvs.bench.contestants import draw_actions
 from vecenvs.bench.workloads import Workload
 from vecenvs.transport.memory import Semaphore, unlink_semaphores
 
@@ -23,7 +23,7 @@ _TRY_SECONDS = 0.05  # how long a child tries its semaphore before it sleeps: lo
 _CHECK_SECONDS = 1.0  # how long a loop waits before it checks that the others are still running
 
 
-class LoopContestant:
+class LoopCandidate:
     """A bare loop over all envs in this process: stepping in one process cannot cost less."""
 
     def __init__(self, name: str, env_fn: Workload, num_envs: int | None = None) -> None:
@@ -69,7 +69,7 @@ def _rows_of_actions(space: Any, num_envs: int) -> list[Any]:
     return batches
 
 
-class LockStepContestant:
+class LockStepCandidate:
     """One loop per core, each over its share of the envs. This process runs the last one."""
 
     def __init__(self, name: str, env_fn: Workload, loops: int) -> None:

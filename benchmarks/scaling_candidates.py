@@ -1,4 +1,4 @@
-"""The contestants of benchmarks/scaling.py besides the engines themselves."""
+"""The candidates of benchmarks/scaling.py besides the engines themselves."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from vecenvs import DummyVecEnv
+from vecenvs.bench.candidates import VecStepper
 from vecenvs.bench.child import Child
-from vecenvs.bench.contest import Contestant, Stepper
-from vecenvs.bench.contestants import VecStepper
+from vecenvs.bench.contest import Candidate, Stepper
 from vecenvs.bench.workloads import Workload
 
 
 @dataclass
 class Made:
-    """A transport as a contestant."""
+    """A transport as a candidate."""
 
     build: Callable[[int], Any]
     name: str = "vec"
@@ -28,9 +28,9 @@ class Made:
 
 @dataclass
 class Sized:
-    """A contestant with a fixed number of envs, so that several sizes take part in one round."""
+    """A candidate with a fixed number of envs, so that several sizes take part in one round."""
 
-    inner: Contestant
+    inner: Candidate
     num_envs: int
 
     @property

@@ -1,4 +1,4 @@
-"""The contestants: each library's vector env, driven through its own `step`, with a Monitor around every env."""
+"""The candidates: each library's vector env, driven through its own `step`, with a Monitor around every env."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from benchmarks.peers.libraries import envpool_vec, puffer_vec
 from benchmarks.peers.steppers import Job
-from benchmarks.stack import contestants
-from benchmarks.stack.contestants import OURS, Contestant
+from benchmarks.stack import candidates
+from benchmarks.stack.candidates import OURS, Candidate
 from benchmarks.training.grid import OWN, SB3, Cell
-from vecenvs.bench.contestants import Backend, parse
+from vecenvs.bench.candidates import Backend, parse
 from vecenvs.bench.monitored import from_make_vec_env, monitored
 
 BASE = {SB3: "SB3 DummyVecEnv", OWN: "Gymnasium SyncVectorEnv"}  # rates are relative to these
 GAPS_BASE = BASE[SB3]
-HALVES = ", halves"  # what a contestant's name ends in
+HALVES = ", halves"  # what a candidate's name ends in
 CHOSEN = {"default": Backend("default", None), "auto": Backend("auto", "auto")}  # type: ignore[arg-type]
 
 Rows = tuple[Any, NDArray[Any], NDArray[np.bool_]]  # observations, rewards, and whether the episode has ended
@@ -116,31 +116,31 @@ def _beyond_sb3(cell: Cell) -> bool:
     return cell.measurement != SB3
 
 
-def _setting(name: str, text: str = "") -> Contestant:
+def _setting(name: str, text: str = "") -> Candidate:
     """Return any setting of ours. With halves it steps one half of the envs while the caller computes on the other."""
     setting = name.removesuffix(HALVES)
     if setting not in CHOSEN:
         parse(setting)
     where = _anywhere if setting == name else lambda cell: cell.measurement == OWN
-    return Contestant(name, OURS, "ours", text, partial(_ours, setting=setting), where)
+    return Candidate(name, OURS, "ours", text, partial(_ours, setting=setting), where)
 
 
-def _sb3_one(cls: str, text: str, **kwargs: Any) -> Contestant:
+def _sb3_one(cls: str, text: str, **kwargs: Any) -> Candidate:
     make = partial(_sb3, cls=cls, **kwargs)
-    return Contestant(f"SB3 {cls}", "stable-baselines3", "sb3", text, make, _anywhere)
+    return Candidate(f"SB3 {cls}", "stable-baselines3", "sb3", text, make, _anywhere)
 
 
-def _gym(cls: str, text: str) -> Contestant:
+def _gym(cls: str, text: str) -> Candidate:
     make = partial(_gymnasium, cls=cls)
-    return Contestant(f"Gymnasium {cls}", "gymnasium", "gymnasium", text, make, _beyond_sb3)
+    return Candidate(f"Gymnasium {cls}", "gymnasium", "gymnasium", text, make, _beyond_sb3)
 
 
-def _puffer(name: str, workers: str, text: str) -> Contestant:
+def _puffer(name: str, workers: str, text: str) -> Candidate:
     make = partial(_pufferlib, workers=workers)
-    return Contestant(f"PufferLib {name}", "pufferlib", "pufferlib", text, make, _beyond_sb3)
+    return Candidate(f"PufferLib {name}", "pufferlib", "pufferlib", text, make, _beyond_sb3)
 
 
-CONTESTANTS: Sequence[Contestant] = [
+CANDIDATES: Sequence[Candidate] = [
     _setting("dummy", 'make_vec_env(..., backend="dummy")'),
     _setting("subproc", 'backend="subproc": a worker per core'),
     _setting("subproc:caller", "the same with caller_steps=True: the caller steps a share"),
@@ -154,7 +154,7 @@ CONTESTANTS: Sequence[Contestant] = [
     _puffer("Serial", "serial", "vector.Serial"),
     _puffer("Multiprocessing, 1 worker", "one", "vector.Multiprocessing, num_workers=1"),
     _puffer("Multiprocessing, a worker per core", "cores", "vector.Multiprocessing, num_workers=cores"),
-    Contestant(
+    Candidate(
         "EnvPool",
         "envpool",
         "envpool",
@@ -164,19 +164,19 @@ CONTESTANTS: Sequence[Contestant] = [
         python=False,
     ),
 ]
-LIBRARIES = {found.library for found in CONTESTANTS}
+LIBRARIES = {found.library for found in CANDIDATES}
 
 
-def contestant(name: str) -> Contestant:
-    """Return the contestant of this name, which may also be any setting of ours, such as "subproc:w=1, halves".
+def candidate(name: str) -> Candidate:
+    """Return the candidate of this name, which may also be any setting of ours, such as "subproc:w=1, halves".
 
     Raises:
-        BadRequest: There is no such contestant or setting.
+        BadRequest: There is no such candidate or setting.
     """
-    return next((found for found in CONTESTANTS if found.name == name), None) or _setting(name)
+    return next((found for found in CANDIDATES if found.name == name), None) or _setting(name)
 
 
-def lineup(cell: Cell, only: Sequence[str] | None = None) -> list[Contestant]:
-    """Return the contestants of a cell, of those named in `only` by name, library or setting."""
-    named = [contestant(name) for name in only or () if name not in LIBRARIES]
-    return contestants.lineup(list(dict.fromkeys([*CONTESTANTS, *named])), cell, only)
+def candidates_of(cell: Cell, only: Sequence[str] | None = None) -> list[Candidate]:
+    """Return the candidates of a cell, of those named in `only` by name, library or setting."""
+    named = [candidate(name) for name in only or () if name not in LIBRARIES]
+    return candidates.candidates_of(list(dict.fromkeys([*CANDIDATES, *named])), cell, only)

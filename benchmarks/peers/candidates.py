@@ -1,4 +1,4 @@
-"""The contestants: each library at the setting that its documentation recommends for speed."""
+"""The candidates: each library at the setting that its documentation recommends for speed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.peers import libraries
 from benchmarks.peers.grid import Cell
-from benchmarks.stack.contestants import OURS, Contestant
+from benchmarks.stack.candidates import OURS, Candidate
 
 BOUND = "bare loops in lock-step"
 
@@ -21,31 +21,31 @@ def _no_attr(cell: Cell) -> bool:
     return not cell.attr
 
 
-def _ours(setting: str, text: str, family: str = "ours", **options: Any) -> Contestant:
-    return Contestant(setting, OURS, family, text, partial(libraries.ours, setting=setting), **options)
+def _ours(setting: str, text: str, family: str = "ours", **options: Any) -> Candidate:
+    return Candidate(setting, OURS, family, text, partial(libraries.ours, setting=setting), **options)
 
 
-def _gymnasium(cls: str, text: str, **options: Any) -> Contestant:
+def _gymnasium(cls: str, text: str, **options: Any) -> Candidate:
     make = partial(libraries.gymnasium, cls=cls)
-    return Contestant(f"Gymnasium {cls}", "gymnasium", "gymnasium", text, make, **options)
+    return Candidate(f"Gymnasium {cls}", "gymnasium", "gymnasium", text, make, **options)
 
 
-def _sb3(cls: str, text: str, most: int = 1024, **arguments: str) -> Contestant:
+def _sb3(cls: str, text: str, most: int = 1024, **arguments: str) -> Candidate:
     make = partial(libraries.sb3, cls=cls, **arguments)
-    return Contestant(f"SB3 {cls}", "stable-baselines3", "sb3", text, make, most=most)
+    return Candidate(f"SB3 {cls}", "stable-baselines3", "sb3", text, make, most=most)
 
 
-def _tianshou(cls: str, text: str, make: Callable[..., Any] = libraries.tianshou, **options: Any) -> Contestant:
+def _tianshou(cls: str, text: str, make: Callable[..., Any] = libraries.tianshou, **options: Any) -> Candidate:
     family = "ray" if cls == "RayVectorEnv" else "tianshou"
-    return Contestant(
+    return Candidate(
         f"tianshou {cls}", "tianshou", family, text, partial(make, cls=cls.removesuffix(", halves")), **options
     )
 
 
-def _puffer(version: str, family: str, distribution: str) -> list[Contestant]:
-    def one(name: str, workers: str, text: str) -> Contestant:
+def _puffer(version: str, family: str, distribution: str) -> list[Candidate]:
+    def one(name: str, workers: str, text: str) -> Candidate:
         make = partial(libraries.pufferlib, workers=workers, distribution=distribution)
-        return Contestant(f"{version} {name}", "pufferlib", family, text, make, _no_attr)
+        return Candidate(f"{version} {name}", "pufferlib", family, text, make, _no_attr)
 
     halves = partial(libraries.pufferlib_in_part, workers="cores", distribution=distribution)
     name, text = f"{version} Multiprocessing, halves", "num_workers=cores, batch_size=n/2"
@@ -53,17 +53,17 @@ def _puffer(version: str, family: str, distribution: str) -> list[Contestant]:
         one("Serial", "serial", "vector.Serial; its arrays are its own, valid until the next step"),
         one("Multiprocessing, 1 worker", "one", "num_workers=1; arrays as above"),
         one("Multiprocessing, a worker per core", "cores", "num_workers=cores; arrays as above"),
-        Contestant(name, "pufferlib", family, text, halves, _with_learner),
+        Candidate(name, "pufferlib", family, text, halves, _with_learner),
     ]
 
 
-CONTESTANTS: Sequence[Contestant] = [
+CANDIDATES: Sequence[Candidate] = [
     _ours("dummy", "DummyVecEnv(env_fns)"),
     _ours("dummy:copy=false", "the same, arrays valid until the next step", where=lambda cell: cell.relative),
     _ours("subproc", "SubprocVecEnv(env_fns): a worker per core"),
     _ours("subproc:caller", "caller_steps=True: the caller steps a share"),
     _ours("subproc:caller,copy=false", "the same, arrays valid until the next step"),
-    Contestant(
+    Candidate(
         "subproc, halves",
         OURS,
         "ours",
@@ -82,7 +82,7 @@ CONTESTANTS: Sequence[Contestant] = [
     _tianshou("ShmemVectorEnv", "shared memory; a process per env", most=256),
     _tianshou("RayVectorEnv", "on a running Ray; an actor per env", most=8, slow=True),
     _tianshou("ShmemVectorEnv, halves", "wait_num=n/2", libraries.tianshou_in_part, most=256, where=_with_learner),
-    Contestant(
+    Candidate(
         "TorchRL ParallelEnv",
         "torchrl",
         "torchrl",
@@ -93,7 +93,7 @@ CONTESTANTS: Sequence[Contestant] = [
     ),
     *_puffer("PufferLib", "pufferlib", "pufferlib"),
     *_puffer("PufferLib 3", "pufferlib3", "pufferlib-core"),
-    Contestant(
+    Candidate(
         "EnvPool",
         "envpool",
         "envpool",
@@ -102,7 +102,7 @@ CONTESTANTS: Sequence[Contestant] = [
         lambda cell: cell.env in libraries.ENVPOOL and not cell.attr,
         python=False,
     ),
-    Contestant(
+    Candidate(
         BOUND,
         "none",
         "ours",
@@ -114,6 +114,6 @@ CONTESTANTS: Sequence[Contestant] = [
 ]
 
 
-def contestant(name: str) -> Contestant:
-    """Return the contestant of this name."""
-    return next(found for found in CONTESTANTS if found.name == name)
+def candidate(name: str) -> Candidate:
+    """Return the candidate of this name."""
+    return next(found for found in CANDIDATES if found.name == name)

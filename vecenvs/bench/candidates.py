@@ -1,4 +1,4 @@
-"""The backends of vecenvs as contestants, parsed from what users write on the command line.
+"""The backends of vecenvs as candidates, parsed from what users write on the command line.
 
 subproc                                    a backend with its defaults
 subproc:num_workers=1,caller_steps=true    with options of its constructor
@@ -118,8 +118,8 @@ def from_env_fn(env_fn: Workload) -> MakesVec:
     return make
 
 
-class VecContestant:
-    """A backend as a contestant. With `rows` all rows count, also those that are no transitions."""
+class VecCandidate:
+    """A backend as a candidate. With `rows` all rows count, also those that are no transitions."""
 
     def __init__(self, backend: Backend, make_vec: MakesVec, *, rows: bool = False) -> None:
         self.name = backend.name

@@ -1,4 +1,4 @@
-"""The contestants: each library's vectorised env in one setting."""
+"""The candidates: each library's vectorised env in one setting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OURS = "vecenvs"
 
 
 @dataclass(frozen=True)
-class Contestant:
+class Candidate:
     """A library's vectorised env in one setting.
 
     `make` makes the envs of a `Job`. `family` names the process in which it takes its turns, apart from other
@@ -37,15 +37,15 @@ class Contestant:
         return cell.num_envs <= self.most and (not self.slow or cell.everyone) and self.where(cell)
 
 
-def lineup(contestants: Sequence[Contestant], cell: Any, only: Sequence[str] | None = None) -> list[Contestant]:
-    """Return the contestants of a cell, of those named in `only` by name or library.
+def candidates_of(candidates: Sequence[Candidate], cell: Any, only: Sequence[str] | None = None) -> list[Candidate]:
+    """Return the candidates of a cell, of those named in `only` by name or library.
 
     Raises:
-        BadRequest: There is no contestant and no library of this name.
+        BadRequest: There is no candidate and no library of this name.
     """
     for name in only or ():
-        if all(name not in (found.name, found.library) for found in contestants):
-            there = ", ".join(dict.fromkeys(found.library for found in contestants))
-            raise BadRequest(f"--contestants {name}: no such contestant; the libraries are {there}")
-    named = [found for found in contestants if not only or found.name in only or found.library in only]
+        if all(name not in (found.name, found.library) for found in candidates):
+            there = ", ".join(dict.fromkeys(found.library for found in candidates))
+            raise BadRequest(f"--candidates {name}: no such candidate; the libraries are {there}")
+    named = [found for found in candidates if not only or found.name in only or found.library in only]
     return [found for found in named if found.takes(cell)]
