@@ -7,6 +7,7 @@
 VecEnv in the same autoreset mode, with the same loop; in mode "disabled" both sides reset the envs that have ended.
 pfrl's loop always does, so its view over a VecEnv in mode "same_step" is in the same group.
 *native*: Gymnasium's NumPy CartPole (1024 in one batch) through from_gymnasium beside the env itself.
+*tensors*: 4096 rows of 48 numbers of a batched env over torch as tensors, without a copy, and normalised.
 
 Within a group each side has a process of its own, and the sides take turns of a few hundredths of a second, so that all
 meet the same state of the machine; the others sleep meanwhile. All processes are made anew a few times. A figure is the
@@ -30,7 +31,7 @@ import gymnasium as gym
 import numpy as np
 from shared import RESULTS, about, write
 
-from vecenvs import DummyVecEnv, SubprocVecEnv, VecEnv
+from vecenvs import Batched, DummyVecEnv, SubprocVecEnv, VecEnv, VecNormalize, VecTorch
 from vecenvs.bench.child import Child
 from vecenvs.bench.contest import run_for, warmup_for
 from vecenvs.views import as_gymnasium, as_pfrl, as_sb3, from_gymnasium
@@ -111,6 +112,39 @@ def native_groups(num_envs: int) -> dict[str, Group]:
     }
 
 
+class TorchBatch:
+    """A batched env over torch with some work in each step: a product of matrices."""
+
+    def __init__(self, num_envs: int) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        self.single_observation_space = gym.spaces.Box(-np.inf, np.inf, (48,), np.float32)
+        self.single_action_space = gym.spaces.Discrete(2)
+        self.num_envs = num_envs
+        self._obs, self._mix = torch.zeros(num_envs, 48), torch.rand(48, 48) / 48
+        self._never = torch.zeros(num_envs, dtype=torch.bool)
+
+    def reset(self, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return self._obs, {}
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        self._obs = self._obs @ self._mix + actions[:, None]
+        return self._obs, self._obs[:, 0], self._never, self._never, {}
+
+
+def tensor_groups(num_envs: int) -> dict[str, Group]:
+    def make() -> VecEnv:
+        return DummyVecEnv([Batched(functools.partial(TorchBatch, num_envs), num_envs)], copy=False)
+
+    return {
+        "torch": {
+            "VecTorch, copy=False": (lambda: VecTorch(make()), step),
+            "VecTorch, VecNormalize": (lambda: VecTorch(VecNormalize(make())), step),
+        }
+    }
+
+
 def cartpoles(num_envs: int) -> list[Callable[[], Any]]:
     return [functools.partial(gym.make, "CartPole-v1", disable_env_checker=True)] * num_envs
 
@@ -177,6 +211,7 @@ def show(name: str, found: dict[str, Any]) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parts = {"info": (info_groups, 64), "views": (view_groups, 64), "native": (native_groups, 1024)}
+    parts["tensors"] = (tensor_groups, 4096)
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=list(parts), default=list(parts))
     parser.add_argument("--seconds", type=float, default=0.04, help="of a turn")

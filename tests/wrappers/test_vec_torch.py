@@ -26,6 +26,7 @@ from vecenvs import (
     VecNormalize,
     VecTorch,
 )
+from vecenvs.batch.layout import SpaceLayout
 from vecenvs.testing.compare import assert_same
 from vecenvs.testing.envs import FailingEnv, SampledEnv, counting_fns
 from vecenvs.views import as_gymnasium, as_pfrl
@@ -186,6 +187,50 @@ def test_staging(monkeypatch: pytest.MonkeyPatch) -> None:
         for copy, row in zip(staging.copy_all([row[k:] + k for row in rows], 4), rows, strict=True):
             assert torch.equal(copy, row[k:] + k)
     assert log == [(4, 3), (4,), "record", (4, 3), (4,), "record", 0, "record", 1, "record"]
+
+
+class OwnRows:
+    """A batched env over two sets of rows, arrays or tensors, which it writes by turns: `given` is the last one."""
+
+    def __init__(self, num_envs: int, observation_space: spaces.Space[Any], give: Any) -> None:
+        self.num_envs = num_envs
+        self.single_observation_space, self.single_action_space = observation_space, spaces.Discrete(2)
+        layout = SpaceLayout(observation_space)
+        zeros = [[np.zeros((num_envs, *leaf.shape), leaf.dtype) for leaf in layout.leaves] for _ in range(2)]
+        self._written, self._waiting = ([give(part) for part in parts] for parts in zeros)
+        self._structured = layout.unflatten
+        self._flags = np.zeros(num_envs, bool)
+
+    def reset(self, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        return self._structured(self._written), {}
+
+    def step(self, actions: Any) -> tuple[Any, ...]:
+        self._written, self._waiting = self._waiting, self._written
+        self.given = self._written
+        for part in self.given:
+            part += 1
+        return self._structured(self.given), np.ones(self.num_envs), self._flags, self._flags, {}
+
+
+@pytest.mark.parametrize("tensors", [False, True], ids=["arrays", "tensors"])
+@pytest.mark.parametrize("nested", [False, True], ids=["flat", "nested"])
+def test_rows_of_a_batched_env_here_are_not_copied(tensors: bool, nested: bool) -> None:
+    """With copy=False tensors share the memory of the env's own rows, once the first step has been made."""
+    import torch
+
+    rng = np.random.default_rng()
+    n, shape = int(rng.integers(1, 300)), tuple(rng.integers(1, 40, rng.integers(0, 3)).tolist())
+    space: spaces.Space[Any] = spaces.Box(-np.inf, np.inf, shape, rng.choice([np.float32, np.float64]))
+    if nested:
+        space = spaces.Dict({"a": space, "b": spaces.Tuple([spaces.Box(0, 255, (5,), np.uint8), space])})
+    env = OwnRows(n, space, torch.from_numpy if tensors else np.asarray)
+    with VecTorch(DummyVecEnv([Batched(lambda: env, n)], copy=False)) as vec:
+        vec.reset()
+        for k in range(6):
+            obs = leaves(vec.step(np.zeros(n, np.int64))[0])
+            for seen, own in zip(obs, env.given, strict=True):
+                assert torch.equal(seen, torch.as_tensor(own)), (n, space)
+                assert k == 0 or seen.data_ptr() == torch.as_tensor(own).data_ptr(), (n, space)
 
 
 def test_jax(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,27 +139,29 @@ class VecNormalize(VecRowsWrapper):
         slots, over = batch.indices, batch.dones
         if self._original is None:
             self._original = SpaceColumns(self._layout, self.num_envs, np.zeros)
-        self._original.assign(self._layout.flatten(batch.obs), slots)
-        self._rewards[slots] = batch.rewards
+        rows: Any = slice(None) if lock_step and len(slots) == self.num_envs else slots  # a slice is copied faster
+        self._original.assign(self._layout.flatten(batch.obs), rows)
+        self._rewards[rows] = batch.rewards
         if self.training:
             # The row that ends an episode holds the next one's first observation in same_step mode only.
             fresh = ~flagged(batch, REPEAT) & (~over if self.autoreset != "same_step" else np.ones(len(slots), bool))
             for key, statistics in self._in_use.items():
-                statistics.add((batch.obs if key is None else batch.obs[key])[fresh])
+                part = batch.obs if key is None else batch.obs[key]
+                statistics.add(part if fresh.all() else part[fresh])
             real = slots[batch.active]
             self.returns[real] = self.returns[real] * self.gamma + batch.rewards[batch.active]
             self._statistics.returns.add(self.returns[real])
             if lock_step:
                 self.flush()
         self.returns[slots[over | ~batch.active]] = 0.0
-        batch.obs = self._normalized_obs(batch.obs)
+        batch.obs = self._normalized_obs(batch.obs, scratch=True)
         if self._in_use:
             ended = last_infos(batch)
             check_last(ended, self.venv.observation_space)
             vec_statistics.normalize_last(ended, self._in_use, self.epsilon, self.clip_obs)
         if self.norm_reward:
             # From the rounded rewards, so that `step` and `recv` give the same.
-            self._normalized[slots] = normalized = self._scaled(batch.rewards)
+            self._normalized[rows] = normalized = self._scaled(batch.rewards)
             batch.rewards = as_float32(normalized)
 
     def _scaled(self, rewards: NDArray[Any]) -> NDArray[np.float64]:
@@ -170,8 +172,12 @@ class VecNormalize(VecRowsWrapper):
     def _in_use(self) -> dict[str | None, Statistics]:
         return self._statistics.obs if self._norm_obs else {}
 
-    def _normalized_obs(self, obs: Any) -> Any:
-        return self._converted(obs, lambda statistics, part: statistics.normalize(part, self.epsilon, self.clip_obs))
+    def _normalized_obs(self, obs: Any, *, scratch: bool = False) -> Any:
+        def normalize(statistics: Statistics, part: Any) -> Any:
+            memory = statistics.scratch(len(part)) if scratch else None
+            return statistics.normalize(part, self.epsilon, self.clip_obs, memory)
+
+        return self._converted(obs, normalize)
 
     def _converted(self, obs: Any, convert: Callable[[Statistics, Any], Any]) -> Any:
         """Return one observation or a batch, with converted parts where there are statistics."""

@@ -72,12 +72,17 @@ class Statistics:
         self._merger = merger
         self._none: Moments = (np.zeros(shape), np.zeros(shape), 0.0)
         self._waiting = self._none
+        self._scratch = np.zeros((0, *shape))
 
     def add(self, values: NDArray[Any]) -> None:
         """Add a batch (k, *shape), k >= 0."""
         if len(values):
-            values = values.astype(np.float64)
-            moments: Moments = (values.mean(axis=0), values.var(axis=0), float(len(values)))
+            # Less the first value, which is about as large as the others, sums of squares lose no digits.
+            first, count = np.asarray(values[0], np.float64), float(len(values))
+            rows = np.subtract(values, first, out=self.scratch(len(values)))
+            mean = np.einsum("i...->...", rows) / count
+            variance = np.maximum(np.einsum("i...,i...->...", rows, rows) / count - mean * mean, 0.0)
+            moments: Moments = (first + mean, variance, count)
             if self._merger is None:
                 self.rms.update_from_moments(*moments)  # type: ignore[no-untyped-call]
             else:
@@ -91,10 +96,20 @@ class Statistics:
             if merged[2]:
                 self.rms.update_from_moments(*merged)  # type: ignore[no-untyped-call]
 
-    def normalize(self, values: Any, epsilon: float, clip: float) -> NDArray[np.float32]:
-        """Return a value or a batch less the mean, divided by the spread and clipped."""
-        scaled = (values - self.rms.mean) / self.spread(epsilon)
-        return np.asarray(np.clip(scaled, -clip, clip), np.float32)
+    def scratch(self, count: int) -> NDArray[np.float64]:
+        """Return memory for `count` values, until the next call: on new pages arithmetic takes several times longer."""
+        if len(self._scratch) < count:
+            self._scratch = np.empty((count, *self._scratch.shape[1:]))
+        return self._scratch[:count]
+
+    def normalize(
+        self, values: Any, epsilon: float, clip: float, scratch: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float32]:
+        """Return a value or a batch less the mean, divided by the spread and clipped; compute it in `scratch`."""
+        scaled = np.asarray(np.subtract(values, self.rms.mean, out=scratch))
+        scaled /= self.spread(epsilon)
+        found = scaled.astype(np.float32)
+        return np.clip(found, -clip, clip, out=found)
 
     def unnormalize(self, values: Any, epsilon: float) -> NDArray[np.float64]:
         """Undo `normalize`, except for clipping."""
