@@ -612,7 +612,7 @@ def batched_env_hint(env: Any) -> str:
     if isinstance(env, VecEnv):
         return "it is a VecEnv already, to be used as it is"
     if hasattr(env, "num_envs") and hasattr(env, "step_async"):  # Stable-Baselines3's and baselines'
-        return "give the functions that make its single envs"
+        return "give the functions that make its single envs (vecenvs.views.as_sb3 shows their VecEnv to such programs)"
     if hasattr(env, "single_action_space") and getattr(env, "num_envs", 1) != 1:  # a simulator's
         return "vecenvs.Batched(make, num_envs) marks its function"
     return ""

@@ -8,12 +8,21 @@ from vecenvs.views.gymnasium.from_gymnasium import from_gymnasium
 from vecenvs.views.gymnasium.make_vec import make_gymnasium_vec, use_for_make_vec
 from vecenvs.views.gymnasium.view import as_gymnasium
 from vecenvs.views.pfrl import as_pfrl
+from vecenvs.views.tianshou import as_tianshou
 
 if TYPE_CHECKING:
     from vecenvs.vec_env import VecEnv
     from vecenvs.views.sb3 import SB3View
 
-__all__ = ["as_gymnasium", "as_pfrl", "as_sb3", "from_gymnasium", "make_gymnasium_vec", "use_for_make_vec"]
+__all__ = [
+    "as_gymnasium",
+    "as_pfrl",
+    "as_sb3",
+    "as_tianshou",
+    "from_gymnasium",
+    "make_gymnasium_vec",
+    "use_for_make_vec",
+]
 
 
 def as_sb3(vec: VecEnv) -> SB3View:

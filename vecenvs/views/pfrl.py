@@ -52,15 +52,7 @@ def as_pfrl(vec: VecEnv, *, time_limit: str = "done") -> PfrlView:
 class PfrlView:
     """The VecEnv `vec` behind pfrl's interface: tuples with one item per env in place of batches.
 
-    Each observation is a view into the batch of its step; nothing else refers to that batch.
-
-    Args:
-        vec: the VecEnv, as in `vecenvs.views.as_pfrl`.
-        time_limit: as in `vecenvs.views.as_pfrl`.
-
-    Raises:
-        TypeError: `vec` is not a VecEnv.
-        ValueError: `vec` has another autoreset mode than "same_step" and "disabled", or `time_limit` is unknown.
+    Each observation is a view into the batch of its step; nothing else refers to that batch. See `as_pfrl`.
 
     Attributes:
         last_obs: a tuple with the last observation of each env, None before its first reset and after `close`.

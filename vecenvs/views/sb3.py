@@ -41,14 +41,7 @@ class SB3View(SB3VecEnv):  # type: ignore[misc, unused-ignore]
     SB3 expects.
 
     Arguments named `indices` are an int, an iterable of ints or None for all envs, as in SB3. A negative int counts
-    from the end, and an env may be named twice. IndexError for an env that does not exist.
-
-    Args:
-        vec: the VecEnv, as in `vecenvs.views.as_sb3`.
-
-    Raises:
-        TypeError: `vec` is not a VecEnv.
-        ValueError: `vec` has another autoreset mode than "same_step", or `copy=False`.
+    from the end, and an env may be named twice. IndexError for an env that does not exist. See `vecenvs.views.as_sb3`.
     """
 
     def __init__(self, vec: VecEnv) -> None:

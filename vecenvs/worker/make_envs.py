@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import os
 import socket
 from collections.abc import Callable, Iterable, Sequence
@@ -31,9 +32,13 @@ MEMBERS = ("reset", "step", "close", *SPACES)  # what an env is used by
 # Members by which envs of other interfaces are known, and what to do with these.
 _OTHERS = {
     "action_spec": "envs of dm_env and dm_control need shimmy's DmControlCompatibilityV0 around them",
-    "possible_agents": "envs of several agents (PettingZoo) need a wrapper that shows them as one agent, or SuperSuit, "
-    "which makes a vector env of them for vecenvs.from_gymnasium",
+    "possible_agents": "envs of several agents (PettingZoo) are stepped by vecenvs.compat.remote_vector_env, or by "
+    "vecenvs.from_gymnasium as the vector env that SuperSuit makes of them",
 }
+_JAX = (
+    "envs of JAX whose state callers keep (Brax, gymnax, Jumanji) need a class that keeps it and has reset and step "
+    "over arrays of all envs; vecenvs.Batched(make, num_envs) marks its function, see docs/batched.md"
+)
 NEW_EACH_TIME = "it must return a new gymnasium.Env each time it is called"
 COMMON = ("observation_space", "action_space", "render_mode")  # what all envs of a VecEnv have alike
 
@@ -150,8 +155,17 @@ def describe_interface_problem(env: Any) -> str:
     if not faults:
         return ""
     what = f"a {kind}" if isinstance(env, gym.Env) else f"a {kind}, which is no gymnasium.Env,"
-    others = [remedy for member, remedy in _OTHERS.items() if hasattr(env, member)]
+    others = [_JAX] if _takes_key(env) else [remedy for member, remedy in _OTHERS.items() if hasattr(env, member)]
     return f"{what} {' and '.join(faults)}: {'; '.join([*others, NEW_EACH_TIME])}"
+
+
+def _takes_key(env: Any) -> bool:
+    """Tell whether `reset` takes a key of JAX's random numbers."""
+    reset = getattr(env, "reset", None)
+    try:
+        return callable(reset) and not {"key", "rng"}.isdisjoint(inspect.signature(reset).parameters)
+    except ValueError:  # of a function in C
+        return False
 
 
 def _mismatch(envs: Sequence[Any], first: int) -> tuple[int, str, Any, Any] | None:

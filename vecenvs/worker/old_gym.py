@@ -1,4 +1,4 @@
-"""Remedies for envs of Gym's interface before 0.26, to be added to the errors that these cause."""
+"""Remedies for envs of other interfaces, Gym's before 0.26 above all, to be added to the errors that these cause."""
 
 from __future__ import annotations
 
@@ -16,16 +16,27 @@ _SEED = (
     "Gymnasium's envs are seeded by reset(seed=...): leave env.seed out, and give the seed to the VecEnv, by seed() "
     "or reset(seed=...), or to make_vec_env"
 )
+_OBJECTIVES = (
+    "rewards of several objectives, as of MO-Gymnasium's envs, become numbers by its LinearReward(env, weight)"
+)
+_COROUTINE = (
+    "reset and step must be plain functions: let a class around the env run its coroutines (asyncio.run), and give "
+    "every env a worker (num_workers=num_envs) so that they wait at the same time"
+)
 
 
 def remedy(env: Any, exc: BaseException) -> str:
-    """Return how to change `env` if its old interface is the cause of `exc`; "" if that cannot be told."""
+    """Return how to change `env` if its interface is the cause of `exc`; "" if that cannot be told."""
     if not issubclass(type(exc), (TypeError, ValueError)):
         return ""
     try:
         text = str(exc)
         if "keyword argument" in text and any(map(_takes_no_seed, _layers(env))):
             return _WRITE.format(_RESET)
+        if "coroutine" in text:
+            return _COROUTINE
+        if "reward must be a number" in text or "array of size 1" in text or "only 0-dimensional arrays" in text:
+            return _OBJECTIVES
         if "unpack" in text and not _is_in_env(exc, [*_layers(env)][-1]):
             return _WRITE.format(_STEP if "expected 5" in text else _RESET)
     except Exception:  # from a foreign __str__ or __getattr__

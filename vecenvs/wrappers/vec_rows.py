@@ -72,12 +72,8 @@ class VecBatchWrapper(VecEnvWrapper):
 class VecRowsWrapper(VecBatchWrapper):
     """Call `_on_rows` with all rows that `venv` returns, each once. Subclasses define that method.
 
-    Rows are those of `step`, of `recv`, of a `reset` of all or some envs, and those in the `batch` of an EnvError.
-
-    Args:
-        venv: the VecEnv to wrap.
-        observation_space: the space of one env's observations as this wrapper returns them; None for that of `venv`.
-        action_space: the space of one env's actions as this wrapper takes them; None for that of `venv`.
+    Rows are those of `step`, of `recv`, of a `reset` of all or some envs, and those in the `batch` of an EnvError. The
+    arguments are those of `vecenvs.VecEnvWrapper`.
     """
 
     _takes_arrays = True

@@ -55,15 +55,7 @@ def as_gymnasium(vec: VecEnv) -> GymnasiumView:
 
 
 class GymnasiumView(GymnasiumCalls, VectorEnv[Any, Any, NDArray[Any]]):  # skrl looks at the direct base classes
-    """The VecEnv `vec` behind Gymnasium's interface.
-
-    Args:
-        vec: the VecEnv, as in `vecenvs.views.as_gymnasium`.
-
-    Raises:
-        TypeError: `vec` is not a VecEnv.
-        ValueError: Gymnasium does not have its autoreset mode.
-    """
+    """The VecEnv `vec` behind Gymnasium's interface: see `as_gymnasium`."""
 
     def __init__(self, vec: VecEnv) -> None:
         check_vec_env("as_gymnasium", vec)
