@@ -46,7 +46,7 @@ from vecenvs.wrappers.base import VecEnvWrapper
 if TYPE_CHECKING:  # `_LATER` for type checkers and editors
     from vecenvs.backends.mpi import MpiVecEnv
     from vecenvs.backends.ray import RayVecEnv
-    from vecenvs.views import as_gymnasium, as_pfrl, as_sb3, from_gymnasium
+    from vecenvs.views import as_gymnasium, as_pfrl, as_sb3, as_tianshou, from_gymnasium
 
 # Names whose modules are imported when a program first asks for the name.
 _LATER = {
@@ -55,6 +55,7 @@ _LATER = {
     "as_gymnasium": "vecenvs.views",
     "as_pfrl": "vecenvs.views",
     "as_sb3": "vecenvs.views",
+    "as_tianshou": "vecenvs.views",
     "from_gymnasium": "vecenvs.views",
 }
 
@@ -92,6 +93,7 @@ __all__ = [
     "as_gymnasium",
     "as_pfrl",
     "as_sb3",
+    "as_tianshou",
     "from_gymnasium",
     "info_columns",
     "make_vec_env",

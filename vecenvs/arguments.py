@@ -145,14 +145,10 @@ def parse_count(name: str, value: Any) -> int:
     return number
 
 
-def parse_number(name: str, value: Any) -> float:
+def parse_number(name: str, value: Any, what: str = "a number") -> float:
     """Return a number as a float. TypeError for anything else, True included."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (Real, np.integer, np.floating)):
-        raise TypeError(f"{name} must be a number, not {value!r}")
-    return _float(name, value)
-
-
-def _float(name: str, value: Any) -> float:
+        raise TypeError(f"{name} must be {what}, not {value!r}")
     try:
         return float(value)
     except OverflowError:
@@ -235,11 +231,10 @@ def parse_timeout(timeout: float | None, name: str = "timeout") -> float | None:
     """Return a number of seconds, at least 0, as a float; None for no limit."""
     if timeout is None:
         return None
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float, np.integer, np.floating)):
-        raise TypeError(f"{name} must be seconds or None, not {timeout!r}")
-    if not timeout >= 0:
+    seconds = parse_number(name, timeout, "seconds or None")
+    if not seconds >= 0:
         raise ValueError(f"{name} must be seconds from 0 on, not {timeout!r}")
-    return _float(name, timeout)
+    return seconds
 
 
 def parse_limit(timeout: float | None, name: str) -> float:
