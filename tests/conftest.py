@@ -6,6 +6,9 @@ that its class or module names. The tests of a chosen backend that cannot be imp
 
 The tests have two tiers. `make test` leaves out those marked `long`; `make test-all` runs all. A configuration can mark
 its tests as long. If a class of tests has an attribute `short`, a suite, all its tests outside this suite are long.
+
+On the first configuration of a matrix the short tier has all values of a test's parameters, in all combinations; on the
+others, which are `sparse`, it has each value once, and of the parameters in VALUES one.
 """
 
 from __future__ import annotations
@@ -62,6 +65,8 @@ class Configuration:
     """Whether its tests belong to the long tier."""
     python: bool = False
     """Whether the twin of the compiled core runs, here and in workers by fork."""
+    sparse: bool = False
+    """Whether the short tier has all combinations of parameters on another configuration."""
 
     def make_vec(self, env_fns: Any, **common: Any) -> VecEnv:
         """Make the VecEnv; no more workers than envs, and one for each host but those that the caller steps."""
@@ -76,6 +81,13 @@ class Configuration:
 
 
 NOWHERE = Configuration("nowhere", "")
+
+# Parameters for what an env or its caller may give. A worker's code checks and writes it, which is the same in any
+# process: the short tier has all values on the first configuration of a matrix, and one of them on the others.
+VALUES = frozenset(
+    ["ask", "batch_space", "case", "flag", "function", "given", "member", "message", "nested", "number", "odd", "old",
+     "part", "seed", "shape", "shared", "value", "wrapped", "wrong"]
+)  # fmt: skip
 
 
 def sb3() -> Any:
@@ -162,7 +174,7 @@ MATRICES: dict[str, dict[str, list[Configuration]]] = {
             replace(subproc("fork", 2, long=True), name="subproc-fork-2-python", python=True),
         ],
     },
-    "caller": {**NO_OTHERS, "subproc": [subproc("caller", 3)]},
+    "caller": {**NO_OTHERS, "subproc": [replace(subproc("caller", 3), sparse=True)]},
     # For batched envs, which the compiled core does not step.
     "batched": {
         "dummy": [*DUMMY, Configuration("dummy-python", "dummy", python=True, long=True)],
@@ -247,9 +259,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             configuration
             for backend in chosen_backends(metafunc.config)
             for configuration in matrix.get(backend, matrix.get(OTHERS, [workers(backend, 2)]))
+            if not (configuration.long and short_tier(metafunc.config))
         ]
+        first = next((each for each in chosen if not each.long), None)
         params = [
-            pytest.param(configuration, id=configuration.name, marks=[pytest.mark.long] if configuration.long else [])
+            pytest.param(
+                replace(configuration, sparse=configuration.sparse or configuration not in (first, *BOTH)),
+                id=configuration.name,
+                marks=[pytest.mark.long] if configuration.long else [],
+            )
             for configuration in chosen or [NOWHERE]
         ]
         metafunc.parametrize("configuration", params)
@@ -263,6 +281,33 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if any(line in collection_path.read_text() for line in long) else None
 
 
+def pytest_pycollect_makeitem(collector: Any, name: str, obj: Any) -> list[pytest.Item] | None:
+    """Make, for the short tier, no items of long tests: each of its processes would spend seconds on them."""
+    marks = getattr(obj, "pytestmark", [])
+    long = beyond_short(collector.obj, name) or any(mark.name == "long" for mark in marks)
+    return [] if long and short_tier(collector.config) and collector.istestfunction(obj, name) else None
+
+
+def beyond_short(cls: Any, name: str) -> bool:
+    """Tell whether a class keeps this test out of the short tier."""
+    short = getattr(cls, "short", None)
+    return short is not None and not hasattr(short, name)
+
+
+def left_out(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield the tests of sparse configurations that the short tier leaves out: those that show no further value."""
+    shown: dict[tuple[Any, ...], set[tuple[str, int]]] = {}
+    for item in items:
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        configuration = params.get("configuration", NOWHERE)
+        if configuration.sparse:
+            values = {(name, id(value)) for name, value in params.items() if name not in VALUES}
+            before = shown.setdefault((item.parent, item.originalname, configuration.name), set())
+            if values <= before:
+                yield item
+            before |= values
+
+
 def pytest_collection_finish() -> None:
     """Keep the garbage collector, here and in forks, away from the hundreds of thousands of objects that stay."""
     gc.collect()
@@ -274,14 +319,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Tests that repeat those of the short tier on another configuration come last: CI has no time for all.
     """
-    repeats, nowhere = set(), set()
+    repeats, nowhere = {*left_out(items)}, set()
+    for item in repeats:
+        item.add_marker(pytest.mark.long)
     for item in items:
         params = getattr(item, "callspec", None)
         configurations = (
             [value for value in params.params.values() if isinstance(value, Configuration)] if params else []
         )
-        short = getattr(getattr(item, "cls", None), "short", object)
-        if short is not object and not hasattr(short, getattr(item, "originalname", "")):
+        if beyond_short(getattr(item, "cls", None), getattr(item, "originalname", "")):
             item.add_marker(pytest.mark.long)
             repeats.add(item)
         elif any(configuration.long for configuration in configurations):

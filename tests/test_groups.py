@@ -18,7 +18,7 @@ from vecenvs.testing import leaks
 from vecenvs.testing.suite.deaths import PROMPT
 
 METHODS = ["fork", *(pytest.param(method, marks=pytest.mark.long) for method in ("forkserver", "spawn"))]
-PATIENCE = 20.0  # seconds; what is waited for takes far less
+PATIENCE = 60.0  # seconds; what is waited for takes far less
 TOKEN = "VECENVS_TEST_TOKEN"
 
 PROGRAM = '''

@@ -37,7 +37,7 @@ from vecenvs.transport.memory import TAG
 matrix = "programs"
 SCRIPT = Path(__file__).parent / "scripts" / "stepper.py"
 TOKEN = "VECENVS_TEST_TOKEN"
-PATIENCE = 20.0  # seconds until a test gives up; what it waits for takes far less
+PATIENCE = 60.0  # seconds until a test gives up; what it waits for takes far less
 
 
 class Program:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
-PATIENCE = 40.0  # seconds; what is waited for takes far less
+PATIENCE = 60.0  # seconds; what is waited for takes far less
 
 # What the script sees when a worker begins to import it: before its own imports.
 SCRIPT = """

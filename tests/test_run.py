@@ -292,7 +292,7 @@ def test_live_progress_and_ctrl_c(tmp_path: Path) -> None:
             if select.select([terminal], [], [], 1.0)[0]:
                 shown += os.read(terminal, 4096)
         os.killpg(process.pid, signal.SIGINT)
-        out, _ = process.communicate(timeout=20)
+        out, _ = process.communicate(timeout=60)
         while select.select([terminal], [], [], 0.2)[0]:
             try:
                 shown += os.read(terminal, 4096)

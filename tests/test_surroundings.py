@@ -35,7 +35,7 @@ from vecenvs.worker import process
 from vecenvs.worker.process import HeldSignals, child_environment, wait_for_end
 
 FORK = multiprocessing.get_context("fork")
-PATIENCE = 20.0  # seconds; what is waited for takes far less
+PATIENCE = 60.0  # seconds; what is waited for takes far less
 _kept: list[Any] = []  # what a program has in its globals
 
 

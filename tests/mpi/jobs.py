@@ -57,7 +57,7 @@ class Job:
     def pids(self) -> dict[int, str]:
         return leaks.processes_with(TOKEN, self.token)
 
-    def pid_of(self, name: str, folder: Path, patience: float = 30.0) -> int:
+    def pid_of(self, name: str, folder: Path, patience: float = 60.0) -> int:
         """Wait for the program to write a process id into a file, and give it."""
         end = time.monotonic() + patience
         while not (folder / name).exists() or not (folder / name).read_text():
@@ -76,7 +76,7 @@ class Job:
                 return
         pytest.fail(f"no {line!r}: {printed}")
 
-    def finish(self, timeout: float = 50.0) -> str:
+    def finish(self, timeout: float = 60.0) -> str:
         """Wait for the end; give what it printed. AssertionError if it hangs."""
         try:
             self.output, _ = self.process.communicate(timeout=timeout)

@@ -27,8 +27,15 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-@pytest.mark.parametrize("mpi", MPIS)
-@pytest.mark.parametrize(("transport", "way"), [("auto", "shared"), ("messages", "messages")])
+@pytest.mark.parametrize(
+    ("mpi", "transport", "way"),
+    [
+        ("openmpi", "auto", "shared"),
+        ("mpich", "messages", "messages"),
+        pytest.param("mpich", "auto", "shared", marks=pytest.mark.long),
+        pytest.param("openmpi", "messages", "messages", marks=pytest.mark.long),
+    ],
+)
 def test_unmodified_script(mpi: str, transport: str, way: str) -> None:
     output = run(mpirun(mpi, 4, TRAIN, transport), **OPEN_MPI_FLAGS)
     assert "all is equal 3" in output

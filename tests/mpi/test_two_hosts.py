@@ -55,7 +55,7 @@ if can_make_hosts():  # else there is nothing to collect: cliques are what this 
             with job(hosts.on(0, *launched(mpi, 3, *program, flags=flags))) as running:
                 running.pid_of("rank0", tmp_path)
                 os.kill(running.pid_of(victim, tmp_path), signal.SIGKILL)
-                running.finish(30.0)
+                running.finish()
             assert running.process.returncode != 0
 
     @contextmanager
@@ -76,7 +76,7 @@ if can_make_hosts():  # else there is nothing to collect: cliques are what this 
     def finish_after_cut(hosts: Hosts, running: Job) -> str:
         running.process.wait(80.0)
         hosts.kill(1)  # else its processes hold the output open: they have it from their launcher, as by no real ssh
-        return running.finish(10.0)
+        return running.finish()
 
     @pytest.mark.parametrize("policy", ["uncaught", "restart"])
     @pytest.mark.parametrize(("mpi", "flags"), [("openmpi", ()), ("openmpi", ("--fault-tolerant",)), ("mpich", ())])
@@ -84,7 +84,7 @@ if can_make_hosts():  # else there is nothing to collect: cliques are what this 
         """The launcher ends the job; Open MPI's with exit code 0."""
         with stepping(mpi, tmp_path, policy, flags=flags, by_link=False) as (hosts, running):
             hosts.kill(1)
-            output = running.finish(30.0)
+            output = running.finish()
         assert running.process.returncode != 0, output
         # It is gone, or where rank 0 was killed before it could see that, it was used.
         assert re.search(r"vecenvs\.mpi: .*rank 2 on vecenvs-b \(pid \d+\), with envs 2, 3", output), output

@@ -29,7 +29,7 @@ class MutableEnv(SampledEnv):
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
-        super().__init__(copy.deepcopy(space), end=0.2)
+        super().__init__(copy.deepcopy(space), end=0.4)
         self.state = np.zeros(3)
         self.path: list[Any] = []
 
@@ -48,7 +48,7 @@ class MutableEnv(SampledEnv):
 
 
 def check_handed_out(
-    make: Callable[[], VecEnv], groups: Sequence[Sequence[int]], extras: Extras | None = None, rounds: int = 6
+    make: Callable[[], VecEnv], groups: Sequence[Sequence[int]], extras: Extras | None = None, rounds: int = 3
 ) -> None:
     """Make the same calls on two VecEnvs; compare what they hand out, of which one caller changes everything at once.
 

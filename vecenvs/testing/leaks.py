@@ -123,7 +123,7 @@ def open_files() -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def no_leaks(exempt: Collection[str] = EXEMPT, patience: float = 5.0) -> Iterator[None]:
+def no_leaks(exempt: Collection[str] = EXEMPT, patience: float = 20.0) -> Iterator[None]:
     """Check that processes and shared-memory files made in the block are gone after it.
 
     Files that only other programs use do not count.

@@ -192,9 +192,9 @@ class BatchedRuleConformance(Conformance):
         both.reset(seed=11)
         both.run(25)
 
-    @pytest.mark.parametrize("space", list(SPACES))
-    def test_every_space(self, make: Make, space: str) -> None:
-        fns = [functools.partial(SampledEnv, SPACES[space], SPACES[space])] * 5
+    @pytest.mark.parametrize("batch_space", list(SPACES))
+    def test_every_space(self, make: Make, batch_space: str) -> None:
+        fns = [functools.partial(SampledEnv, SPACES[batch_space], SPACES[batch_space])] * 5
         for kind in ("same_step", "next_step"):
             both = both_ways(make, fns, (3, 0, 1), kind)
             both.reset(seed=2)

@@ -117,11 +117,11 @@ class OwnershipConformance(Conformance):
             both.run(15)
             assert both.vec.get_attr("tampered") == [False] * 4
 
-    @pytest.mark.parametrize("kind", SHARED)
-    def test_envs_that_share_their_buffers(self, make: Make, kind: str) -> None:
+    @pytest.mark.parametrize("shared", SHARED)
+    def test_envs_that_share_their_buffers(self, make: Make, shared: str) -> None:
         """Rows, infos and rewards are those of the env that returned them, whoever was stepped next in its process."""
         for mode in ("same_step", "next_step"):
-            both = Lockstep(make, [functools.partial(SharedBufferEnv, kind, tag, 2 + tag % 2) for tag in range(4)],
+            both = Lockstep(make, [functools.partial(SharedBufferEnv, shared, tag, 2 + tag % 2) for tag in range(4)],
                             autoreset=mode)  # fmt: skip
             both.plain.envs = [TransformObservation(env, functools.partial(exact, env.observation_space), None)
                                for env in both.plain.envs]  # fmt: skip
