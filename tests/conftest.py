@@ -38,6 +38,8 @@ from vecenvs.worker import preload
 sys.path.append(str(Path(__file__).parent / "ray"))  # for `ray_session`, which the tests of replay share, and `later`
 sys.path.append(str(Path(__file__).parent / "mpi"))  # for `hosts`
 
+pytest.register_assert_rewrite("batched_attributes", "batched_resets", "batched_rules")  # suites of tests/conformance
+
 preload.MODULES.append("vecenvs.testing.suite")  # and with it pytest, which each worker would import for 0.1 s
 
 # setup.py leaves cpprb out of the tests' libraries where it has no wheel; where it is missing elsewhere, tests fail.

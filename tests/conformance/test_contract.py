@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from batched_attributes import BatchedAttributeConformance
+from batched_resets import BatchedResetConformance
+from batched_rules import BatchedRuleConformance
 from conftest import Configuration
 
 from vecenvs.testing.suite import (
     AftermathConformance,
     AttributeConformance,
     AutoresetConformance,
-    BatchedAttributeConformance,
     BatchedConformance,
-    BatchedResetConformance,
-    BatchedRuleConformance,
     BatchedWorkerConformance,
     DeathConformance,
     EpisodeSeedConformance,

@@ -27,9 +27,7 @@ from vecenvs.testing.suite.arguments import ArgumentConformance
 from vecenvs.testing.suite.attributes import AttributeConformance
 from vecenvs.testing.suite.autoreset import AutoresetConformance
 from vecenvs.testing.suite.base import Conformance, Make
-from vecenvs.testing.suite.batched import BatchedConformance, BatchedRuleConformance
-from vecenvs.testing.suite.batched_attributes import BatchedAttributeConformance
-from vecenvs.testing.suite.batched_resets import BatchedResetConformance
+from vecenvs.testing.suite.batched import BatchedConformance
 from vecenvs.testing.suite.batched_workers import BatchedWorkerConformance
 from vecenvs.testing.suite.deaths import DeathConformance
 from vecenvs.testing.suite.episode_seeds import EpisodeSeedConformance, EpisodeSeedWorkerConformance
@@ -57,52 +55,13 @@ from vecenvs.testing.suite.trajectories import RowConformance, WorldConformance
 from vecenvs.testing.suite.values import ValueConformance
 
 __all__ = [
-    "ActionConformance",
-    "AftermathConformance",
-    "ArgumentConformance",
-    "AttributeConformance",
-    "AutoresetConformance",
-    "BatchedAttributeConformance",
-    "BatchedConformance",
-    "BatchedResetConformance",
-    "BatchedRuleConformance",
-    "BatchedWorkerConformance",
     "Conformance",
-    "DeathConformance",
-    "EpisodeSeedConformance",
-    "EpisodeSeedWorkerConformance",
-    "ErrorConformance",
     "EverySizeConformance",
-    "IndexConformance",
-    "InfoConformance",
-    "InterfaceConformance",
-    "InterruptConformance",
-    "LifecycleConformance",
-    "LongErrorConformance",
     "Make",
-    "MessageConformance",
-    "MisfitConformance",
-    "OrderConformance",
-    "OwnershipConformance",
-    "PatienceConformance",
-    "RecoveryConformance",
-    "RenderingConformance",
-    "RestartConformance",
-    "RowConformance",
     "RuleConformance",
-    "ScheduleConformance",
-    "SeedingConformance",
-    "SizeConformance",
-    "SizeWorkerConformance",
-    "SpaceConformance",
-    "StartConformance",
-    "SubsetConformance",
-    "TimeoutConformance",
     "TrajectoryConformance",
-    "ValueConformance",
     "VecEnvConformance",
     "WorkerConformance",
-    "WorldConformance",
 ]
 
 
