@@ -27,8 +27,8 @@ from vecenvs.pool.hosts import Hosts
 from vecenvs.testing.compare import difference
 from vecenvs.testing.envs.sized import SizedEnv, filled
 from vecenvs.testing.ledger import Ledger
-from vecenvs.testing.suite.deaths import wait_for_the_end
-from vecenvs.testing.suite.sizes import pid_of, resume, take
+from vecenvs.testing.suite.deaths import pid_of, wait_for_the_end
+from vecenvs.testing.suite.sizes import resume, take
 from vecenvs.worker.autoreset import AUTORESET_MODES
 
 ENGINES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -155,7 +155,7 @@ def test_a_call_times_out_and_is_answered_later(tmp_path: Path) -> None:
     with SubprocVecEnv(gated(gate, "step", 1), 2, "fork", autoreset="next_step") as vec:
         env = as_gymnasium(vec)
         env.reset()
-        env.call_async("_maybe_wait", "step")
+        env.call_async("_begin", "step")
         with pytest.raises(TimeoutError, match="did not finish their call within 0.05 s"):
             env.call_wait(timeout=0.05)
         gate.touch()

@@ -86,6 +86,48 @@ class CountingEnv(gymnasium.Env[Observation, Any]):
         return np.array([self.tag, self.episode, self.t])
 
 
+class TriggeredEnv(CountingEnv):
+    """Do something at one of its calls, before it does what CountingEnv does: a subclass says what, in `_act`.
+
+    Args:
+        tag: a number, to tell envs apart.
+        where: the call: "init", "reset", "step", "method" (`add`), "close"; any other word for none.
+        at: at which of these calls, counted from 1.
+        length: steps per episode.
+    """
+
+    def __init__(self, tag: int, where: str, at: int, length: int = 5) -> None:
+        super().__init__(tag, length)
+        self.where, self.at = where, at
+        self._calls = 0
+        self._begin("init")
+
+    def reset(self, **given: Any) -> tuple[Observation, dict[str, Any]]:
+        self._begin("reset")
+        return super().reset(**given)
+
+    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        self._begin("step")
+        return super().step(action)
+
+    def close(self) -> None:
+        self._begin("close")
+        super().close()
+
+    def add(self, amount: int, *, times: int = 1) -> int:
+        self._begin("method")
+        return super().add(amount, times=times)
+
+    def _begin(self, call: str) -> None:
+        if call == self.where:
+            self._calls += 1
+            if self._calls == self.at:
+                self._act()
+
+    def _act(self) -> None:
+        raise NotImplementedError
+
+
 def counting_fns(num_envs: int, **kwargs: Any) -> list[Callable[[], CountingEnv]]:
     """Make env functions of CountingEnvs.
 

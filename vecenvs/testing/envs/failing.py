@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vecenvs.testing.envs.counting import CountingEnv, Observation
+from vecenvs.testing.envs.counting import CountingEnv, Observation, TriggeredEnv
 
 
 class ToyError(ValueError):
@@ -29,7 +29,7 @@ class UnpicklableError(Exception):
         self.lock = threading.Lock()
 
 
-class FailingEnv(CountingEnv):
+class FailingEnv(TriggeredEnv):
     """Raise at one of its calls. The message names the tag, so a report can be traced to its env.
 
     Args:
@@ -41,34 +41,11 @@ class FailingEnv(CountingEnv):
     """
 
     def __init__(self, tag: int = 0, where: str = "step", at: int = 1, kind: str = "toy", length: int = 5) -> None:
-        super().__init__(tag, length)
-        self.where, self.at, self.kind = where, at, kind
-        self._calls = 0
-        self._maybe_fail("init")
+        self.kind = kind
+        super().__init__(tag, where, at, length)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
-        self._maybe_fail("reset")
-        return super().reset(seed=seed, options=options)
-
-    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        self._maybe_fail("step")
-        return super().step(action)
-
-    def close(self) -> None:
-        self._maybe_fail("close")
-
-    def add(self, amount: int, *, times: int = 1) -> int:
-        self._maybe_fail("method")
-        return super().add(amount, times=times)
-
-    def _maybe_fail(self, where: str) -> None:
-        if where != self.where:
-            return
-        self._calls += 1
-        if self._calls == self.at:
-            raise self._error(f"env {self.tag} failed in {where}")
+    def _act(self) -> None:
+        raise self._error(f"env {self.tag} failed in {self.where}")
 
     def _error(self, message: str) -> BaseException:
         if self.kind == "awkward":

@@ -8,14 +8,13 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from typing import Any
 
-from vecenvs.testing.envs.counting import CountingEnv, Observation
+from vecenvs.testing.envs.counting import TriggeredEnv
 
 EXIT_CODE = 17
 
 
-class DyingEnv(CountingEnv):
+class DyingEnv(TriggeredEnv):
     """End its process at one of its calls.
 
     Args:
@@ -39,32 +38,14 @@ class DyingEnv(CountingEnv):
         lives_file: Path | None = None,
         deaths: int = 1,
     ) -> None:
-        super().__init__(tag, length)
-        self.where, self.at, self.how = where, at, how
-        self.lives_file, self.deaths = lives_file, deaths
-        self._calls = 0
-        self._maybe_die("init")
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
-        self._maybe_die("reset")
-        return super().reset(seed=seed, options=options)
-
-    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        self._maybe_die("step")
-        return super().step(action)
+        self.how, self.lives_file, self.deaths = how, lives_file, deaths
+        super().__init__(tag, where, at, length)
 
     def exit_now(self) -> None:
         """End the process by `env_method`."""
         os._exit(EXIT_CODE)
 
-    def _maybe_die(self, where: str) -> None:
-        if where != self.where:
-            return
-        self._calls += 1
-        if self._calls != self.at:
-            return
+    def _act(self) -> None:
         if self.lives_file is not None:
             if self.lives_file.exists() and self.lives_file.stat().st_size >= self.deaths:
                 return
@@ -75,12 +56,12 @@ class DyingEnv(CountingEnv):
         os._exit(EXIT_CODE)
 
 
-class ForkingEnv(CountingEnv):
+class ForkingEnv(TriggeredEnv):
     """Fork at a call. The child leaves the call, and the parent waits until it has ended.
 
     Args:
         tag: a number, to tell envs apart.
-        where: the call: "reset", "step", "add" or "close". A reset or step forks at every third such call.
+        where: the call, as in TriggeredEnv. An env forks at every third reset or step, and at every other call.
         way: how the child leaves it: "exit" (`sys.exit(3)`), "raise" or "return".
         told: a file to which a parent appends how its child has ended; None for none.
         length: steps per episode.
@@ -92,34 +73,12 @@ class ForkingEnv(CountingEnv):
     def __init__(
         self, tag: int = 0, where: str = "step", way: str = "exit", told: Path | None = None, length: int = 5
     ) -> None:
-        super().__init__(tag, length)
-        self.where, self.way, self.told = where, way, told
+        self.way, self.told = way, told
         self.exits: list[int] = []
+        super().__init__(tag, where, 3 if where in ("reset", "step") else 1, length)
+
+    def _act(self) -> None:
         self._calls = 0
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
-        self._maybe_fork("reset", 3)
-        return super().reset(seed=seed, options=options)
-
-    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        self._maybe_fork("step", 3)
-        return super().step(action)
-
-    def add(self, amount: int, *, times: int = 1) -> int:
-        self._maybe_fork("add")
-        return super().add(amount, times=times)
-
-    def close(self) -> None:
-        self._maybe_fork("close")
-
-    def _maybe_fork(self, where: str, every: int = 1) -> None:
-        if where != self.where:
-            return
-        self._calls += 1
-        if self._calls % every:
-            return
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Python warns of threads
             child = os.fork()
@@ -139,7 +98,7 @@ class ForkingEnv(CountingEnv):
             raise ValueError("in the child")
 
 
-class GatedEnv(CountingEnv):
+class GatedEnv(TriggeredEnv):
     """Wait at one of its calls until a file exists.
 
     If the file never exists, the env hangs. Tests that make the file do not depend on times.
@@ -153,26 +112,11 @@ class GatedEnv(CountingEnv):
     """
 
     def __init__(self, tag: int, gate: Path, where: str = "step", at: int = 1, length: int = 5) -> None:
-        super().__init__(tag, length)
-        self.gate, self.where, self.at = gate, where, at
-        self._calls = 0
-        self._maybe_wait("init")
+        self.gate = gate
+        super().__init__(tag, where, at, length)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
-        self._maybe_wait("reset")
-        return super().reset(seed=seed, options=options)
-
-    def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        self._maybe_wait("step")
-        return super().step(action)
-
-    def _maybe_wait(self, where: str) -> None:
-        if where != self.where:
-            return
-        self._calls += 1
-        while self._calls == self.at and not self.gate.exists():
+    def _act(self) -> None:
+        while not self.gate.exists():
             time.sleep(0.005)
 
 

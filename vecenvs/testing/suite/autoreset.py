@@ -166,10 +166,6 @@ class AutoresetConformance(Conformance):
         both.run(1)
         assert both.vec.terminated.tolist() == [False, False, True, False]
 
-    def test_unknown_mode(self, make: Make) -> None:
-        with pytest.raises(ValueError, match="autoreset.*same_step"):
-            make(counting_fns(2), autoreset="sometimes")
-
     def test_flags_are_the_callers(self, make: Make) -> None:
         vec = make(counting_fns(2, length=1))
         vec.reset()

@@ -32,6 +32,14 @@ class Conformance:
         with leaks.no_leaks(self.exempt):
             yield
 
+    def goes_on(self, vec: VecEnv, **attributes: Any) -> None:
+        """Check that all envs of four CountingEnvs answer calls, resets and steps, once these attributes are set."""
+        for name, value in attributes.items():
+            vec.set_attr(name, value)
+        assert vec.get_attr("tag") == [0, 1, 2, 3]
+        vec.reset()
+        assert vec.step([0] * 4)[0][:, 2].tolist() == [1] * 4
+
     @pytest.fixture
     def make(self, no_leaks: None) -> Iterator[Make]:
         """Make the VecEnv under test, and close it after the test.

@@ -183,7 +183,7 @@ class LifecycleConformance(Conformance):
         assert vec.closed
 
     @pytest.mark.timeout(120)
-    @pytest.mark.parametrize("where", ["step", "reset", "add", "close"])
+    @pytest.mark.parametrize("where", ["step", "reset", "method", "close"])
     def test_envs_that_fork(self, make: Make, where: str, tmp_path: Path) -> None:
         """Whatever a child leaves the env's code by, it ends there, and is no second worker."""
         ways = {"exit": 3, "raise": 1, "return": 0}
@@ -198,7 +198,7 @@ class LifecycleConformance(Conformance):
         both.vec.send([0, 0], [1, 2])
         assert both.vec.recv(indices=[1, 2]).obs[:, 0].tolist() == [1, 2]
         both.vec.close()
-        count = {"step": 3, "reset": 2, "add": 1, "close": 1}[where]
+        count = {"step": 3, "reset": 2, "method": 1, "close": 1}[where]
         assert {way: (tmp_path / way).read_text().split() for way in ways} == {
             way: [str(code)] * count for way, code in ways.items()
         }

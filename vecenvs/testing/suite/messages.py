@@ -13,13 +13,9 @@ from gymnasium.spaces import Text
 
 from vecenvs.testing.envs import CountingEnv, GatedEnv, counting_fns
 from vecenvs.testing.suite.base import Conformance, Make
-from vecenvs.testing.suite.deaths import PROMPT
+from vecenvs.testing.suite.deaths import PROMPT, pid_of
 
 LONG = 300_000  # bytes
-
-
-def pid_of(_: Any) -> int:
-    return os.getpid()
 
 
 def tell_at_length(env: Any) -> bytes:

@@ -162,19 +162,6 @@ class OwnershipConformance(Conformance):
         both.reset(seed=0)
         both.run(15)
 
-    def test_infos_are_distinct_and_fresh(self, make: Make) -> None:
-        vec = make([BufferReusingEnv] * 4)
-        vec.reset()
-        seen = [info for _ in range(6) for info in vec.step([vec.action_space.sample()] * 4)[3]]
-        assert len({id(info) for info in seen}) == len(seen)
-
-    def test_terminal_observation_is_not_the_next_first(self, make: Make) -> None:
-        vec = make([functools.partial(BufferReusingEnv, length=1)] * 2)
-        vec.reset()
-        obs, _, dones, infos = vec.step([vec.action_space.sample()] * 2)
-        assert dones.all()
-        assert obs["x"][0, 0] == infos[0]["terminal_observation"]["x"][0] + 1
-
     def test_actions_are_never_aliased(self, make: Make) -> None:
         """An env may keep its action and write into it; the caller may write into its array after step_async."""
         vec = make([ActionKeepingEnv] * 4)

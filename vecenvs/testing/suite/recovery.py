@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from vecenvs.errors import EnvError, StepTimeout, WorkerDied
+from vecenvs.errors import StepTimeout, WorkerDied
 from vecenvs.testing.envs import CountingEnv, DyingEnv, counting_fns
 from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.testing.suite.deaths import PROMPT, dying_fns, pid_of, wait_for_the_end
@@ -42,27 +42,6 @@ class EndingEnv(CountingEnv):
             os._exit(17)
         obs, reward, _, _, info = super().step(action)
         return obs, reward, bool(action == 1), False, info
-
-
-class Unreadable:
-    """An object that pickles but cannot be unpickled."""
-
-    def __reduce__(self) -> Any:
-        return _refuse, ()
-
-
-def _refuse() -> None:
-    raise LookupError("this cannot be unpickled")
-
-
-class TellingEnv(CountingEnv):
-    """An env with an Unreadable in the info of the first step of env 1, beside the usual numbers."""
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        obs, reward, terminated, truncated, info = super().step(action)
-        if self.tag == 1 and self.steps == 1:
-            info["bad"] = Unreadable()
-        return obs, reward, terminated, truncated, info
 
 
 @contextmanager
@@ -148,21 +127,6 @@ class RecoveryConformance(Conformance):
         assert len(frames) == 1
         assert len({id(error) for error in errors}) == 4
         assert len({str(error) for error in errors}) == 1
-
-    @PROMPT
-    def test_an_info_that_cannot_be_unpickled(self, make: Make) -> None:
-        """Only its own env loses the row, also if the message announces the form of the other infos."""
-        vec = make([functools.partial(TellingEnv, tag) for tag in range(4)])
-        vec.reset()
-        with pytest.raises(EnvError, match="env 1: its info .* cannot be unpickled") as caught:
-            vec.step(ACTIONS)
-        assert [error.index for error in caught.value.errors] == [1]
-        assert caught.value.batch is not None
-        assert caught.value.batch.indices.tolist() == [0, 2, 3]
-        with pytest.raises(EnvError, match="env 1 failed before"):
-            vec.step(ACTIONS)
-        vec.reset([1])
-        assert [info["t"] for info in vec.step(ACTIONS)[3]] == [3, 1, 3, 3]
 
     def test_many_slow_envs_in_one_worker(self, make: Make) -> None:
         """`step_timeout` holds for each env. A worker may take longer for all of its envs."""

@@ -7,11 +7,10 @@ import functools
 import os
 from collections.abc import Callable, Iterable
 
-import numpy as np
 import pytest
 
 from vecenvs.errors import AlreadySteppingError, NotSteppingError, StepTimeout
-from vecenvs.testing.envs.sized import Rows, SizedEnv, filled
+from vecenvs.testing.envs.sized import KIB, Rows, SizedEnv, filled
 from vecenvs.testing.ledger import Ledger
 from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.vec_env import VecEnv
@@ -19,40 +18,42 @@ from vecenvs.worker.autoreset import AUTORESET_MODES
 
 ENVS = 5
 ROWS = Rows("box", (24,))
+BLOB = 40 * KIB  # bytes of an option
 EXAMPLES = int(os.environ.get("VECENVS_SCHEDULES", "25"))  # per mode and configuration; each of up to 50 operations
 
 
 class Player:
-    """Carries out operations on a VecEnv of SizedEnvs. Every set of envs and every number is valid for each."""
+    """Carries out operations on a ledger's VecEnv. Every set of envs and every number is valid for each."""
 
-    def __init__(self, vec: VecEnv) -> None:
-        self.vec = vec
-        self.ledger = Ledger(vec, ROWS, lambda number: filled(ROWS.action_size, number))
+    def __init__(self, ledger: Ledger) -> None:
+        self.vec, self.ledger, self.envs = ledger.vec, ledger, len(ledger.slots)
         self.operations: dict[str, Callable[[list[int], int], None]] = {
             "send": self.send, "recv": self.recv, "recv_group": self.recv_group, "recv_timeout": self.recv_timeout,
-            "reset_async": self.reset_async, "step": self.step, "get_attr": self.get_attr, "set_attr": self.set_attr,
+            "reset": self.reset, "reset_async": self.reset_async, "step": self.step, "get_attr": self.get_attr,
+            "set_attr": self.set_attr,
         }  # fmt: skip
 
     def play(self, kind: str, mask: int, number: int) -> None:
         """Carry out an operation on env i if bit i of `mask` is set, in an order that depends on `number`."""
-        chosen = [i for i in range(ENVS) if mask >> i & 1]
+        chosen = [i for i in range(self.envs) if mask >> i & 1]
         if number % 2:
             chosen = chosen[number % 3 :: -1] + chosen[number % 3 + 1 :]
         self.operations[kind](chosen, number)
 
     def send(self, chosen: list[int], _: int) -> None:
-        if not chosen:
-            self.vec.send(np.zeros((0, ROWS.action_size), np.uint8), [])
-            return
         if self._are_free(chosen, lambda: self.vec.send(self.ledger.actions(len(chosen)), chosen), autoresets=False):
             self.ledger.send(chosen)
 
+    def reset(self, chosen: list[int], number: int, call: str = "reset") -> None:
+        if self._are_free(chosen, lambda: getattr(self.vec, call)(chosen)):
+            options = {"blob": filled(BLOB, number).tobytes()} if number == 5 else None
+            getattr(self.ledger, call)(chosen, seed=number if number % 3 else None, options=options)
+
     def reset_async(self, chosen: list[int], number: int) -> None:
-        if self._are_free(chosen, lambda: self.vec.reset_async(chosen)):
-            self.ledger.reset_async(chosen, seed=number if number % 3 else None)
+        self.reset(chosen, number, "reset_async")
 
     def step(self, _: list[int], number: int) -> None:
-        if self._are_free(range(ENVS), lambda: self.vec.step(self.ledger.actions(ENVS))):
+        if self._are_free(range(self.envs), lambda: self.vec.step(self.ledger.actions(self.envs))):
             self.ledger.step(batched=bool(number % 2))
 
     def recv(self, chosen: list[int], number: int) -> None:
@@ -69,8 +70,8 @@ class Player:
     def recv_group(self, chosen: list[int], _: int) -> None:
         pending = self.ledger.pending()
         chosen = [i for i in chosen if i in pending]
-        if len(pending) < ENVS:
-            other = next(i for i in range(ENVS) if i not in pending)
+        if len(pending) < self.envs:
+            other = next(i for i in range(self.envs) if i not in pending)
             self._is_refused(lambda: self.vec.recv(indices=[*chosen, other]), NotSteppingError)
         if chosen:
             self.ledger.recv(indices=chosen)
@@ -110,6 +111,10 @@ class Player:
             command()
 
 
+def player_of(vec: VecEnv) -> Player:
+    return Player(Ledger(vec, ROWS, lambda number: filled(ROWS.action_size, number)))
+
+
 class ScheduleConformance(Conformance):
     """Each command is answered exactly once, in any schedule."""
 
@@ -121,7 +126,7 @@ class ScheduleConformance(Conformance):
         from hypothesis import strategies as st
 
         env_fns = [functools.partial(SizedEnv, tag, ROWS) for tag in range(ENVS)]
-        player = Player(make(env_fns, autoreset=mode))
+        player = player_of(make(env_fns, autoreset=mode))
         kinds = [*player.operations, "send", "send", "recv"]
         operations = st.lists(
             st.tuples(st.sampled_from(kinds), st.integers(0, 2**ENVS - 1), st.integers(0, 9)), max_size=50
@@ -137,7 +142,7 @@ class ScheduleConformance(Conformance):
                 player.drain()
             except BaseException:  # the next example, perhaps a smaller one, needs a sound VecEnv
                 player.vec.close()
-                player = Player(make(env_fns, autoreset=mode))
+                player = player_of(make(env_fns, autoreset=mode))
                 raise
 
         play()

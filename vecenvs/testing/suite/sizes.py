@@ -18,18 +18,16 @@ from vecenvs.errors import EnvError, NotSteppingError
 from vecenvs.testing.envs.sized import FORMS, KIB, LARGE, NEAR, SIZES, Rows, SizedEnv, filled
 from vecenvs.testing.ledger import Ledger
 from vecenvs.testing.suite.base import Conformance, Make
-from vecenvs.testing.suite.deaths import PROMPT, wait_for_the_end
+from vecenvs.testing.suite.deaths import PROMPT, pid_of, wait_for_the_end
+from vecenvs.testing.suite.schedules import Player
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.autoreset import AUTORESET_MODES
 
 ENVS = 4
 NAP = 0.001  # so that the rows of one command do not travel together
 MIXED = (*NEAR[3:], 300 * KIB, 1, 700)
+CALLS = ("send", "send", "recv", "recv", "recv_group", "reset_async", "reset", "step")
 EVERY = [size for size in SIZES if size > 2]
-
-
-def pid_of(_: Any) -> int:
-    return os.getpid()
 
 
 def begin(make: Make, rows: Rows, mode: str, folder: Path | None = None, envs: int = ENVS, **common: Any) -> Ledger:
@@ -50,25 +48,10 @@ def rested(ledger: Ledger) -> None:
 
 def play(ledger: Ledger, calls: int, seed: int) -> None:
     """Make random calls, of subsets in any order."""
-    rng = random.Random(seed)
-    blob = {"blob": filled(40 * KIB, seed).tobytes()}
+    rng, player = random.Random(seed), Player(ledger)
     for _ in range(calls):
-        what = rng.choice(["send", "send", "recv", "recv", "group", "reset_async", "reset", "step"])
-        free = ledger.free(autoresets=what.startswith("reset"))
-        some = rng.sample(free, rng.randint(1, len(free))) if free else []
-        pending = ledger.pending()
-        if what == "send" and some:
-            ledger.send(some)
-        elif what.startswith("reset") and some:
-            getattr(ledger, what)(some, options=rng.choice([None, blob]), seed=rng.choice([None, 5]))
-        elif what == "step" and len(ledger.free(autoresets=True)) == len(ledger.slots):
-            ledger.step(batched=rng.random() < 0.5)
-        elif what == "group" and pending:
-            ledger.recv(indices=rng.sample(pending, rng.randint(1, len(pending))))
-        elif pending:
-            least = rng.randint(1, len(pending))
-            ledger.recv(least, rng.choice([None, least]))
-    ledger.drain()
+        player.play(rng.choice(CALLS), rng.randrange(2 ** len(ledger.slots)), rng.randrange(10))
+    player.drain()
 
 
 class Sized(Conformance):

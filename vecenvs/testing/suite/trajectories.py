@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import gymnasium
-import numpy as np
 import pytest
 
 from vecenvs.testing.envs import NESTED, CountingEnv, SampledEnv, counting_fns
@@ -66,33 +64,3 @@ class RowConformance(Conformance):
         both = Lockstep(make, counting_fns(1))
         both.reset(seed=0)
         both.run(12)
-
-    def test_rewards_of_any_number_type(self, make: Make) -> None:
-        vec = make([functools.partial(RewardEnv, kind) for kind in RewardEnv.KINDS])
-        vec.reset()
-        _, rewards, dones, _ = vec.step([0] * len(RewardEnv.KINDS))
-        assert rewards.dtype == np.float32
-        assert rewards.tolist() == [1.5, 1.5, 1.0, 1.5, 1.0, 1.5]
-        assert not dones.any()
-
-
-class RewardEnv(CountingEnv):
-    """Return rewards of types other than float and flags of types other than bool, as some envs do."""
-
-    KINDS = ("float", "float32", "int", "array", "bool", "zero_dim")
-
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.kind = kind
-
-    def step(self, action: Any) -> Any:
-        obs, _, terminated, truncated, info = super().step(action)
-        rewards = {
-            "float": 1.5,
-            "float32": np.float32(1.5),
-            "int": 1,
-            "array": np.array([1.5], np.float32)[0],
-            "bool": True,
-            "zero_dim": np.array(1.5),
-        }
-        return obs, rewards[self.kind], np.bool_(terminated), int(truncated), info

@@ -14,19 +14,12 @@ import pytest
 from gymnasium import spaces
 
 from vecenvs.errors import EnvError, VecEnvError
-from vecenvs.testing.envs import CountingEnv, UnpicklableEnv, counting_fns
+from vecenvs.testing.envs import AwkwardError, CountingEnv, UnpicklableEnv, counting_fns
 from vecenvs.testing.suite.base import Conformance, Make
-from vecenvs.testing.suite.messages import pid_of
+from vecenvs.testing.suite.deaths import pid_of
 from vecenvs.vec_env import VecEnv
 
 Pair = namedtuple("Pair", "left right")
-
-
-class OneWayError(Exception):
-    """A typical exception that pickles but cannot be unpickled."""
-
-    def __init__(self, code: int, where: str) -> None:
-        super().__init__(f"{code} in {where}")
 
 
 class MuteError(Exception):
@@ -55,7 +48,7 @@ class MemoEnv(CountingEnv):
             options["given"] += 1  # each env has a copy, as in a process of its own
             self.given = options["given"]
         obs, info = super().reset(seed=seed, options=options)
-        return obs, {**info, "bad": OneWayError(1, "reset")} if self.say == "reset" else info
+        return obs, {**info, "bad": AwkwardError(1, "reset")} if self.say == "reset" else info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         self.given += 1
@@ -69,7 +62,7 @@ class MemoEnv(CountingEnv):
                 value[self.t] = self.t
         info: dict[str, Any] = {**self.seen, "pair": Pair(self.given, self.tag)}
         if self.t == 2 and self.say == "info":
-            info["bad"] = OneWayError(1, "step")
+            info["bad"] = AwkwardError(1, "step")
         if self.t == 2 and self.say == "mute":
             raise MuteError
         if self.t == 2 and self.say == "huge":
@@ -224,16 +217,20 @@ class ValueConformance(Conformance):
         assert {tuple(info["set"]) for info in last} == {(1, 2, 3)}
 
     def test_an_info_that_cannot_be_unpickled(self, make: Make) -> None:
-        """An error says so, and no call waits for ever."""
+        """An error says so, and only its own env loses the row."""
         vec = make(memo_fns("info"))
         vec.reset()
         vec.step([0] * 4)
         try:
             assert "bad" in vec.step([0] * 4)[3][1]
         except EnvError as error:
-            assert "unpickled" in str(error)
+            assert "env 1: its info" in str(error)
+            assert "cannot be unpickled" in str(error)
+            assert [one.index for one in error.errors] == [1]
+            assert error.batch is not None
+            assert error.batch.indices.tolist() == [0, 2, 3]
             self.are_refused(vec, error)
-        self.goes_on(vec)
+        self.goes_on(vec, say="")
 
     @pytest.mark.parametrize("autoreset", ["same_step", "next_step", "async", "disabled"])
     def test_a_last_info_that_cannot_be_unpickled(self, make: Make, autoreset: str) -> None:
@@ -249,7 +246,7 @@ class ValueConformance(Conformance):
             assert [vec.reset_infos[slot]["episode"] for slot in failed] == [1] * len(failed)
             if autoreset != "disabled":  # in that mode the other envs need a reset, too
                 self.are_refused(vec, error)
-        self.goes_on(vec)
+        self.goes_on(vec, say="")
 
     def test_a_reset_info_that_cannot_be_unpickled(self, make: Make) -> None:
         vec = make(memo_fns("reset"))
@@ -260,8 +257,7 @@ class ValueConformance(Conformance):
             assert "unpickled" in str(error)
             assert [one.index for one in error.errors] == [1]
             self.are_refused(vec, error)
-        vec.set_attr("say", "")
-        self.goes_on(vec)
+        self.goes_on(vec, say="")
 
     @pytest.mark.parametrize("way", ["step", "send", "reset", "set_options"])
     def test_what_its_own_process_alone_can_unpickle(self, make: Make, way: str) -> None:
@@ -301,7 +297,7 @@ class ValueConformance(Conformance):
         assert failed == [slot for slot in range(4) if elsewhere[slot]]
         assert vec.call(takes_two, [3, 1], "a") == [(3, "a"), (1, "a")]
 
-    @pytest.mark.parametrize("value", [threading.Lock, functools.partial(OneWayError, 1, "here")])
+    @pytest.mark.parametrize("value", [threading.Lock, functools.partial(AwkwardError, 1, "here")])
     @pytest.mark.parametrize("way", ["reset", "set_options", "set_attr"])
     def test_arguments_that_cannot_travel(self, make: Make, way: str, value: Any) -> None:
         """They are refused before anything is sent, or reach envs in the caller's process."""
@@ -317,7 +313,7 @@ class ValueConformance(Conformance):
                 vec.set_attr("x", options)
         except (TypeError, VecEnvError) as error:
             assert "pickle" in str(error)
-        self.goes_on(vec)
+        self.goes_on(vec, say="")
 
     @pytest.mark.parametrize("say", ["mute", "huge"])
     def test_an_env_that_fails_in_an_odd_way(self, make: Make, say: str) -> None:
@@ -330,7 +326,7 @@ class ValueConformance(Conformance):
         assert caught.value.index == 2
         assert caught.value.batch is not None
         assert caught.value.batch.indices.tolist() == [0, 1, 3]
-        self.goes_on(vec)
+        self.goes_on(vec, say="")
 
     @pytest.mark.parametrize("kind", ["text", "sequence"])
     @pytest.mark.parametrize("autoreset", ["same_step", "next_step", "async"])
@@ -394,10 +390,3 @@ class ValueConformance(Conformance):
         with pytest.raises(EnvError, match=r"reset\(\[\d\]\) it first") as caught:
             vec.step([action] * 4)
         assert [one.index for one in caught.value.errors] == [one.index for one in error.errors]
-
-    def goes_on(self, vec: VecEnv) -> None:
-        """Check that all envs answer calls, resets and steps."""
-        vec.set_attr("say", "")
-        vec.reset()
-        assert vec.step([0] * 4)[0][:, 2].tolist() == [1] * 4
-        assert vec.get_attr("tag") == [0, 1, 2, 3]
