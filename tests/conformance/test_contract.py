@@ -8,6 +8,7 @@ from batched_resets import BatchedResetConformance
 from batched_rules import BatchedRuleConformance
 from conftest import Configuration
 
+from vecenvs.testing.envs.sized import FORMS, LARGE, NEAR, SIZES, Rows
 from vecenvs.testing.suite import (
     AftermathConformance,
     AttributeConformance,
@@ -18,7 +19,6 @@ from vecenvs.testing.suite import (
     EpisodeSeedConformance,
     EpisodeSeedWorkerConformance,
     ErrorConformance,
-    EverySizeConformance,
     IndexConformance,
     InfoConformance,
     InterruptConformance,
@@ -42,6 +42,9 @@ from vecenvs.testing.suite import (
     ValueConformance,
     WorldConformance,
 )
+from vecenvs.testing.suite.base import Make
+from vecenvs.testing.suite.sizes import Sized, begin, play
+from vecenvs.worker.autoreset import AUTORESET_MODES
 
 
 class OnConfigurations:
@@ -217,7 +220,28 @@ class TestSizesBesideDeaths(OnConfigurations, SizeWorkerConformance):
 
 
 @pytest.mark.long
-class TestEverySize(OnConfigurations, EverySizeConformance):
+class TestEverySize(OnConfigurations, Sized):
     """Each size by itself."""
 
     matrix = "sizes"
+
+    @pytest.mark.timeout(300)
+    @pytest.mark.parametrize("mode", AUTORESET_MODES)
+    @pytest.mark.parametrize("size", SIZES[2:])
+    @pytest.mark.parametrize("form", FORMS)
+    def test_each_size(self, make: Make, form: str, size: int, mode: str) -> None:
+        large = size in LARGE
+        ledger = begin(make, Rows(form, (size, *((1,) if form == "box" else (size - 1,))), min(size, 99)), mode)
+        self.lock_step(ledger, 3)
+        self.portions(ledger, 1)
+        play(ledger, 8 if large else 40, size)
+
+    @pytest.mark.timeout(300)
+    @pytest.mark.parametrize("mode", AUTORESET_MODES)
+    def test_each_size_on_the_wire(self, make: Make, mode: str) -> None:
+        """Sizes that pass a limit byte by byte, with whatever comes before the bytes in a message."""
+        for limit in NEAR[1::3]:
+            ledger = begin(make, Rows("object", tuple(range(limit - 400, limit + 1, 7))), mode)
+            self.portions(ledger, 12)
+            self.lock_step(ledger, 12)
+            ledger.vec.close()

@@ -6,7 +6,7 @@ function that any backend can ship to a worker. Importing this package imports n
 
 from __future__ import annotations
 
-from vecenvs.testing.envs.buffers import SHARED, ActionKeepingEnv, BufferReusingEnv, ListReusingEnv, SharedBufferEnv
+from vecenvs.testing.envs.buffers import SHARED, ActionKeepingEnv, BufferReusingEnv, SharedBufferEnv
 from vecenvs.testing.envs.counting import CountingEnv, counting_fns
 from vecenvs.testing.envs.failing import (
     AwkwardError,
@@ -35,7 +35,6 @@ __all__ = [
     "ForkingEnv",
     "GatedEnv",
     "LabelSpace",
-    "ListReusingEnv",
     "RenderingEnv",
     "SampledEnv",
     "SharedBufferEnv",

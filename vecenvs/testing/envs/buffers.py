@@ -58,41 +58,6 @@ class BufferReusingEnv(gymnasium.Env[Any, Any]):
         self._info["nested"]["array"][...] = self._clock
 
 
-class ListReusingEnv(gymnasium.Env[Any, Any]):
-    """Return the same list every time, an observation of no fixed length, which each step changes.
-
-    The list has a one for each step of the episode.
-
-    Args:
-        length: steps per episode.
-
-    Attributes:
-        tampered: whether other code changed the list between two calls.
-    """
-
-    def __init__(self, length: int = 3) -> None:
-        self.observation_space = Sequence(Discrete(9))
-        self.action_space = Discrete(3)
-        self.length = length
-        self.tampered = False
-        self._t = 0
-        self._obs: list[int] = []
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[list[int], dict[str, Any]]:
-        super().reset(seed=seed)
-        self._t = 0
-        self._obs.clear()
-        return self._obs, {}
-
-    def step(self, action: Any) -> tuple[list[int], float, bool, bool, dict[str, Any]]:
-        self.tampered |= self._obs != [1] * self._t
-        self._t += 1
-        self._obs.append(1)
-        return self._obs, 1.0, self._t >= self.length, False, {}
-
-
 _Float, _Double = np.float32, np.float64
 # What SharedBufferEnv returns: a space, and the object that all envs of a process return, written over in place.
 SHARED: dict[str, tuple[gymnasium.Space[Any], Any]] = {

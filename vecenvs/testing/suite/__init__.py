@@ -46,7 +46,7 @@ from vecenvs.testing.suite.rendering import RenderingConformance
 from vecenvs.testing.suite.restarts import RestartConformance
 from vecenvs.testing.suite.schedules import ScheduleConformance
 from vecenvs.testing.suite.seeding import SeedingConformance
-from vecenvs.testing.suite.sizes import EverySizeConformance, SizeConformance, SizeWorkerConformance
+from vecenvs.testing.suite.sizes import SizeConformance, SizeWorkerConformance
 from vecenvs.testing.suite.spaces import SpaceConformance
 from vecenvs.testing.suite.starts import StartConformance
 from vecenvs.testing.suite.subsets import SubsetConformance
@@ -54,15 +54,7 @@ from vecenvs.testing.suite.timeouts import PatienceConformance, TimeoutConforman
 from vecenvs.testing.suite.trajectories import RowConformance, WorldConformance
 from vecenvs.testing.suite.values import ValueConformance
 
-__all__ = [
-    "Conformance",
-    "EverySizeConformance",
-    "Make",
-    "RuleConformance",
-    "TrajectoryConformance",
-    "VecEnvConformance",
-    "WorkerConformance",
-]
+__all__ = ["Conformance", "Make", "RuleConformance", "TrajectoryConformance", "VecEnvConformance", "WorkerConformance"]
 
 
 class RuleConformance(

@@ -65,6 +65,8 @@ class AftermathConformance(Conformance):
         with pytest.raises(AlreadySteppingError):
             vec.send([0], [2])
         assert vec.recv().obs.tolist() == [[2, 1, 2]]
+        assert vec.get_attr("tag", [2]) == [2]
+        assert vec.reset([2]).tolist() == [[2, 2, 0]]
 
     @PROMPT
     @pytest.mark.parametrize("come", [False, True])

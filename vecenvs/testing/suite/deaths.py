@@ -220,15 +220,6 @@ class DeathConformance(Conformance):
             expect_death(caught.value, "exit")
 
     @PROMPT
-    def test_the_others_can_still_be_used(self, make: Make) -> None:
-        vec = make(dying_fns())
-        vec.reset()
-        with pytest.raises(WorkerDied):
-            vec.step([0] * 4)
-        assert vec.get_attr("tag", [2]) == [2]
-        assert vec.reset([2])[0, 0] == 2
-
-    @PROMPT
     def test_close_afterwards(self, make: Make) -> None:
         vec = make(dying_fns())
         vec.reset()

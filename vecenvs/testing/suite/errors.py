@@ -14,14 +14,7 @@ from gymnasium import spaces
 
 from vecenvs.errors import EnvError, SpaceMismatch, VecEnvError
 from vecenvs.testing.compare import assert_same
-from vecenvs.testing.envs import (
-    CountingEnv,
-    FailingEnv,
-    SampledEnv,
-    ToyError,
-    UnpicklableEnv,
-    counting_fns,
-)
+from vecenvs.testing.envs import CountingEnv, FailingEnv, SampledEnv, ToyError, UnpicklableEnv, counting_fns
 from vecenvs.testing.suite.base import Conformance, Make
 
 

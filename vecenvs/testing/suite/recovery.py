@@ -8,8 +8,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,6 +23,15 @@ from vecenvs.testing.suite.deaths import PROMPT, dying_fns, pid_of, wait_for_the
 from vecenvs.testing.suite.interrupts import NappingEnv, interrupted
 from vecenvs.testing.suite.restarts import ACTIONS
 from vecenvs.vec_env import VecEnv
+
+ASKS: dict[str, Callable[[VecEnv], object]] = {
+    "get_attr": lambda vec: vec.get_attr("tag"),
+    "set_attr": lambda vec: vec.set_attr("mark", 1),
+    "seed": lambda vec: vec.seed(1),
+    "set_options": lambda vec: vec.set_options({"a": 1}),
+    "step": lambda vec: vec.step(ACTIONS),
+    "long": lambda vec: vec.set_attr("long", "x" * 200_000),
+}
 
 
 class HandlerError(Exception):
@@ -138,7 +147,7 @@ class RecoveryConformance(Conformance):
         assert vec.stats()["restarts"] == 0
 
     @PROMPT
-    @pytest.mark.parametrize("ask", ["get_attr", "set_attr", "seed", "set_options", "step", "long"])
+    @pytest.mark.parametrize("ask", ASKS)
     def test_a_stopped_worker(self, make: Make, ask: str) -> None:
         """Every call on it raises StepTimeout and can be repeated once it continues."""
         vec = make(counting_fns(4), step_timeout=1.0, info_attrs=["t"])
@@ -147,7 +156,7 @@ class RecoveryConformance(Conformance):
         os.kill(pid, signal.SIGSTOP)
         try:
             with pytest.raises(StepTimeout) as caught:
-                _ask(vec, ask)
+                ASKS[ask](vec)
             assert 0 in caught.value.indices
             assert 3 not in caught.value.indices
         finally:
@@ -252,21 +261,6 @@ class CheckedEnv(CountingEnv):
             file.write("during\n" if self.resetting else "after\n")
 
 
-def _ask(vec: VecEnv, what: str) -> None:
-    if what == "get_attr":
-        vec.get_attr("tag")
-    elif what == "set_attr":
-        vec.set_attr("mark", 1)
-    elif what == "seed":
-        vec.seed(1)
-    elif what == "set_options":
-        vec.set_options({"a": 1})
-    elif what == "step":  # the first step tells the workers of columns for info_attrs
-        vec.step(ACTIONS)
-    else:
-        vec.set_attr("long", "x" * 200_000)
-
-
 def _is_free(vec: VecEnv) -> bool:
     """Return whether the step was not begun."""
     try:
@@ -277,7 +271,5 @@ def _is_free(vec: VecEnv) -> bool:
 
 
 def _continue(pid: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)
-    except ProcessLookupError:
-        return

@@ -127,14 +127,6 @@ class SeedingConformance(Conformance):
         vec.reset()
         assert vec.get_attr("seeds") == [[None, 4], [None, 5, None], [None, 6]]
 
-    def test_seed_applies_to_an_autoreset(self, make: Make) -> None:
-        vec = make(counting_fns(2, length=1))
-        vec.reset()
-        vec.seed(7)
-        vec.step([0, 0])
-        vec.step([0, 0])
-        assert vec.get_attr("seeds") == [[None, 7, None], [None, 8, None]]
-
     def test_reset_overrides_seed(self, make: Make) -> None:
         vec = make(counting_fns(2))
         vec.seed(7)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from vecenvs.errors import EnvError, NotSteppingError
-from vecenvs.testing.envs.sized import FORMS, KIB, LARGE, NEAR, SIZES, Rows, SizedEnv, filled
+from vecenvs.testing.envs.sized import FORMS, KIB, LARGE, NEAR, Rows, SizedEnv, filled
 from vecenvs.testing.ledger import Ledger
 from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.testing.suite.deaths import PROMPT, pid_of, wait_for_the_end
@@ -27,7 +27,6 @@ ENVS = 4
 NAP = 0.001  # so that the rows of one command do not travel together
 MIXED = (*NEAR[3:], 300 * KIB, 1, 700)
 CALLS = ("send", "send", "recv", "recv", "recv_group", "reset_async", "reset", "step")
-EVERY = [size for size in SIZES if size > 2]
 
 
 def begin(make: Make, rows: Rows, mode: str, folder: Path | None = None, envs: int = ENVS, **common: Any) -> Ledger:
@@ -107,31 +106,6 @@ class SizeConformance(Sized):
         ledger.drain()
         ledger.send([0, 1])
         ledger.drain()
-
-
-class EverySizeConformance(Sized):
-    """The same with each size by itself, which takes longer."""
-
-    @pytest.mark.timeout(300)
-    @pytest.mark.parametrize("mode", AUTORESET_MODES)
-    @pytest.mark.parametrize("size", EVERY)
-    @pytest.mark.parametrize("form", FORMS)
-    def test_each_size(self, make: Make, form: str, size: int, mode: str) -> None:
-        large = size in LARGE
-        ledger = begin(make, Rows(form, (size, *((1,) if form == "box" else (size - 1,))), min(size, 99)), mode)
-        self.lock_step(ledger, 3)
-        self.portions(ledger, 1)
-        play(ledger, 8 if large else 40, size)
-
-    @pytest.mark.timeout(300)
-    @pytest.mark.parametrize("mode", AUTORESET_MODES)
-    def test_each_size_on_the_wire(self, make: Make, mode: str) -> None:
-        """Sizes that pass a limit byte by byte, with whatever comes before the bytes in a message."""
-        for limit in NEAR[1::3]:
-            ledger = begin(make, Rows("object", tuple(range(limit - 400, limit + 1, 7))), mode)
-            self.portions(ledger, 12)
-            self.lock_step(ledger, 12)
-            ledger.vec.close()
 
 
 class SizeWorkerConformance(Sized):
