@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from vecenvs.errors import AlreadySteppingError, NotSteppingError, StepTimeout
+from vecenvs.testing.compare import stack
 from vecenvs.testing.envs.sized import KIB, Rows, SizedEnv, filled
 from vecenvs.testing.ledger import Ledger
 from vecenvs.testing.suite.base import Conformance, Make
@@ -41,7 +42,9 @@ class Player:
         self.operations[kind](chosen, number)
 
     def send(self, chosen: list[int], _: int) -> None:
-        if self._are_free(chosen, lambda: self.vec.send(self.ledger.actions(len(chosen)), chosen), autoresets=False):
+        if not chosen:
+            self.vec.send(stack(self.vec.action_space, []), [])
+        elif self._are_free(chosen, lambda: self.vec.send(self.ledger.actions(len(chosen)), chosen), autoresets=False):
             self.ledger.send(chosen)
 
     def reset(self, chosen: list[int], number: int, call: str = "reset") -> None:
