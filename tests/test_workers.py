@@ -14,7 +14,7 @@ from vecenvs.pool.workers import Workers
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.protocol import Answer, RemoteFailure, ShardSpec
 
-MADE = ShardSpec(Discrete(2), Discrete(2), None, {}, None, None)
+MADE = ShardSpec(Discrete(2), Discrete(2), None, {}, None, None, 1, "here")
 
 
 def made(body: Any) -> Message:
