@@ -20,6 +20,7 @@ import shutil
 import signal
 import sys
 import sysconfig
+from collections import Counter
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -319,11 +320,15 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark long tests and order them; deselect (and so count) tests that apply to none of the chosen backends.
 
-    Tests that repeat those of the short tier on another configuration come last: CI has no time for all.
+    Tests that repeat those of the short tier on another configuration come last, since CI has no time for all: one of
+    each for each configuration, then those with other parameters.
     """
-    repeats, nowhere = {*left_out(items)}, set()
-    for item in repeats:
+    others, nowhere = {*left_out(items)}, set()
+    for item in others:
         item.add_marker(pytest.mark.long)
+    repeats = {*others}
+    seen: Counter[tuple[Any, ...]] = Counter()
+    order = dict.fromkeys(items, 0)
     for item in items:
         params = getattr(item, "callspec", None)
         configurations = (
@@ -336,9 +341,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             repeats.add(item)
         if NOWHERE in configurations:
             nowhere.add(item)
+        if item in repeats:
+            same = (item.parent, getattr(item, "originalname", ""), *(each.name for each in configurations))
+            seen[same] += 1
+            order[item] = seen[same] + (item in others)
     if nowhere:
         config.hook.pytest_deselected(items=list(nowhere))
-    items[:] = sorted((item for item in items if item not in nowhere), key=repeats.__contains__)
+    items[:] = sorted((item for item in items if item not in nowhere), key=order.__getitem__)
 
 
 @pytest.hookimpl(optionalhook=True)  # the tests' second MPI has no pytest-xdist
