@@ -159,8 +159,8 @@ MATRICES: dict[str, dict[str, list[Configuration]]] = {
         "dummy": [],
         "subproc": [subproc("fork", 2), subproc("caller", 3), subproc("forkserver", 2, long=True)],
     },
-    # For whole programs, whose starts take longest.
-    "programs": {
+    # For whole programs, whose starts take longest; and for what happens in a worker, whatever has started it.
+    "by fork": {
         "dummy": [],
         "subproc": [subproc("fork", 2), subproc("caller", 3, long=True), subproc("forkserver", 2, long=True)],
     },
@@ -197,10 +197,6 @@ MATRICES: dict[str, dict[str, list[Configuration]]] = {
             subproc("spawn", 2, long=True),
         ],
     },
-    "size workers": {
-        "dummy": [],
-        "subproc": [subproc("fork", 2), subproc("caller", 3, long=True), subproc("forkserver", 2, long=True)],
-    },
     # For what is built on the contract alone (views, other libraries' names).
     "contract": {"dummy": DUMMY, "subproc": [subproc("fork", 2), subproc("caller", 3, long=True)]},
     # The same, by compiled code and by its twin.
@@ -221,7 +217,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     settings.register_profile(
         "tests",
-        max_examples=40 if short_tier(config) else 100,
+        max_examples=25 if short_tier(config) else 100,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     )

@@ -34,7 +34,7 @@ from vecenvs.testing import leaks
 from vecenvs.testing.envs import FailingEnv, counting_fns
 from vecenvs.transport.memory import TAG
 
-matrix = "programs"
+matrix = "by fork"
 SCRIPT = Path(__file__).parent / "scripts" / "stepper.py"
 TOKEN = "VECENVS_TEST_TOKEN"
 PATIENCE = 60.0  # seconds until a test gives up; what it waits for takes far less

@@ -77,14 +77,11 @@ class Mixed(
     RowConformance,
     AutoresetConformance,
     OwnershipConformance,
-    SeedingConformance,
-    IndexConformance,
     AttributeConformance,
     InfoConformance,
     ErrorConformance,
     InterruptConformance,
     LifecycleConformance,
-    MessageConformance,
     PatienceConformance,
 ):
     """Rules for several envs, of which some may live in the caller's process and some in others.
@@ -94,6 +91,13 @@ class Mixed(
 
     test_a_bare_loop_that_seeds_each_reset = EpisodeSeedConformance.test_a_bare_loop_that_seeds_each_reset
     test_any_subset_in_any_order = EpisodeSeedConformance.test_any_subset_in_any_order
+    test_a_list_gives_one_each = SeedingConformance.test_a_list_gives_one_each
+    test_long_messages_both_ways_at_once = MessageConformance.test_long_messages_both_ways_at_once
+    test_masks_and_arrays = IndexConformance.test_masks_and_arrays
+    test_reset_of_some_slots = IndexConformance.test_reset_of_some_slots
+    test_same_seeds_same_trajectories = SeedingConformance.test_same_seeds_same_trajectories
+    test_seed_sequence_gives_independent_streams = SeedingConformance.test_seed_sequence_gives_independent_streams
+    test_seed_waits_for_the_next_reset = SeedingConformance.test_seed_waits_for_the_next_reset
     test_an_odd_reward_at_an_end = MisfitConformance.test_an_odd_reward_at_an_end
     test_observations_of_the_wrong_shape = MisfitConformance.test_observations_of_the_wrong_shape
     test_rewards_that_are_no_numbers = MisfitConformance.test_rewards_that_are_no_numbers
@@ -185,7 +189,7 @@ class TestBatchedByCaller(OnConfigurations, Batches):
 class TestBatchedWorkers(OnConfigurations, BatchedWorkerConformance):
     """Batched envs whose workers die."""
 
-    matrix = "workers"
+    matrix = "by fork"
 
 
 class TestWorkers(
@@ -216,7 +220,7 @@ class TestSizes(OnConfigurations, SizeConformance):
 class TestSizesBesideDeaths(OnConfigurations, SizeWorkerConformance):
     """The same, beside workers that end."""
 
-    matrix = "size workers"
+    matrix = "by fork"
 
 
 @pytest.mark.long
