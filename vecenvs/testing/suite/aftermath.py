@@ -25,6 +25,7 @@ class LeavingEnv(CountingEnv):
     """An env that ends its process by `env_method`, once a file exists."""
 
     def leave(self, gate: Path) -> None:
+        (gate.parent / "entered").touch()
         while not gate.exists():
             time.sleep(0.005)
         os._exit(EXIT_CODE)
@@ -141,7 +142,7 @@ class AftermathConformance(Conformance):
         gate = tmp_path / "gate"
         vec = make([functools.partial(LeavingEnv, tag) for tag in range(4)], on_failure="restart")
         vec.reset()
-        with interrupted():
+        with interrupted(tmp_path):
             vec.env_method("leave", gate, indices=[0])
         gate.touch()
         with pytest.raises(WorkerDied, match="Another worker takes its place"):

@@ -200,13 +200,13 @@ class RecoveryConformance(Conformance):
         assert vec.stats()["restarts"] == 1
 
     @PROMPT
-    def test_a_death_after_an_interrupted_call(self, make: Make) -> None:
+    def test_a_death_after_an_interrupted_call(self, make: Make, tmp_path: Path) -> None:
         """Nothing waits for the call any more, so nothing fails for it."""
         vec = make([functools.partial(NappingEnv, tag) for tag in range(4)], on_failure="restart")
         vec.reset()
         pid = vec.call(pid_of, [0])[0]
-        vec.set_attr("nap", 0.4)
-        with interrupted():
+        vec.set_attr("folder", tmp_path, [0])
+        with interrupted(tmp_path, opens=False):
             vec.env_method("rest", indices=[0])
         os.kill(pid, signal.SIGKILL)
         wait_for_the_end(pid)
