@@ -41,7 +41,7 @@ BUDGETS = {
     "transport": 2_638,
     "worker": 4_043,
     "pool": 3_527,
-    "backends": 3_754,
+    "backends": 3_755,
     "mpi make": 1_908,
     "views wrappers compat": 6_304,
     "replay": 2_697,

@@ -22,7 +22,7 @@ from later import Later
 from ray_session import ENVIRONMENT, OPTIONS, ROOT, kill, no_leaks, ray_session, run_script  # noqa: F401
 
 from vecenvs.backends import backend_class
-from vecenvs.backends.ray import RayVecEnv
+from vecenvs.backends.ray import RayVecEnv, actor_end
 from vecenvs.backends.ray.actor import ActorLocation, EnvActor
 from vecenvs.backends.ray.cluster import shorten
 from vecenvs.backends.ray.placement import NoPlace, Placement, Request
@@ -105,6 +105,27 @@ with RayVecEnv([Simulated] * 2, 1, ray_init_kwargs=dict(object_store_memory=80 *
     assert not leaks.wait_until_empty(lambda: leaks.processes_with("SIMULATOR", mark), 30.0)
 """
     )
+
+
+def test_a_cut_link_is_a_death_though_ray_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray finds out after a minute. Replacements do not go to that node meanwhile."""
+    now = 100.0
+    monkeypatch.setattr("vecenvs.transport.remote.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(actor_end, "last_words_of", lambda *_: "")
+    monkeypatch.setattr(actor_end, "has_ended", lambda *_: False)
+    end = object.__new__(actor_end.ActorEnd)
+    vars(end).update(
+        _session=SimpleNamespace(alive=lambda: True), _member=SimpleNamespace(link=SimpleNamespace(closed=True)),
+        _serving=None, _exit=None, _process=None, _last_words="", _disconnected=0.0,
+        location=ActorLocation("far", "10.0.0.7", 7, 1), _actors=SimpleNamespace(lost_nodes=set()),
+    )  # fmt: skip
+    assert end.exit_status() == (False, None)
+    now += actor_end.WORD_TIMEOUT - 0.1
+    assert end.exit_status() == (False, None)
+    now += 0.2
+    assert end.exit_status() == (True, None)
+    assert end._actors.lost_nodes == {"far"}
+    assert end.where == " on node far (10.0.0.7) [its node does not answer]"
 
 
 def test_the_wait_for_an_address_is_short() -> None:

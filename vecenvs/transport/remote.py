@@ -155,12 +155,12 @@ class RemoteTransport(SharedTransport):
         """Whether the worker has rings or a connection."""
         return self._member is not None or self._down is not None
 
-    def disconnected_for_long(self) -> bool:
+    def disconnected_for_long(self, seconds: float = CAUSE_TIMEOUT) -> bool:
         """Tell whether its engine has had the time to say why the worker's connection has ended, and has not."""
         if not self.disconnected():
             return False
         self._disconnected = self._disconnected or time.monotonic()
-        return time.monotonic() - self._disconnected > CAUSE_TIMEOUT
+        return time.monotonic() - self._disconnected > seconds
 
     def close_link(self) -> None:
         """Close the connection, if there is one, and unlink the worker's semaphores. Repeatable."""

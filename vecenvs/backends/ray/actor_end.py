@@ -16,6 +16,7 @@ from vecenvs.transport.shared import Names
 from vecenvs.transport.spinning import NEVER, Spin
 from vecenvs.transport.tcp import CAUSE_TIMEOUT
 
+WORD_TIMEOUT = 5.0  # seconds for Ray to say why a connection has ended, unless it has lost the node itself
 EXIT_CODE_TIMEOUT = 0.5  # seconds for a dead process's exit code to be known
 CLOSE_TIMEOUT = 0.5  # seconds for an actor without a VecEnv to close its envs
 
@@ -94,7 +95,7 @@ class ActorEnd(RemoteTransport):
             self._last_words = last_words_of(self._answering)
             return bool(self._last_words)
         # Ray hears of a death later than the connection does, and of a node that cannot be reached after a minute.
-        lost = self.disconnected_for_long()
+        lost = self.disconnected_for_long(WORD_TIMEOUT)
         self._last_words = last_words_of(self._serving, CAUSE_TIMEOUT if self.disconnected() else 0.0)
         if lost and not self._last_words and self.location is not None:
             self._actors.lost_nodes.add(self.location.node)
