@@ -282,3 +282,14 @@ def common_seed(seeds: Sequence[int | None], mask: NDArray[np.bool_] | None = No
     firsts = {None if (seed := seeds[i]) is None else seed - i for i in chosen}
     first = firsts.pop()
     return list(seeds) if firsts or first is None or first < 0 else first
+
+
+def spread_rows(rows: Any, mask: NDArray[np.bool_]) -> Any:
+    """Return observations or infos of all envs, given those of `mask`: the others mean nothing."""
+
+    def spread(part: Any) -> Any:
+        whole = np.zeros((len(mask), *part.shape[1:]), part.dtype)
+        whole[mask] = part
+        return whole
+
+    return map_leaves(spread, rows)

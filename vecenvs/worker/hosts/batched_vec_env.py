@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from vecenvs.arguments import check_vec_env
 from vecenvs.batch.info_arrays import columns_of_dicts
-from vecenvs.batch.info_batches import Columns, map_leaves, merge_disjoint
+from vecenvs.batch.info_batches import Columns, merge_disjoint
 from vecenvs.batch.infos import TRUNCATED_KEY
 from vecenvs.errors import EnvError, NotSteppingError
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.final_infos import columns_of_list
-from vecenvs.worker.hosts.batched_host import BatchedHost, Step
+from vecenvs.worker.hosts.batched_host import BatchedHost, Step, spread_rows
 from vecenvs.worker.hosts.host_parts import VecEnvPart
 
 
@@ -51,7 +51,7 @@ class VecEnvHost(BatchedHost):
         obs = self.env.reset(slots, seed=given if any(seed is not None for seed in given) else None, options=options)
         self._torn = False
         if mask is not None:
-            obs = _spread(obs, mask)
+            obs = spread_rows(obs, mask)
         return obs, self._reset_infos(np.array(slots))
 
     def _reset_infos(self, rows: NDArray[np.int64]) -> Columns:
@@ -82,14 +82,3 @@ def _own(info: dict[str, Any]) -> dict[str, Any]:
         for name, value in info.items()
         if not (name == TRUNCATED_KEY or (name == "episode_start" and value is True))
     }
-
-
-def _spread(obs: Any, mask: NDArray[np.bool_]) -> Any:
-    """Return observations of all envs, of which only those of `mask` mean anything."""
-
-    def spread(part: Any) -> Any:
-        whole = np.zeros((len(mask), *part.shape[1:]), part.dtype)
-        whole[mask] = part
-        return whole
-
-    return map_leaves(spread, obs)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vecenvs.batch.info_batches import Columns, columns_of, map_leaves
+from vecenvs.batch.info_batches import Columns, columns_of
 from vecenvs.cpus import worker_cores
 from vecenvs.errors import VecEnvError
-from vecenvs.worker.hosts.batched_host import MASK, BatchedHost
+from vecenvs.worker.hosts.batched_host import MASK, BatchedHost, spread_rows
 
 _SEED = 42  # of its first env, if an EnvPool is given none
 
@@ -57,15 +57,8 @@ class EnvPoolHost(BatchedHost):
             )
         if mask is None:
             return super().reset(mask, seeds, options)
-        rows = np.flatnonzero(mask)
-
-        def spread(part: NDArray[Any]) -> NDArray[Any]:
-            whole = np.zeros((len(mask), *part.shape[1:]), part.dtype)
-            whole[rows] = part
-            return whole
-
         obs, infos = self._reset(options={**(options or {}), MASK: mask})  # of these envs alone
-        return map_leaves(spread, obs), columns_of(map_leaves(spread, infos), self.num_envs)
+        return spread_rows(obs, mask), columns_of(spread_rows(infos, mask), self.num_envs)
 
     def render_all(self) -> Sequence[Any]:
         return self.env.render(list(range(self.num_envs)))  # type: ignore[no-any-return]
