@@ -241,8 +241,9 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --backend."""
+    """Add --backend and --part."""
     parser.addoption("--backend", action="append", default=[], help="run the tests on this backend (repeatable)")
+    parser.addoption("--part", default="0/1", metavar="K/N", help="run every N-th test only, from number K on")
 
 
 def chosen_backends(config: pytest.Config) -> list[str]:
@@ -343,7 +344,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             order[item] = seen[same] + (item in others)
     if nowhere:
         config.hook.pytest_deselected(items=list(nowhere))
-    items[:] = sorted((item for item in items if item not in nowhere), key=order.__getitem__)
+    first, step = map(int, config.getoption("--part").split("/"))
+    items[:] = sorted((item for item in items if item not in nowhere), key=order.__getitem__)[first::step]
 
 
 @pytest.hookimpl(optionalhook=True)  # the tests' second MPI has no pytest-xdist

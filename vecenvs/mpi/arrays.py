@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,12 +80,12 @@ def digest(array: NDArray[Any]) -> tuple[str, tuple[int, ...], bytes]:
 
 def compare_digests(everywhere: Sequence[Any]) -> str:
     """Describe how the digests of the ranks differ."""
-    rank, differing = _first_difference(everywhere)
-    if not differing:
-        return _compare_numbers(everywhere, rank)
-    return (
-        f"array {', '.join(map(str, differing))} of rank {rank} differs from rank 0's: sync_from_root after making the "
-        "model, and apply the same averaged gradients everywhere"
+    return _compare(
+        everywhere,
+        lambda rank, which: (
+            f"array {', '.join(map(str, which))} of rank {rank} differs from rank 0's: sync_from_root after making the "
+            "model, and apply the same averaged gradients everywhere"
+        ),
     )
 
 
@@ -96,24 +96,21 @@ def layout(arrays: Sequence[NDArray[Any]]) -> list[tuple[str, tuple[int, ...]]]:
 
 def compare_layouts(everywhere: Sequence[Any]) -> str:
     """Describe how the layouts of the ranks differ."""
-    rank, differing = _first_difference(everywhere)
-    if not differing:
-        return _compare_numbers(everywhere, rank)
-    k = differing[0]
-    (dtype, shape), (roots, root_shape) = everywhere[rank][k], everywhere[0][k]
-    return (
-        f"array {k} of rank {rank} has dtype {dtype} and shape {shape}, rank 0's {roots} and {root_shape}: "
-        "make the same model on every rank"
-    )
+
+    def describe(rank: int, which: list[int]) -> str:
+        (dtype, shape), (roots, root_shape) = everywhere[rank][which[0]], everywhere[0][which[0]]
+        return (
+            f"array {which[0]} of rank {rank} has dtype {dtype} and shape {shape}, rank 0's {roots} and {root_shape}: "
+            "make the same model on every rank"
+        )
+
+    return _compare(everywhere, describe)
 
 
-def _first_difference(everywhere: Sequence[Any]) -> tuple[int, list[int]]:
-    """Return the first rank that differs from rank 0, and which of its arrays do: none if their numbers differ."""
+def _compare(everywhere: Sequence[Any], describe: Callable[[int, list[int]], str]) -> str:
+    """Describe the first rank that differs from rank 0: its number of arrays, or which of them differ."""
     rank = next(rank for rank, theirs in enumerate(everywhere) if theirs != everywhere[0])
-    pairs = enumerate(zip(everywhere[rank], everywhere[0], strict=False))
-    same_number = len(everywhere[rank]) == len(everywhere[0])
-    return rank, [k for k, (one, other) in pairs if one != other] if same_number else []
-
-
-def _compare_numbers(everywhere: Sequence[Any], rank: int) -> str:
-    return f"rank {rank} has {len(everywhere[rank])} arrays, rank 0 has {len(everywhere[0])}"
+    theirs, roots = everywhere[rank], everywhere[0]
+    if len(theirs) != len(roots):
+        return f"rank {rank} has {len(theirs)} arrays, rank 0 has {len(roots)}"
+    return describe(rank, [k for k, (one, other) in enumerate(zip(theirs, roots, strict=True)) if one != other])
