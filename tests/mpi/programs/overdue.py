@@ -1,6 +1,7 @@
-"""A hosted process has ended by itself, and is noticed only when it is overdue to be ended by force: overdue.py FOLDER.
+"""Hosted processes at their end: overdue.py FOLDER.
 
-What its env had started ends, too. Needs no MPI.
+One has ended by itself, and is noticed only when it is overdue to be ended by force. What its env had started ends,
+too. Another one hangs: it is told to end before it is killed. Needs no MPI.
 """
 
 import contextlib
@@ -16,14 +17,29 @@ from types import SimpleNamespace
 from vecenvs.backends.mpi.hosting import HostedProcess, LaunchRequest, start_server
 from vecenvs.backends.mpi.rank_server import RankServer
 from vecenvs.transport.pickling import PickledFns, loads
+from vecenvs.worker.rules import Rules
 
 said = []
-told = Path(sys.argv[1]) / "simulator"
+folder = Path(sys.argv[1])
+told = folder / "simulator"
 
 
 def simulate_and_die():
     told.write_text(str(subprocess.Popen(["sleep", "300"], start_new_session=True).pid))
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hang():
+    try:
+        (folder / "hangs").touch()
+        time.sleep(60)
+    finally:
+        (folder / "is told").touch()
+
+
+def launched(number, function):
+    request = LaunchRequest(PickledFns([function], 0), 0, Rules("same_step"), None, sys.path, os.getpid())
+    return HostedProcess(number, request)
 
 
 def lives(pid):
@@ -41,9 +57,7 @@ if __name__ == "__main__":
     start_server()
     mpi = SimpleNamespace(Status=lambda: None, BYTE=None)
     server = RankServer(mpi, SimpleNamespace(Get_rank=lambda: 1, Isend=isend), node=0)
-    hosted = server._hosted[7] = HostedProcess(
-        7, LaunchRequest(PickledFns([simulate_and_die], 0), 0, "same_step", None, sys.path, os.getpid())
-    )
+    hosted = server._hosted[7] = launched(7, simulate_and_die)
     select.select([hosted.sentinel], [], [])
     hosted.stop(0.0)
     server._poll_processes(0.0)
@@ -51,3 +65,10 @@ if __name__ == "__main__":
     while lives(simulator) and time.monotonic() < end:
         time.sleep(0.01)
     print(said, server._hosted, lives(simulator))
+    hosted = server._hosted[8] = launched(8, hang)
+    while not (folder / "hangs").exists():
+        server._poll_processes(0.01)
+    hosted.stop(0.2)
+    while server._hosted:
+        server._poll_processes(0.01)
+    print(said[-1], (folder / "is told").exists())
