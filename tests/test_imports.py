@@ -39,7 +39,7 @@ BUDGETS = {
     ROOT_FILES: 1_867,
     "batch _native": 2_185,
     "transport": 2_638,
-    "worker": 4_043,
+    "worker": 4_057,
     "pool": 3_527,
     "backends": 3_755,
     "mpi make": 1_908,

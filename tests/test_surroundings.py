@@ -6,6 +6,7 @@ import contextlib
 import copy
 import ctypes
 import functools
+import gc
 import multiprocessing
 import os
 import pickle
@@ -518,6 +519,48 @@ if sys.platform == "linux":
         child.start()
         child.join(PATIENCE)
         assert child.exitcode == 0
+
+
+class Threaded:
+    """Ends a process that frees it in place of its own, as an object may whose threads a fork does not have."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+
+    def __del__(self) -> None:
+        if os.getpid() != self.pid:
+            os._exit(1)
+
+
+class CollectingEnv(CountingEnv):
+    @property
+    def collects(self) -> bool:
+        return gc.isenabled()
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_a_fork_does_not_free_its_callers_garbage(collects: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    fork = os.fork
+
+    def fork_beside_garbage() -> int:
+        garbage: list[Any] = [Threaded()]
+        garbage.append(garbage)
+        del garbage
+        pid = fork()
+        if pid == 0:
+            gc.set_threshold(1)
+        return pid
+
+    monkeypatch.setattr(os, "fork", fork_beside_garbage)
+    (gc.enable if collects else gc.disable)()
+    try:
+        with SubprocVecEnv([CollectingEnv] * 2, 2, "fork") as vec:
+            vec.reset()
+            vec.step([0, 0])
+            assert vec.get_attr("collects") == [collects] * 2
+        assert gc.isenabled() == collects
+    finally:
+        gc.enable()
 
 
 def test_watching_without_pidfd(monkeypatch: pytest.MonkeyPatch) -> None:

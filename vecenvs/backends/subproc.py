@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import multiprocessing
 import os
 import threading
@@ -26,7 +25,7 @@ from vecenvs.transport.shared import Names, SharedTransport
 from vecenvs.transport.spinning import Spin, spins
 from vecenvs.worker import descendants, preload
 from vecenvs.worker.output import Output
-from vecenvs.worker.process import HeldSignals, child_environment, has_hung_up
+from vecenvs.worker.process import HeldSignals, child_environment, has_hung_up, keep_garbage
 from vecenvs.worker.rules import Rules
 from vecenvs.worker.serve import serve_worker
 
@@ -322,7 +321,7 @@ def _main(
     mark: int,
 ) -> None:
     descendants.put_on(mark)
-    gc.freeze()  # A fork does not free the caller's garbage: an EnvPool in it would wait for threads that are not here.
+    keep_garbage()
     if cpu is not None:
         os.sched_setaffinity(0, {cpu})
     serve_worker(pipe, env_fns, first, rules, caller, names, cores, output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import math
 import os
@@ -42,6 +43,7 @@ _handlers: dict[int, Any] = {}  # of the signals that are held back now
 _held_in: dict[int, Any] = {}  # by thread that forks now: the signals that it had held back before
 _boot: HasFileno | None = None  # the boot channel of this worker
 _alone = False  # whether the caller of this worker is known to have ended
+_collects = True  # whether the caller has its garbage collected
 
 
 def _handle(number: int, _: object) -> None:
@@ -169,14 +171,17 @@ def child_environment() -> Iterator[None]:
     child inherits it before any of our code runs there. Signals are held back for the same time. A child has those of
     process groups held back until it takes them (`take_signals`). One that is still importing would end, or answer a
     Ctrl-C with a traceback. What any handler raises in the middle of a fork is lost, or sends the child into the
-    caller's program.
+    caller's program. Nothing collects garbage, which a fork must not free (`keep_garbage`).
     """
+    global _collects  # noqa: PLW0603  forks read it
     with HeldSignals(), _environment_lock, _main_without_false_file(), _openblas_with_one_thread():
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP)
         resource_tracker.ensure_running()  # multiprocessing would do so later, and let Ctrl-C through again
         signal.pthread_sigmask(signal.SIG_BLOCK, _GROUP)
         removed = {k: v for k, v in os.environ.items() if k.startswith(LAUNCHER_VARIABLES)}
         added = [name for name in THREAD_VARIABLES if name not in os.environ]
+        _collects = gc.isenabled()
+        gc.disable()
         try:
             for name in removed:
                 del os.environ[name]
@@ -188,6 +193,15 @@ def child_environment() -> Iterator[None]:
             for name in added:
                 del os.environ[name]
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            if _collects:
+                gc.enable()
+
+
+def keep_garbage() -> None:
+    """In a worker, leave the caller's garbage alone: an EnvPool in it waits for threads that a fork does not have."""
+    gc.freeze()
+    if _collects:
+        gc.enable()
 
 
 @contextlib.contextmanager
