@@ -294,3 +294,19 @@ def test_actions_go_to_the_device_of_the_rows() -> None:
         vec.reset()
         vec.step([0])
     assert seen == ["meta"]
+
+
+def test_the_helpers_of_spmd_programs_take_parameters() -> None:
+    """Whose values and gradients torch hands out only where asked for; bfloat16 has no dtype in numpy."""
+    import torch
+
+    from vecenvs.mpi.arrays import as_numpy, assign, gradient, of_numbers
+
+    parameter = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
+    assert of_numbers(parameter).tolist() == [1.0, 2.0]
+    assign(parameter, np.array([3.0, 4.0], np.float32))
+    assert (parameter.tolist(), parameter.requires_grad) == ([3.0, 4.0], True)
+    assert as_numpy(gradient(parameter)).tolist() == [0.0, 0.0]
+    assert as_numpy(parameter.to(torch.bfloat16)).dtype == np.float32
+    with pytest.raises(ValueError, match="copy it"):
+        of_numbers(torch.zeros(1).expand(3))

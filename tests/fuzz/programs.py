@@ -25,9 +25,10 @@ from vecenvs.batched import Batched
 from vecenvs.errors import AlreadySteppingError, NotSteppingError, StepTimeout
 from vecenvs.pool.hosts import Hosts
 from vecenvs.testing.compare import difference
+from vecenvs.testing.envs.counting import pid_of
 from vecenvs.testing.envs.sized import SizedEnv, filled
 from vecenvs.testing.ledger import Ledger
-from vecenvs.testing.suite.deaths import pid_of, wait_for_the_end
+from vecenvs.testing.suite.deaths import wait_for_the_end
 from vecenvs.testing.suite.sizes import resume, take
 from vecenvs.worker.autoreset import AUTORESET_MODES
 

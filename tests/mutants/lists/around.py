@@ -44,7 +44,7 @@ FAULTS = [
     Fault("make/preprocessing.py", "return cls(**kwargs)", "return cls()", MAKE),
     Fault("make/preprocessing.py", "_last_axis(below.high)", "_last_axis(below.low)", "tests/test_env_types.py"),
     # mpi
-    Fault("mpi/arrays.py", "value.detach().cpu()", "value.cpu()", "tests/mpi/test_spmd.py -k openmpi"),
+    Fault("mpi/arrays.py", "value.detach().cpu()", "value.cpu()", "tests/test_tensor_envs.py -k spmd"),
     Fault(
         "mpi/supervise.py", "if os.getppid() != parent:", "if os.getppid() == parent:", "tests/mpi/test_supervise.py"
     ),

@@ -15,6 +15,7 @@ import pytest
 
 from vecenvs.errors import AlreadySteppingError, NotSteppingError, WorkerDied
 from vecenvs.testing.envs import CountingEnv, DyingEnv, GatedEnv
+from vecenvs.testing.envs.counting import pid_of
 from vecenvs.testing.envs.ill import EXIT_CODE
 from vecenvs.testing.suite.base import Conformance, Make
 from vecenvs.testing.suite.interrupts import NappingEnv
@@ -48,10 +49,6 @@ def wait_for_the_end(pid: int) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
         while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
             time.sleep(0.005)
-
-
-def pid_of(_: Any) -> int:
-    return os.getpid()
 
 
 def tag_when_open(env: Any, gate: Path) -> Any:

@@ -12,8 +12,9 @@ from typing import Any
 from gymnasium.spaces import Text
 
 from vecenvs.testing.envs import CountingEnv, GatedEnv, counting_fns
+from vecenvs.testing.envs.counting import pid_of
 from vecenvs.testing.suite.base import Conformance, Make
-from vecenvs.testing.suite.deaths import PROMPT, pid_of
+from vecenvs.testing.suite.deaths import PROMPT
 
 LONG = 300_000  # bytes
 

@@ -18,8 +18,9 @@ import pytest
 
 from vecenvs.errors import StepTimeout, WorkerDied
 from vecenvs.testing.envs import CountingEnv, DyingEnv, counting_fns
+from vecenvs.testing.envs.counting import pid_of
 from vecenvs.testing.suite.base import Conformance, Make
-from vecenvs.testing.suite.deaths import PROMPT, dying_fns, pid_of, wait_for_the_end
+from vecenvs.testing.suite.deaths import PROMPT, dying_fns, wait_for_the_end
 from vecenvs.testing.suite.interrupts import NappingEnv, interrupted
 from vecenvs.testing.suite.restarts import ACTIONS
 from vecenvs.vec_env import VecEnv

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from vecenvs.errors import EnvError, NotSteppingError
+from vecenvs.testing.envs.counting import pid_of
 from vecenvs.testing.envs.sized import FORMS, KIB, LARGE, NEAR, Rows, SizedEnv, filled
 from vecenvs.testing.ledger import Ledger
 from vecenvs.testing.suite.base import Conformance, Make
-from vecenvs.testing.suite.deaths import PROMPT, pid_of, wait_for_the_end
+from vecenvs.testing.suite.deaths import PROMPT, wait_for_the_end
 from vecenvs.testing.suite.schedules import Player
 from vecenvs.vec_env import VecEnv
 from vecenvs.worker.autoreset import AUTORESET_MODES

@@ -15,8 +15,8 @@ from gymnasium import spaces
 
 from vecenvs.errors import EnvError, VecEnvError
 from vecenvs.testing.envs import AwkwardError, CountingEnv, UnpicklableEnv, counting_fns
+from vecenvs.testing.envs.counting import pid_of
 from vecenvs.testing.suite.base import Conformance, Make
-from vecenvs.testing.suite.deaths import pid_of
 from vecenvs.vec_env import VecEnv
 
 Pair = namedtuple("Pair", "left right")
