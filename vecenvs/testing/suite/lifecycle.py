@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 from vecenvs.errors import AlreadySteppingError, ClosedError, EnvError, NotSteppingError, VecEnvError
 from vecenvs.testing.envs import CountingEnv, FailingEnv, ForkingEnv, counting_fns
+from vecenvs.testing.envs.counting import pid_of
 from vecenvs.testing.lockstep import Lockstep
 from vecenvs.testing.suite.base import Conformance, Make
 
@@ -22,10 +22,6 @@ def _mapped() -> int:
     """Return how many segments of shared memory this process maps, where the system shows that."""
     maps = Path("/proc/self/maps")
     return maps.read_text(encoding="utf-8", errors="replace").count("memfd:vecenvs") if maps.exists() else 0
-
-
-def process_of(_: Any) -> int:
-    return os.getpid()
 
 
 class LifecycleConformance(Conformance):
@@ -77,7 +73,7 @@ class LifecycleConformance(Conformance):
         """Its envs, its process, and how its rows come; also after `close`."""
         n = random.randint(1, 5)
         vec = make(counting_fns(n))
-        pids = vec.call(process_of, None)
+        pids = vec.call(pid_of, None)
         stats = vec.stats()
         vec.close()
         workers = stats["workers"]

@@ -91,7 +91,7 @@ class RecoveryConformance(Conformance):
         assert vec.step([0] * 4)[0][:, 0].tolist() == [0, 1, 2, 3]
 
     @PROMPT
-    @pytest.mark.parametrize("function", ["launch", "check_spaces", "attach", "started", "get"])
+    @pytest.mark.parametrize("function", ["launch", "accept", "attach", "started", "get"])
     def test_an_exception_while_a_replacement_starts(self, make: Make, function: str, tmp_path: Path) -> None:
         """After an exception of a signal's handler the start is repeated, without counting as a restart."""
         vec = make(dying_fns(at=2, lives_file=tmp_path / "lives"), on_failure="restart", max_restarts=1)
