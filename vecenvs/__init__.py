@@ -44,12 +44,15 @@ from vecenvs.wrappers import (
 from vecenvs.wrappers.base import VecEnvWrapper
 
 if TYPE_CHECKING:  # `_LATER` for type checkers and editors
+    from vecenvs.agents import MultiAgentVecEnv, make_multi_agent
     from vecenvs.backends.mpi import MpiVecEnv
     from vecenvs.backends.ray import RayVecEnv
     from vecenvs.views import as_gymnasium, as_pfrl, as_sb3, as_tianshou, from_gymnasium
 
 # Names whose modules are imported when a program first asks for the name.
 _LATER = {
+    "MultiAgentVecEnv": "vecenvs.agents",
+    "make_multi_agent": "vecenvs.agents",
     "MpiVecEnv": "vecenvs.backends.mpi",
     "RayVecEnv": "vecenvs.backends.ray",
     "as_gymnasium": "vecenvs.views",
@@ -69,6 +72,7 @@ __all__ = [
     "EnvError",
     "Monitor",
     "MpiVecEnv",
+    "MultiAgentVecEnv",
     "NotSteppingError",
     "RayVecEnv",
     "ResetNeededError",
@@ -96,6 +100,7 @@ __all__ = [
     "as_tianshou",
     "from_gymnasium",
     "info_columns",
+    "make_multi_agent",
     "make_vec_env",
     "worker_cores",
 ]

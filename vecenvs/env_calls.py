@@ -30,9 +30,14 @@ def name_for(function: Any) -> str:
 def layers(env: Any) -> list[Any]:
     """Return the wrappers from the outermost inwards, and last `env.unwrapped`, even if that has an `env` itself."""
     found = [env]
-    while getattr(found[-1], "unwrapped", None) is not found[-1] and isinstance(getattr(found[-1], "env", None), Env):
+    while getattr(found[-1], "unwrapped", None) is not found[-1] and _is_env(getattr(found[-1], "env", None)):
         found.append(found[-1].env)
     return found
+
+
+def _is_env(value: Any) -> bool:
+    """Tell whether this is an env, perhaps of several agents (PettingZoo's have a base class of their own)."""
+    return isinstance(value, Env) or hasattr(value, "possible_agents")
 
 
 def processor_time(_: Any) -> tuple[str, int, float]:

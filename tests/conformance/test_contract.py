@@ -11,6 +11,7 @@ from conftest import Configuration
 from vecenvs.testing.envs.sized import FORMS, LARGE, NEAR, SIZES, Rows
 from vecenvs.testing.suite import (
     AftermathConformance,
+    AgentsConformance,
     AttributeConformance,
     AutoresetConformance,
     BatchedConformance,
@@ -59,6 +60,12 @@ class TestWorlds(OnConfigurations, WorldConformance):
     """Bit-equal trajectories, by every start method and number of workers."""
 
     matrix = "wide"
+
+
+class TestAgents(OnConfigurations, AgentsConformance):
+    """Envs of several agents."""
+
+    matrix = "contract"
 
 
 class TestSpaces(OnConfigurations, SpaceConformance):

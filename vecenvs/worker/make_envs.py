@@ -32,8 +32,7 @@ MEMBERS = ("reset", "step", "close", *SPACES)  # what an env is used by
 # Members by which envs of other interfaces are known, and what to do with these.
 _OTHERS = {
     "action_spec": "envs of dm_env and dm_control need shimmy's DmControlCompatibilityV0 around them",
-    "possible_agents": "envs of several agents (PettingZoo) are stepped by vecenvs.compat.remote_vector_env, or by "
-    "vecenvs.from_gymnasium as the vector env that SuperSuit makes of them",
+    "possible_agents": "vecenvs.make_multi_agent makes a VecEnv of envs of several agents (PettingZoo, RLlib)",
 }
 _JAX = (
     "envs of JAX whose state callers keep (Brax, gymnax, Jumanji) need a class that keeps it and has reset and step "

@@ -13,7 +13,16 @@ from vecenvs.arguments import parse_int
 from vecenvs.batch.layout import SpaceLayout
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers.dict_space import dict_space
-from vecenvs.wrappers.vec_rows import REPEAT, RESTARTED, TERMINAL, VecRowsWrapper, check_last, flagged, last_rows
+from vecenvs.wrappers.vec_rows import (
+    REPEAT,
+    RESTARTED,
+    TERMINAL,
+    VecRowsWrapper,
+    check_last,
+    flagged,
+    last_rows,
+    shows_next,
+)
 from vecenvs.wrappers.vec_transpose_image import channels_first, is_image
 
 Array = NDArray[Any]
@@ -57,7 +66,7 @@ class VecFrameStack(VecRowsWrapper):
     def _on_rows(self, batch: Batch, exact: NDArray[np.float64], lock_step: bool) -> None:
         repeats = flagged(batch, REPEAT)
         # Taken from the flags, because an env's own infos may have "episode_start", too.
-        starts = ~batch.active & ~repeats | batch.dones & (self.autoreset == "same_step")
+        starts = ~batch.active & ~repeats | shows_next(batch, self.autoreset)
         stale = repeats | flagged(batch, RESTARTED)
         ends = last_rows(batch)
         check_last((batch.infos[j] for j in ends), self.venv.observation_space)

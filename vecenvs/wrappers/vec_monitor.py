@@ -15,7 +15,7 @@ from vecenvs.errors import VecEnvError
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers.monitor import Monitor
 from vecenvs.wrappers.results_writer import ResultsWriter, check_keywords
-from vecenvs.wrappers.vec_rows import RESTARTED, VecRowsWrapper
+from vecenvs.wrappers.vec_rows import RESTARTED, VecRowsWrapper, begins
 
 
 class VecMonitor(VecRowsWrapper):
@@ -75,7 +75,7 @@ class VecMonitor(VecRowsWrapper):
             info = batch.infos[j]
             if not info.get(RESTARTED):
                 info["episode"] = self._end_episode(int(batch.indices[j]), info)
-        begun = batch.indices[over | ~batch.active]
+        begun = batch.indices[over | begins(batch)]
         self.episode_returns[begun] = 0.0
         self.episode_lengths[begun] = 0
 

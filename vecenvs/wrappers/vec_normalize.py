@@ -18,7 +18,7 @@ from vecenvs.batch.layout import SpaceLayout
 from vecenvs.errors import ClosedError, VecEnvError
 from vecenvs.vec_env import Batch, VecEnv
 from vecenvs.wrappers import vec_statistics
-from vecenvs.wrappers.vec_rows import REPEAT, VecRowsWrapper, check_last, flagged, last_infos
+from vecenvs.wrappers.vec_rows import REPEAT, VecRowsWrapper, begins, check_last, flagged, last_infos, shows_next
 from vecenvs.wrappers.vec_statistics import Merger, Statistics, boxes_of, normalized_space
 
 
@@ -144,7 +144,7 @@ class VecNormalize(VecRowsWrapper):
         self._rewards[rows] = batch.rewards
         if self.training:
             # The row that ends an episode holds the next one's first observation in same_step mode only.
-            fresh = ~flagged(batch, REPEAT) & (~over if self.autoreset != "same_step" else np.ones(len(slots), bool))
+            fresh = ~flagged(batch, REPEAT) & (~over | shows_next(batch, self.autoreset))
             for key, statistics in self._in_use.items():
                 part = batch.obs if key is None else batch.obs[key]
                 statistics.add(part if fresh.all() else part[fresh])
@@ -153,7 +153,7 @@ class VecNormalize(VecRowsWrapper):
             self._statistics.returns.add(self.returns[real])
             if lock_step:
                 self.flush()
-        self.returns[slots[over | ~batch.active]] = 0.0
+        self.returns[slots[over | begins(batch)]] = 0.0
         batch.obs = self._normalized_obs(batch.obs, scratch=True)
         if self._in_use:
             ended = last_infos(batch)

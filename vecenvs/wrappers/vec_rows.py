@@ -19,6 +19,7 @@ from vecenvs.wrappers.base import VecEnvWrapper
 
 # The keys of an info that say what its row is.
 START, REPEAT, RESTARTED, TERMINAL = "episode_start", "resetting", "worker_restarted", "terminal_observation"
+ABSENT = "absent"  # a row on which an agent's part ends, and its env goes on
 
 
 class StepRows(Batch):
@@ -45,7 +46,7 @@ class VecBatchWrapper(VecEnvWrapper):
 
     def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> Any:
         def first_rows() -> Batch:
-            return _first_rows(self.venv.reset(indices, seed=seed, options=options), indices, self.num_envs)
+            return _first_rows(self.venv, self.venv.reset(indices, seed=seed, options=options), indices)
 
         return self._rows_of(first_rows, "reset", lock_step=indices is None).obs
 
@@ -105,6 +106,17 @@ def flagged(batch: Batch, key: str) -> NDArray[np.bool_]:
     return np.array([info.get(key) is True for info in batch.infos], dtype=bool)
 
 
+def begins(batch: Batch) -> NDArray[np.bool_]:
+    """Return which rows only begin an episode: no transition, and none that repeats; bool (k,)."""
+    return ~batch.active if batch.active.all() else ~batch.active & ~flagged(batch, REPEAT)
+
+
+def shows_next(batch: Batch, autoreset: str) -> NDArray[np.bool_]:
+    """Return which rows end an episode and hold the first observation of the next one, bool (k,)."""
+    over = batch.dones & (autoreset == "same_step")
+    return over & ~flagged(batch, ABSENT) if over.any() else over
+
+
 def last_rows(batch: Batch) -> NDArray[np.int64]:
     """Return which rows end an episode and have its last observation in their infos.
 
@@ -135,11 +147,13 @@ def check_last(infos: Iterable[dict[str, Any]], space: spaces.Space[Any]) -> Non
             )
 
 
-def _first_rows(obs: Any, indices: Indices, num_envs: int) -> Batch:
-    slots = parse_indices(indices, num_envs)
+def _first_rows(venv: VecEnv, obs: Any, indices: Indices) -> Batch:
+    slots = parse_indices(indices, venv.num_envs)
     k = len(slots)
     none = np.zeros(k, dtype=bool)
-    infos: list[dict[str, Any]] = [{START: True} for _ in range(k)]
+    # Among the agents of envs some may be absent: no episode of theirs has begun.
+    begun = venv.reset_infos
+    infos: list[dict[str, Any]] = [{START if START in begun[slot] else REPEAT: True} for slot in slots]
     return Batch(np.array(slots, dtype=np.int64), obs, np.zeros(k, np.float32), none, none.copy(), infos, none.copy())
 
 

@@ -23,6 +23,7 @@ pytest.register_assert_rewrite(*(module.name for module in pkgutil.iter_modules(
 
 from vecenvs.testing.suite.actions import ActionConformance
 from vecenvs.testing.suite.aftermath import AftermathConformance
+from vecenvs.testing.suite.agents import AgentsConformance
 from vecenvs.testing.suite.arguments import ArgumentConformance
 from vecenvs.testing.suite.attributes import AttributeConformance
 from vecenvs.testing.suite.autoreset import AutoresetConformance
@@ -89,7 +90,7 @@ class TrajectoryConformance(WorldConformance, SpaceConformance, RowConformance):
 
 
 class VecEnvConformance(
-    TrajectoryConformance, RuleConformance, ScheduleConformance, BatchedConformance, SizeConformance
+    TrajectoryConformance, RuleConformance, ScheduleConformance, BatchedConformance, SizeConformance, AgentsConformance
 ):
     """The promises of every VecEnv."""
 

@@ -125,7 +125,7 @@ class InterfaceConformance(Conformance):
             make([CountingEnv, Bare, CountingEnv])
         assert caught.value.index == 1
 
-    @pytest.mark.parametrize(("member", "way"), [("action_spec", "shimmy's Dm"), ("possible_agents", "SuperSuit")])
+    @pytest.mark.parametrize(("member", "way"), [("action_spec", "shimmy's Dm"), ("possible_agents", "multi_agent")])
     def test_envs_of_other_interfaces(self, make: Make, member: str, way: str) -> None:
         with pytest.raises(EnvError, match=f"env 1 gave a .*{way}.*it must return a new gymnasium.Env"):
             make([CountingEnv, functools.partial(make_with, member), CountingEnv])

@@ -1,0 +1,177 @@
+"""The agents of a group as the envs of a VecEnv: `flat()`, below wrappers and other libraries' learners."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vecenvs import VecFrameStack, VecMonitor, VecNormalize, VecTorch, as_gymnasium, make_multi_agent
+from vecenvs.errors import EnvError
+from vecenvs.testing.envs.teams import Teams, TeamsByTurns
+
+CATS = functools.partial(Teams, cats=4, dogs=0)
+
+
+def flat(num_envs: int = 3, backend: str = "dummy", make: Any = CATS, **kwargs: Any) -> Any:
+    fns = [functools.partial(make, tag) for tag in range(num_envs)]
+    return make_multi_agent(fns, backend=backend, **kwargs).flat()
+
+
+def whole_episodes(make: Any, num_envs: int, steps: int) -> list[tuple[int, str, float, int]]:
+    """Return the episodes of the agents of bare envs that do the action 0: env, agent, return, length."""
+    found = []
+    for tag in range(num_envs):
+        env = make(tag)
+        env.reset(seed=tag)
+        sums: dict[str, list[float]] = {agent: [] for agent in env.agents}
+        for _ in range(steps):
+            _, rewards, dead, cut, _ = env.step(dict.fromkeys(env.agents, 0))
+            for agent, reward in rewards.items():
+                sums[agent].append(reward)
+                if dead[agent] or cut[agent]:
+                    found.append((tag, agent, sum(sums[agent]), len(sums.pop(agent))))
+            if not env.agents:
+                env.reset()
+            for agent in env.agents:
+                sums.setdefault(agent, [])
+    return found
+
+
+@pytest.mark.parametrize("backend", ["dummy", "subproc"])
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_episodes_of_agents_are_counted_once(backend: str, mode: str) -> None:
+    with VecMonitor(flat(backend=backend, seed=0, autoreset=mode)) as vec:
+        vec.reset()
+        found = []
+        over = np.zeros(3, bool)
+        steps = np.zeros(3, int)
+        while steps.min() < 60:
+            _, _, dones, infos = vec.step(np.zeros(12, np.int64))
+            steps += 1 if mode == "same_step" else ~over
+            over = vec.venv.multi.vec.terminated | vec.venv.multi.vec.truncated
+            for row in np.flatnonzero(dones).tolist():
+                env, agent = divmod(row, 4)
+                episode = infos[row]["episode"]
+                if steps[env] <= 60:
+                    found.append((env, f"cat_{agent}", episode["r"], episode["l"]))
+            assert all("episode" not in info for info, done in zip(infos, dones, strict=True) if not done)
+    assert sorted(found) == sorted(whole_episodes(CATS, 3, 60))
+
+
+def test_rows_of_absent_agents() -> None:
+    """They are zeros, not active, and say so; a row is done once, with the agent's last observation."""
+    with flat(seed=0) as vec:
+        vec.reset()
+        done_before = np.zeros(12, bool)
+        ends = 0
+        for _ in range(60):
+            obs, rewards, dones, infos = vec.step(np.ones(12, np.int64))
+            present = vec.multi.present["agents"].ravel()
+            absent = ~present & ~dones
+            assert not obs[~present].any()
+            assert not rewards[absent].any()
+            assert not vec.active[absent].any()
+            assert not (dones & done_before & ~vec.active).any()
+            for row, info in enumerate(infos):
+                assert info.get("resetting", False) == bool(absent[row])
+                assert ("terminal_observation" in info) == bool(dones[row])
+                if dones[row]:
+                    ends += 1
+                    assert info["terminal_observation"][2] == row % 4
+                    if info.get("absent") and present[row]:
+                        np.testing.assert_array_equal(info["terminal_observation"], obs[row])
+            done_before = dones
+        assert ends > 20
+
+
+def test_wrappers_leave_out_absent_agents() -> None:
+    """VecNormalize counts observations from which an agent acts, and nothing else."""
+    with VecNormalize(flat(seed=0), norm_reward=False) as vec:
+        vec.reset()
+        seen = [vec.get_original_obs()[vec.venv.multi.acts["agents"].ravel()]]
+        for _ in range(40):
+            vec.step(np.zeros(12, np.int64))
+            seen.append(vec.get_original_obs()[vec.venv.multi.acts["agents"].ravel()])
+        rows = np.concatenate(seen)
+        np.testing.assert_allclose(vec.obs_rms.mean, rows.mean(axis=0), rtol=1e-3, atol=1e-2)
+
+
+def test_frames_of_an_agent_begin_with_its_part() -> None:
+    with VecFrameStack(flat(seed=0), 3) as vec:
+        vec.reset()
+        for _ in range(50):
+            obs, _, _, _ = vec.step(np.zeros(12, np.int64))
+            started = vec.venv.multi.started["agents"].ravel()
+            assert not obs[started, :8].any()
+            assert obs[started, 8:].any(axis=1).all()
+
+
+def test_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    with VecTorch(flat(seed=0)) as vec:
+        assert isinstance(vec.reset(), torch.Tensor)
+        assert vec.step(torch.zeros(12, dtype=torch.int64))[1].shape == (12,)
+
+
+def test_gymnasium_view() -> None:
+    view = as_gymnasium(flat(seed=0, autoreset="next_step"))
+    obs, _ = view.reset(seed=3)
+    assert obs.shape == (12, 4)
+    for _ in range(20):
+        obs, rewards, terminated, truncated, _ = view.step(np.zeros(12, np.int64))
+        assert rewards.shape == terminated.shape == truncated.shape == (12,)
+    view.close()
+
+
+def test_whole_envs() -> None:
+    """Commands for some agents of an env alone are refused; seeds are the envs'."""
+    with flat(backend="subproc") as vec:
+        assert vec.seed(5) == [5] * 4 + [6] * 4 + [7] * 4
+        vec.reset()
+        with pytest.raises(ValueError, match="whole envs"):
+            vec.send([0, 0], [0, 1])
+        vec.send(np.zeros(4, int), range(4, 8))
+        assert vec.recv().indices.tolist() == [4, 5, 6, 7]
+        assert vec.reset([0, 1, 2, 3], seed=9).shape == (4, 4)
+        assert vec.get_attr("tag", [0, 5, 11]) == [0, 1, 2]
+    with make_multi_agent(Teams, 2, backend="dummy") as two, pytest.raises(ValueError, match="one group"):
+        two.flat()
+
+
+def test_turns_of_agents_are_one_episode() -> None:
+    """An agent that waits for its turn goes on with its episode."""
+    make = functools.partial(TeamsByTurns, turnover=0.0)
+    with VecMonitor(flat(2, make=make, seed=0)) as vec:
+        vec.reset()
+        episodes = []
+        for _ in range(66):
+            _, _, dones, infos = vec.step(np.zeros(6, np.int64))
+            episodes += [infos[row]["episode"] for row in np.flatnonzero(dones)]
+        assert len(episodes) == 2 * 6 * 3  # eleven turns are an episode of each of three agents
+        assert {episode["l"] for episode in episodes} == {3, 4}
+
+
+class Fails(Teams):
+    """Env 1 fails in its third step."""
+
+    def step(self, actions: Any) -> Any:
+        if self.tag == 1 and self.t == 2:
+            raise RuntimeError("no")
+        return super().step(actions)
+
+
+def test_an_env_that_fails() -> None:
+    with flat(make=functools.partial(Fails, cats=2, dogs=0, turnover=0.0)) as vec:
+        vec.reset()
+        vec.step(np.zeros(6, int))
+        vec.step(np.zeros(6, int))
+        with pytest.raises(EnvError, match="env 1") as caught:
+            vec.step(np.zeros(6, int))
+        assert caught.value.batch is not None
+        assert caught.value.batch.indices.tolist() == [0, 1, 4, 5]
+        assert caught.value.batch.rewards.shape == (4,)
+        vec.reset([2, 3])
+        vec.step(np.zeros(6, int))

@@ -1,0 +1,234 @@
+"""`make_multi_agent`: its arguments, groups, and what envs do wrong."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import vecenvs
+from vecenvs import DummyVecEnv, EnvError, MultiAgentVecEnv, SpaceMismatch, make_multi_agent, make_vec_env
+from vecenvs.testing.envs.teams import Teams, TeamsByTurns, TeamsOfRllib
+
+
+def zeros(vec: MultiAgentVecEnv) -> dict[str, Any]:
+    return {
+        name: np.zeros((vec.num_envs, len(members), *vec.action_spaces[name].shape), vec.action_spaces[name].dtype)
+        for name, members in vec.groups.items()
+    }
+
+
+def test_groups() -> None:
+    with make_multi_agent(Teams, 2, backend="dummy") as vec:
+        assert vec.groups == {"cat": ("cat_0", "cat_1", "cat_2"), "dog": ("dog_0", "dog_1")}
+    given = {"few": ["cat_2"], "dogs": ["dog_1", "dog_0"], "many": ["cat_0", "cat_1"]}
+    with make_multi_agent(Teams, 2, given, backend="dummy", seed=1) as vec:
+        obs = vec.reset()
+        assert [part.shape for part in (obs["few"], obs["many"], obs["dogs"]["where"])] == [
+            (2, 1, 4),
+            (2, 2, 4),
+            (2, 2, 3),
+        ]
+        assert vec.agents == ["cat_2", "dog_1", "dog_0", "cat_0", "cat_1"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "match"),
+    [
+        ({"all": ["cat_0", "dog_0"]}, "in none or in several"),
+        ({"a": ["cat_0", "cat_1", "cat_2", "dog_0"], "b": ["dog_1"]}, "unequal spaces"),
+        ({"a": ["bird"]}, r"groups name \['bird'\]"),
+    ],
+)
+def test_groups_that_cannot_be(groups: Any, match: str) -> None:
+    with pytest.raises(EnvError, match=match):
+        make_multi_agent(Teams, 2, groups, backend="dummy")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({"env_fn": 3}, TypeError, "env_fn"),
+        ({"env_fn": []}, TypeError, "env_fn"),
+        ({"env_fn": [Teams], "num_envs": 2}, ValueError, "num_envs=2"),
+        ({"env_fn": Teams, "num_envs": 2, "groups": ["cat_0"]}, TypeError, "groups"),
+        ({"env_fn": Teams, "num_envs": 2, "groups": {"a": "cat_0"}}, TypeError, "group 'a'"),
+        ({"env_fn": Teams, "num_envs": 2, "groups": {"__flags__": ["cat_0"]}}, ValueError, "__flags__"),
+        ({"env_fn": Teams, "num_envs": 2, "ends": "some"}, ValueError, "ends"),
+        ({"env_fn": Teams, "num_envs": 2, "backend": "dumy"}, ValueError, "dumy"),
+    ],
+)
+def test_arguments(arguments: dict[str, Any], error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        make_multi_agent(**arguments)
+
+
+def test_other_functions_name_this_one() -> None:
+    with pytest.raises(Exception, match="make_multi_agent"):
+        make_vec_env(Teams, num_envs=2, backend="dummy")
+    with pytest.raises(Exception, match="make_multi_agent"):
+        DummyVecEnv([Teams])
+    with (
+        make_vec_env("CartPole-v1", num_envs=1, backend="dummy") as vec,
+        pytest.raises(EnvError, match="several agents"),
+    ):
+        MultiAgentVecEnv(vec)
+
+
+def test_unequal_rosters() -> None:
+    with pytest.raises((SpaceMismatch, EnvError), match="env 1"):
+        make_multi_agent([Teams, functools.partial(Teams, cats=2, dogs=3)], backend="dummy")
+
+
+SOME_CATS = 1  # a seed with which Teams begins with a cat, and without some agent
+
+
+class Wrong(Teams):
+    """Does one thing wrong in its second step."""
+
+    def __init__(self, wrong: str) -> None:
+        super().__init__(0, turnover=0.0)
+        self.wrong = wrong
+
+    def step(self, actions: Any) -> Any:
+        obs, rewards, dead, cut, infos = super().step(actions)
+        if self.t == 2:
+            first = next(agent for agent in obs if agent.startswith("cat"))
+            if self.wrong == "shape":
+                obs[first] = np.zeros(5)
+            elif self.wrong == "reward":
+                rewards[first] = "much"
+            elif self.wrong == "absent":
+                absent = next(agent for agent in self.possible_agents if agent not in obs)
+                rewards[absent] = 1.0
+            elif self.wrong == "gone":
+                self.agents.remove(first)
+            elif self.wrong == "four":
+                return obs, rewards, dead, infos
+            elif self.wrong == "list":
+                return list(obs.values()), rewards, dead, cut, infos
+        return obs, rewards, dead, cut, infos
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        ("shape", r"agent 'cat_\d': observation has shape \(5,\)"),
+        ("reward", r"reward of agent 'cat_\d' must be a number"),
+        ("absent", r"a reward of 1.0 for agent '\w+', which is absent"),
+        ("gone", r"'cat_\d' is no longer in Wrong.agents"),
+        ("four", "must return five dicts by agent"),
+        ("list", "must return five dicts by agent"),
+    ],
+)
+def test_what_envs_do_wrong(wrong: str, match: str) -> None:
+    with make_multi_agent(functools.partial(Wrong, wrong), 1, backend="dummy") as vec:
+        vec.reset(seed=SOME_CATS)
+        vec.step(zeros(vec))
+        with pytest.raises(EnvError, match=match):
+            vec.step(zeros(vec))
+        vec.reset()
+        vec.step(zeros(vec))
+
+
+def test_actions_of_another_shape() -> None:
+    with make_multi_agent(Teams, 2, backend="dummy") as vec:
+        vec.reset()
+        with pytest.raises(ValueError, match="dog"):
+            vec.step({**zeros(vec), "dog": np.zeros((2, 2, 3), np.float32)})
+        with pytest.raises(ValueError, match="the groups are"):
+            vec.step({"cat": np.zeros((2, 3), int)})
+        with pytest.raises(TypeError, match="by group"):
+            vec.step(np.zeros((2, 5)))
+
+
+class Owes(TeamsOfRllib):
+    """Agents have a row in every third step alone; rewards come in all."""
+
+    def step(self, actions: Any) -> Any:
+        self.agents = self.agents or self.possible_agents[:]
+        self.t += 1
+        rows = self.possible_agents if self.t % 3 == 0 else self.possible_agents[:1]
+        flags = {"__all__": self.t == 7}
+        rewards = {agent: float(self.t) for agent in self.possible_agents}
+        return {agent: self._see(agent, 0) for agent in rows}, rewards, flags, {"__all__": False}, {}
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.t = 0
+        return {agent: self._see(agent, 0) for agent in self.possible_agents}, {}
+
+
+def test_rewards_wait_for_a_row() -> None:
+    """What an agent collects while it has no row comes with its next one; at the end all have it."""
+    with make_multi_agent(functools.partial(Owes, cats=3, dogs=0), 1, backend="dummy", autoreset="next_step") as vec:
+        vec.reset()
+        found = [vec.step(zeros(vec))[1]["agents"][0].tolist() for _ in range(7)]
+        assert found == [[1, 0, 0], [2, 0, 0], [3, 6, 6], [4, 0, 0], [5, 0, 0], [6, 15, 15], [7, 7, 7]]
+        assert vec.terminated["agents"].all()
+
+
+def test_episodes_end_with_the_first_agent() -> None:
+    with make_multi_agent(Teams, 3, backend="dummy", seed=0, ends="any", autoreset="next_step") as vec:
+        vec.reset()
+        ends = 0
+        for _ in range(40):
+            _, _, dones, _ = vec.step(zeros(vec))
+            flags = np.any(
+                [(part[name]).any(axis=1) for part in (vec.terminated, vec.truncated) for name in part], axis=0
+            )
+            assert (dones == flags).all()
+            ends += int(dones.sum())
+        assert ends > 10
+
+
+def test_attributes_are_the_env_s() -> None:
+    with make_multi_agent([functools.partial(Teams, tag) for tag in range(2)], backend="subproc") as vec:
+        vec.reset()
+        assert vec.get_attr("tag") == [0, 1]
+        vec.set_attr("length", 3)
+        assert vec.get_attr("length") == [3, 3]
+        assert vec.call(type, None) == [Teams, Teams]
+        assert vec.env_method("action_space", "cat_0")[0] == spaces.Discrete(5)
+        assert vec.stats()["num_envs"] == len(vec) == 2
+
+
+def test_turns() -> None:
+    """One action for the agent that acts, masks of what is possible, and none for envs without masks."""
+    with make_multi_agent(TeamsByTurns, 2, backend="dummy", seed=0) as vec:
+        vec.reset()
+        for _ in range(20):
+            masks = vec.action_mask
+            assert masks is not None
+            own = masks["agents"][np.arange(2), vec.acting]
+            vec.step(own.argmax(axis=1))
+        assert "make_multi_agent" in vecenvs.__all__
+    with make_multi_agent(Teams, 2, backend="dummy", seed=0) as vec:
+        vec.reset()
+        assert vec.action_mask is None
+
+
+def test_a_worker_that_dies() -> None:
+    """Its agents are truncated, and begin anew."""
+    with make_multi_agent(
+        functools.partial(Teams, turnover=0.0), 2, backend="subproc", num_workers=2, on_failure="restart", seed=0
+    ) as vec:
+        vec.reset()
+        alive = [vec.acts[name][0].copy() for name in vec.groups]
+        vec.step(zeros(vec))
+        import os
+        import signal
+
+        os.kill(vec.stats()["workers"][0]["pid"], signal.SIGKILL)
+        for _ in range(30):
+            _, rewards, dones, infos = vec.step(zeros(vec))
+            if infos[0].get("worker_restarted"):
+                break
+        assert dones[0]
+        assert infos[0]["worker_restarted"]
+        for name, acted in zip(vec.groups, alive, strict=True):
+            np.testing.assert_array_equal(vec.truncated[name][0], acted)
+            assert not rewards[name][0].any()
+        vec.step(zeros(vec))

@@ -1,0 +1,454 @@
+"""`MultiAgentVecEnv`: many envs of several agents behind one interface, a view of any VecEnv."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from vecenvs import env_calls
+from vecenvs.agents.agents_env import AgentsEnv
+from vecenvs.agents.dicts import AgentDicts, EnvDicts
+from vecenvs.agents.flat import FlatVecEnv
+from vecenvs.agents.roster import ACTS, FLAGS, MASKS, PRESENT, REWARDS, STARTED, TERMINATED, TRUNCATED, Roster
+from vecenvs.agents.rows import AgentRows, ByGroup, Masks, MultiAgentBatch, masks_in_infos
+from vecenvs.arguments import check_choice, check_vec_env, parse_indices
+from vecenvs.errors import EnvError, SpaceMismatch, VecEnvError
+from vecenvs.vec_env import Batch, Indices, Options, Seeds, VecEnv
+from vecenvs.wrappers.vec_rows import RESTARTED, TERMINAL
+
+_ENDED = TERMINATED | TRUNCATED
+_NEXT = PRESENT | ACTS | STARTED
+
+Self = TypeVar("Self", bound="MultiAgentVecEnv")
+
+
+class MultiAgentVecEnv(AgentRows):
+    """`num_envs` envs of several agents at once. `make_multi_agent` makes one.
+
+    A slot holds one env; its agents are the second axis of the slot's arrays, group by group:
+
+    * Observations: a dict group -> (num_envs, agents, ...). A row of an agent that has no part in it is zero.
+    * Actions: a dict group -> (num_envs, agents, ...), or one array if there is one group. Those of agents that do not
+      act are ignored. Where agents act by turns, also one array (num_envs, ...) for the agents that act.
+    * Rewards: a dict group -> float32 (num_envs, agents). Where an agent has no row for some steps, what it collects
+      in them comes with its next one.
+    * `dones`: bool (num_envs,), whether the env's episode has ended: no agent is left, or the env has said so.
+    * `infos`: a sequence of dicts as from any VecEnv, with the infos of the agents under "agents", by their names.
+    * `present`, `acts`, `started`, `terminated`, `truncated`: dicts group -> bool (num_envs, agents) about the last row
+      of each env.
+
+    The row on which an agent ends has its last observation and its own flags; after it the agent is absent. In the
+    mode "same_step" the row that ends an env's episode has the rewards and ends of that episode, and the observations,
+    `present`, `acts` and `started` of the next one; info["terminal_observation"] has the last observations.
+
+    Seeds, options, autoreset modes, subsets and failures are by env, as in `VecEnv`.
+
+    Args:
+        vec: a VecEnv of `AgentsEnv`s, not stepped yet.
+
+    Attributes:
+        vec: the VecEnv whose rows these are. Its slots' observations are Dicts with further keys.
+        num_envs: the number of envs.
+        roster: the agents and their spaces.
+
+    Raises:
+        TypeError: `vec` is not a VecEnv.
+        SpaceMismatch: its envs do not have the same agents.
+    """
+
+    def __init__(self, vec: VecEnv) -> None:
+        check_vec_env("MultiAgentVecEnv", vec)
+        self.vec = vec
+        self.num_envs = vec.num_envs
+        self.roster = vec.call(_roster, [0])[0]
+        names = self.roster.agents
+        for slot, agents in enumerate(vec.call(_agents, None)):
+            if agents != names:
+                raise SpaceMismatch(slot, "possible_agents", agents, names)
+        shape = self.num_envs, len(names)
+        self.flags = np.zeros(shape, np.uint8)  # of the last row of each env
+        self._alive: NDArray[np.bool_] = np.zeros(shape, bool)  # agents whose part has begun, and not ended
+        self._acted: NDArray[np.bool_] = np.zeros(shape, bool)  # agents that act since their last row
+        self._moved: NDArray[np.bool_] = np.zeros(shape, bool)  # whether the last row is an agent's transition
+        self._rewards64: NDArray[np.float64] = np.zeros(shape)
+        self._masks: ByGroup = {}
+        self._infos: Any = [{}] * self.num_envs
+
+    # What it is made of
+
+    @property
+    def groups(self) -> dict[str, tuple[Any, ...]]:
+        """The agents of each group, in their order on the agents' axis."""
+        return self.roster.groups
+
+    @property
+    def agents(self) -> list[Any]:
+        """All agents, group by group."""
+        return self.roster.agents
+
+    @property
+    def observation_spaces(self) -> dict[str, spaces.Space[Any]]:
+        """The space of one agent's observations, by group, without its action mask."""
+        return self.roster.observation_spaces
+
+    @property
+    def action_spaces(self) -> dict[str, spaces.Space[Any]]:
+        """The space of one agent's actions, by group."""
+        return self.roster.action_spaces
+
+    @property
+    def autoreset(self) -> str:
+        """The autoreset mode."""
+        return self.vec.autoreset
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self.vec.closed
+
+    # All envs in lock-step
+
+    def reset(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> ByGroup:
+        """Reset envs.
+
+        Args:
+            indices: the envs; None for all.
+            seed: as in `VecEnv.reset`: seeds belong to envs.
+            options: as in `VecEnv.reset`.
+
+        Returns:
+            The first observations, by group, (len(indices), agents, ...). `reset_infos` has the infos.
+
+        Raises:
+            EnvError: envs raised. The others have been reset.
+        """
+        slots = np.asarray(parse_indices(indices, self.num_envs), np.int64)
+        try:
+            obs = self.vec.reset(indices, seed=seed, options=options)
+        except EnvError as error:
+            self._convert(error)
+            raise
+        self._begin(slots, obs)
+        return dict(obs)
+
+    def step(self, actions: Any) -> tuple[ByGroup, ByGroup, NDArray[np.bool_], Any]:
+        """Step every env once.
+
+        Args:
+            actions: by group, (num_envs, agents, ...); see the class.
+
+        Returns:
+            Observations and rewards by group, dones bool (num_envs,) of the envs, and infos.
+
+        Raises:
+            TypeError: the actions have another structure or dtype than the spaces'. No env was touched.
+            ValueError: their number or shape is wrong. No env was touched.
+            EnvError: envs raised; its `batch`, a MultiAgentBatch, has the rows of the others.
+        """
+        self.step_async(actions)
+        return self.step_wait()
+
+    def step_async(self, actions: Any) -> None:
+        """Start a step of every env and return at once; see `step`."""
+        self.vec.step_async(self._actions(actions, self.num_envs))
+        self._acted |= (self.flags & ACTS) != 0
+
+    def step_wait(self, timeout: float | None = None) -> tuple[ByGroup, ByGroup, NDArray[np.bool_], Any]:
+        """Wait for the rows of the step that `step_async` started; see `step`."""
+        try:
+            obs, _, dones, infos = self.vec.step_wait(timeout)
+        except EnvError as error:
+            self._convert(error)
+            raise
+        rewards = self._take(slice(None), obs, dones, infos, self.vec.active)
+        return obs, rewards, dones, infos
+
+    # Any subset of the envs
+
+    def send(self, actions: Any, indices: Indices = None) -> None:
+        """Start a step of some envs and return at once. `recv` returns their rows.
+
+        Args:
+            actions: by group, (len(indices), agents, ...).
+            indices: the envs; None for all.
+
+        Raises:
+            AlreadySteppingError: one of the envs has an unanswered command. Nothing was sent.
+        """
+        slots = np.asarray(parse_indices(indices, self.num_envs), np.int64)
+        self.vec.send(self._actions(actions, len(slots), slots), slots)
+        self._acted[slots] |= (self.flags[slots] & ACTS) != 0
+
+    def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
+        """Start a reset of some envs and return at once. `recv` returns their rows; see `VecEnv.reset_async`."""
+        self.vec.reset_async(indices, seed=seed, options=options)
+
+    def recv(
+        self, min_envs: int = 1, max_envs: int | None = None, timeout: float | None = None, indices: Indices = None
+    ) -> MultiAgentBatch:
+        """Wait for rows of envs and return those that are ready, the first ready first; see `VecEnv.recv`.
+
+        Args:
+            min_envs: the number of envs to wait for.
+            max_envs: the largest number of envs to return; None for no limit.
+            timeout: the longest wait in seconds; None for no limit.
+            indices: envs that have a command, in place of `min_envs` and `max_envs`.
+
+        Returns:
+            The rows, at most one per env.
+
+        Raises:
+            NotSteppingError: no env has a command, or one of `indices` has none.
+            StepTimeout: the rows did not come in time. A later `recv` returns them.
+            EnvError: the env in turn raised.
+        """
+        try:
+            batch = self.vec.recv(min_envs, max_envs, timeout, indices)
+        except EnvError as error:
+            self._convert(error)
+            raise
+        return self._batch(batch)
+
+    # About the last rows
+
+    @property
+    def active(self) -> NDArray[np.bool_]:
+        """Whether each row of the last step is a transition of its env, bool (num_envs,)."""
+        return self.vec.active
+
+    @property
+    def moved(self) -> Masks:
+        """Whether the last row is a transition of the agent: it had acted, by group, bool (num_envs, agents)."""
+        return self.roster.by_group(self._moved)
+
+    @property
+    def action_mask(self) -> ByGroup | None:
+        """Which actions are possible, by group, (num_envs, agents, actions), from observations or infos.
+
+        None if the envs have no masks. Agents without one in their info may do anything.
+        """
+        return self._masks or masks_in_infos(self.roster, self._infos)
+
+    @property
+    def rewards64(self) -> ByGroup:
+        """The last rewards before rounding to float32, by group, float64 (num_envs, agents)."""
+        return self.roster.by_group(self._rewards64)
+
+    # Other forms
+
+    def flat(self) -> FlatVecEnv:
+        """Show the agents as the envs of a VecEnv, for as_sb3, as_gymnasium and wrappers; of one group.
+
+        Returns:
+            A VecEnv of num_envs * agents rows. Step this object or that, not both.
+
+        Raises:
+            ValueError: there are several groups.
+        """
+        return FlatVecEnv(self)
+
+    def as_dicts(self, by: str = "env") -> EnvDicts | AgentDicts:
+        """Show rows as dicts by agent, as RLlib's and AgileRL's loops take them.
+
+        Args:
+            by: "env": a list with a dict agent -> value for each env (as RLlib's vector envs); "agent": a dict agent ->
+                array (num_envs, ...) (as AgileRL's).
+
+        Returns:
+            An object with `reset` and `step`. Step this object or that, not both.
+        """
+        check_choice("by", by, ("env", "agent"))
+        return EnvDicts(self) if by == "env" else AgentDicts(self)
+
+    # The envs
+
+    @property
+    def reset_infos(self) -> Any:
+        """The info of each env's last reset, autoresets included."""
+        return self.vec.reset_infos
+
+    def seed(self, seed: Seeds = None) -> list[int | None]:
+        """Seed the next reset of each env; see `VecEnv.seed`."""
+        return self.vec.seed(seed)
+
+    def set_options(self, options: Options = None) -> None:
+        """Set the options of the next reset of each env; see `VecEnv.set_options`."""
+        self.vec.set_options(options)
+
+    def get_attr(self, name: str, indices: Indices = None) -> list[Any]:
+        """Read an attribute of each env; see `VecEnv.get_attr`."""
+        return self.call(env_calls.get_attr, indices, name)
+
+    def set_attr(self, name: str, value: Any, indices: Indices = None) -> None:
+        """Write an attribute of each env; see `VecEnv.set_attr`."""
+        self.call(env_calls.set_attr, indices, name, value)
+
+    def env_method(self, name: str, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
+        """Call a method of each env; see `VecEnv.env_method`."""
+        return self.call(env_calls.env_method, indices, name, *args, **kwargs)
+
+    def call(self, function: Callable[..., Any], indices: Indices, *args: Any, **kwargs: Any) -> list[Any]:
+        """Run `function(env, *args, **kwargs)` on each env of several agents, where it lives; see `VecEnv.call`."""
+        return self.vec.call(_on_inner, indices, function, *args, **kwargs)
+
+    def get_images(self, indices: Indices = None) -> list[Any]:
+        """Render envs; see `VecEnv.get_images`."""
+        return self.vec.get_images(indices)
+
+    def render(self, mode: str | None = None) -> NDArray[np.uint8] | None:
+        """Render all envs into one picture; see `VecEnv.render`."""
+        return self.vec.render(mode)
+
+    def stats(self) -> dict[str, Any]:
+        """Describe the VecEnv and count what it has done; see `VecEnv.stats`."""
+        return self.vec.stats()
+
+    def close(self) -> None:
+        """Close every env and end the workers. May be called again."""
+        self.vec.close()
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self.num_envs
+
+    def __repr__(self) -> str:
+        groups = ", ".join(f"{len(members)} {name}" for name, members in self.groups.items())
+        return f"<MultiAgentVecEnv ({groups}) around {self.vec!r}>"
+
+    # Rows
+
+    def _begin(self, slots: NDArray[np.int64], obs: dict[str, Any]) -> None:
+        """Take first observations: their flags say which agents are there."""
+        flags = obs.pop(FLAGS)
+        self._rewards64[slots] = obs.pop(REWARDS)
+        self.flags[slots] = flags
+        self._alive[slots] = (flags & STARTED) != 0
+        self._acted[slots] = self._moved[slots] = False
+        self._keep_masks(slots, obs, [self.vec.reset_infos[slot] for slot in slots.tolist()], ())
+
+    def _take(
+        self, slots: Any, obs: dict[str, Any], dones: NDArray[np.bool_], infos: Any, active: NDArray[np.bool_]
+    ) -> ByGroup:
+        """Take the rows of a step from `obs`, which keeps the observations by group. Return the rewards by group."""
+        flags, rewards = obs.pop(FLAGS), obs.pop(REWARDS)
+        if not active.all():
+            # A row that repeats while its env is being reset has what the last one had; a first row has someone to act.
+            repeats = ~active & ~((flags & ACTS) != 0).any(axis=1)
+            flags[repeats] = 0
+            rewards[repeats] = 0.0
+            self._acted[slots] &= active[:, None]
+        alive = self._alive[slots]
+        for j in np.flatnonzero(dones).tolist():
+            self._end_row(j, flags, rewards, infos[j], alive[j])
+        ended = (flags & _ENDED) != 0
+        acted = self._acted[slots]
+        moved = acted & (ended | ((flags & PRESENT) != 0) & ~dones[:, None])
+        self._moved[slots] = moved
+        self._acted[slots] = acted & ~moved & ~dones[:, None]
+        self._alive[slots] = alive & ~ended | ((flags & STARTED) != 0)
+        self.flags[slots] = flags
+        self._rewards64[slots] = rewards
+        self._keep_masks(slots, obs, infos, np.flatnonzero(dones).tolist() if self.autoreset == "same_step" else [])
+        return self.roster.by_group(rewards.astype(np.float32))
+
+    def _end_row(
+        self, j: int, flags: NDArray[np.uint8], rewards: NDArray[np.float64], info: Any, alive: NDArray[np.bool_]
+    ) -> None:
+        """Put the ends and rewards of the episode that is over into a row, which may show the next one already."""
+        last = info.get(TERMINAL)
+        if isinstance(last, dict):
+            last_flags, last_rewards = last.pop(FLAGS), last.pop(REWARDS)
+            last.pop(MASKS, None)
+        following = flags[j] & _NEXT if self.autoreset == "same_step" else flags[j] & PRESENT
+        if info.get(RESTARTED):  # the row that was lost: what its place holds is older
+            flags[j] = np.where(alive, following | TRUNCATED, following)
+            rewards[j] = 0.0
+        else:
+            flags[j] = following | last_flags & _ENDED
+            rewards[j] = last_rewards
+
+    def _keep_masks(self, slots: Any, obs: dict[str, Any], infos: Any, begun: Sequence[int]) -> None:
+        """Keep the action masks of rows, or the infos that may have them; `begun` rows have those of a reset."""
+        masks = obs.pop(MASKS, None)
+        if masks is not None:
+            if isinstance(slots, slice):
+                self._masks = masks
+            else:
+                for name, rows in masks.items():
+                    if name not in self._masks:
+                        self._masks[name] = np.zeros((self.num_envs, *rows.shape[1:]), rows.dtype)
+                    self._masks[name][slots] = rows
+            return
+        if isinstance(slots, slice) and not len(begun):
+            self._infos = infos
+            return
+        places = list(range(self.num_envs))[slots] if isinstance(slots, slice) else slots.tolist()
+        self._infos = list(self._infos)
+        for j, slot in enumerate(places):
+            self._infos[slot] = infos[j]
+        for j in begun:
+            self._infos[places[j]] = self.vec.reset_infos[places[j]]
+
+    def _batch(self, batch: Batch) -> MultiAgentBatch:
+        slots, dones = batch.indices, batch.dones
+        first = ~batch.active & ((batch.obs[FLAGS] & STARTED) != 0).any(axis=1)
+        self._acted[slots[first]] = self._alive[slots[first]] = False
+        rewards = self._take(slots, batch.obs, dones, batch.infos, batch.active)
+        masks = self.action_mask
+        if masks is not None:
+            masks = {name: rows[slots] for name, rows in masks.items()}
+        flags = self.flags[slots]
+        return MultiAgentBatch(slots, batch.obs, rewards, dones, batch.infos, batch.active, masks, self.roster, flags)
+
+    def _convert(self, error: EnvError) -> None:
+        """Give an EnvError the rows of the other envs as a MultiAgentBatch."""
+        if isinstance(error.batch, Batch):
+            error.batch = self._batch(error.batch)  # type: ignore[assignment]
+
+    def _actions(self, actions: Any, count: int, slots: NDArray[np.int64] | None = None) -> Any:
+        """Return actions as a dict by group."""
+        groups = self.groups
+        if isinstance(actions, Mapping):
+            if set(actions) != set(groups):
+                raise ValueError(f"actions are of {sorted(map(str, actions))}, but the groups are {sorted(groups)}")
+            return dict(actions)
+        if self.roster.by_turns:
+            one = next(iter(self.action_spaces.values()))
+            given = np.asarray(actions)
+            if all(space == one for space in self.action_spaces.values()) and given.shape == (
+                count,
+                *(one.shape or ()),
+            ):
+                return {name: np.repeat(given[:, None], len(members), axis=1) for name, members in groups.items()}
+        if len(groups) > 1:
+            raise TypeError(f"actions must be a dict by group, of {', '.join(groups)}, not {type(actions).__name__}")
+        return {next(iter(groups)): actions}
+
+
+def _roster(env: Any) -> Roster:
+    if not isinstance(env, AgentsEnv):
+        raise VecEnvError(
+            f"MultiAgentVecEnv shows a VecEnv of envs of several agents, not of {type(env).__name__}: make_multi_agent "
+            "makes one"
+        )
+    return env.roster
+
+
+def _agents(env: Any) -> list[Any]:
+    return _roster(env).agents
+
+
+def _on_inner(env: AgentsEnv, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return function(env.env, *args, **kwargs)
