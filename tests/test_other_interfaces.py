@@ -91,7 +91,7 @@ class SB3:
         (Brax, r"vecenvs\.Batched\(make, num_envs\)"),
         (Gymnax, r"vecenvs\.Batched\(make, num_envs\)"),
         (Jumanji, r"vecenvs\.Batched\(make, num_envs\)"),
-        (Parallel, r"vecenvs\.compat\.remote_vector_env.*SuperSuit"),
+        (Parallel, r"vecenvs\.make_multi_agent"),
         (SB3, r"functions that make its single envs.*vecenvs\.views\.as_sb3"),
     ],
 )
