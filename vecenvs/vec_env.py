@@ -17,6 +17,15 @@ A VecEnv steps `num_envs` environments at once. Env i has *slot* i of every batc
 * An autoreset calls `env.reset()`, with `seed` and `options` only if `seed` or `set_options` set some. A reset by
   `reset` or `reset_async` always passes `seed`, None if there is none.
 
+With `on_error="reset"` what an env raises in `step` ends its episode: the row is truncated, its reward 0, its terminal
+observation the episode's last one, and info["env_error"] has the exception as text. The next episode begins as the
+mode says; with "renew" in a new env, which its function makes. If `reset` raises, it is tried again, after a pause that
+grows, in a new env; from the third try on with another seed, as the env may fail with this one. New envs have a seed
+that is derived from the slot's last one, and lack what `set_attr` has set. Each error is logged and counted in
+`stats()["errors"]`. After `max_errors` errors of an env in a row, with no episode completed, the next one is an
+EnvError. ResetNeededError, new envs with other spaces, and rows that the env's spaces do not allow are EnvErrors at
+once.
+
 With `episode_seeds` every reset is seeded, so that each episode can be played again by itself, in another env object or
 process. Episode 0 of a slot has the seed that the slot was given, by `reset`, `seed` or make_vec_env, or else the
 number `stats()["root_seed"]`, which is drawn, plus its index: `reset(seed=root_seed)` begins the same run again.

@@ -26,6 +26,7 @@ from vecenvs.testing.suite import (
     LifecycleConformance,
     MessageConformance,
     MisfitConformance,
+    OnErrorConformance,
     OrderConformance,
     OwnershipConformance,
     PatienceConformance,
@@ -105,6 +106,10 @@ class Mixed(
     test_same_seeds_same_trajectories = SeedingConformance.test_same_seeds_same_trajectories
     test_seed_sequence_gives_independent_streams = SeedingConformance.test_seed_sequence_gives_independent_streams
     test_seed_waits_for_the_next_reset = SeedingConformance.test_seed_waits_for_the_next_reset
+    test_all_engines_go_on_alike = OnErrorConformance.test_all_engines_go_on_alike
+    test_a_reset_that_raises_is_tried_with_a_new_env = (
+        OnErrorConformance.test_a_reset_that_raises_is_tried_with_a_new_env
+    )
     test_an_odd_reward_at_an_end = MisfitConformance.test_an_odd_reward_at_an_end
     test_observations_of_the_wrong_shape = MisfitConformance.test_observations_of_the_wrong_shape
     test_rewards_that_are_no_numbers = MisfitConformance.test_rewards_that_are_no_numbers

@@ -34,6 +34,9 @@ class DummyVecEnv(PoolVecEnv):
             * `observation_mode`: "different", as in Gymnasium, accepts envs whose observation spaces differ in their
               bounds. The space of env 0 is used, or that of a pair (space of a batch, space of one env).
             * `episode_seeds`: whether every reset is seeded: see `vecenvs.vec_env`.
+            * `on_error`: what follows when an env raises. "raise": an EnvError. "reset": its episode ends and the next
+              one begins, as `vecenvs.vec_env` tells. "renew": the same, with a new env.
+            * `max_errors`: how many errors of an env in a row, with no episode completed, until one is raised.
             * `step_timeout`: raise StepTimeout if no env of a worker finishes a step, a reset or a call for so many
               seconds. Envs in the caller's process never time out.
             * `on_failure`: "restart" replaces a worker that died, or exceeds `step_timeout`. Its envs return a
@@ -71,6 +74,7 @@ class DummyVecEnv(PoolVecEnv):
         halves = (type(self).step_async, type(self).step_wait) == (DummyVecEnv.step_async, DummyVecEnv.step_wait)
         alone = len(self._locals) == 1
         self._direct = alone and halves and not (self._asynchronous or self._info_attrs or self._step_results.keep_rows)
+        self._direct = self._direct and self._rules.on_error == "raise"
 
     def step(self, actions: Any) -> StepReturn:
         """Step every env once. A step in which no env fails or gives an info takes the direct way below.

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from gymnasium import Env
@@ -16,7 +17,7 @@ from vecenvs.transport import Message, Transport
 from vecenvs.transport.protocol import OF_SOME, Answer, Command, RowsBody, addressed
 from vecenvs.worker.calls import close_envs
 from vecenvs.worker.hosts.batched_shard import BatchedShard
-from vecenvs.worker.make_envs import make_envs
+from vecenvs.worker.make_envs import make_again, make_envs
 from vecenvs.worker.rules import Rules
 from vecenvs.worker.slow_envs import REPLY_WINDOW
 from vecenvs.worker.worker import Worker
@@ -49,6 +50,7 @@ class LocalTransport(Transport):
         self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._worker: Worker | None = None
         self._envs, made = make_envs(env_fns, first, rules, cores, seen, remote=False)
+        self._remake = partial(make_again, env_fns, first, cores)
         self._answers.append((0, int(Answer.MADE), made))
 
     def attach(self, batch: BatchColumns) -> None:
@@ -59,7 +61,7 @@ class LocalTransport(Transport):
             if asynchronous:
                 self._answered.put(None)
 
-        self._worker = Worker(self._envs, self._first, batch, self._rules, answer, remote=False)
+        self._worker = Worker(self._envs, self._first, batch, self._rules, answer, remote=False, remake=self._remake)
 
     def envs(self) -> list[Any]:
         """Return the list of envs that the worker steps: the caller may look into them and exchange some."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from vecenvs.pool.unanswered import ReadyRows
 from vecenvs.pool.workers import Workers
 from vecenvs.transport import Message
 from vecenvs.transport.protocol import Answer, RemoteFailure, RowExtras, RowsBody, Slots, addressed, rows_of
+
+_log = logging.getLogger("vecenvs")
 
 # Plain ints compare faster.
 _SOME_ROWS, _PLAIN = int(Answer.SOME_ROWS), int(Answer.PLAIN_ROWS)
@@ -33,6 +36,8 @@ class Answers:
         self._infos = infos
         self._timeouts = timeouts
         self._timed = timeouts.step_timeout is not None
+        self.errors = [0] * len(workers.shards)  # how many exceptions each worker's envs have raised, with `on_error`
+        self._told = [0] * len(workers.shards)  # how many of these by the worker that is there now
 
     def collect(self, workers: Iterable[int]) -> bool:
         """Record every answer of these workers that has come; return whether there was one."""
@@ -62,7 +67,10 @@ class Answers:
         elif kind == Answer.REPLY:
             if commands.request is not None and number == commands.request.number:
                 commands.request.replies[worker] = body
+        elif kind == Answer.ENV_ERROR:
+            self._note_error(worker, *body)
         elif kind == Answer.STARTED:
+            self._told[worker] = 0
             commands.started(worker, body)
         elif kind == Answer.NOT_STARTED:
             error = commands.recovery.failed(worker, body)
@@ -71,6 +79,13 @@ class Answers:
                 raise commands.mark_lost(worker, error)
         elif kind != Answer.PROGRESS:
             raise VecEnvError(f"worker {worker} sent an answer of kind {kind} out of turn")
+
+    def _note_error(self, worker: int, count: int, what: str) -> None:
+        """Count and log an exception of an env, after which the worker goes on. Repeatable: `count` is its number."""
+        if count > self._told[worker]:
+            self._told[worker] = count
+            self.errors[worker] += 1
+            _log.warning("%s", what)
 
     def _take_forms(self, worker: int, body: Any) -> None:
         """Take new forms of a worker's infos, whether or not the rows that they came with are still wanted."""

@@ -84,6 +84,8 @@ class CommonArguments(TypedDict, total=False):
     log_dir: str | os.PathLike[str] | None
     observation_mode: str | tuple[Any, Any]
     episode_seeds: bool
+    on_error: str
+    max_errors: int
 
 
 class PoolBase(VecEnv):
@@ -127,6 +129,8 @@ class PoolBase(VecEnv):
         log_dir: str | os.PathLike[str] | None = None,
         observation_mode: str | tuple[Any, Any] = "same",
         episode_seeds: bool = False,
+        on_error: str = "raise",
+        max_errors: int = 10,
         **unknown: Any,
     ) -> None:
         self.closed = True  # until the constructor has succeeded
@@ -140,7 +144,8 @@ class PoolBase(VecEnv):
         self.autoreset = autoreset
         seeded = parse_flag("episode_seeds", episode_seeds)
         root = int(np.random.SeedSequence().generate_state(1)[0] // 2) if seeded else None  # room for the slots' own
-        self._rules = Rules(autoreset, root)
+        check_choice("on_error", on_error, ("raise", "reset", "renew"))
+        self._rules = Rules(autoreset, root, on_error, parse_int("max_errors", max_errors, 0))
         self._asynchronous = autoreset == "async"
         self._info_attrs = check_names("info_attrs", info_attrs)
         self.copy = parse_flag("copy", copy)
@@ -160,6 +165,8 @@ class PoolBase(VecEnv):
         num_workers = self._begin(num_workers)
         if self._asynchronous and self._hosts.batched:
             raise ValueError("autoreset='async' with a Batched: its envs cannot be reset while others are stepped")
+        if on_error != "raise" and self._hosts.batched:
+            raise ValueError(f"on_error={on_error!r} with a Batched: its envs fail together, leave on_error out")
         self.num_envs = n = self._hosts.num_envs
         self._shards = self._hosts.shards_of(num_workers, caller_steps=self._caller_steps)
         self._wake = new_name()  # of a shared batch's semaphore: workers get it before the semaphore exists
@@ -271,12 +278,13 @@ class PoolBase(VecEnv):
             "backend": type(self).__name__,
             "num_envs": self.num_envs,
             "num_workers": len(self._shards),
-            "workers": (workers := self._workers.describe(self._recovery.by_worker)),
+            "workers": (workers := self._workers.describe(self._recovery.by_worker, self._waiting.errors)),
             "transports": dict(Counter(each["transport"] for each in workers)),
             "autoreset": self.autoreset,
             "compiled": self._compiled,
             **({} if self._rules.root is None else {"root_seed": self._rules.root}),
             "restarts": self._recovery.restarts,
+            "errors": sum(self._waiting.errors),
             "steps": self._steps,
             **self._counters,
             **self._engine_stats(),

@@ -42,6 +42,7 @@ class Waiting:
         self._timeouts = StepTimeouts(step_timeout, workers.transports)
         answers = Answers(commands, workers, batch, infos, self._timeouts)
         self._record, self._collect = answers.record, answers.collect
+        self.errors = answers.errors  # of each worker's envs
         self._patience = Patience(commands, workers)
         self._next_check = 0.0
 

@@ -18,7 +18,7 @@ from vecenvs.transport.encoding import check_portable
 from vecenvs.transport.memory import Semaphore
 from vecenvs.transport.protocol import Answer, Command, RemoteFailure, ShardSpec, kind_of
 from vecenvs.transport.tcp import wait_for_any
-from vecenvs.worker.make_envs import COMMON
+from vecenvs.worker.env_errors import COMMON
 from vecenvs.worker.output import Output
 
 LIVENESS = 0.2  # seconds between checks that the workers live, while waiting for them
@@ -134,11 +134,12 @@ class Workers:
         pid, host = self.processes[worker]
         return self.transports[worker].in_process or (host == self._host and cpu_of(pid) == cpu)
 
-    def describe(self, restarts: Sequence[int]) -> list[dict[str, Any]]:
-        """Return what `VecEnv.stats` says of each worker; `restarts` are how often each was replaced."""
+    def describe(self, restarts: Sequence[int], errors: Sequence[int]) -> list[dict[str, Any]]:
+        """Return what `VecEnv.stats` says of each worker; how often it was replaced, how many errors its envs had."""
         found = []
         for worker, (pid, host) in enumerate(self.processes):
             common = {"slots": [*self.shards[worker]], "pid": pid, "host": host, "restarts": restarts[worker]}
+            common["errors"] = errors[worker]
             found.append({**common, **self.launched[worker].describe()})
         return found
 

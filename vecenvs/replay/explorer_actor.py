@@ -22,7 +22,7 @@ from vecenvs.replay.inserter import Inserter
 from vecenvs.replay.link import run_call
 from vecenvs.replay.schema import Rows
 from vecenvs.vec_env import VecEnv
-from vecenvs.worker.env_shard import ENV_ERRORS
+from vecenvs.worker.env_errors import ENV_ERRORS
 from vecenvs.worker.process import limit_threads
 
 SLICE = 0.1  # seconds

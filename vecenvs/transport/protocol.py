@@ -52,6 +52,7 @@ class Answer(IntEnum):
     MADE = 35  # body ShardSpec or RemoteFailure: unasked, the first message of every worker
     CLOSED = 36  # body: a list of RemoteFailures, of what envs raised in close()
     PROGRESS = 37  # the worker is getting on with its commands
+    ENV_ERROR = 40  # unasked, with `on_error`: body (number of the worker's errors, what has happened)
     # From `recovery.Replacement`:
     STARTED = 38  # the new worker is ready; body: its Transport
     NOT_STARTED = 39  # there is none; body: the exception that says why

@@ -14,18 +14,21 @@ from typing import Any
 
 from gymnasium.spaces import Space
 
+from vecenvs._native import forks
 from vecenvs._native.twin import StepResult, own_info
 from vecenvs.batch.batch_columns import FINAL, FIRST, TERMINATED, TRUNCATED, BatchColumns
 from vecenvs.batch.infos import RESET, TRUNCATED_KEY
 from vecenvs.batch.values import copy_containers
 from vecenvs.env_calls import layers
-from vecenvs.errors import ResetNeededError
+from vecenvs.errors import RepeatedEnvError, ResetNeededError, SpaceMismatch
 from vecenvs.transport.protocol import Slots
 from vecenvs.transport.reset_arguments import hold
+from vecenvs.worker.env_errors import ENV_ERRORS, EnvErrors
 from vecenvs.worker.info_reader import InfoReader
 from vecenvs.worker.rules import EpisodeSeeds, Rules
 
 AUTORESET_MODES = ("same_step", "next_step", "async", "disabled")
+ERROR = "env_error"  # with `on_error` the key of infos of episodes that an exception has ended
 RESET_FIRST = "reset([{}]) it first"  # views say it in words of their own: `EnvError.tell_reset`
 
 
@@ -70,6 +73,7 @@ class Autoreset:
         flags: RowFlags,
         deferred: list[int | BaseException],
         reader: InfoReader | None,
+        errors: EnvErrors | None = None,
     ) -> None:
         self.acts: list[Callable[[Any], StepResult]] = []
         self.resets: list[Callable[[Any], StepResult]] = []  # stand in for acts; they take arguments
@@ -82,6 +86,7 @@ class Autoreset:
         self._flags = flags
         self._deferred = deferred
         self._reader = reader
+        self.errors = errors
         self._reset_marks = batch.info_marks[RESET].data
         self._held: dict[int, dict[str, Any]] = {}  # seeds and options for an env's next reset
         self._exchangeable = False  # whether the caller may exchange envs, so that each step looks up `env.step`
@@ -98,6 +103,8 @@ class Autoreset:
         """Keep the final observation, and do what the mode says. Return the row's observation and info."""
         flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
         info = info or {}  # an empty one is the env's own, which its reset may fill
+        if self.errors is not None and ERROR not in info:
+            self.errors.completed(local)
         if self._batch.finals is not None:
             self._batch.finals.store_row(self._first + local, obs)
             flags |= FINAL
@@ -153,6 +160,38 @@ class Autoreset:
         hold(self._held, local, name, value)
 
     def reset(self, local: int, given: dict[str, Any] | None = None) -> Any:
+        """Reset one env: see `_reset`. With `on_error` try again with a new env until that succeeds.
+
+        The second try has the same seed; later ones have other seeds, as the env may fail with this one.
+        """
+        errors = self.errors
+        if errors is None:
+            return self._reset(local, given)
+        while True:
+            try:
+                if local in errors.broken:
+                    errors.make_anew(self._envs, local)
+                    if self._seeds is None and "seed" not in {**self._held.get(local, {}), **(given or {})}:
+                        self.hold(local, "seed", errors.other_seed(local))
+                return forks.run(self._reset, local, given)
+            except (SpaceMismatch, RepeatedEnvError):  # of a new env
+                raise
+            except ENV_ERRORS as exc:
+                errors.happened(local, "reset", exc)
+            if errors.pause(local) > 1:
+                self._change_seed(local, given or {}, errors)
+                given = given and {name: value for name, value in given.items() if name != "seed"}
+
+    def _change_seed(self, local: int, given: dict[str, Any], errors: EnvErrors) -> None:
+        """Let the next reset of an env, which was to be `given` a seed, have another one."""
+        seed = given.get("seed", self._held.get(local, {}).get("seed"))
+        if self._seeds is None:
+            self.hold(local, "seed", errors.other_seed(local))
+        else:
+            self._seeds.put(local, self._seeds.of(local, seed).after())
+            self.hold(local, "seed", None)
+
+    def _reset(self, local: int, given: dict[str, Any] | None = None) -> Any:
         """Reset one env with what `hold` has kept; return its observation. A non-empty info is put in `reset_infos`.
 
         `given` are the arguments of a reset that the caller has asked for (see `named`), which come first. As in SB3
@@ -169,12 +208,16 @@ class Autoreset:
             arguments["seed"] = stream.seed(self._first + local)
         if arguments.get("seed") is not None:
             seed_action_spaces(self._envs[local], arguments["seed"])
+        if self.errors is not None:
+            self.errors.seeded(local, arguments.get("seed"))
         first = self._envs[local].reset(**arguments)
         if not isinstance(first, (tuple, list)):  # an array of two items could be unpacked, too
             raise TypeError(f"cannot unpack a {type(first).__name__} into obs and info")
         obs, info = first
         info = own_info(info)
         self._held.pop(local, None)
+        if self.errors is not None:
+            self.errors.was_reset(local)
         if stream is not None and self._seeds is not None:
             info = {**info, **self._seeds.begin(local, stream)}
         self._reset_marks[self._first + local] = 0  # until the info of this one is written
@@ -205,7 +248,21 @@ class Autoreset:
         if stands_in not in (_refuse, _lost_step, Autoreset._first_step) or (begun and stands_in is _refuse):
             self.acts[local] = self._step_of(local)
 
+    def _guarded_step(self, local: int, action: Any) -> StepResult:
+        """Step one env. What it raises ends its episode, truncated, with its last observation."""
+        assert self.errors is not None
+        if self._reader is not None:
+            self._reader.notice(local)
+        try:
+            row: StepResult = forks.run(self._envs[local].step, action)
+        except ENV_ERRORS as exc:
+            told = self.errors.happened(local, "step", exc)
+            return self._batch.observations.row(self._first + local), 0.0, False, True, {ERROR: told}
+        return row
+
     def _step_of(self, local: int) -> Callable[[Any], StepResult]:
+        if self.errors is not None:
+            return partial(Autoreset._guarded_step, self._me, local)
         if self._exchangeable:
             return partial(_current_step, self._envs, self._reader, local)
         env = self._envs[local]

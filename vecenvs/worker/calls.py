@@ -11,7 +11,7 @@ from vecenvs.env_calls import counts_as_reset, name_for
 from vecenvs.errors import VecEnvError
 from vecenvs.transport.pickling import dumps
 from vecenvs.transport.protocol import RemoteFailure, safe_text
-from vecenvs.worker.env_shard import ENV_ERRORS
+from vecenvs.worker.env_errors import ENV_ERRORS
 from vecenvs.worker.hosts.host_parts import run_on
 from vecenvs.worker.shard import Shard
 

@@ -19,12 +19,12 @@ from vecenvs.errors import VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots, rows_of, shifted
 from vecenvs.transport.reset_arguments import ResetArguments
 from vecenvs.worker.autoreset import Autoreset, RowFlags, named
+from vecenvs.worker.env_errors import ENV_ERRORS, EnvErrors
 from vecenvs.worker.info_reader import InfoReader
 from vecenvs.worker.row_writer import RowWriter
 from vecenvs.worker.rules import Rules
 from vecenvs.worker.slow_envs import SlowEnvs
 
-ENV_ERRORS = (Exception, SystemExit)  # an env that calls sys.exit() has failed; it does not end the program
 # Of a command that an exception has ended while Python's own code ran.
 BROKEN_OFF = VecEnvError("ended by an exception that was not the env's (a KeyboardInterrupt, say)")
 
@@ -67,8 +67,17 @@ class EnvShard:
     exceptions to raise that are not an env's own, such as a Ctrl-C.
     """
 
-    def __init__(self, envs: Sequence[Any], first: int, batch: BatchColumns, rules: Rules, *, remote: bool) -> None:
-        self.envs = list(envs)
+    def __init__(
+        self,
+        envs: list[Any],
+        first: int,
+        batch: BatchColumns,
+        rules: Rules,
+        *,
+        remote: bool,
+        errors: EnvErrors | None = None,
+    ) -> None:
+        self.envs = envs  # in this very list envs may be exchanged
         self.first = first
         self.all = range(len(self.envs))
         given_actions = batch.actions.shard(first, len(self.envs))
@@ -87,7 +96,7 @@ class EnvShard:
         self._batch = batch
         self._remote = remote
         self._reader = InfoReader(batch.info_attrs, self.envs, first) if batch.info_attrs else None
-        self._autoreset = Autoreset(self.envs, first, batch, rules, self.flags, self.deferred, self._reader)
+        self._autoreset = Autoreset(self.envs, first, batch, rules, self.flags, self.deferred, self._reader, errors)
         self._rows = RowWriter(
             self.envs, first, batch, self._autoreset, self.flags, self.deferred, self._reader, remote=remote
         )

@@ -17,11 +17,11 @@ from vecenvs._native.forks import run
 from vecenvs.batch.space_equality import same_layout, same_space
 from vecenvs.batched import Batched
 from vecenvs.cpus import sharing
-from vecenvs.errors import RepeatedEnvError, VecEnvError
+from vecenvs.errors import RepeatedEnvError, SpaceMismatch, VecEnvError
 from vecenvs.transport.protocol import RemoteFailure, ShardSpec
 from vecenvs.vec_env import batched_env_hint
 from vecenvs.worker.calls import close_envs
-from vecenvs.worker.env_shard import ENV_ERRORS
+from vecenvs.worker.env_errors import COMMON, ENV_ERRORS
 from vecenvs.worker.hosts.batched_host import BatchedHost
 from vecenvs.worker.hosts.make_host import make_host
 from vecenvs.worker.old_gym import PACKAGE, seed_remedy
@@ -39,7 +39,6 @@ _JAX = (
     "over arrays of all envs; vecenvs.Batched(make, num_envs) marks its function, see docs/batched.md"
 )
 NEW_EACH_TIME = "it must return a new gymnasium.Env each time it is called"
-COMMON = ("observation_space", "action_space", "render_mode")  # what all envs of a VecEnv have alike
 
 
 def make_envs(
@@ -50,11 +49,12 @@ def make_envs(
     seen: set[int] | None = None,
     *,
     remote: bool,
+    kept: list[Any] | None = None,
 ) -> tuple[list[Any], ShardSpec | RemoteFailure]:
     """Call every function: those of single envs, or one `Batched`, which makes a `BatchedHost`.
 
     `cores` are how many this worker may use, for functions that ask (`cpus.worker_cores`). `seen` has the ids of the
-    envs that other workers of this process have made, and gets those of these.
+    envs that other workers of this process have made, and gets those of these. `kept` gets the functions.
 
     Returns:
         The envs and their description. If a function raises, no envs (those made so far are closed) and its failure.
@@ -65,6 +65,8 @@ def make_envs(
     try:
         with sharing(cores):
             for env_fn in env_fns:
+                if kept is not None:
+                    kept.append(env_fn)
                 env = run(env_fn)
                 if not isinstance(env_fn, Batched):
                     _check_env(env, slot)
@@ -83,6 +85,20 @@ def make_envs(
             raise
         return [], RemoteFailure.capture(slot, "its env function", exc, portable=remote, remedy=seed_remedy(exc))
     return envs, made
+
+
+def make_again(env_fns: Sequence[Callable[[], Any]], first: int, cores: int | None, local: int, like: Any) -> Any:
+    """Make env `local` of a worker once more; `like` has what it must have, too. SpaceMismatch if it has not."""
+    slot = first + local
+    with sharing(cores):
+        env = run(env_fns[local])
+    _check_env(env, slot)
+    for which in COMMON:
+        theirs, ours = getattr(env, which, None), getattr(like, which)
+        if not same_space(theirs, ours):
+            close_refused(env)
+            raise SpaceMismatch(slot, which, theirs, ours, False)
+    return env
 
 
 def _host_of(env: Any, env_fn: Batched, slot: int, rules: Rules) -> BatchedHost:

@@ -138,7 +138,8 @@ class RowWriter:
 
     def capture(self, local: int, doing: str, exc: BaseException) -> RemoteFailure:
         """Return the failure that an exception of the env is, with a remedy where one is known."""
-        advice = remedy(self._envs[local], exc)
+        errors = self._autoreset.errors
+        advice = (errors is not None and errors.spent(local)) or remedy(self._envs[local], exc)
         return RemoteFailure.capture(self._first + local, doing, exc, portable=self._remote, remedy=advice)
 
     def _note_failure(self, local: int, failure: RemoteFailure, extras: list[RowExtras]) -> None:

@@ -12,6 +12,8 @@ class Rules(NamedTuple):
 
     autoreset: str
     root: int | None = None
+    on_error: str = "raise"
+    max_errors: int = 10
 
 
 class EpisodeSeeds:

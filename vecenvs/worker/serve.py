@@ -23,7 +23,7 @@ from vecenvs.transport.ring import RingReader, RingWriter
 from vecenvs.transport.shared import FULL_PAUSE, RingsSpec
 from vecenvs.transport.tcp import Invitation
 from vecenvs.worker.calls import close_envs
-from vecenvs.worker.make_envs import make_envs
+from vecenvs.worker.make_envs import make_again, make_envs
 from vecenvs.worker.output import Output
 from vecenvs.worker.process import Terminated, begin_worker, limit_threads
 from vecenvs.worker.rules import Rules
@@ -151,7 +151,10 @@ class ShardServer:
     def __init__(self, env_fns: Iterable[Any], first: int, rules: Rules, cores: int | None = None) -> None:
         self._first = first
         self._rules = rules
-        self._envs, self._made = make_envs(env_fns, first, rules, cores, remote=True)
+        kept: list[Any] = []
+        again = rules.on_error != "raise"
+        self._envs, self._made = make_envs(env_fns, first, rules, cores, remote=True, kept=kept if again else None)
+        self._remake = partial(make_again, kept, first, cores)
         self._run: Callable[[], None] | None = None
 
     def describe(self, *, forked: bool = False) -> bytes:
@@ -204,7 +207,7 @@ class ShardServer:
             while not up.flush():
                 time.sleep(FULL_PAUSE / 10)  # until the caller has read some
 
-        worker = Worker(self._envs, self._first, batch, self._rules, answer, remote=True)
+        worker = Worker(self._envs, self._first, batch, self._rules, answer, remote=True, remake=self._remake)
         going = True
         while going:
             message = down.get(_WAKE_UP)
@@ -223,7 +226,7 @@ class ShardServer:
         def answer(number: int, tag: int, body: object) -> None:
             channel.send_bytes(answers.pack([(FIRST_MEMBER, number, tag, encode(body))]))
 
-        worker = Worker(self._envs, self._first, batch, self._rules, answer, remote=True)
+        worker = Worker(self._envs, self._first, batch, self._rules, answer, remote=True, remake=self._remake)
         shards = {FIRST_MEMBER: range(self._first, self._first + len(worker.env_shard.all))}
         commands, answers = Frames.of_commands(batch, shards), Frames.of_answers(batch, shards)
         going = True

@@ -10,6 +10,7 @@ from vecenvs.batch.infos import InfoWriter
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots
 from vecenvs.transport.reset_arguments import ResetArguments
 from vecenvs.worker.autoreset import RowFlags
+from vecenvs.worker.env_errors import EnvErrors
 from vecenvs.worker.env_shard import EnvShard
 from vecenvs.worker.hosts.batched_host import BatchedHost
 from vecenvs.worker.hosts.batched_shard import BatchedShard
@@ -77,8 +78,10 @@ class Shard(Protocol):
         """Return the list of the envs itself."""
 
 
-def make_shard(envs: Sequence[Any], first: int, batch: BatchColumns, rules: Rules, *, remote: bool) -> Shard:
+def make_shard(
+    envs: list[Any], first: int, batch: BatchColumns, rules: Rules, *, remote: bool, errors: EnvErrors | None = None
+) -> Shard:
     """Return the shard of slots first, first + 1, ...: of single envs, or of one BatchedHost alone."""
     if isinstance(envs[0], BatchedHost):
         return BatchedShard(envs[0], first, batch, rules, remote=remote)
-    return EnvShard(envs, first, batch, rules, remote=remote)
+    return EnvShard(envs, first, batch, rules, remote=remote, errors=errors)

@@ -33,6 +33,7 @@ from vecenvs.transport.protocol import (
 from vecenvs.transport.reset_arguments import NONE_GIVEN
 from vecenvs.worker.async_resets import AsyncResets
 from vecenvs.worker.calls import EnvCall, call_envs, close_envs, portable_results
+from vecenvs.worker.env_errors import EnvErrors, Remake
 from vecenvs.worker.env_shard import BROKEN_OFF, FirstRow
 from vecenvs.worker.rules import Rules
 from vecenvs.worker.shard import Shard, make_shard
@@ -67,9 +68,19 @@ class Worker:
     """
 
     def __init__(
-        self, envs: Sequence[Any], first: int, batch: BatchColumns, rules: Rules, answer: Answering, *, remote: bool
+        self,
+        envs: list[Any],
+        first: int,
+        batch: BatchColumns,
+        rules: Rules,
+        answer: Answering,
+        *,
+        remote: bool,
+        remake: Remake | None = None,
     ) -> None:
-        self.env_shard = make_shard(envs, first, batch, rules, remote=remote)
+        report = partial(_call_method, weakref.WeakMethod(self._report_error))
+        errors = None if rules.on_error == "raise" or remake is None else EnvErrors(rules, first, remake, report)
+        self.env_shard = make_shard(envs, first, batch, rules, remote=remote, errors=errors)
         self._first = first
         self._batch = batch
         self._remote = remote
@@ -261,6 +272,10 @@ class Worker:
             began = time.monotonic()
             time.sleep(seconds)
             seen = now if time.monotonic() - began < seconds + _STOPPED else None  # it has been stopped: it is not late
+
+    def _report_error(self, total: int, what: str) -> None:
+        with self._lock:
+            self._answer(0, int(Answer.ENV_ERROR), (total, what))
 
     def _on_close(self, number: int, _: Any) -> None:
         self._send(number, int(Answer.CLOSED), self.close(CLOSE_WAIT))

@@ -41,6 +41,7 @@ from vecenvs.testing.suite.lifecycle import LifecycleConformance
 from vecenvs.testing.suite.long_errors import LongErrorConformance
 from vecenvs.testing.suite.messages import MessageConformance, OrderConformance
 from vecenvs.testing.suite.misfits import MisfitConformance
+from vecenvs.testing.suite.on_error import OnErrorConformance
 from vecenvs.testing.suite.ownership import OwnershipConformance
 from vecenvs.testing.suite.recovery import RecoveryConformance
 from vecenvs.testing.suite.rendering import RenderingConformance
@@ -65,6 +66,7 @@ class RuleConformance(
     ActionConformance,
     SeedingConformance,
     EpisodeSeedConformance,
+    OnErrorConformance,
     IndexConformance,
     SubsetConformance,
     ArgumentConformance,

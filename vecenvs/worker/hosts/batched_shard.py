@@ -15,7 +15,8 @@ from vecenvs.errors import ResetNeededError, VecEnvError, describe_indices
 from vecenvs.transport.protocol import RemoteFailure, RowExtras, RowsBody, Slots, safe_text
 from vecenvs.transport.reset_arguments import NONE_GIVEN, ResetArguments
 from vecenvs.worker.autoreset import RowFlags
-from vecenvs.worker.env_shard import BROKEN_OFF, ENV_ERRORS, FirstRow, raise_or_defer
+from vecenvs.worker.env_errors import ENV_ERRORS
+from vecenvs.worker.env_shard import BROKEN_OFF, FirstRow, raise_or_defer
 from vecenvs.worker.final_infos import mask_of, split_infos
 from vecenvs.worker.hosts.batched_host import BatchedHost
 from vecenvs.worker.hosts.block_attributes import BlockAttributes
