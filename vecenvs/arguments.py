@@ -155,6 +155,12 @@ def parse_number(name: str, value: Any, what: str = "a number") -> float:
         raise ValueError(f"{name} is too large a number: {shown(value)}") from None
 
 
+def check_callback(name: str, value: Any, what: str) -> None:
+    """Raise TypeError unless an argument is None or can be called; `what` is what it is called with."""
+    if value is not None and not callable(value):
+        raise TypeError(f"{name} must be a function of {what}, or None, not {value!r}")
+
+
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
     """Raise ValueError if `value` is not one of `choices`."""
     if not isinstance(value, str) or value not in choices:  # in this order: an array equals a word item by item

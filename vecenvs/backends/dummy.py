@@ -37,6 +37,8 @@ class DummyVecEnv(PoolVecEnv):
             * `on_error`: what follows when an env raises. "raise": an EnvError. "reset": its episode ends and the next
               one begins, as `vecenvs.vec_env` tells. "renew": the same, with a new env.
             * `max_errors`: how many errors of an env in a row, with no episode completed, until one is raised.
+            * `on_episode`: called in this process, before `step` or `recv` returns, with the info of each row that ends
+              an episode. If it raises, so does that call; the next `step_wait` or `recv` returns the rows.
             * `step_timeout`: raise StepTimeout if no env of a worker finishes a step, a reset or a call for so many
               seconds. Envs in the caller's process never time out.
             * `on_failure`: "restart" replaces a worker that died, or exceeds `step_timeout`. Its envs return a
@@ -74,7 +76,7 @@ class DummyVecEnv(PoolVecEnv):
         halves = (type(self).step_async, type(self).step_wait) == (DummyVecEnv.step_async, DummyVecEnv.step_wait)
         alone = len(self._locals) == 1
         self._direct = alone and halves and not (self._asynchronous or self._info_attrs or self._step_results.keep_rows)
-        self._direct = self._direct and self._rules.on_error == "raise"
+        self._direct = self._direct and self._rules.on_error == "raise" and self._on_episode is None
 
     def step(self, actions: Any) -> StepReturn:
         """Step every env once. A step in which no env fails or gives an info takes the direct way below.

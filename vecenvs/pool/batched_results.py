@@ -84,6 +84,8 @@ class BatchedResults(StepResults):
             self._episodes.record_rows(slice(None))
         if self._infos.names:
             self._infos.note_step(range(n), infos)
+        if self.notes_ends:
+            self.ended = [infos[row] for row in (flags & _DONE).nonzero()[0].tolist()]
         return layout.unflatten(leaves), rewards, dones, infos
 
     def _copied_leaf(self, part: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -117,6 +119,8 @@ class BatchedResults(StepResults):
             self._episodes.record_rows(slots)
         if self._infos.names:
             self._infos.note(slots, infos)
+        if self.notes_ends:
+            self.ended = [infos[row] for row in ended.tolist()]
         return Batch(
             rows,
             batch.observations.batch(rows),

@@ -18,6 +18,7 @@ from vecenvs import _native
 from vecenvs.arguments import (
     arguments_of,
     check_arguments,
+    check_callback,
     check_choice,
     check_env_fns,
     check_names,
@@ -86,6 +87,7 @@ class CommonArguments(TypedDict, total=False):
     episode_seeds: bool
     on_error: str
     max_errors: int
+    on_episode: Callable[[dict[str, Any]], object] | None
 
 
 class PoolBase(VecEnv):
@@ -131,6 +133,7 @@ class PoolBase(VecEnv):
         episode_seeds: bool = False,
         on_error: str = "raise",
         max_errors: int = 10,
+        on_episode: Callable[[dict[str, Any]], object] | None = None,
         **unknown: Any,
     ) -> None:
         self.closed = True  # until the constructor has succeeded
@@ -147,13 +150,14 @@ class PoolBase(VecEnv):
         check_choice("on_error", on_error, ("raise", "reset", "renew"))
         self._rules = Rules(autoreset, root, on_error, parse_int("max_errors", max_errors, 0))
         self._asynchronous = autoreset == "async"
+        check_callback("on_episode", on_episode, "the info of an episode's last row")
+        self._on_episode = on_episode
         self._info_attrs = check_names("info_attrs", info_attrs)
         self.copy = parse_flag("copy", copy)
         self._compiled = _native.is_compiled()
         self.observation_mode = observation_mode
         restarts = parse_int("max_restarts", max_restarts, 0) * (on_failure == "restart")
-        if on_restart is not None and not callable(on_restart):
-            raise TypeError(f"on_restart must be a function of the slots of new envs, or None, not {on_restart!r}")
+        check_callback("on_restart", on_restart, "the slots of new envs")
         if on_restart is not None and not (self._moves_workers or on_failure == "restart"):
             raise ValueError("on_restart is called for workers that are replaced: it needs on_failure='restart'")
         fns: Sequence[EnvFn] = listed(env_fns)
@@ -208,6 +212,7 @@ class PoolBase(VecEnv):
             self._step_results = results(
                 batch, self._commands, self._infos, self._episodes, asynchronous=self._asynchronous
             )
+            self._step_results.notes_ends = on_episode is not None
             self._calls = RemoteCalls(self._commands, self._waiting, self._shards)
             if renews:
                 self._episodes.keep_rows()

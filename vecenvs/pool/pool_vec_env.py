@@ -64,7 +64,7 @@ class PoolVecEnv(PoolBase):
                 rows = self._step_results.take_some(copy=self.copy)
             else:
                 rows = self._step_results.take(prepared, copy=self.copy)
-                if not self._asynchronous:
+                if not self._asynchronous and self._on_episode is None:
                     self._steps += 1
                     self._free = True
                     commands.stepping = None
@@ -86,6 +86,7 @@ class PoolVecEnv(PoolBase):
     def _deliver(self) -> Any:
         """Return or raise the result of a call. After an exception in here, the next step_wait or recv does that."""
         assert self._result is not None
+        self._tell_episodes()
         value, slots, resets, of_step = self._result
         failed = isinstance(value, EnvError)
         self._commands.forget_rows(slots)
@@ -103,6 +104,12 @@ class PoolVecEnv(PoolBase):
             finally:
                 del value  # no cycle, over its traceback
         return value
+
+    def _tell_episodes(self) -> None:
+        """Call `on_episode` for the episodes that end in a held result: once for each, whatever it raises."""
+        ended = self._step_results.ended
+        while self._on_episode is not None and ended:
+            self._on_episode(ended.pop(0))
 
     # Any subset
 

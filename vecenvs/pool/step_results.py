@@ -54,6 +54,8 @@ class StepResults:
         self._rewards64: NDArray[np.float64] | None = None  # kept where the columns may be overwritten
         # Async mode: the arguments of `Commands.begin_resets`, once the last result is sure to be returned.
         self.resets = NO_RESETS
+        self.notes_ends = False  # whether to keep, in `ended`, the infos of the last result's rows that end episodes
+        self.ended: list[dict[str, Any]] = []
         self.keep_rows = False  # whether `Episodes.record_rows` has to be told of returned rows
 
     @property
@@ -172,8 +174,10 @@ class StepResults:
             rewards[slot] = 0.0
         if self._infos.names:
             self._infos.note_step(slots, infos)
+        ended = [slot for slot in flagged if of_all[slot] & DONE]
         if asynchronous:
-            self._begin_autoresets([slot for slot in flagged if of_all[slot] & DONE])
+            self._begin_autoresets(ended)
+        self.ended = [infos[slot] for slot in ended] if self.notes_ends else []
         return observations, rewards, dones, infos
 
     def _take_extras(self, extras: list[RowExtras], infos: Infos, resetting: Collection[int]) -> None:
@@ -213,6 +217,8 @@ class StepResults:
             self._infos.note(slots, batch.infos)
         if self._asynchronous:
             self._begin_autoresets([slot for slot, flag in zip(slots, flags, strict=True) if flag & DONE])
+        if self.notes_ends:
+            self.ended = [info for info, flag in zip(batch.infos, flags, strict=True) if flag & DONE]
         return batch
 
     def _begin_autoresets(self, ended: list[int]) -> None:

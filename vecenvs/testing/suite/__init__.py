@@ -41,6 +41,7 @@ from vecenvs.testing.suite.lifecycle import LifecycleConformance
 from vecenvs.testing.suite.long_errors import LongErrorConformance
 from vecenvs.testing.suite.messages import MessageConformance, OrderConformance
 from vecenvs.testing.suite.misfits import MisfitConformance
+from vecenvs.testing.suite.on_episode import OnEpisodeConformance
 from vecenvs.testing.suite.on_error import OnErrorConformance
 from vecenvs.testing.suite.ownership import OwnershipConformance
 from vecenvs.testing.suite.recovery import RecoveryConformance
@@ -67,6 +68,7 @@ class RuleConformance(
     SeedingConformance,
     EpisodeSeedConformance,
     OnErrorConformance,
+    OnEpisodeConformance,
     IndexConformance,
     SubsetConformance,
     ArgumentConformance,
