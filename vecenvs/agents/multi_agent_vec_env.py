@@ -342,7 +342,7 @@ class MultiAgentVecEnv(AgentRows):
         self, slots: Any, obs: dict[str, Any], dones: NDArray[np.bool_], infos: Any, active: NDArray[np.bool_]
     ) -> ByGroup:
         """Take the rows of a step from `obs`, which keeps the observations by group. Return the rewards by group."""
-        flags, rewards = obs.pop(FLAGS), obs.pop(REWARDS)
+        flags, rewards = obs.pop(FLAGS).copy(), obs.pop(REWARDS).copy()  # with copy=False they are the engine's own
         if not active.all():
             # A row that repeats while its env is being reset has what the last one had; a first row has someone to act.
             repeats = ~active & ~((flags & ACTS) != 0).any(axis=1)
