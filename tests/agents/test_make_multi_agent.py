@@ -145,6 +145,36 @@ def test_actions_of_another_shape() -> None:
             vec.step(np.zeros((2, 5)))
 
 
+class Raises(Teams):
+    """Env 1 raises in the third step of an episode."""
+
+    def step(self, actions: Any) -> Any:
+        if self.tag == 1 and self.t == 2:
+            raise RuntimeError("no")
+        return super().step(actions)
+
+
+@pytest.mark.parametrize("mode", ["same_step", "next_step"])
+def test_an_env_that_raises_goes_on(mode: str) -> None:
+    """With on_error its agents are truncated on that row, without a reward, and begin anew."""
+    fns = [functools.partial(Raises, tag, turnover=0.0) for tag in range(2)]
+    with make_multi_agent(fns, backend="dummy", seed=0, autoreset=mode, on_error="reset") as vec:
+        vec.reset()
+        for _ in range(2):
+            vec.step(zeros(vec))
+        acted = {name: vec.acts[name][1].copy() for name in vec.groups}
+        _, rewards, dones, infos = vec.step(zeros(vec))
+        assert dones.tolist() == [False, True]
+        assert "RuntimeError" in infos[1]["env_error"]
+        for name in vec.groups:
+            np.testing.assert_array_equal(vec.truncated[name][1], acted[name])
+            np.testing.assert_array_equal(vec.moved[name][1], acted[name])
+            assert not rewards[name][1].any()
+            assert not vec.terminated[name].any()
+        for _ in range(4):
+            vec.step(zeros(vec))
+
+
 class Owes(TeamsOfRllib):
     """Agents have a row in every third step alone; rewards come in all."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -14,15 +14,12 @@ from vecenvs import env_calls
 from vecenvs.agents.agents_env import AgentsEnv
 from vecenvs.agents.dicts import AgentDicts, EnvDicts
 from vecenvs.agents.flat import FlatVecEnv
-from vecenvs.agents.roster import ACTS, FLAGS, MASKS, PRESENT, REWARDS, STARTED, TERMINATED, TRUNCATED, Roster
-from vecenvs.agents.rows import AgentRows, ByGroup, Masks, MultiAgentBatch, masks_in_infos
+from vecenvs.agents.last_rows import LastRows
+from vecenvs.agents.roster import FLAGS, STARTED, Roster
+from vecenvs.agents.rows import AgentRows, ByGroup, Masks, MultiAgentBatch
 from vecenvs.arguments import check_choice, check_vec_env, parse_indices
 from vecenvs.errors import EnvError, SpaceMismatch, VecEnvError
 from vecenvs.vec_env import Batch, Indices, Options, Seeds, VecEnv
-from vecenvs.wrappers.vec_rows import RESTARTED, TERMINAL
-
-_ENDED = TERMINATED | TRUNCATED
-_NEXT = PRESENT | ACTS | STARTED
 
 Self = TypeVar("Self", bound="MultiAgentVecEnv")
 
@@ -70,14 +67,8 @@ class MultiAgentVecEnv(AgentRows):
         for slot, agents in enumerate(vec.call(_agents, None)):
             if agents != names:
                 raise SpaceMismatch(slot, "possible_agents", agents, names)
-        shape = self.num_envs, len(names)
-        self.flags = np.zeros(shape, np.uint8)  # of the last row of each env
-        self._alive: NDArray[np.bool_] = np.zeros(shape, bool)  # agents whose part has begun, and not ended
-        self._acted: NDArray[np.bool_] = np.zeros(shape, bool)  # agents that act since their last row
-        self._moved: NDArray[np.bool_] = np.zeros(shape, bool)  # whether the last row is an agent's transition
-        self._rewards64: NDArray[np.float64] = np.zeros(shape)
-        self._masks: ByGroup = {}
-        self._infos: Any = [{}] * self.num_envs
+        self._last = LastRows(vec, self.roster)
+        self.flags = self._last.flags  # of the last row of each env
 
     # What it is made of
 
@@ -133,7 +124,7 @@ class MultiAgentVecEnv(AgentRows):
         except EnvError as error:
             self._convert(error)
             raise
-        self._begin(slots, obs)
+        self._last.begin(slots, obs)
         return dict(obs)
 
     def step(self, actions: Any) -> tuple[ByGroup, ByGroup, NDArray[np.bool_], Any]:
@@ -156,7 +147,7 @@ class MultiAgentVecEnv(AgentRows):
     def step_async(self, actions: Any) -> None:
         """Start a step of every env and return at once; see `step`."""
         self.vec.step_async(self._actions(actions, self.num_envs))
-        self._acted |= (self.flags & ACTS) != 0
+        self._last.note_actions(slice(None))
 
     def step_wait(self, timeout: float | None = None) -> tuple[ByGroup, ByGroup, NDArray[np.bool_], Any]:
         """Wait for the rows of the step that `step_async` started; see `step`."""
@@ -165,7 +156,7 @@ class MultiAgentVecEnv(AgentRows):
         except EnvError as error:
             self._convert(error)
             raise
-        rewards = self._take(slice(None), obs, dones, infos, self.vec.active)
+        rewards = self._last.take(slice(None), obs, dones, infos, self.vec.active)
         return obs, rewards, dones, infos
 
     # Any subset of the envs
@@ -181,8 +172,8 @@ class MultiAgentVecEnv(AgentRows):
             AlreadySteppingError: one of the envs has an unanswered command. Nothing was sent.
         """
         slots = np.asarray(parse_indices(indices, self.num_envs), np.int64)
-        self.vec.send(self._actions(actions, len(slots), slots), slots)
-        self._acted[slots] |= (self.flags[slots] & ACTS) != 0
+        self.vec.send(self._actions(actions, len(slots)), slots)
+        self._last.note_actions(slots)
 
     def reset_async(self, indices: Indices = None, *, seed: Seeds = None, options: Options = None) -> None:
         """Start a reset of some envs and return at once. `recv` returns their rows; see `VecEnv.reset_async`."""
@@ -224,7 +215,7 @@ class MultiAgentVecEnv(AgentRows):
     @property
     def moved(self) -> Masks:
         """Whether the last row is a transition of the agent: it had acted, by group, bool (num_envs, agents)."""
-        return self.roster.by_group(self._moved)
+        return self.roster.by_group(self._last.moved)
 
     @property
     def action_mask(self) -> ByGroup | None:
@@ -232,12 +223,12 @@ class MultiAgentVecEnv(AgentRows):
 
         None if the envs have no masks. Agents without one in their info may do anything.
         """
-        return self._masks or masks_in_infos(self.roster, self._infos)
+        return self._last.action_mask
 
     @property
     def rewards64(self) -> ByGroup:
         """The last rewards before rounding to float32, by group, float64 (num_envs, agents)."""
-        return self.roster.by_group(self._rewards64)
+        return self.roster.by_group(self._last.rewards64)
 
     # Other forms
 
@@ -329,83 +320,11 @@ class MultiAgentVecEnv(AgentRows):
 
     # Rows
 
-    def _begin(self, slots: NDArray[np.int64], obs: dict[str, Any]) -> None:
-        """Take first observations: their flags say which agents are there."""
-        flags = obs.pop(FLAGS)
-        self._rewards64[slots] = obs.pop(REWARDS)
-        self.flags[slots] = flags
-        self._alive[slots] = (flags & STARTED) != 0
-        self._acted[slots] = self._moved[slots] = False
-        self._keep_masks(slots, obs, [self.vec.reset_infos[slot] for slot in slots.tolist()], ())
-
-    def _take(
-        self, slots: Any, obs: dict[str, Any], dones: NDArray[np.bool_], infos: Any, active: NDArray[np.bool_]
-    ) -> ByGroup:
-        """Take the rows of a step from `obs`, which keeps the observations by group. Return the rewards by group."""
-        flags, rewards = obs.pop(FLAGS).copy(), obs.pop(REWARDS).copy()  # with copy=False they are the engine's own
-        if not active.all():
-            # A row that repeats while its env is being reset has what the last one had; a first row has someone to act.
-            repeats = ~active & ~((flags & ACTS) != 0).any(axis=1)
-            flags[repeats] = 0
-            rewards[repeats] = 0.0
-            self._acted[slots] &= active[:, None]
-        alive = self._alive[slots]
-        for j in np.flatnonzero(dones).tolist():
-            self._end_row(j, flags, rewards, infos[j], alive[j])
-        ended = (flags & _ENDED) != 0
-        acted = self._acted[slots]
-        moved = acted & (ended | ((flags & PRESENT) != 0) & ~dones[:, None])
-        self._moved[slots] = moved
-        self._acted[slots] = acted & ~moved & ~dones[:, None]
-        self._alive[slots] = alive & ~ended | ((flags & STARTED) != 0)
-        self.flags[slots] = flags
-        self._rewards64[slots] = rewards
-        self._keep_masks(slots, obs, infos, np.flatnonzero(dones).tolist() if self.autoreset == "same_step" else [])
-        return self.roster.by_group(rewards.astype(np.float32))
-
-    def _end_row(
-        self, j: int, flags: NDArray[np.uint8], rewards: NDArray[np.float64], info: Any, alive: NDArray[np.bool_]
-    ) -> None:
-        """Put the ends and rewards of the episode that is over into a row, which may show the next one already."""
-        last = info.get(TERMINAL)
-        if isinstance(last, dict):
-            last_flags, last_rewards = last.pop(FLAGS), last.pop(REWARDS)
-            last.pop(MASKS, None)
-        following = flags[j] & _NEXT if self.autoreset == "same_step" else flags[j] & PRESENT
-        if info.get(RESTARTED):  # the row that was lost: what its place holds is older
-            flags[j] = np.where(alive, following | TRUNCATED, following)
-            rewards[j] = 0.0
-        else:
-            flags[j] = following | last_flags & _ENDED
-            rewards[j] = last_rewards
-
-    def _keep_masks(self, slots: Any, obs: dict[str, Any], infos: Any, begun: Sequence[int]) -> None:
-        """Keep the action masks of rows, or the infos that may have them; `begun` rows have those of a reset."""
-        masks = obs.pop(MASKS, None)
-        if masks is not None:
-            if isinstance(slots, slice):
-                self._masks = masks
-            else:
-                for name, rows in masks.items():
-                    if name not in self._masks:
-                        self._masks[name] = np.zeros((self.num_envs, *rows.shape[1:]), rows.dtype)
-                    self._masks[name][slots] = rows
-            return
-        if isinstance(slots, slice) and not len(begun):
-            self._infos = infos
-            return
-        places = list(range(self.num_envs))[slots] if isinstance(slots, slice) else slots.tolist()
-        self._infos = list(self._infos)
-        for j, slot in enumerate(places):
-            self._infos[slot] = infos[j]
-        for j in begun:
-            self._infos[places[j]] = self.vec.reset_infos[places[j]]
-
     def _batch(self, batch: Batch) -> MultiAgentBatch:
         slots, dones = batch.indices, batch.dones
         first = ~batch.active & ((batch.obs[FLAGS] & STARTED) != 0).any(axis=1)
-        self._acted[slots[first]] = self._alive[slots[first]] = False
-        rewards = self._take(slots, batch.obs, dones, batch.infos, batch.active)
+        self._last.forget_lives(slots[first])
+        rewards = self._last.take(slots, batch.obs, dones, batch.infos, batch.active)
         masks = self.action_mask
         if masks is not None:
             masks = {name: rows[slots] for name, rows in masks.items()}
@@ -417,20 +336,17 @@ class MultiAgentVecEnv(AgentRows):
         if isinstance(error.batch, Batch):
             error.batch = self._batch(error.batch)  # type: ignore[assignment]
 
-    def _actions(self, actions: Any, count: int, slots: NDArray[np.int64] | None = None) -> Any:
+    def _actions(self, actions: Any, count: int) -> Any:
         """Return actions as a dict by group."""
         groups = self.groups
         if isinstance(actions, Mapping):
             if set(actions) != set(groups):
                 raise ValueError(f"actions are of {sorted(map(str, actions))}, but the groups are {sorted(groups)}")
             return dict(actions)
-        if self.roster.by_turns:
-            one = next(iter(self.action_spaces.values()))
+        one, *others = self.action_spaces.values()
+        if self.roster.by_turns and all(space == one for space in others):
             given = np.asarray(actions)
-            if all(space == one for space in self.action_spaces.values()) and given.shape == (
-                count,
-                *(one.shape or ()),
-            ):
+            if given.shape == (count, *(one.shape or ())):
                 return {name: np.repeat(given[:, None], len(members), axis=1) for name, members in groups.items()}
         if len(groups) > 1:
             raise TypeError(f"actions must be a dict by group, of {', '.join(groups)}, not {type(actions).__name__}")

@@ -1,0 +1,131 @@
+"""`LastRows`: what is known of the agents from the last row of each env."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vecenvs.agents.roster import ACTS, FLAGS, MASKS, PRESENT, REWARDS, STARTED, TERMINATED, TRUNCATED, Roster
+from vecenvs.agents.rows import ByGroup, masks_in_infos
+from vecenvs.vec_env import VecEnv
+from vecenvs.worker.autoreset import ERROR
+from vecenvs.wrappers.vec_rows import RESTARTED, TERMINAL
+
+_ENDED = TERMINATED | TRUNCATED
+_NEXT = PRESENT | ACTS | STARTED
+
+
+class LastRows:
+    """Takes the rows of a VecEnv of `AgentsEnv`s apart.
+
+    Args:
+        vec: the VecEnv.
+        roster: the agents.
+
+    Attributes:
+        flags: the bits of each agent, uint8 (num_envs, all agents).
+        moved: whether the row is a transition of the agent, bool (num_envs, all agents).
+        rewards64: float64 (num_envs, all agents).
+    """
+
+    def __init__(self, vec: VecEnv, roster: Roster) -> None:
+        self._vec = vec
+        self._roster = roster
+        shape = vec.num_envs, len(roster.agents)
+        self.flags: NDArray[np.uint8] = np.zeros(shape, np.uint8)
+        self.moved: NDArray[np.bool_] = np.zeros(shape, bool)
+        self.rewards64: NDArray[np.float64] = np.zeros(shape)
+        self._alive: NDArray[np.bool_] = np.zeros(shape, bool)  # agents whose part has begun, and not ended
+        self._acted: NDArray[np.bool_] = np.zeros(shape, bool)  # agents that act since their last row
+        self._masks: ByGroup = {}
+        self._infos: Any = [{}] * vec.num_envs
+
+    @property
+    def action_mask(self) -> ByGroup | None:
+        """The masks in the last observations, else those in the last infos; None if there are none."""
+        return self._masks or masks_in_infos(self._roster, self._infos)
+
+    def note_actions(self, slots: Any) -> None:
+        """Note that agents of some envs have been given the actions that they wait for."""
+        self._acted[slots] |= (self.flags[slots] & ACTS) != 0
+
+    def begin(self, slots: NDArray[np.int64], obs: dict[str, Any]) -> None:
+        """Take first observations: their flags say which agents are there."""
+        flags = obs.pop(FLAGS)
+        self.rewards64[slots] = obs.pop(REWARDS)
+        self.flags[slots] = flags
+        self._alive[slots] = (flags & STARTED) != 0
+        self._acted[slots] = self.moved[slots] = False
+        self._keep_masks(slots, obs, [self._vec.reset_infos[slot] for slot in slots.tolist()], ())
+
+    def take(
+        self, slots: Any, obs: dict[str, Any], dones: NDArray[np.bool_], infos: Any, active: NDArray[np.bool_]
+    ) -> ByGroup:
+        """Take the rows of a step from `obs`, which keeps the observations by group. Return the rewards by group."""
+        flags, rewards = obs.pop(FLAGS).copy(), obs.pop(REWARDS).copy()  # with copy=False they are the engine's own
+        if not active.all():
+            # A row that repeats while its env is being reset has what the last one had; a first row has someone to act.
+            repeats = ~active & ~((flags & ACTS) != 0).any(axis=1)
+            flags[repeats] = 0
+            rewards[repeats] = 0.0
+            self._acted[slots] &= active[:, None]
+        alive = self._alive[slots]
+        for j in np.flatnonzero(dones).tolist():
+            self._end_row(j, flags, rewards, infos[j], alive[j])
+        ended = (flags & _ENDED) != 0
+        acted = self._acted[slots]
+        moved = acted & (ended | ((flags & PRESENT) != 0) & ~dones[:, None])
+        self.moved[slots] = moved
+        self._acted[slots] = acted & ~moved & ~dones[:, None]
+        self._alive[slots] = alive & ~ended | ((flags & STARTED) != 0)
+        self.flags[slots] = flags
+        self.rewards64[slots] = rewards
+        self._keep_masks(
+            slots, obs, infos, np.flatnonzero(dones).tolist() if self._vec.autoreset == "same_step" else []
+        )
+        return self._roster.by_group(rewards.astype(np.float32))
+
+    def _end_row(
+        self, j: int, flags: NDArray[np.uint8], rewards: NDArray[np.float64], info: Any, alive: NDArray[np.bool_]
+    ) -> None:
+        """Put the ends and rewards of the episode that is over into a row, which may show the next one already."""
+        last = info.get(TERMINAL)
+        if isinstance(last, dict):
+            last_flags, last_rewards = last.pop(FLAGS), last.pop(REWARDS)
+            last.pop(MASKS, None)
+        following = flags[j] & _NEXT if self._vec.autoreset == "same_step" else flags[j] & PRESENT
+        if info.get(RESTARTED) or ERROR in info:  # the row that was lost: what its place holds is older
+            flags[j] = np.where(alive, following | TRUNCATED, following)
+            rewards[j] = 0.0
+        else:
+            flags[j] = following | last_flags & _ENDED
+            rewards[j] = last_rewards
+
+    def _keep_masks(self, slots: Any, obs: dict[str, Any], infos: Any, begun: Sequence[int]) -> None:
+        """Keep the action masks of rows, or the infos that may have them; `begun` rows have those of a reset."""
+        masks = obs.pop(MASKS, None)
+        if masks is not None:
+            if isinstance(slots, slice):
+                self._masks = masks
+            else:
+                for name, rows in masks.items():
+                    if name not in self._masks:
+                        self._masks[name] = np.zeros((self._vec.num_envs, *rows.shape[1:]), rows.dtype)
+                    self._masks[name][slots] = rows
+            return
+        if isinstance(slots, slice) and not len(begun):
+            self._infos = infos
+            return
+        places = list(range(self._vec.num_envs))[slots] if isinstance(slots, slice) else slots.tolist()
+        self._infos = list(self._infos)
+        for j, slot in enumerate(places):
+            self._infos[slot] = infos[j]
+        for j in begun:
+            self._infos[places[j]] = self._vec.reset_infos[places[j]]
+
+    def forget_lives(self, slots: NDArray[np.int64]) -> None:
+        """Begin anew with the agents of some envs, whose next rows are the first of an episode."""
+        self._acted[slots] = self._alive[slots] = False
