@@ -41,7 +41,9 @@ RELEASE = [
 @pytest.mark.timeout(560)
 @pytest.mark.parametrize(("mpi", "ranks", "transport", "which"), [*SHORT, *LONG, *RELEASE])
 def test_contract(mpi: str, ranks: int, transport: str, which: str) -> None:
-    with job(launched(mpi, ranks, *PYTEST, "-k", *which.split()), VECENVS_MPI_TRANSPORT=transport) as running:
+    names, *part = which.split(" --part ")
+    line = launched(mpi, ranks, *PYTEST, "-k", names, *(["--part", *part] if part else []))
+    with job(line, VECENVS_MPI_TRANSPORT=transport) as running:
         output = running.finish(550.0)
     assert running.process.returncode == 0, output
     assert " passed" in output

@@ -12,7 +12,15 @@ from typing import Any
 from vecenvs.batch.batch_columns import BatchColumns
 from vecenvs.batch.space_equality import same_layout, same_space
 from vecenvs.cpus import cpu_of, usable_cores
-from vecenvs.errors import ClosedError, SpaceMismatch, StartTimeout, VecEnvError, WorkerDied, describe_indices
+from vecenvs.errors import (
+    UNGUARDED,
+    ClosedError,
+    SpaceMismatch,
+    StartTimeout,
+    VecEnvError,
+    WorkerDied,
+    describe_indices,
+)
 from vecenvs.transport import Message, Transport
 from vecenvs.transport.encoding import check_portable
 from vecenvs.transport.memory import Semaphore
@@ -271,7 +279,7 @@ class Workers:
         state = "lost" if self._attached else "starting"
         exitcode, lines = transport.exit_status()[1], self.last_lines(worker)
         error = WorkerDied(worker, self.shards[worker], exitcode, transport.where, state, lines)
-        if not self._attached:
+        if not self._attached and exitcode != UNGUARDED:  # which the script's author reads by the error
             _log.warning("%s", error)
         return error
 

@@ -10,6 +10,7 @@ from vecenvs.backends.mpi.job import worker_ranks
 from vecenvs.backends.mpi.nodes import is_running
 from vecenvs.testing.envs import CountingEnv
 from vecenvs.transport.pickling import PickledFns
+from vecenvs.worker.rules import Rules
 
 
 def wait_for(found):
@@ -27,7 +28,7 @@ if __name__ == "__main__":
         pid_file.with_suffix(".new").rename(pid_file)
         return CountingEnv()
 
-    request = LaunchRequest(PickledFns([make], 0), 0, "same_step", None, list(sys.path), os.getpid())
+    request = LaunchRequest(PickledFns([make], 0), 0, Rules("same_step"), None, list(sys.path), os.getpid())
     launched = ranks.launch(ranks.peers[1], request)
     wait_for(pid_file.exists)
     pid = int(pid_file.read_text())
