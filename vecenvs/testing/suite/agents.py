@@ -19,7 +19,7 @@ from vecenvs.testing.suite.base import Conformance, Make
 
 FORMS: dict[str, Callable[[int], Any]] = {"parallel": Teams, "rllib": TeamsOfRllib, "turns": TeamsByTurns}
 MODES = ("same_step", "next_step", "async", "disabled")
-STEPS = 40
+STEPS = 30
 
 
 def agents_env(make: Callable[[int], Any], tag: int) -> AgentsEnv:
