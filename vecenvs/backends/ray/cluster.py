@@ -115,11 +115,11 @@ def connect(num_workers: int | None, kwargs: dict[str, Any]) -> bool:
         where = f"the Ray at {address}" if address is not None else "the Ray that runs on this machine"
         raise BackendUnavailable(
             f"this program cannot join {where} ({shorten(str(exc))}). Is it up (`ray status`), and is that its "
-            f"address (RAY_ADDRESS, ray_init_kwargs)?{_about_tokens() if up else ''}"
+            f"address (RAY_ADDRESS, ray_init_kwargs)?{_about_tokens(address) if up else ''}"
         ) from exc
 
 
-def _about_tokens() -> str:
+def _about_tokens(address: str | None) -> str:
     """Return what this program needs for a cluster with token authentication, and has not set yet."""
     copied = "a copy of ~/.ray/auth_token of the machine on which it was begun"
     if os.environ.get("RAY_AUTH_MODE", "").lower() == "token":
@@ -128,7 +128,7 @@ def _about_tokens() -> str:
             f"needs {copied}; if without, set RAY_AUTH_MODE=disabled"
         )
     left = Path.home() / ".ray" / "auth_token"
-    if left.exists() and not os.environ.get("RAY_AUTH_MODE"):  # Ray uses it where no address is given
+    if address is None and left.exists() and not os.environ.get("RAY_AUTH_MODE"):  # Ray uses it where none is given
         return (
             f" Set RAY_AUTH_MODE=disabled if the cluster was begun without token authentication, as by `ray start`: "
             f"{left} is of a Ray that was started here before. If it was begun with it, this machine needs {copied}"

@@ -55,7 +55,7 @@ class OnEpisodeConformance(Conformance):
         with pytest.raises(KeyError, match="of the caller"):
             vec.recv(3)
         assert len(vec.recv()) == 3
-        assert told == [0, 1, 2] * 2
+        assert sorted(told[3:]) == [0, 1, 2]  # the first ready first
 
     def test_batched_envs_and_wrong_arguments(self, make: Make) -> None:
         told: list[int] = []
