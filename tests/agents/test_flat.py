@@ -110,7 +110,8 @@ def test_frames_of_an_agent_begin_with_its_part() -> None:
 
 
 def test_tensors() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     with VecTorch(flat(seed=0)) as vec:
         assert isinstance(vec.reset(), torch.Tensor)
         assert vec.step(torch.zeros(12, dtype=torch.int64))[1].shape == (12,)

@@ -10,9 +10,6 @@ import pytest
 from vecenvs import as_sb3, make_multi_agent
 from vecenvs.testing.compare import assert_same
 
-mpe = pytest.importorskip("mpe2")
-pettingzoo = pytest.importorskip("pettingzoo")
-
 
 def spread() -> Any:
     from mpe2 import simple_spread_v3

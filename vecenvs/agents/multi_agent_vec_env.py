@@ -332,7 +332,7 @@ class MultiAgentVecEnv(AgentRows):
         return MultiAgentBatch(slots, batch.obs, rewards, dones, batch.infos, batch.active, masks, self.roster, flags)
 
     def _convert(self, error: EnvError) -> None:
-        """Give an EnvError the rows of the other envs as a MultiAgentBatch."""
+        """Replace the rows that an EnvError has of the other envs by a MultiAgentBatch."""
         if isinstance(error.batch, Batch):
             error.batch = self._batch(error.batch)  # type: ignore[assignment]
 
