@@ -43,10 +43,10 @@ class LastRows:
         self._masks: ByGroup = {}
         self._infos: Any = [{}] * vec.num_envs
 
-    @property
-    def action_mask(self) -> ByGroup | None:
-        """The masks in the last observations, else those in the last infos; None if there are none."""
-        return self._masks or masks_in_infos(self._roster, self._infos)
+    def masks_of(self, slots: NDArray[np.int64]) -> ByGroup | None:
+        """Return copies of the masks in the last observations of some envs, else in their infos; None without any."""
+        own = {name: rows[slots] for name, rows in self._masks.items()}
+        return own or masks_in_infos(self._roster, [self._infos[slot] for slot in slots.tolist()])
 
     def note_actions(self, slots: Any) -> None:
         """Note that agents of some envs have been given the actions that they wait for."""
@@ -109,7 +109,7 @@ class LastRows:
         masks = obs.pop(MASKS, None)
         if masks is not None:
             if isinstance(slots, slice):
-                self._masks = masks
+                self._masks = {name: rows.copy() for name, rows in masks.items()}  # perhaps the engine's own
             else:
                 for name, rows in masks.items():
                     if name not in self._masks:

@@ -215,7 +215,7 @@ class MultiAgentVecEnv(AgentRows):
     @property
     def moved(self) -> Masks:
         """Whether the last row is a transition of the agent: it had acted, by group, bool (num_envs, agents)."""
-        return self.roster.by_group(self._last.moved)
+        return self.roster.by_group(self._last.moved.copy())
 
     @property
     def action_mask(self) -> ByGroup | None:
@@ -223,12 +223,12 @@ class MultiAgentVecEnv(AgentRows):
 
         None if the envs have no masks. Agents without one in their info may do anything.
         """
-        return self._last.action_mask
+        return self._last.masks_of(np.arange(self.num_envs))
 
     @property
     def rewards64(self) -> ByGroup:
         """The last rewards before rounding to float32, by group, float64 (num_envs, agents)."""
-        return self.roster.by_group(self._last.rewards64)
+        return self.roster.by_group(self._last.rewards64.copy())
 
     # Other forms
 
@@ -325,9 +325,7 @@ class MultiAgentVecEnv(AgentRows):
         first = ~batch.active & ((batch.obs[FLAGS] & STARTED) != 0).any(axis=1)
         self._last.forget_lives(slots[first])
         rewards = self._last.take(slots, batch.obs, dones, batch.infos, batch.active)
-        masks = self.action_mask
-        if masks is not None:
-            masks = {name: rows[slots] for name, rows in masks.items()}
+        masks = self._last.masks_of(slots)
         flags = self.flags[slots]
         return MultiAgentBatch(slots, batch.obs, rewards, dones, batch.infos, batch.active, masks, self.roster, flags)
 

@@ -125,11 +125,6 @@ def roster_of(env: Any, groups: Groups) -> Roster:
     return Roster(divided, observed, acted, masked, turns)
 
 
-def is_multi_agent(env: Any) -> bool:
-    """Tell whether an object is known to be an env of several agents."""
-    return hasattr(env, "possible_agents") or hasattr(env, "agent_iter")
-
-
 def _possible_agents(env: Any) -> list[Any]:
     named = getattr(env, "possible_agents", None) or _keys(getattr(env, "observation_spaces", None))
     if not named:
