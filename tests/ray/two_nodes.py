@@ -228,7 +228,7 @@ def wait(cluster: Cluster) -> None:
         lost, mine = lose_one(cluster, vec)
         vec.send(ACTIONS)
         end = time.monotonic() + 40.0
-        while not notes and time.monotonic() < end:  # Ray has still to hear of the loss
+        while not any("waits for a place" in note for note in notes) and time.monotonic() < end:  # Ray hears late
             again = vec.recv(1, timeout=20.0).indices.tolist()
             vec.send([ACTIONS[i] for i in again], again)
             time.sleep(0.01)
