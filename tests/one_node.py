@@ -20,7 +20,7 @@ from vecenvs.transport.node_link import NodeLink
 from vecenvs.transport.pickling import PickledFns
 from vecenvs.transport.remote import RemoteTransport
 from vecenvs.transport.shared import Names
-from vecenvs.transport.spinning import NEVER, Spin
+from vecenvs.transport.spinning import NEVER
 from vecenvs.worker import preload
 from vecenvs.worker.process import child_environment
 from vecenvs.worker.serve import serve_leader, serve_worker
@@ -84,7 +84,7 @@ class NodeProcess(RemoteTransport):
     def why_not_shared(self) -> str:
         return "on another node"
 
-    def spins(self) -> tuple[Spin, Spin]:
+    def spins(self) -> tuple[float, float]:
         return NEVER, NEVER
 
     def address(self) -> str:

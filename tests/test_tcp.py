@@ -14,9 +14,13 @@ from contextlib import closing, suppress
 from typing import Any, cast
 
 import pytest
+from gymnasium import spaces
 
+from vecenvs.batch.batch_columns import Allocator, BatchColumns
 from vecenvs.transport import tcp
 from vecenvs.transport.channel import Channel, PolledEnd
+from vecenvs.transport.node_link import FIRST_MEMBER, NodeLink
+from vecenvs.transport.protocol import Command
 from vecenvs.transport.tcp import Invitation, Listener, TcpConnection
 from vecenvs.worker.process import wait_for_end
 
@@ -210,9 +214,9 @@ def test_large_messages_leave_while_answers_are_asked_for(listener: Listener, ti
     with closing(channel):
         worker = threading.Thread(target=answer, daemon=True)
         worker.start()
-        ours.send(message)
+        ours.put(message)
         end = time.monotonic() + 20.0
-        while (found := ours.receive(timeout)) is None and time.monotonic() < end:
+        while (found := ours.wait(timeout)) is None and time.monotonic() < end:
             pass
         assert found == str(len(message)).encode()
         worker.join(5)
@@ -225,16 +229,17 @@ def test_a_worker_that_is_gone(listener: Listener) -> None:
     channel, ours = Channel(theirs), TcpConnection(connection)
     channel.send_bytes(b"last")
     channel.close()
-    ours.send(b"unheard")
-    ours.send(b"unheard")
+    ours.put(b"unheard")
+    ours.put(b"unheard")
     for _ in range(2):
-        assert ours.receive(5.0) == b"last", "until it has been dropped"
+        assert ours.wait(5.0) == b"last", "until it has been dropped"
     ours.drop()
     begun = time.monotonic()
-    assert ours.receive(60.0) is None
+    assert ours.wait(60.0) is None
     assert time.monotonic() - begun < 30.0
+    batch = BatchColumns(spaces.Box(0, 1, (1,)), spaces.Discrete(2), 2, Allocator())
     with pytest.raises(BrokenPipeError):
-        ours.send(b"refused")
+        NodeLink(ours, batch).put((FIRST_MEMBER, 1, int(Command.STEP), b""))
     ours.close()
 
 
@@ -287,10 +292,10 @@ def test_one_that_lives_and_does_not_read_is_not_given_up(listener: Listener, mo
     theirs, ours = connected(listener)
     with theirs, closing(ours), socket.socket(fileno=os.dup(ours.fileno())) as same:
         assert same.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
-        ours.send(bytes(1 << 24))
+        ours.put(bytes(1 << 24))
         assert ours.watch() == (ours.fileno(), select.POLLIN | select.POLLOUT)  # some of it is left
         for _ in range(30):
-            assert not ours.closed
+            assert not ours.lost
             time.sleep(0.1)
 
 

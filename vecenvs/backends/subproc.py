@@ -22,7 +22,7 @@ from vecenvs.transport import Transport
 from vecenvs.transport.memory import check_system, unlink_semaphores
 from vecenvs.transport.pickling import PickledFns
 from vecenvs.transport.shared import Names, SharedTransport
-from vecenvs.transport.spinning import Spin, spins
+from vecenvs.transport.spinning import spins
 from vecenvs.worker import descendants, preload
 from vecenvs.worker.output import Output
 from vecenvs.worker.process import HeldSignals, child_environment, has_hung_up, keep_garbage
@@ -123,7 +123,7 @@ class ProcessTransport(SharedTransport):
         env_fns: Sequence[EnvFn],
         rules: Rules,
         names: Names,
-        spin: tuple[Spin, Spin],
+        spin: tuple[float, float],
         cpu: int | None,
         cores: int,
         output: Output,

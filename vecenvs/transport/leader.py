@@ -20,7 +20,7 @@ from vecenvs.transport.node_link import ABOUT_MEMBERS, LeaderSpec
 from vecenvs.transport.pickling import dumps, loads
 from vecenvs.transport.protocol import OF_SHARD, OF_SOME, Answer, Command
 from vecenvs.transport.shared import FULL_PAUSE, Names, Rings, RingsSpec, SharedBatchColumns
-from vecenvs.transport.spinning import NEVER, Spin
+from vecenvs.transport.spinning import NEVER
 
 # Seconds that an answer waits for those of other workers: to a step of all envs, to a step of some.
 _ALL, _SOME = 5e-3, 2e-4
@@ -77,7 +77,7 @@ class Leader:
             if member in self._members:  # else it has been removed
                 self._members[member].put(number, tag, data)
 
-    def _on_open(self, number: int, shard: range, names: Names, spin: Spin) -> None:
+    def _on_open(self, number: int, shard: range, names: Names, spin: float) -> None:
         """Make the rings of a worker; the reply has what it needs to open them, or why there are none."""
         if number in self._members:
             return

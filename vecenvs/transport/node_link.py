@@ -14,7 +14,6 @@ from vecenvs.transport.frames import Entry, Frames
 from vecenvs.transport.pickling import dumps
 from vecenvs.transport.protocol import Message
 from vecenvs.transport.shared import BOOT_TIMEOUT, Names, RingsSpec
-from vecenvs.transport.spinning import Spin
 from vecenvs.transport.tcp import Invitation, TcpConnection
 
 ABOUT_MEMBERS = 0  # the member of an entry that is for the leader itself
@@ -64,7 +63,7 @@ class NodeLink:
     @property
     def closed(self) -> bool:
         """Whether the leader has hung up, or its machine has been silent for too long."""
-        return self._connection.closed
+        return self._connection.lost
 
     def watch(self) -> tuple[int, int] | None:
         """Return a descriptor and events, as `Transport.watch`."""
@@ -77,7 +76,7 @@ class NodeLink:
         self._inboxes[number] = inbox = deque[Message]()
         return Member(self, number, inbox)
 
-    def open(self, shard: range, names: Names, spin: Spin) -> tuple[Member, RingsSpec]:
+    def open(self, shard: range, names: Names, spin: float) -> tuple[Member, RingsSpec]:
         """Have the leader make the rings of another worker.
 
         Returns:
@@ -105,22 +104,22 @@ class NodeLink:
 
     def put(self, entry: Entry) -> None:
         """Gather a command; BrokenPipeError if the other end has hung up."""
-        if self._connection.hung_up:
+        if self._connection.closed:
             raise BrokenPipeError("the other end has closed the connection")
         self._outbox.append(entry)
 
     def flush(self) -> None:
         """Send the gathered commands as one message. After an exception in here they may be sent twice."""
         if self._outbox:
-            if not self._connection.hung_up:
-                self._connection.send(self._commands.pack(self._outbox))
+            if not self._connection.closed:
+                self._connection.put(self._commands.pack(self._outbox))
             self._outbox = []
 
     def receive(self, timeout: float | None, inbox: deque[Message]) -> None:
         """Put what has arrived into the inboxes. Wait up to `timeout` seconds for something in this one."""
         self.flush()
         deadline = None if timeout is None else time.monotonic() + timeout
-        data = self._connection.receive(timeout)
+        data = self._connection.wait(timeout)
         while data is not None:
             for members, number, tag, body in self._answers.unpack(data, without=self.unneeded):
                 message = number, tag, decode(tag, body)
@@ -129,9 +128,9 @@ class NodeLink:
                         self._inboxes[member].append(message)
             self._connection.drop()
             if inbox:
-                data = self._connection.arrived()
+                data = self._connection.first()
             else:
-                data = self._connection.receive(None if deadline is None else max(deadline - time.monotonic(), 0.0))
+                data = self._connection.wait(None if deadline is None else max(deadline - time.monotonic(), 0.0))
 
     def remove(self, member: int) -> None:
         """Forget a worker; hang up with the last one. Repeatable."""

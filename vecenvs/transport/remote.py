@@ -23,7 +23,6 @@ from vecenvs.transport.node_link import Member, NodeLink, NoLeader
 from vecenvs.transport.pickling import dumps
 from vecenvs.transport.protocol import Command
 from vecenvs.transport.shared import BOOT_TIMEOUT, MemoryUnreachable, Names, SharedTransport
-from vecenvs.transport.spinning import Spin
 from vecenvs.transport.tcp import CAUSE_TIMEOUT, Invitation, Listener, TcpConnection
 
 TRANSPORTS = ("auto", "messages")
@@ -66,7 +65,7 @@ class RemoteTransport(SharedTransport):
         """Return why the worker cannot open the caller's memory; "" if it may be able to."""
 
     @abc.abstractmethod
-    def spins(self) -> tuple[Spin, Spin]:
+    def spins(self) -> tuple[float, float]:
         """Return how long the caller and the worker try a semaphore before they sleep."""
 
     @abc.abstractmethod

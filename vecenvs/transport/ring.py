@@ -18,7 +18,7 @@ import numpy as np
 
 from vecenvs.batch.batch_columns import Allocator
 from vecenvs.transport.memory import Semaphore
-from vecenvs.transport.spinning import NEVER, Rhythm, Spin
+from vecenvs.transport.spinning import NEVER, Rhythm
 
 PAYLOAD = 1 << 16  # bytes
 PIECE = PAYLOAD // 2  # bytes; longer messages travel in pieces of this size
@@ -164,7 +164,7 @@ class RingReader(_Ring):
     """The reading end."""
 
     def __init__(
-        self, allocator: Allocator, capacity: int, name: str, spin: Spin = NEVER, *, create: bool = False
+        self, allocator: Allocator, capacity: int, name: str, spin: float = NEVER, *, create: bool = False
     ) -> None:
         super().__init__(allocator, capacity, name, create=create)
         self._wait = Rhythm(self._written.acquire, self._written.wait, spin).wait

@@ -20,7 +20,7 @@ from vecenvs.transport.encoding import decode, decode_made, encode
 from vecenvs.transport.memory import Address, Segment, Semaphore, new_name, unlink_semaphores
 from vecenvs.transport.pickling import dumps
 from vecenvs.transport.ring import ENTRY_BYTES, PAYLOAD, RingReader, RingWriter
-from vecenvs.transport.spinning import NEVER, Spin
+from vecenvs.transport.spinning import NEVER
 
 BOOT_TIMEOUT = 30.0  # seconds for a worker to answer a message of the boot channel
 FULL_PAUSE = 1e-3  # seconds between attempts to write to a full ring
@@ -52,7 +52,7 @@ class RingsSpec(NamedTuple):
     names: Names
     wakes: bool  # whether the batch's semaphore can still be opened
     info_attrs: tuple[str, ...]
-    spin: Spin
+    spin: float
     finals: bool  # whether terminal observations have columns, if they are small enough
     always: bool  # whether each answer releases the batch's semaphore, not only rows of some slots
     maker: int  # the process that has made the memory: the caller, or the leader of the worker's node
@@ -106,7 +106,7 @@ class Rings:
     """
 
     def __init__(
-        self, batch: SharedBatchColumns, shard: range, names: Names, spin: tuple[Spin, Spin], *, always: bool = False
+        self, batch: SharedBatchColumns, shard: range, names: Names, spin: tuple[float, float], *, always: bool = False
     ) -> None:
         entries = 3 * len(shard) + 64
         self._names = names
@@ -139,7 +139,7 @@ class SharedTransport(Transport):
     try a semaphore before they sleep.
     """
 
-    def __init__(self, shard: range, names: Names, spin: tuple[Spin, Spin] = (NEVER, NEVER)) -> None:
+    def __init__(self, shard: range, names: Names, spin: tuple[float, float] = (NEVER, NEVER)) -> None:
         self._shard = shard
         self._names = names
         self._spin = spin

@@ -11,7 +11,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 SWITCH = "VECENVS_SPIN"  # 0: never try, which saves power and leaves the cores to other programs
 _FIRST = 1e-4  # seconds to try where nothing is known of the waits: bridges the differences between shards
@@ -22,20 +21,13 @@ _RECOVERY = 0.97  # the factor of the next rest for each wait that was not distu
 _TIMED = sys.platform == "linux"  # macOS polls, with sleeps of up to 20 ms, where a semaphore has a timeout
 
 
-class Spin(NamedTuple):
-    """The longest time, in seconds, for which a process tries in one wait. Nothing if it is 0."""
-
-    most: float
-
-
-NEVER = Spin(0.0)
-# With a core for each process.
-ALONE = Spin(1e-3)
-# Where the caller, once awake, needs the core of a worker that tries: no longer than between two steps.
-SHARED = Spin(2e-4)
+# The longest time, in seconds, for which a process tries in one wait.
+NEVER = 0.0
+ALONE = 1e-3  # with a core for each process
+SHARED = 2e-4  # where the caller, once awake, needs the core of a worker that tries: no longer than between two steps
 
 
-def spins(spare: int) -> tuple[Spin, Spin]:
+def spins(spare: int) -> tuple[float, float]:
     """Return the caller's and the workers', where `spare` cores are left beside one for each worker process.
 
     No process tries when there are more of them than cores, or when the environment says VECENVS_SPIN=0.
@@ -54,12 +46,13 @@ def spins(spare: int) -> tuple[Spin, Spin]:
 class Rhythm:
     """Waits for a semaphore in the way that suits the waits before.
 
-    `acquire` is the semaphore's, without blocking, and `sleep` acquires it within some seconds.
+    `acquire` is the semaphore's, without blocking, and `sleep` acquires it within some seconds. `most` is the longest
+    time to try in one wait.
     """
 
-    def __init__(self, acquire: Callable[[bool], bool], sleep: Callable[[float | None], bool], spin: Spin) -> None:
+    def __init__(self, acquire: Callable[[bool], bool], sleep: Callable[[float | None], bool], most: float) -> None:
         self._acquire, self._sleep = acquire, sleep
-        self._most = spin.most
+        self._most = most
         self._usual = 0.0  # running means: of the waits, in seconds,
         self._spread = 0.0  # and of how far they are from `_usual`
         self._odd = False  # whether the last wait was far longer than usual

@@ -179,70 +179,36 @@ def _is_cut(connection: socket.socket) -> bool:
     return bool(repeats + probes > 1 and silent > 1e3 * SILENCE)
 
 
-class TcpConnection:
+class TcpConnection(PolledEnd):
     """The caller's end of a connection: messages to one worker, and its answers."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._end = PolledEnd(connection)
-
     @property
-    def closed(self) -> bool:
+    def lost(self) -> bool:
         """Whether either end has hung up, or the worker's machine has been silent for too long."""
-        return self._end.closed or _is_cut(self._connection)
+        return self.closed or _is_cut(self._end)
 
-    @property
-    def hung_up(self) -> bool:
-        """Whether either end has hung up. It costs no system call."""
-        return self._end.closed
-
-    def fileno(self) -> int:
-        """Return the connection's descriptor."""
-        return self._connection.fileno()
-
-    def send(self, data: bytes) -> None:
-        """Send, in order, without waiting; BrokenPipeError if the worker has hung up."""
-        if self._end.closed:
-            raise BrokenPipeError("the worker has closed the connection")
-        self._end.put(data)
-
-    def receive(self, timeout: float | None) -> memoryview | None:
+    def wait(self, timeout: float | None) -> memoryview | None:
         """Return the oldest message that has not been dropped, waiting up to `timeout` seconds.
 
         Returns:
             The message, or None if there is none. None comes early if no more can come.
         """
-        end = self._end
         deadline = None if timeout is None else time.monotonic() + timeout
-        while (message := end.first()) is None and not end.closed:
-            end.flush()
-            end.receive()
+        while (message := self.first()) is None and not self.closed:
+            self.flush()
+            self.receive()
             left = None if deadline is None else deadline - time.monotonic()
-            if (message := end.first()) is not None or (left is not None and left <= 0):
+            if (message := self.first()) is not None or (left is not None and left <= 0):
                 break
-            if not end.closed:
+            if not self.closed:
                 wait_for_any([self.watch()], left)
-        if message is None and end.closed and timeout:
+        if message is None and self.closed and timeout:
             time.sleep(min(timeout, _CLOSED_PAUSE))
         return message
 
-    def arrived(self) -> memoryview | None:
-        """Return the oldest message that has not been dropped, of those that have been read already."""
-        return self._end.first()
-
-    def drop(self) -> None:
-        """Forget the message that `receive` returns."""
-        self._end.drop()
-
     def watch(self) -> tuple[int, int] | None:
         """Return a descriptor and events, as `Transport.watch`."""
-        if self._end.closed:
-            return None
-        return self._end.fileno(), select.POLLIN | (select.POLLOUT if self._end.has_unsent else 0)
-
-    def close(self) -> None:
-        """Hang up. Repeatable."""
-        self._end.close()
+        return None if self.closed else (self.fileno(), select.POLLIN | (select.POLLOUT if self.has_unsent else 0))
 
 
 def wait_for_any(watched: Iterable[tuple[int, int] | None], seconds: float | None) -> None:

@@ -16,7 +16,7 @@ from vecenvs.transport.leaders import Leaders
 from vecenvs.transport.node_link import NodeLink
 from vecenvs.transport.remote import ASKED_FOR, OTHER_NODE, RemoteTransport
 from vecenvs.transport.shared import Names
-from vecenvs.transport.spinning import NEVER, Spin, spins
+from vecenvs.transport.spinning import NEVER, spins
 
 
 class Places:
@@ -48,7 +48,7 @@ class Places:
         leader.why = ASKED_FOR if self.transport == "messages" else leader.why_not_shared()  # for an error
         return leader
 
-    def spins(self, peer: Peer) -> tuple[Spin, Spin]:
+    def spins(self, peer: Peer) -> tuple[float, float]:
         """Return how long a worker of a rank, and its caller or leader, try a semaphore before they sleep."""
         here = [other for other in self.used.values() if other.node == peer.node]
         spare = self._ranks.cores(peer.node) - len(here)
@@ -79,7 +79,7 @@ class RankTransport(RemoteTransport):
             return ""
         return "its rank cannot open the caller's shared memory" if peer.same_node else OTHER_NODE
 
-    def spins(self) -> tuple[Spin, Spin]:
+    def spins(self) -> tuple[float, float]:
         return self._places.spins(self._launched.peer)
 
     def address(self) -> str:

@@ -13,7 +13,7 @@ from vecenvs.backends.ray.placement import NoPlace, PendingActor
 from vecenvs.transport.pickling import PickledFns
 from vecenvs.transport.remote import OTHER_NODE, RemoteTransport
 from vecenvs.transport.shared import Names
-from vecenvs.transport.spinning import NEVER, Spin
+from vecenvs.transport.spinning import NEVER
 from vecenvs.transport.tcp import CAUSE_TIMEOUT
 
 WORD_TIMEOUT = 5.0  # seconds for Ray to say why a connection has ended, unless it has lost the node itself
@@ -68,7 +68,7 @@ class ActorEnd(RemoteTransport):
     def why_not_shared(self) -> str:
         return "" if self.here else OTHER_NODE
 
-    def spins(self) -> tuple[Spin, Spin]:
+    def spins(self) -> tuple[float, float]:
         return (NEVER, NEVER) if self.location is None else self._actors.spins(self.location)
 
     def address(self) -> str:

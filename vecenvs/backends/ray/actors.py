@@ -13,7 +13,7 @@ from vecenvs.backends.ray.cluster import Session
 from vecenvs.backends.ray.placement import LOOK, NoPlace, PendingActor, Request
 from vecenvs.cpus import usable_cores
 from vecenvs.errors import BackendUnavailable
-from vecenvs.transport.spinning import Spin, spins
+from vecenvs.transport.spinning import spins
 from vecenvs.worker.rules import Rules
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Actors:
             if self.transport == "messages" or node != self.session.node:
                 yield node
 
-    def spins(self, location: ActorLocation) -> tuple[Spin, Spin]:
+    def spins(self, location: ActorLocation) -> tuple[float, float]:
         """Return how long a worker, and its caller or its node's leader, try a semaphore before they sleep.
 
         By the time that a worker is attached, all have their places.
