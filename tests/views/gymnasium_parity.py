@@ -33,7 +33,7 @@ def sampled_fns(space: spaces.Space[Any], action_space: spaces.Space[Any] | None
 
 
 def sampled(space: spaces.Space[Any], action_space: spaces.Space[Any] | None) -> SampledEnv:
-    return SampledEnv(copy.deepcopy(space), copy.deepcopy(action_space))
+    return SampledEnv(space, copy.deepcopy(action_space))
 
 
 class InfoEnv(gym.Env[Any, Any]):

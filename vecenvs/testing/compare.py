@@ -38,6 +38,21 @@ def stack(space: spaces.Space[Any], values: Sequence[Any]) -> Any:
     return batch
 
 
+def rows_at(batch: Any, rows: Any) -> Any:
+    """Index every array of a nested batch.
+
+    Args:
+        batch: an array, or dicts and tuples of arrays.
+        rows: an index of NumPy's: a number, a slice or an array.
+
+    Returns:
+        The same structure.
+    """
+    if isinstance(batch, dict):
+        return {key: rows_at(part, rows) for key, part in batch.items()}
+    return tuple(rows_at(part, rows) for part in batch) if isinstance(batch, tuple) else batch[rows]
+
+
 def difference(actual: Any, expected: Any, where: str = "value") -> str | None:
     """Compare two nested values by type, keys, dtype, shape and every bit.
 

@@ -29,7 +29,7 @@ class MutableEnv(SampledEnv):
     """
 
     def __init__(self, space: spaces.Space[Any]) -> None:
-        super().__init__(copy.deepcopy(space), end=0.4)
+        super().__init__(space, end=0.4)
         self.state = np.zeros(3)
         self.path: list[Any] = []
 

@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
 from vecenvs.errors import EnvError
-from vecenvs.testing.compare import difference, stack
+from vecenvs.testing.compare import difference, rows_at, stack
 from vecenvs.testing.envs.sized import Place, reward_at, told_first, told_next
 from vecenvs.vec_env import Batch, StepReturn, VecEnv
 
@@ -275,18 +274,9 @@ class Ledger:
         """Check the observation in row j, of env i: that of `place`, by default of where it is."""
         place = self.slots[i].place if place is None else place
         want = stack(self.vec.observation_space, [self._observation(place)])
-        self._same(row_of(self.vec.observation_space, obs, j), want, f"env {i}: observation at {place}")
+        self._same(rows_at(obs, slice(j, j + 1)), want, f"env {i}: observation at {place}")
 
     def _same(self, got: Any, want: Any, where: str) -> None:
         text = difference(got, want, where)
         if text is not None:
             raise AssertionError(text[:2000])
-
-
-def row_of(space: spaces.Space[Any], batch: Any, j: int) -> Any:
-    """Return row j of a batch as a batch of one."""
-    if isinstance(space, spaces.Dict):
-        return {key: row_of(sub, batch[key], j) for key, sub in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(row_of(sub, batch[k], j) for k, sub in enumerate(space.spaces))
-    return batch[j : j + 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import zlib
 from typing import Any
@@ -12,7 +13,7 @@ from gymnasium import spaces
 
 
 class SampledEnv(gymnasium.Env[Any, Any]):
-    """Return samples of `observation_space`, drawn from the env's own random state.
+    """Return samples of `observation_space`, drawn by generators that each reset seeds.
 
     The reward mixes a random number with a digest of the action, so that an action that arrives with a wrong value or
     dtype changes the trajectory. An episode ends terminated, truncated or both. Every third info holds an array, the
@@ -30,12 +31,14 @@ class SampledEnv(gymnasium.Env[Any, Any]):
         self.observation_space = observation_space
         self.action_space = spaces.Discrete(4) if action_space is None else action_space
         self.end = end
+        self._space = copy.deepcopy(observation_space)  # whose generator no other env shares
         self._t = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
+        self._space.seed(int(self.np_random.integers(2**31)))
         self._t = 0
-        return self._sample(), {"first": float(self.np_random.random())}
+        return self._space.sample(), {"first": float(self.np_random.random())}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self._t += 1
@@ -43,11 +46,7 @@ class SampledEnv(gymnasium.Env[Any, Any]):
         why = self.np_random.integers(3)
         reward = float(self.np_random.normal()) + digest(action) / 2**32
         info = {} if self._t % 3 else {"array": self.np_random.random(2), "t": self._t}
-        return self._sample(), reward, over and why != 0, over and why != 1, info
-
-    def _sample(self) -> Any:
-        self.observation_space.seed(int(self.np_random.integers(2**31)))
-        return self.observation_space.sample()
+        return self._space.sample(), reward, over and why != 0, over and why != 1, info
 
 
 def digest(value: Any) -> int:

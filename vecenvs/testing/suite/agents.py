@@ -13,7 +13,7 @@ from vecenvs.agents.agents_env import AgentsEnv
 from vecenvs.agents.multi_agent_vec_env import MultiAgentVecEnv
 from vecenvs.agents.rows import AgentRows
 from vecenvs.errors import EnvError
-from vecenvs.testing.compare import assert_same
+from vecenvs.testing.compare import assert_same, rows_at
 from vecenvs.testing.envs.teams import Teams, TeamsByTurns, TeamsOfRllib
 from vecenvs.testing.suite.base import Conformance, Make
 
@@ -107,11 +107,7 @@ def check(vec: MultiAgentVecEnv, rows: AgentRows, obs: Any, rewards: Any, j: int
     for agent, (group, k) in vec.roster.places.items():
         masked = group in vec.roster.masked
         seen = now.obs.get(agent)
-        own = (
-            {name: part[j, k] for name, part in obs[group].items()}
-            if isinstance(obs[group], dict)
-            else obs[group][j, k]
-        )
+        own = rows_at(obs[group], (j, k))
         there = seen["observation"] if masked and seen is not None else seen
         zeros = (
             {name: np.zeros_like(part) for name, part in own.items()} if isinstance(own, dict) else np.zeros_like(own)
@@ -239,10 +235,8 @@ class AgentsConformance(Conformance):
         assert set(obs) == set(vec.groups)
         for agent, seen in last.obs.items():
             group, k = vec.roster.places[agent]
-            own = (
-                {name: part[k] for name, part in obs[group].items()} if isinstance(obs[group], dict) else obs[group][k]
-            )
-            assert_same(own, seen["observation"] if group in vec.roster.masked else seen, f"last obs of {agent}")
+            expected = seen["observation"] if group in vec.roster.masked else seen
+            assert_same(rows_at(obs[group], k), expected, f"last obs of {agent}")
 
 
 class NamesAStranger(Teams):

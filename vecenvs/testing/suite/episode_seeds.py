@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import random
 from collections.abc import Iterable
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 
 from vecenvs.errors import EnvError
-from vecenvs.testing.compare import assert_same
+from vecenvs.testing.compare import assert_same, rows_at, stack
 from vecenvs.testing.envs import NESTED, CountingEnv, DyingEnv, FailingEnv, SampledEnv, counting_fns
 from vecenvs.testing.envs.batches import batched_fns
 from vecenvs.testing.suite.base import Conformance, Make
@@ -34,15 +33,6 @@ def action_of(slot: int, t: int) -> int:
     return (3 * slot + t) % 4
 
 
-def row_of(batch: Any, j: int) -> Any:
-    """Return row j of a batch of observations, copied."""
-    if isinstance(batch, dict):
-        return {key: row_of(part, j) for key, part in batch.items()}
-    if isinstance(batch, tuple):
-        return tuple(row_of(part, j) for part in batch)
-    return np.copy(batch[j])
-
-
 class Episodes:
     """The episodes of a VecEnv's slots, as its rows tell them, and what each slot is to do next.
 
@@ -52,23 +42,23 @@ class Episodes:
     """
 
     def __init__(self, vec: VecEnv) -> None:
-        self.vec = vec
+        self.vec, self.space = vec, vec.observation_space
         self.played: list[list[list[Any]]] = [[] for _ in range(vec.num_envs)]
         self.ended = np.zeros(vec.num_envs, bool)
 
     def begin(self, slots: Iterable[int], obs: Any) -> None:
         for j, slot in enumerate(slots):
-            self.played[slot].append([dict(self.vec.reset_infos[slot]), row_of(obs, j)])
+            self.played[slot].append([dict(self.vec.reset_infos[slot]), rows_at(obs, [j])])
             self.ended[slot] = False
 
     def take(self, slots: Iterable[int], obs: Any, rewards: Any, active: Any, flags: Any, infos: Any) -> None:
         for j, slot in enumerate(slots):
             info, over = infos[j], bool(flags[0][j] or flags[1][j])
             if active[j]:
-                last = info["terminal_observation"] if over else row_of(obs, j)
+                last = stack(self.space, [info["terminal_observation"]]) if over else rows_at(obs, [j])
                 self.played[slot][-1].append((last, float(rewards[j]), bool(flags[0][j]), bool(flags[1][j])))
             if info.get("episode_start"):
-                self.begin([slot], _one(obs, j))
+                self.begin([slot], rows_at(obs, [j]))
             self.ended[slot] = over and self.vec.autoreset == "disabled"
 
     def actions(self, slots: Iterable[int]) -> list[int]:
@@ -82,30 +72,15 @@ class Episodes:
                 assert (info["episode_seed"], info["episode_number"]) == (seed, number), (slot, number)
                 env = make_env(slot)
                 obs, _ = env.reset(seed=seed)
-                assert_same(first, _arrays(obs), f"env {slot}, episode {number}: first observation")
+                assert_same(first, stack(self.space, [obs]), f"env {slot}, episode {number}: first observation")
                 for t, step in enumerate(steps):
                     obs, reward, *flags, _ = env.step(np.int64(action_of(slot, t)))
-                    expected = _arrays(obs), float(np.float32(reward)), *map(bool, flags)
-                    assert_same((_arrays(step[0]), *step[1:]), expected, f"env {slot}, episode {number}, step {t}")
+                    expected = stack(self.space, [obs]), float(np.float32(reward)), *map(bool, flags)
+                    assert_same(step, expected, f"env {slot}, episode {number}, step {t}")
 
 
-def _one(obs: Any, j: int) -> Any:
-    """Return the batch of row j alone."""
-    if isinstance(obs, dict):
-        return {key: _one(part, j) for key, part in obs.items()}
-    return tuple(_one(part, j) for part in obs) if isinstance(obs, tuple) else obs[j : j + 1]
-
-
-def _arrays(obs: Any) -> Any:
-    """Return one observation with arrays as its leaves."""
-    if isinstance(obs, dict):
-        return {key: _arrays(part) for key, part in obs.items()}
-    return tuple(_arrays(part) for part in obs) if isinstance(obs, tuple) else np.asarray(obs)
-
-
-def sampled(_: int = 0, end: float = 0.3) -> SampledEnv:
-    """Return an env with a space of its own, as it samples from it: resets in async mode have threads."""
-    return SampledEnv(copy.deepcopy(NESTED), end=end)
+def sampled(_: int = 0) -> SampledEnv:
+    return SampledEnv(NESTED, end=0.3)
 
 
 class EpisodeSeedConformance(Conformance):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import logging
 import random
@@ -29,7 +28,7 @@ class RaisingEnv(SampledEnv):
     """A SampledEnv that raises in some steps and in some resets, by its own random state."""
 
     def __init__(self, step: float = 0.1, reset: float = 0.2) -> None:
-        super().__init__(copy.deepcopy(NESTED), end=0.2)
+        super().__init__(NESTED, end=0.2)
         self.odds = {"step": step, "reset": reset}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
